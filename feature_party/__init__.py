@@ -1,0 +1,1 @@
+"""Fetch a release, join it, train and report: everything the features party runs."""

@@ -1,0 +1,1 @@
+"""Read labels, randomize them once, serve the release: everything the labels party runs."""

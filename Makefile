@@ -1,0 +1,108 @@
+# Everything a contributor types. `make` alone prints this list.
+#
+#   PYTHON3=python3.12   the interpreter that .venv is made with (3.11 or newer)
+#   PIP_ARGS=...         more options for pip, for example an index with CPU builds of torch
+#   PYTEST_ARGS=...      more options for pytest, for example '-n auto' or 'tests/common -k noise'
+
+PYTHON3 ?= python3
+PIP_ARGS ?=
+PYTEST_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON := $(BIN)/python
+STAMP := $(VENV)/.installed
+
+# The stub compiler is older than the runtime on purpose (protos/requirements.txt says why),
+# so it lives by itself.
+PROTOS_VENV := .venv-protos
+PROTOS_STAMP := $(PROTOS_VENV)/.installed
+PROTO_DIR := protos/labelveil/v1
+PROTO_FILES := $(wildcard $(PROTO_DIR)/*.proto)
+WIRE := common/wire
+
+PIP_QUIET := --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# $(call make_venv,DIR): a virtual environment, or one line saying what is missing.
+define make_venv
+	@command -v $(PYTHON3) >/dev/null || \
+	  { echo "error: no '$(PYTHON3)' on PATH; install Python 3.11 or newer, or name one: make PYTHON3=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON3) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: $(PYTHON3) is $$($(PYTHON3) -V 2>&1), labelveil needs 3.11 or newer; name one: make PYTHON3=python3.12" >&2; exit 1; }
+	@$(PYTHON3) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "error: $(PYTHON3) cannot make virtual environments (no ensurepip); on Debian or Ubuntu: sudo apt-get install python3-venv" >&2; exit 1; }
+	@test -x $(1)/bin/pip || { echo "Creating $(1)"; $(PYTHON3) -m venv --clear $(1); }
+endef
+
+.PHONY: venv
+venv: $(STAMP) ## Create .venv with the pinned packages (again only when the pins change)
+
+# setuptools first and no build isolation: the editable install then builds with the pinned one.
+$(STAMP): pyproject.toml constraints.txt
+	$(call make_venv,$(VENV))
+	@echo "Installing labelveil[dev] into $(VENV); the first time takes a few minutes"
+	@$(PYTHON) -m pip install $(PIP_QUIET) $(PIP_ARGS) --constraint constraints.txt setuptools
+	@PYTHONWARNINGS=ignore $(PYTHON) -m pip install $(PIP_QUIET) $(PIP_ARGS) --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+.PHONY: test
+test: $(STAMP) ## Run the tests
+	$(PYTHON) -m pytest $(PYTEST_ARGS)
+
+.PHONY: check
+check: $(STAMP) check-wire ## Check format, lint, types and the generated stubs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+.PHONY: format
+format: $(STAMP) ## Format the code and apply safe lint fixes
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+.PHONY: demo
+demo: $(STAMP) ## Run both parties on this machine on public data and write a report
+	$(BIN)/label-dp demo
+
+.PHONY: bench
+bench: $(STAMP) ## Measure speed and memory (asserts nothing)
+	$(PYTHON) -m tests.benchmarks
+
+$(PROTOS_STAMP): protos/requirements.txt
+	$(call make_venv,$(PROTOS_VENV))
+	@$(PROTOS_VENV)/bin/python -m pip install $(PIP_QUIET) $(PIP_ARGS) --requirement protos/requirements.txt
+	@touch $@
+
+# $(call generate,DIR): write the stubs to DIR/common/wire. The virtual path makes them import
+# each other as `common.wire`, while protos/ keeps the folder that its package name asks for.
+generate = PATH="$(CURDIR)/$(PROTOS_VENV)/bin:$$PATH" $(PROTOS_VENV)/bin/python -m grpc_tools.protoc \
+  -I$(WIRE)=$(PROTO_DIR) --python_out=$(1) --pyi_out=$(1) --grpc_python_out=$(1) \
+  --mypy_grpc_out=quiet:$(1) $(PROTO_FILES)
+
+.PHONY: protos
+protos: $(PROTOS_STAMP) ## Regenerate common/wire from protos/
+	@rm -f $(WIRE)/*_pb2.py $(WIRE)/*_pb2.pyi $(WIRE)/*_pb2_grpc.py $(WIRE)/*_pb2_grpc.pyi
+	@$(call generate,.)
+
+.PHONY: check-wire
+check-wire: $(PROTOS_STAMP)
+	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && $(call generate,"$$tmp") && \
+	diff -rq -x __init__.py -x __pycache__ "$$tmp/$(WIRE)" $(WIRE) >/dev/null || \
+	  { echo "error: $(WIRE) is not what protos/ generates; run 'make protos' and commit the result" >&2; exit 1; }
+
+.PHONY: clean
+clean: ## Remove caches and build outputs (the environment stays)
+	rm -rf build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks .coverage htmlcov
+	find common label_party feature_party tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: distclean
+distclean: clean ## Remove the virtual environments too
+	rm -rf $(VENV) $(PROTOS_VENV)

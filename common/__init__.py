@@ -1,0 +1,1 @@
+"""What both parties need: mechanisms, guarantees, the release format. Imports neither party."""

@@ -1,0 +1,64 @@
+"""What the three command lines share: one-line errors, exit codes, progress bars."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from common.errors import LabelveilError
+
+EXIT_ERROR = 1
+EXIT_INTERRUPTED = 130
+
+stdout = Console()
+stderr = Console(stderr=True)
+
+
+def run(app: typer.Typer) -> NoReturn:
+    """Run a command line; a :class:`LabelveilError` becomes one line and exit code 1.
+
+    Set ``LABELVEIL_TRACEBACK=1`` to see the traceback of such an error.
+    """
+    try:
+        app()
+    except LabelveilError as error:
+        if os.environ.get("LABELVEIL_TRACEBACK"):
+            raise
+        fail(str(error))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        raise SystemExit(EXIT_INTERRUPTED) from None
+    raise SystemExit(0)
+
+
+def fail(message: str) -> NoReturn:
+    """Print one error line and leave with exit code 1."""
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    raise SystemExit(EXIT_ERROR)
+
+
+def progress(*, quiet: bool = False) -> Progress:
+    """Return a progress bar on standard error: description, bar, count, rate, time left."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=stderr,
+        disable=quiet,
+        transient=False,
+    )

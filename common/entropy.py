@@ -1,0 +1,125 @@
+"""Random words for everything that leaves the labels party: AES-256-CTR, seekable by row.
+
+A :class:`Entropy` is one 256-bit key. Each named *stream* of it is an independent sequence of
+64-bit words, and word ``i`` of a stream depends on the key, the stream's name and ``i`` alone, so
+that workers which share the key draw the same noise for the same row in whatever order they run,
+and a retried task repeats its noise instead of drawing it afresh.
+
+The key comes from the operating system (:func:`system_entropy`). Tests that need repeatable words
+ask for :func:`seeded_entropy` by name; its ``secure`` attribute is False, and a release refuses it.
+
+Source: CTR mode, NIST SP 800-38A; AES, FIPS 197.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+Words = NDArray[np.uint64]
+
+_KEY_BYTES = 32
+_BLOCK_BYTES = 16
+_WORD_BYTES = 8
+_WORDS_PER_BLOCK = _BLOCK_BYTES // _WORD_BYTES
+
+
+class Entropy:
+    """Named streams of uniform 64-bit words under one AES-256 key.
+
+    Parameters
+    ----------
+    key
+        32 secret bytes. Use :func:`system_entropy` rather than calling this directly; a worker
+        process that must repeat another's noise is the one exception.
+    secure
+        Whether the key came from the operating system. Releases refuse an insecure one.
+    """
+
+    __slots__ = ("_key", "secure")
+
+    def __init__(self, key: bytes, *, secure: bool = True) -> None:
+        if len(key) != _KEY_BYTES:
+            raise ValueError(f"key of {len(key)} bytes must have {_KEY_BYTES}; use os.urandom(32)")
+        self._key: bytes | None = bytes(key)
+        self.secure = secure
+
+    @property
+    def key(self) -> bytes:
+        """The secret key, for a worker that shares this release's noise. Never log or store it."""
+        if self._key is None:
+            raise ValueError("this entropy has been destroyed; ask for a fresh system_entropy()")
+        return self._key
+
+    def destroy(self) -> None:
+        """Forget the key; every later use raises ``ValueError``."""
+        self._key = None
+
+    def words(self, stream: str, start: int, count: int) -> Words:
+        """Words ``start`` to ``start + count`` of a stream.
+
+        Parameters
+        ----------
+        stream
+            Name of the stream; different names are independent.
+        start
+            Index of the first word, >= 0 (one word a row: the row's index).
+        count
+            Number of words, >= 0.
+
+        Returns
+        -------
+        (count,) uint64, uniform on 0 … 2**64 - 1.
+        """
+        if start < 0 or count < 0:
+            raise ValueError(f"start={start} and count={count} must be >= 0")
+        skip = start % _WORDS_PER_BLOCK
+        blocks = -(-(skip + count) // _WORDS_PER_BLOCK)
+        cipher = Cipher(algorithms.AES(self.key), modes.CTR(_counter(stream, start)))
+        out = cipher.encryptor().update(bytes(blocks * _BLOCK_BYTES))
+        return np.frombuffer(out, dtype="<u8")[skip : skip + count]
+
+    def source(self, stream: str) -> WordSource:
+        """Read a stream from its start, word after word."""
+        return WordSource(self, stream)
+
+    def __repr__(self) -> str:
+        return f"Entropy(secure={self.secure})"
+
+
+class WordSource:
+    """A cursor over one stream, for samplers that reject and so need an unknown number of words."""
+
+    __slots__ = ("_entropy", "_position", "_stream")
+
+    def __init__(self, entropy: Entropy, stream: str) -> None:
+        self._entropy = entropy
+        self._stream = stream
+        self._position = 0
+
+    def take(self, count: int) -> Words:
+        """Return the next ``count`` words, (count,) uint64."""
+        words = self._entropy.words(self._stream, self._position, count)
+        self._position += count
+        return words
+
+
+def system_entropy() -> Entropy:
+    """Return entropy under a fresh key from the operating system's generator."""
+    return Entropy(os.urandom(_KEY_BYTES))
+
+
+def seeded_entropy(seed: int) -> Entropy:
+    """Return the repeatable twin, for tests only: a key derived from ``seed``, marked insecure."""
+    digest = hashlib.sha256(b"labelveil seeded entropy, for tests only:" + str(seed).encode())
+    return Entropy(digest.digest(), secure=False)
+
+
+def _counter(stream: str, start: int) -> bytes:
+    """Return the initial counter block: 64 bits of the stream's name, 64 bits of block index."""
+    name = hashlib.sha256(b"labelveil stream:" + stream.encode()).digest()[:8]
+    return name + (start // _WORDS_PER_BLOCK).to_bytes(8, "big")

@@ -1,0 +1,34 @@
+"""Mistakes and refusals that a person can act on, each told in one line."""
+
+from __future__ import annotations
+
+
+class LabelveilError(Exception):
+    """Base of every error that the command lines print as one line.
+
+    The message names the offending value, the bound it broke and the remedy.
+    """
+
+
+class ConfigError(LabelveilError):
+    """A configuration file or command-line option is missing, unknown or out of range."""
+
+
+class DataError(LabelveilError):
+    """An input file, column, key or label cannot be used as it is."""
+
+
+class PrivacyError(LabelveilError):
+    """A privacy parameter is impossible, or a mechanism would break its guarantee."""
+
+
+class BudgetError(LabelveilError):
+    """A release would pass the budget configured for its data set."""
+
+
+class ReleaseError(LabelveilError):
+    """A stored or received release is missing, damaged or not the one asked for."""
+
+
+class ConnectionFailed(LabelveilError):
+    """The other party cannot be reached, or refused the connection."""

@@ -1,0 +1,247 @@
+"""Exact discrete noise, vectorised: discrete Laplace and discrete Gaussian.
+
+Every probability is a rational number and every comparison is made between integers, so that the
+distribution is the stated one and not a floating-point approximation of it (Mironov 2012 shows
+what the approximation leaks). The samplers are Algorithms 1 to 3 of Canonne, Kamath and Steinke,
+*The Discrete Gaussian for Differential Privacy*, NeurIPS 2020, run on whole arrays: each step draws
+for all entries that are still undecided.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import isqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.entropy import Words, WordSource
+
+Integers = NDArray[np.int64]
+Booleans = NDArray[np.bool_]
+
+_WORD = 1 << 64
+_MAX_BOUND = 1 << 62
+_GAUSSIAN_DENOMINATOR_BITS = 12
+
+
+def uniform_below(bound: int, size: int, source: WordSource) -> Integers:
+    """Draw uniform integers on 0 … bound - 1, exactly, by rejection.
+
+    Parameters
+    ----------
+    bound
+        1 <= bound <= 2**62.
+    size
+        Number of draws.
+    source
+        Where the random words come from.
+
+    Returns
+    -------
+    (size,) int64.
+    """
+    if not 1 <= bound <= _MAX_BOUND:
+        raise ValueError(f"bound={bound} must lie in 1 … 2**62")
+    limit = _WORD - _WORD % bound
+    words = source.take(size).copy()
+    if limit < _WORD:
+        _redraw(words, np.uint64(limit), source)
+    return (words % np.uint64(bound)).astype(np.int64)
+
+
+def _redraw(words: Words, limit: np.uint64, source: WordSource) -> None:
+    rejected = np.flatnonzero(words >= limit)
+    while rejected.size:
+        words[rejected] = source.take(rejected.size)
+        rejected = rejected[words[rejected] >= limit]
+
+
+def bernoulli_exp(numerators: Integers, denominator: int, source: WordSource) -> Booleans:
+    """Flip coins that show heads with probability exp(-numerator / denominator), exactly.
+
+    Algorithm 1 of Canonne, Kamath and Steinke (2020).
+
+    Parameters
+    ----------
+    numerators
+        (n,) int64, >= 0.
+    denominator
+        Shared by all entries, 1 <= denominator <= 2**48.
+    source
+        Where the random words come from.
+
+    Returns
+    -------
+    (n,) bool.
+    """
+    heads = np.ones(numerators.shape, dtype=np.bool_)
+    whole = numerators // denominator
+    alive = np.flatnonzero(whole > 0)
+    flipped = np.zeros_like(whole)
+    while alive.size:  # exp(-whole) is a product of `whole` coins of probability exp(-1)
+        one = np.full(alive.size, denominator, dtype=np.int64)
+        keep = _bernoulli_exp_unit(one, denominator, source)
+        heads[alive[~keep]] = False
+        alive = alive[keep]
+        flipped[alive] += 1
+        alive = alive[flipped[alive] < whole[alive]]
+    left = np.flatnonzero(heads)
+    heads[left] = _bernoulli_exp_unit(numerators[left] % denominator, denominator, source)
+    return heads
+
+
+def _bernoulli_exp_unit(numerators: Integers, denominator: int, source: WordSource) -> Booleans:
+    """As :func:`bernoulli_exp` for 0 <= numerator <= denominator."""
+    trials = np.ones(numerators.size, dtype=np.int64)
+    active = np.arange(numerators.size)
+    k = 1
+    while active.size:
+        success = uniform_below(denominator * k, active.size, source) < numerators[active]
+        active = active[success]
+        trials[active] += 1
+        k += 1
+    return np.asarray(trials % 2 == 1)
+
+
+def discrete_laplace(scale: Fraction, size: int, source: WordSource) -> Integers:
+    """Draw from the discrete Laplace law, P(z) ∝ exp(-|z| / scale), z an integer.
+
+    Algorithm 2 of Canonne, Kamath and Steinke (2020).
+
+    Parameters
+    ----------
+    scale
+        Scale > 0, numerator at most 2**48.
+    size
+        Number of draws.
+    source
+        Where the random words come from.
+
+    Returns
+    -------
+    (size,) int64.
+    """
+    if scale <= 0:
+        raise ValueError(f"scale={scale} must be > 0")
+    t, s = scale.numerator, scale.denominator
+    if t > 1 << 48:
+        raise ValueError(f"scale={scale} has a numerator above 2**48; round it first")
+    result = np.zeros(size, dtype=np.int64)
+    active = np.arange(size)
+    while active.size:
+        remainder = uniform_below(t, active.size, source)
+        accepted = bernoulli_exp(remainder, t, source)
+        magnitude = (remainder + t * _geometric(active.size, source)) // s
+        negative = uniform_below(2, active.size, source).astype(np.bool_)
+        done = accepted & ~(negative & (magnitude == 0))  # zero would be counted twice
+        result[active[done]] = np.where(negative, -magnitude, magnitude)[done]
+        active = active[~done]
+    return result
+
+
+def _geometric(size: int, source: WordSource) -> Integers:
+    """Draw P(v) ∝ exp(-v), v = 0, 1, …"""
+    count = np.zeros(size, dtype=np.int64)
+    active = np.arange(size)
+    while active.size:
+        one = np.ones(active.size, dtype=np.int64)
+        active = active[_bernoulli_exp_unit(one, 1, source)]
+        count[active] += 1
+    return count
+
+
+def discrete_gaussian(variance: Fraction, size: int, source: WordSource) -> Integers:
+    """Draw from the discrete Gaussian law, P(z) ∝ exp(-z² / (2 variance)), z an integer.
+
+    Algorithm 3 of Canonne, Kamath and Steinke (2020). For sensitivity-1 counts it is
+    1/(2 variance)-zCDP.
+
+    Parameters
+    ----------
+    variance
+        The parameter σ² > 0. Its denominator must be at most 2**12 and σ at most 2**16, so that
+        every comparison stays in 64-bit integers.
+    size
+        Number of draws.
+    source
+        Where the random words come from.
+
+    Returns
+    -------
+    (size,) int64.
+    """
+    if variance <= 0:
+        raise ValueError(f"variance={variance} must be > 0")
+    if variance.denominator > 1 << _GAUSSIAN_DENOMINATOR_BITS or variance > 1 << 32:
+        raise ValueError(
+            f"variance={variance} must be at most 2**32 with a denominator of at most 2**12;"
+            " round it up to a multiple of 1/4096"
+        )
+    a, b = variance.numerator, variance.denominator
+    t = isqrt(a // b) + 1  # floor(σ) + 1
+    denominator = 2 * a * b * t * t
+    result = np.zeros(size, dtype=np.int64)
+    active = np.arange(size)
+    while active.size:
+        candidate = discrete_laplace(Fraction(t), active.size, source)
+        accepted = _accept_gaussian(np.abs(candidate), a, b, t, denominator, source)
+        result[active[accepted]] = candidate[accepted]
+        active = active[~accepted]
+    return result
+
+
+def _accept_gaussian(
+    magnitude: Integers, a: int, b: int, t: int, denominator: int, source: WordSource
+) -> Booleans:
+    """Flip coins with probability exp(-(|z| - σ²/t)² / (2σ²)), σ² = a/b.
+
+    The exponent is (|z| t b - a)² / (2 a b t²). Its numerator may pass 64 bits, so it is formed
+    with Python integers, once for each distinct magnitude.
+    """
+    distinct, where = np.unique(magnitude, return_inverse=True)
+    accepted = np.zeros(magnitude.size, dtype=np.bool_)
+    for index, value in enumerate(distinct.tolist()):
+        members = np.flatnonzero(where == index)
+        exponent = Fraction((value * t * b - a) ** 2, denominator)
+        accepted[members] = _coins_exp(exponent, members.size, source)
+    return accepted
+
+
+def _coins_exp(exponent: Fraction, size: int, source: WordSource) -> Booleans:
+    """Flip ``size`` coins that all show heads with probability exp(-exponent)."""
+    heads = np.ones(size, dtype=np.bool_)
+    whole, rest = divmod(exponent, 1)
+    for _ in range(int(whole)):
+        left = np.flatnonzero(heads)
+        if not left.size:
+            return heads
+        one = np.ones(left.size, dtype=np.int64)
+        heads[left] = _bernoulli_exp_unit(one, 1, source)
+    left = np.flatnonzero(heads)
+    k = 1
+    trials = np.ones(left.size, dtype=np.int64)
+    active = np.arange(left.size)
+    while active.size:
+        success = _bernoulli_fraction(rest / k, active.size, source)
+        active = active[success]
+        trials[active] += 1
+        k += 1
+    heads[left] = trials % 2 == 1
+    return heads
+
+
+def _bernoulli_fraction(probability: Fraction, size: int, source: WordSource) -> Booleans:
+    """Flip coins of any rational probability: compare binary digits 64 at a time, lazily."""
+    heads = np.zeros(size, dtype=np.bool_)
+    active = np.arange(size)
+    rest = probability
+    while active.size and rest > 0:
+        if rest >= 1:
+            heads[active] = True
+            break
+        digit, rest = divmod(rest * _WORD, 1)
+        words = source.take(active.size)
+        heads[active[words < np.uint64(int(digit))]] = True
+        active = active[words == np.uint64(int(digit))]
+    return heads

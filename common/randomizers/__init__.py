@@ -1,0 +1,24 @@
+"""Label randomizers: a label on a public grid in, one of finitely many outputs out, ε-DP.
+
+Every randomizer is built by name with :func:`build_randomizer` and is a finite channel with integer
+weights, so its ε is derived from the bytes that leave (see :mod:`common.channel`).
+"""
+
+from common.randomizers.base import Randomizer, build_randomizer, randomizer_names
+from common.randomizers.prior import NoisyPrior, private_prior
+from common.randomizers.rr_on_bins import Binning, optimal_binning
+from common.randomizers.two_step import BudgetSplit, TwoStep, split_budget, two_step
+
+__all__ = [
+    "Binning",
+    "BudgetSplit",
+    "NoisyPrior",
+    "Randomizer",
+    "TwoStep",
+    "build_randomizer",
+    "optimal_binning",
+    "private_prior",
+    "randomizer_names",
+    "split_budget",
+    "two_step",
+]

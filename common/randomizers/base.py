@@ -1,0 +1,203 @@
+"""The randomizer every builder returns, and the table of builders by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from common.channel import Codes, FiniteChannel
+from common.entropy import Entropy
+from common.errors import ConfigError, PrivacyError
+from common.grid import Grid
+from common.guarantees import PureDP
+from common.losses import Loss, LossFunction, get_loss
+
+Floats = NDArray[np.float64]
+
+MAX_EPSILON = 40.0
+
+LABEL_STREAM = "labels"
+ROUNDING_STREAM = "rounding"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a builder is given: the label grid, a public prior over it, ε and the loss.
+
+    Attributes
+    ----------
+    labels
+        (k,) float64, strictly ascending.
+    prior
+        (k,) float64 >= 0, summing to 1; never computed from raw labels without noise.
+    epsilon
+        Privacy parameter for one label, 0 < epsilon <= 40.
+    loss
+        By which outputs are judged.
+    rows
+        Number of labels that will be randomized, where it is known and matters.
+    """
+
+    labels: Floats
+    prior: Floats
+    epsilon: float
+    loss: Loss
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class Randomizer:
+    """A label randomizer: samples, states its guarantee, shows its matrix.
+
+    Attributes
+    ----------
+    name
+        The name it was built by.
+    channel
+        The exact finite channel from grid labels to outputs.
+    prior, loss
+        What it was built for.
+    details
+        Public facts about how it was built (bins, thresholds, …), as JSON values.
+    """
+
+    name: str
+    channel: FiniteChannel
+    prior: Floats
+    loss: Loss
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def guarantee(self) -> PureDP:
+        """ε-DP for one replaced label, derived from the channel's integers."""
+        return PureDP.of_channel(self.channel)
+
+    @property
+    def expected_loss(self) -> float:
+        """E ℓ(output, label) under the prior: the published objective (label error)."""
+        losses = self.loss.matrix(self.channel.outputs, self.channel.inputs)
+        with np.errstate(invalid="ignore"):
+            cost = np.where(
+                self.channel.probabilities > 0, self.channel.probabilities * losses.T, 0
+            )
+        return float(self.prior @ cost.sum(axis=1))
+
+    def randomize(self, values: ArrayLike, entropy: Entropy, start_row: int = 0) -> Codes:
+        """Randomize labels; those between grid points are rounded at random without bias first.
+
+        Parameters
+        ----------
+        values
+            (n,) labels, any finite numbers; clipped to the grid's range.
+        entropy
+            :func:`common.entropy.system_entropy` for anything that leaves.
+        start_row
+            Index of the first value in the whole data set: row i's noise depends on i alone.
+
+        Returns
+        -------
+        (n,) uint16 output indices into ``channel.outputs``.
+        """
+        array = np.asarray(values, dtype=np.float64)
+        rounding = entropy.words(ROUNDING_STREAM, start_row, array.size)
+        indices = Grid(self.channel.inputs).round(array, rounding)
+        return self.randomize_indices(indices, entropy, start_row)
+
+    def randomize_indices(
+        self, indices: NDArray[np.integer], entropy: Entropy, start_row: int = 0
+    ) -> Codes:
+        """As :meth:`randomize`, for labels already given as (n,) indices into the grid."""
+        return self.channel.sample(indices, entropy.words(LABEL_STREAM, start_row, indices.size))
+
+
+Builder = Callable[..., Randomizer]
+_BUILDERS: dict[str, Builder] = {}
+
+
+def register(name: str) -> Callable[[Builder], Builder]:
+    """Decorator: make ``builder(problem, **options) -> Randomizer`` available under a name."""
+
+    def add(builder: Builder) -> Builder:
+        _BUILDERS[name] = builder
+        return builder
+
+    return add
+
+
+def randomizer_names() -> tuple[str, ...]:
+    """Names that :func:`build_randomizer` knows."""
+    return tuple(sorted(_BUILDERS))
+
+
+def build_randomizer(
+    name: str,
+    *,
+    labels: ArrayLike,
+    prior: ArrayLike,
+    epsilon: float,
+    loss: str | Loss | LossFunction = "squared",
+    rows: int | None = None,
+    **options: Any,
+) -> Randomizer:
+    """Build a label randomizer by name.
+
+    Parameters
+    ----------
+    name
+        One of :func:`randomizer_names`.
+    labels
+        (k,) grid, strictly ascending.
+    prior
+        (k,) weights >= 0 over the grid, from public or privatized information only; normalised.
+    epsilon
+        Privacy parameter for each label, 0 < epsilon <= 40.
+    loss
+        ``squared``, ``absolute``, ``poisson``, or a callable ℓ(ŷ, y) convex in ŷ.
+    rows
+        Number of labels to be randomized; ``auto`` uses it.
+    **options
+        Passed on to the builder.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown name or loss, or an unusable grid or prior.
+    PrivacyError
+        For an impossible ε.
+    """
+    if name not in _BUILDERS:
+        raise ConfigError(
+            f"randomizer={name!r} is unknown; choose one of {', '.join(randomizer_names())}"
+        )
+    check_epsilon(epsilon)
+    grid = Grid(np.asarray(labels, dtype=np.float64)).points
+    problem = Problem(grid, check_prior(prior, grid.size), float(epsilon), get_loss(loss), rows)
+    if problem.loss.name == "poisson" and grid[0] < 0:
+        raise ConfigError(f"loss='poisson' needs labels >= 0, but the grid starts at {grid[0]:g}")
+    return _BUILDERS[name](problem, **options)
+
+
+def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
+    """Raise ``PrivacyError`` unless 0 < ε <= 40."""
+    if not (math.isfinite(epsilon) and 0 < epsilon <= MAX_EPSILON):
+        raise PrivacyError(
+            f"{name}={epsilon:g} must be a number above 0 and at most {MAX_EPSILON:g};"
+            " useful values lie between 0.1 and 8"
+        )
+
+
+def check_prior(prior: ArrayLike, size: int) -> Floats:
+    """Return a prior as (size,) probabilities, or raise ``ConfigError``."""
+    weights = np.asarray(prior, dtype=np.float64)
+    if weights.shape != (size,):
+        raise ConfigError(
+            f"a prior of shape {weights.shape} must give {size} labels one weight each"
+        )
+    if not np.all(np.isfinite(weights)) or weights.min() < 0 or weights.sum() <= 0:
+        raise ConfigError("prior weights must be finite, >= 0 and not all zero")
+    return np.asarray(weights / weights.sum())

@@ -1,0 +1,105 @@
+"""The private prior: a noisy histogram of the labels over the grid.
+
+Source: Algorithm 4 of Ghazi, Kamath, Kumar, Leeman, Manurangsi, Varadarajan, Zhang, *Regression
+with Label Differential Privacy*, ICLR 2023, with discrete instead of continuous Laplace noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from common.entropy import Entropy
+from common.errors import DataError, PrivacyError
+from common.guarantees import PureDP, Unit
+from common.noise import discrete_laplace
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+PRIOR_STREAM = "prior"
+SENSITIVITY = 2
+"""Replacing one label moves one unit between two cells: the L1 distance is 2."""
+
+_RESOLUTION = 1 << 24
+
+
+@dataclass(frozen=True)
+class NoisyPrior:
+    """A histogram that has been released with noise on every cell.
+
+    Attributes
+    ----------
+    noisy_counts
+        (k,) int64, the released integers, possibly negative.
+    exact_epsilon
+        ε₁ as a rational number, for one privacy unit.
+    group
+        Records of one privacy unit: 1, or the most records that one user may have.
+    """
+
+    noisy_counts: Integers
+    exact_epsilon: Fraction
+    group: int = 1
+
+    @property
+    def scale(self) -> Fraction:
+        """Scale 2·group/ε₁ of the discrete Laplace noise on each cell."""
+        return SENSITIVITY * self.group / self.exact_epsilon
+
+    @property
+    def probabilities(self) -> Floats:
+        """(k,) float64: clipped at 0 and normalised; uniform if nothing is left."""
+        clipped = np.maximum(self.noisy_counts, 0).astype(np.float64)
+        total = clipped.sum()
+        if total == 0:
+            return np.full(clipped.size, 1.0 / clipped.size)
+        return np.asarray(clipped / total)
+
+    @property
+    def guarantee(self) -> PureDP:
+        """ε₁-DP for replacing the labels of one privacy unit."""
+        return PureDP.of(self.exact_epsilon, unit=Unit.RECORD if self.group == 1 else Unit.USER)
+
+
+def rational_epsilon(epsilon: float | Fraction) -> Fraction:
+    """Round ε down to a multiple of 2**-24, so that exact noise stays in 64-bit integers."""
+    value = Fraction(int(Fraction(epsilon) * _RESOLUTION), _RESOLUTION)
+    if value <= 0:
+        raise PrivacyError(f"epsilon={float(epsilon):g} must be at least 2**-24, about 6e-8")
+    return value
+
+
+def private_prior(
+    counts: ArrayLike, epsilon: float | Fraction, entropy: Entropy, *, group: int = 1
+) -> NoisyPrior:
+    """Release a histogram under ε-DP for one replaced label (or ``group`` of them).
+
+    Discrete Laplace noise of scale 2·group/ε is added to *every* cell, the empty ones included:
+    noise on the occupied cells alone would show which labels occur.
+
+    Parameters
+    ----------
+    counts
+        (k,) integers >= 0: how many labels lie on each grid point.
+    epsilon
+        ε₁ > 0, rounded down to a multiple of 2**-24.
+    entropy
+        Source of the noise (its stream ``prior``).
+    group
+        Records of one privacy unit whose labels may change together, >= 1.
+    """
+    if group < 1:
+        raise PrivacyError(f"group={group} must be at least 1")
+    histogram = np.asarray(counts)
+    if histogram.ndim != 1 or not np.issubdtype(histogram.dtype, np.integer):
+        raise DataError(f"counts must be a vector of integers, not {histogram.dtype}")
+    if histogram.size and histogram.min() < 0:
+        raise DataError(f"a count is {histogram.min()}; counts must be >= 0")
+    exact = rational_epsilon(epsilon)
+    scale = SENSITIVITY * group / exact
+    noise = discrete_laplace(scale, histogram.size, entropy.source(PRIOR_STREAM))
+    return NoisyPrior(histogram.astype(np.int64) + noise, exact, group)

@@ -1,0 +1,1 @@
+"""The commands of `label-dp`, one module each."""

@@ -1,12 +1,30 @@
-"""Write the report's page."""
+"""Put the report's page together from words, pictures and tables."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
+from feature_party.report import plots, scoring, words
 from feature_party.report.model import ReportInputs
+
+_FEW_EVENTS = 20
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the page: heading, explanation, and the picture that it explains."""
+
+    identifier: str
+    heading: str
+    text: str
+    picture: Markup
 
 
 def write_report(path: Path, inputs: ReportInputs) -> None:
@@ -27,9 +45,182 @@ def render_report(inputs: ReportInputs) -> str:
     """Return the page as text."""
     environment = Environment(
         loader=PackageLoader("feature_party.report", "."),
-        autoescape=select_autoescape(default=True, default_for_string=True),
+        autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.j2").render(inputs=inputs)
+    rows = words.error_rows(inputs)
+    return environment.get_template("report.html.j2").render(
+        headline=words.headline(inputs),
+        eyebrow=f"{inputs.manifest.data_set} · {inputs.manifest.epoch}",
+        warnings=inputs.warnings,
+        simulated=inputs.simulated,
+        errors=plots.error_scale(rows, words.interval(inputs.metrics)) if len(rows) > 1 else None,
+        statements=words.privacy_statements(inputs.manifest),
+        matches=words.match_sentence(inputs.matches) if inputs.matches else None,
+        sections=[section for build in _SECTIONS if (section := build(inputs))],
+        tables=_tables(inputs),
+        created=inputs.manifest.created,
+        software=inputs.manifest.software,
+    )
+
+
+def _prior(inputs: ReportInputs) -> Section:
+    manifest = inputs.manifest
+    outputs = manifest.channel.outputs
+    bins = len(plots.bin_edges(manifest))
+    grid = manifest.label.grid
+    text = (
+        f"The labels party first spends ε = {words.number(manifest.prior_guarantee.epsilon, 3)} on"
+        f" this histogram of its labels, with noise on each of the {len(grid)} cells. All further"
+        f" choices come from it: the randomizer {manifest.randomizer.name} sends one of"
+        f" {outputs.size} values, from {words.number(float(outputs[0]))} to"
+        f" {words.number(float(outputs[-1]))}."
+    )
+    if bins:
+        text += f" Bands show its {bins} bins, ticks below the axis the value sent for each."
+    else:
+        text += " Ticks below the axis show the values."
+    outside = int(np.sum((outputs < grid[0]) | (outputs > grid[-1])))
+    if outside:
+        text += (
+            f" {outside} of them lie outside the labels' range on purpose: so the noise averages"
+            " out instead of pulling every mean to the middle."
+        )
+    return Section("prior", "What the labels party chose", text, plots.prior(manifest))
+
+
+def _joint(inputs: ReportInputs) -> Section:
+    manifest = inputs.manifest
+    channel, name = manifest.channel, manifest.label.name
+    labels, codes = inputs.release_true_labels, inputs.release_codes
+    if labels is None or codes is None:
+        labels, codes = inputs.true_labels, inputs.codes
+    if labels is None or codes is None:
+        shares, edges = scoring.channel_shares(channel.probabilities, channel.inputs)
+        return Section(
+            "channel",
+            "What the message says about a label",
+            "Each row is a label, each column a value that may be sent for it. Rows that look alike"
+            " are what hides a label; that they are not quite alike is what a model learns from.",
+            plots.joint(shares, edges, channel.outputs, name, simulated=False),
+        )
+    edges = scoring.label_boundaries(labels, (channel.inputs[0], channel.inputs[-1]))
+    shares = scoring.joint_shares(labels, codes, channel.outputs.size, edges)
+    return Section(
+        "joint",
+        "True labels against what was sent",
+        "Only a simulation can draw this. Each row is a true label, each column a value sent for"
+        " it. One event alone tells next to nothing; all of them are what a model learns from.",
+        plots.joint(shares, edges, channel.outputs, name, simulated=True),
+    )
+
+
+def _loss(inputs: ReportInputs) -> Section | None:
+    if len(inputs.history) < 2:
+        return None
+    text = f"{len(inputs.history)} epochs"
+    if inputs.objective:
+        text += f" of the {inputs.objective} objective"
+    if inputs.head:
+        text += f" with the {inputs.head} head"
+    text += (
+        ". Both curves are measured on privatized labels, so choosing the best epoch costs no"
+        " privacy."
+    )
+    return Section("loss", "How training went", text, plots.loss_curve(inputs.history))
+
+
+def _actual(inputs: ReportInputs) -> Section | None:
+    if inputs.true_labels is None or inputs.predictions is None:
+        return None
+    grid = inputs.manifest.label.grid
+    return Section(
+        "actual",
+        "Predicted against actual",
+        "Events that were not trained on, against true labels that only a simulation has. The"
+        " dashed line is a perfect prediction; what lies beyond the axes is drawn at their end.",
+        plots.predicted_against_actual(
+            inputs.predictions, inputs.true_labels, (grid[0], grid[-1]), inputs.manifest.label.name
+        ),
+    )
+
+
+def _calibration(inputs: ReportInputs) -> Section | None:
+    if inputs.predictions is None or inputs.codes is None or inputs.decoded_outputs is None:
+        return None
+    if inputs.predictions.size < _FEW_EVENTS:
+        return None
+    decoded = inputs.decoded_outputs[inputs.codes]
+    groups = scoring.deciles(inputs.predictions, decoded, inputs.true_labels)
+    slope = scoring.calibration_slope(inputs.predictions, decoded)
+    text = (
+        "Events that were not trained on, in ten groups from the lowest to the highest prediction."
+        " A privatized label decodes to a number that is right on average, so a group's mean tells"
+        " what its labels are like although no label is known."
+    )
+    if slope:
+        verdict = "1 is right"
+        if not slope.low <= 1 <= slope.high:
+            verdict = (
+                "below 1: predictions spread too widely"
+                if slope.value < 1
+                else "above 1: predictions spread too little"
+            )
+        text += (
+            f" The slope of the decoded label on the prediction is {words.number(slope.value, 3)}"
+            f" (95% interval {words.number(slope.low, 3)} to {words.number(slope.high, 3)};"
+            f" {verdict})."
+        )
+    return Section(
+        "calibration",
+        "Are the predictions right on average?",
+        text,
+        plots.calibration(groups, inputs.manifest.label.name),
+    )
+
+
+_SECTIONS: tuple[Callable[[ReportInputs], Section | None], ...] = (
+    _prior,
+    _joint,
+    _loss,
+    _actual,
+    _calibration,
+)
+
+
+def _tables(inputs: ReportInputs) -> dict[str, dict[str, str]]:
+    manifest = inputs.manifest
+    release = {
+        "identity (SHA-256 of the manifest)": inputs.release_id,
+        "content digest": manifest.content.digest,
+        "population digest": manifest.population.digest,
+        "events": f"{manifest.population.rows:,}",
+        "label grid": f"{len(manifest.label.grid)} points,"
+        f" {words.number(manifest.label.grid[0])} to {words.number(manifest.label.grid[-1])}",
+        "value of a missing label": words.number(manifest.label.missing),
+        "randomizer": f"{manifest.randomizer.name}, {manifest.channel.outputs.size} outputs,"
+        f" {manifest.randomizer.loss} loss",
+        "ε requested": words.number(manifest.privacy.requested_epsilon, 6),
+    }
+    tables = {"Release": release}
+    if inputs.metrics:
+        tables["Errors"] = {name: _cell(value) for name, value in inputs.metrics.items()}
+    for section, values in inputs.settings.items():
+        tables[f"Settings: {section}"] = {name: _cell(value) for name, value in values.items()}
+    return tables
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "–"}[value]
+    if isinstance(value, float):
+        return words.number(value, 5)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list | tuple):
+        return ", ".join(_cell(item) for item in value) or "–"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_cell(item)}" for key, item in value.items()) or "–"
+    return str(value)

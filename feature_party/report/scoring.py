@@ -1,0 +1,110 @@
+"""Numbers that the report's pictures and sentences rest on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.channel import Codes
+
+Floats = NDArray[np.float64]
+
+_MOST_WHOLE = 60
+
+
+@dataclass(frozen=True)
+class Decile:
+    """Means over one tenth of the events, ordered by prediction.
+
+    Attributes
+    ----------
+    events
+        How many there are.
+    predicted
+        Mean prediction.
+    decoded, decoded_error
+        Mean decoded privatized label, and its standard error.
+    actual
+        Mean true label, where known.
+    """
+
+    events: int
+    predicted: float
+    decoded: float
+    decoded_error: float
+    actual: float | None
+
+
+def deciles(
+    predictions: Floats, decoded: Floats, labels: Floats | None, groups: int = 10
+) -> list[Decile]:
+    """Means by group of equal size, in the order of the predictions; at least two events each."""
+    groups = min(groups, predictions.size // 2)
+    if groups < 1:
+        return []
+    return [
+        Decile(
+            int(part.size),
+            float(predictions[part].mean()),
+            float(decoded[part].mean()),
+            float(decoded[part].std(ddof=1) / math.sqrt(part.size)),
+            None if labels is None else float(labels[part].mean()),
+        )
+        for part in np.array_split(np.argsort(predictions, kind="stable"), groups)
+    ]
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Least-squares slope of the label on the prediction, with its 95% interval; 1 is right."""
+
+    value: float
+    low: float
+    high: float
+
+
+def calibration_slope(predictions: Floats, values: Floats) -> Slope | None:
+    """Regress labels (or their unbiased decoding) on predictions; None if they do not vary."""
+    if predictions.size < 3:
+        return None
+    x = predictions - predictions.mean()
+    y = values - values.mean()
+    spread = float(x @ x)
+    if spread <= 1e-12 * max(float(predictions @ predictions), 1e-300):
+        return None
+    slope = float(x @ y) / spread
+    # Heteroscedasticity-consistent (HC0): the noise of a decoded label depends on the label.
+    error = math.sqrt(float(((x * (y - slope * x)) ** 2).sum())) / spread
+    return Slope(slope, slope - 1.96 * error, slope + 1.96 * error)
+
+
+def label_boundaries(labels: Floats, bounds: tuple[float, float], rows: int = 48) -> Floats:
+    """Return ascending boundaries of intervals for a picture's label axis.
+
+    Whole numbers get an interval each while that is legible. The axis ends early where a long tail
+    would squeeze nearly all events into a corner.
+    """
+    lower, upper = bounds
+    most = float(np.quantile(labels, 0.995))
+    if most > lower:
+        upper = min(upper, lower + 1.1 * (most - lower))
+    if upper - lower <= _MOST_WHOLE and np.all(labels == np.floor(labels)):
+        return np.arange(math.floor(lower), math.ceil(upper) + 2, dtype=np.float64) - 0.5
+    return np.linspace(lower, upper, rows + 1, dtype=np.float64)
+
+
+def joint_shares(labels: Floats, codes: Codes, outputs: int, edges: Floats) -> Floats:
+    """(intervals, outputs) shares of events, summing to 1; the last interval takes the tail."""
+    rows = edges.size - 1
+    at = np.clip(np.searchsorted(edges, labels, side="right") - 1, 0, rows - 1)
+    counts = np.bincount(at * outputs + codes, minlength=rows * outputs)
+    return np.asarray(counts.reshape(rows, outputs) / labels.size)
+
+
+def channel_shares(probabilities: Floats, grid: Floats) -> tuple[Floats, Floats]:
+    """Return the channel's rows, one for each grid point, with the points' boundaries."""
+    boundaries = np.concatenate([[grid[0]], (grid[1:] + grid[:-1]) / 2, [grid[-1]]])
+    return probabilities, boundaries

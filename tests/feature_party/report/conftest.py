@@ -1,0 +1,130 @@
+"""A report's inputs, made from a small release with seeded noise."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.entropy import seeded_entropy
+from common.grid import Grid
+from common.randomizers import two_step
+from common.release import (
+    Manifest,
+    block_digest,
+    block_ranges,
+    content_digest,
+    encode_codes,
+)
+from feature_party.report import MatchCounts, ReportInputs
+
+ROWS = 6000
+
+MakeInputs = Callable[..., ReportInputs]
+
+
+def _manifest(labels: np.ndarray, label: str, data_set: str) -> tuple[Manifest, np.ndarray]:
+    grid = Grid.from_step(0, 77, 1)
+    entropy = seeded_entropy(5)
+    counts = np.bincount(labels.astype(int), minlength=len(grid))
+    both = two_step(counts, grid, 1.0, entropy, randomizer="rr-on-bins")
+    codes = both.randomizer.randomize(labels, entropy)
+    width = both.randomizer.channel.code_bytes
+    blocks = [
+        block_digest(b"", encode_codes(codes[start:stop], width))
+        for start, stop in block_ranges(codes.size, 1 << 16)
+    ]
+    manifest = Manifest.model_validate(
+        {
+            "format": "labelveil-release/1",
+            "software": "labelveil 0.1.0",
+            "data_set": data_set,
+            "epoch": "2026-01",
+            "created": "2026-01-31T12:00:00Z",
+            "label": {"name": label, "grid": grid.points.tolist(), "missing": 0.0},
+            "prior": {
+                "noisy_counts": both.prior.noisy_counts.tolist(),
+                "scale": str(both.prior.scale),
+                "guarantee": both.prior.guarantee.to_json(),
+            },
+            "randomizer": {
+                "name": both.randomizer.name,
+                "loss": "squared",
+                "details": dict(both.randomizer.details),
+                "channel": both.randomizer.channel.to_json(),
+                "guarantee": both.labels_guarantee.to_json(),
+            },
+            "privacy": {
+                "requested_epsilon": 1.0,
+                "records_per_unit": 1,
+                "total": both.guarantee.to_json(),
+            },
+            "population": {
+                "rows": labels.size,
+                "digest": hashlib.sha256(b"").hexdigest(),
+                "keys": "submitted",
+            },
+            "content": {
+                "code_bytes": width,
+                "key_bytes": 0,
+                "block_rows": 1 << 16,
+                "blocks": blocks,
+                "digest": content_digest(blocks),
+            },
+        }
+    )
+    manifest.check()
+    return manifest, codes
+
+
+@pytest.fixture
+def make_inputs() -> MakeInputs:
+    """Build inputs; keyword arguments replace what the page is given."""
+
+    def make(
+        *, simulated: bool = True, label: str = "visits", data_set: str = "clinic", **changes: Any
+    ) -> ReportInputs:
+        generator = np.random.default_rng(3)
+        means = np.exp(generator.normal(0.6, 0.8, ROWS))
+        labels = np.minimum(generator.poisson(means), 77).astype(float)
+        manifest, codes = _manifest(labels, label, data_set)
+        channel = manifest.channel
+        decoded = np.linalg.lstsq(channel.probabilities, channel.inputs, rcond=None)[0]
+        scored = slice(0, ROWS // 5)
+        metrics: dict[str, Any] = {
+            "estimated_mse": 5.1,
+            "estimated_mse_low": 4.2,
+            "estimated_mse_high": 6.0,
+        }
+        if simulated:
+            metrics |= {"test_mse": 4.8, "test_mae": 1.2, "constant_mse": 7.7}
+            metrics |= {"nonprivate_mse": 4.1}
+        fields: dict[str, Any] = {
+            "manifest": manifest,
+            "release_id": "ab" * 32,
+            "matches": MatchCounts(ROWS, ROWS - 100, ROWS - 100),
+            "history": [
+                {
+                    "epoch": epoch,
+                    "train_loss": 2 + 1 / epoch,
+                    "validation_loss": 2.1 + 1 / epoch + 0.004 * epoch,
+                }
+                for epoch in range(1, 16)
+            ],
+            "metrics": metrics,
+            "predictions": means[scored],
+            "codes": codes[scored],
+            "decoded_outputs": decoded,
+            "objective": "likelihood",
+            "head": "softmax",
+            "settings": {"training": {"batch_size": 512, "seed": 0, "device": "cpu"}},
+        }
+        if simulated:
+            fields |= {"true_labels": labels[scored]}
+            fields |= {"release_codes": codes, "release_true_labels": labels}
+        return ReportInputs(**(fields | changes))
+
+    return make

@@ -12,17 +12,19 @@ is a rational number, not an estimate. Requested parameters are always rounded t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from decimal import Context, Decimal
+import re
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from common.entropy import Words
 from common.errors import PrivacyError
+from common.rational import exp_lower_bound as exp_lower_bound
+from common.rational import log_upper_bound as log_upper_bound
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.uint16]
@@ -34,9 +36,10 @@ TOTAL = 1 << 64
 MAX_OUTPUTS = 1 << 16
 """The most outputs a channel may have: codes are at most two bytes wide."""
 
-_TAYLOR_TERMS = 120
-_DECIMAL = Context(prec=60)
+_WEIGHT = re.compile(r"[0-9]{1,20}")
+_MAX_SHIFT = 1e-6
 _CHUNK = 1 << 15
+_MAX_TABLE = 1 << 23
 _AMBIGUOUS = np.uint16(0xFFFF)
 
 
@@ -117,8 +120,9 @@ class FiniteChannel:
     ) -> FiniteChannel:
         """Round a float matrix to integer weights that certainly satisfy ε.
 
-        Rounding and float error can push a ratio past e^ε, so the matrix is first mixed with its
-        own column minima by the least of a few tiny amounts that passes the exact check.
+        Rounding and float error can push a ratio past e^ε. So every column's least weight u is
+        rounded up, the rest of the column is held between u and ⌊u e^ε⌋, and each row's sum is
+        restored where its largest weights leave room.
 
         Parameters
         ----------
@@ -132,26 +136,32 @@ class FiniteChannel:
         Raises
         ------
         PrivacyError
-            If the matrix is not ε-DP to within 1e-6.
+            If that moves more than 1e-6 of a row's probability: the matrix is not ε-DP.
         """
         matrix = np.asarray(probabilities, dtype=np.float64)
         if matrix.ndim != 2 or not np.all(np.isfinite(matrix)) or matrix.min() < 0:
             raise PrivacyError("probabilities must be a matrix of finite numbers >= 0")
         sums = matrix.sum(axis=1)
-        if np.any(np.abs(sums - 1) > 1e-6):
+        if np.any(np.abs(sums - 1) > _MAX_SHIFT):
             raise PrivacyError(f"rows sum to {sums.min()} … {sums.max()}; each must sum to 1")
+        if matrix.max(axis=0).min() == 0:
+            z = int(matrix.max(axis=0).argmin())
+            raise PrivacyError(f"output {z} has probability 0 for every label; leave it out")
         limit = exp_lower_bound(epsilon)
-        floor = matrix.min(axis=0)
-        floor = floor / floor.sum() if floor.sum() > 0 else np.full(matrix.shape[1], 1.0)
-        for shrink in (0.0, 1e-15, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5):
-            mixed = (1 - shrink) * matrix / sums[:, None] + shrink * floor
-            rows = [_integer_row(row) for row in mixed]
-            if min(map(min, rows)) > 0 and _worst_ratio(rows) <= limit:
-                return cls(inputs, outputs, rows, row_of)
-        raise PrivacyError(
-            f"the matrix has a probability ratio of {_worst_ratio(rows, strict=False)},"
-            f" above e^{epsilon}; it is not {epsilon}-DP"
-        )
+        floors = [max(1, math.ceil(Fraction(p) * TOTAL)) for p in matrix.min(axis=0).tolist()]
+        caps = [math.floor(floor * limit) for floor in floors]
+        rows = []
+        for index, row in enumerate((matrix / sums[:, None]).tolist()):
+            wanted = [round(Fraction(p) * TOTAL) for p in row]
+            weights = _fit(wanted, floors, caps)
+            moved = sum(abs(w - v) for w, v in zip(weights, wanted, strict=True)) / (2 * TOTAL)
+            if sum(weights) != TOTAL or moved > _MAX_SHIFT:
+                raise PrivacyError(
+                    f"row {index} must move {moved:.3g} of its probability to be {epsilon:g}-DP;"
+                    f" the matrix is not {epsilon:g}-DP"
+                )
+            rows.append(weights)
+        return cls(inputs, outputs, rows, row_of)
 
     @cached_property
     def weights(self) -> tuple[tuple[int, ...], ...]:
@@ -201,9 +211,16 @@ class FiniteChannel:
         Returns
         -------
         (n,) uint16 output indices; entry ``i`` depends on ``indices[i]`` and ``words[i]`` alone.
+
+        Raises
+        ------
+        ValueError
+            If an index is outside 0 … k - 1 (a negative one would silently count from the end).
         """
         if indices.shape != words.shape:
             raise ValueError(f"{indices.size} indices need as many words, not {words.size}")
+        if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < self.inputs.size:
+            raise ValueError(f"an index is outside 0 … {self.inputs.size - 1}")
         out = np.empty(indices.size, dtype=np.uint16)
         for start in range(0, indices.size, _CHUNK):
             part = slice(start, start + _CHUNK)
@@ -224,13 +241,32 @@ class FiniteChannel:
         }
 
     @classmethod
-    def from_json(cls, data: dict[str, object]) -> FiniteChannel:
-        """Rebuild a channel from :meth:`to_json`; everything is validated again."""
+    def from_json(cls, data: Mapping[str, object]) -> FiniteChannel:
+        """Rebuild a channel from :meth:`to_json`, trusting nothing.
+
+        Raises
+        ------
+        PrivacyError
+            If a field is missing or has another type, or the channel is not a valid one.
+        """
         try:
-            rows = [[int(weight) for weight in row] for row in data["rows"]]  # type: ignore[attr-defined]
-            return cls(data["inputs"], data["outputs"], rows, data["row_of"])  # type: ignore[arg-type]
-        except (KeyError, TypeError, ValueError) as error:
+            inputs, outputs, index, rows = (
+                data[name] for name in ("inputs", "outputs", "row_of", "rows")
+            )
+        except (KeyError, TypeError) as error:
             raise PrivacyError(f"this is not a channel: {error!r}") from error
+        if not (_is_list_of(inputs, int, float) and _is_list_of(outputs, int, float)):
+            raise PrivacyError("this is not a channel: inputs and outputs must be lists of numbers")
+        if not _is_list_of(index, int):
+            raise PrivacyError("this is not a channel: row_of must be a list of integers")
+        if not (_is_list_of(rows, list) and rows):
+            raise PrivacyError("this is not a channel: rows must be a list of lists")
+        if not all(isinstance(w, str) and _WEIGHT.fullmatch(w) for row in rows for w in row):
+            raise PrivacyError("this is not a channel: weights must be decimal strings")
+        try:
+            return cls(inputs, outputs, [[int(w) for w in row] for row in rows], index)
+        except OverflowError as error:
+            raise PrivacyError("this is not a channel: a number is out of range") from error
 
     def __repr__(self) -> str:
         return (
@@ -248,16 +284,16 @@ class _Sampler:
     """
 
     def __init__(self, rows: Sequence[Sequence[int]]) -> None:
-        d = len(rows[0])
-        bits = min(12, max(6, (d - 1).bit_length() + 5))
+        r, d = len(rows), len(rows[0])
+        bits = min(12, max(6, (d - 1).bit_length() + 5), max(6, (_MAX_TABLE // r).bit_length() - 1))
         self._bits = bits
         self._shift = np.uint64(64 - bits)
-        cumulative = [_cumulative(row) for row in rows]
         # threshold j is the first word that belongs to an output above j; d - 1 of them a row
-        self._thresholds = np.array([c[:-1] for c in cumulative], dtype=np.uint64).reshape(
-            len(rows), d - 1
-        )
-        self._table = np.array([_guide(c, bits) for c in cumulative], dtype=np.uint16).ravel()
+        below = np.array([row[:-1] for row in rows], dtype=np.uint64).reshape(r, d - 1)
+        self._thresholds = np.cumsum(below, axis=1, dtype=np.uint64)
+        first = np.arange(1 << bits, dtype=np.uint64) << self._shift
+        last = first + np.uint64((1 << (64 - bits)) - 1)
+        self._table = np.concatenate([_guide(row, first, last) for row in self._thresholds])
 
     def fill(self, rows: NDArray[np.int64], words: Words, out: Codes) -> None:
         cells = (words >> self._shift).astype(np.int64)
@@ -280,30 +316,18 @@ class _Sampler:
         return low.astype(np.uint16)
 
 
-def _cumulative(row: Sequence[int]) -> list[int]:
-    total, sums = 0, []
-    for weight in row:
-        total += weight
-        sums.append(total)
-    return sums
-
-
-def _guide(cumulative: Sequence[int], bits: int) -> list[int]:
-    """For each cell of 2**(64 - bits) words: the output of all of them, or the ambiguity mark."""
-    cell = 1 << (64 - bits)
-    table, output = [], 0
-    for index in range(1 << bits):
-        first, last = index * cell, (index + 1) * cell - 1
-        while cumulative[output] <= first:
-            output += 1
-        table.append(output if last < cumulative[output] else int(_AMBIGUOUS))
-    return table
+def _guide(thresholds: Words, first: Words, last: Words) -> Codes:
+    """Per cell of words first … last: the output of all of them, or the ambiguity mark."""
+    low = np.searchsorted(thresholds, first, side="right")
+    high = np.searchsorted(thresholds, last, side="right")
+    return np.where(low == high, low, _AMBIGUOUS).astype(np.uint16)
 
 
 def randomized_response_rows(outputs: int, epsilon: float | Fraction) -> list[list[int]]:
     """Integer rows of randomized response: row j says j with the large weight, the rest alike.
 
-    The small weight is rounded up, so that the ratio never exceeds e^ε.
+    The small weight is the least integer whose ratio does not exceed e^ε. Where ε is so small
+    that this makes it the larger one, all rows are alike and the output says nothing.
 
     Parameters
     ----------
@@ -321,53 +345,37 @@ def randomized_response_rows(outputs: int, epsilon: float | Fraction) -> list[li
     grow = exp_lower_bound(epsilon)
     lie = math.ceil(TOTAL / (grow + outputs - 1))
     keep = TOTAL - (outputs - 1) * lie
+    if keep < lie:
+        share, over = divmod(TOTAL, outputs)
+        return [[share + (z < over) for z in range(outputs)]] * outputs
     return [[keep if z == j else lie for z in range(outputs)] for j in range(outputs)]
 
 
-def exp_lower_bound(epsilon: float | Fraction) -> Fraction:
-    """Return a rational number just below e^ε (relative gap under 1e-40), for 0 <= ε <= 40.
+def _worst_ratio(rows: Sequence[Sequence[int]]) -> Fraction:
+    return max(Fraction(max(column), min(column)) for column in zip(*rows, strict=True))
 
-    A truncated Taylor series: every term is positive, so leaving terms out and rounding terms down
-    both stay below.
+
+def _fit(wanted: Sequence[int], floors: Sequence[int], caps: Sequence[int]) -> list[int]:
+    """Hold weights between floors and caps and make them sum to 2**64, where that can be done.
+
+    What is missing goes to the largest weights first, as far as their caps allow; what is too much
+    is taken from the largest first, down to their floors.
     """
-    value = Fraction(epsilon)
-    if not 0 <= value <= 40:
-        raise PrivacyError(f"epsilon={float(value)} must lie in 0 … 40")
-    term, total = Fraction(1), Fraction(1)
-    scale = 1 << 192
-    for j in range(1, _TAYLOR_TERMS):
-        term = Fraction(math.floor(term * value / j * scale), scale)
-        total += term
-    return total
-
-
-def log_upper_bound(ratio: Fraction) -> float:
-    """Return the smallest float that is at least ln(ratio), for ratio >= 1."""
-    if ratio < 1:
-        raise ValueError(f"ratio={ratio} must be >= 1")
-    quotient = _DECIMAL.divide(Decimal(ratio.numerator), Decimal(ratio.denominator))
-    exact = _DECIMAL.ln(quotient) if quotient > 1 else Decimal(0)
-    nearest = float(exact)
-    return math.nextafter(nearest, math.inf) if Decimal(nearest) < exact else nearest
-
-
-def _worst_ratio(rows: Sequence[Sequence[int]], *, strict: bool = True) -> Fraction:
-    worst = Fraction(1)
-    for column in zip(*rows, strict=True):
-        if min(column) == 0:
-            if strict:
-                raise PrivacyError("a column is zero for one label and positive for another")
-            continue
-        worst = max(worst, Fraction(max(column), min(column)))
-    return worst
-
-
-def _integer_row(row: Floats) -> list[int]:
-    """Round a row of probabilities to integers that sum to 2**64, mending the largest entry."""
-    weights = [round(Fraction(float(p)) * TOTAL) for p in row]
-    largest = max(range(len(weights)), key=weights.__getitem__)
-    weights[largest] += TOTAL - sum(weights)
+    bounds = zip(wanted, floors, caps, strict=True)
+    weights = [min(max(w, floor), cap) for w, floor, cap in bounds]
+    left = TOTAL - sum(weights)
+    for z in sorted(range(len(weights)), key=weights.__getitem__, reverse=True):
+        if left == 0:
+            break
+        before = weights[z]
+        weights[z] = min(max(before + left, floors[z]), caps[z])
+        left -= weights[z] - before
     return weights
+
+
+def _is_list_of(value: object, *types: type) -> TypeGuard[list[Any]]:
+    """Whether a JSON value is a list of exactly these types (``bool`` is not ``int`` here)."""
+    return isinstance(value, list) and all(type(item) in types for item in value)
 
 
 def _frozen(array: ArrayT) -> ArrayT:

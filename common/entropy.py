@@ -26,6 +26,8 @@ _KEY_BYTES = 32
 _BLOCK_BYTES = 16
 _WORD_BYTES = 8
 _WORDS_PER_BLOCK = _BLOCK_BYTES // _WORD_BYTES
+_MAX_WORDS = 1 << 62
+_BUFFER = 1 << 10
 
 
 class Entropy:
@@ -77,6 +79,8 @@ class Entropy:
         """
         if start < 0 or count < 0:
             raise ValueError(f"start={start} and count={count} must be >= 0")
+        if start + count > _MAX_WORDS:  # a carry out of the block index would enter another stream
+            raise ValueError(f"start={start} and count={count} pass the stream's end at 2**62")
         skip = start % _WORDS_PER_BLOCK
         blocks = -(-(skip + count) // _WORDS_PER_BLOCK)
         cipher = Cipher(algorithms.AES(self.key), modes.CTR(_counter(stream, start)))
@@ -92,19 +96,29 @@ class Entropy:
 
 
 class WordSource:
-    """A cursor over one stream, for samplers that reject and so need an unknown number of words."""
+    """A cursor over one stream, for samplers that reject and so need an unknown number of words.
 
-    __slots__ = ("_entropy", "_position", "_stream")
+    Words are made a thousand at a time, because starting the cipher costs as much as they do.
+    """
+
+    __slots__ = ("_entropy", "_left", "_position", "_stream")
 
     def __init__(self, entropy: Entropy, stream: str) -> None:
         self._entropy = entropy
         self._stream = stream
         self._position = 0
+        self._left = entropy.words(stream, 0, 0)
 
     def take(self, count: int) -> Words:
         """Return the next ``count`` words, (count,) uint64."""
-        words = self._entropy.words(self._stream, self._position, count)
-        self._position += count
+        if count > self._left.size:
+            short = count - self._left.size
+            fresh = self._entropy.words(self._stream, self._position, short + _BUFFER)
+            self._position += fresh.size
+            words = np.concatenate([self._left, fresh[:short]])
+            self._left = fresh[short:].copy()
+            return words
+        words, self._left = self._left[:count], self._left[count:]
         return words
 
 

@@ -27,7 +27,7 @@ INTEGER_RANGE = 512
 _CHUNK = 1 << 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Grid:
     """A sorted grid of label values.
 
@@ -48,8 +48,8 @@ class Grid:
                 f"a label grid of {points.size:,} points may have at most {MAX_POINTS:,};"
                 " use a larger step"
             )
-        if not np.all(np.isfinite(points)):
-            raise ConfigError("label grid points must be finite numbers")
+        if not (np.all(np.isfinite(points)) and math.isfinite(points.max() - points.min())):
+            raise ConfigError("label grid points must be finite numbers with a finite range")
         steps = np.diff(points)
         if np.any(steps <= 0):
             at = int(np.argmax(steps <= 0))
@@ -66,9 +66,11 @@ class Grid:
         _check_bounds(lower, upper)
         if not (math.isfinite(step) and 0 < step <= upper - lower):
             raise ConfigError(f"step={step:g} must lie in 0 … {upper - lower:g} (upper - lower)")
+        if (upper - lower) / step > MAX_POINTS:
+            raise ConfigError(
+                f"step={step:g} gives more than {MAX_POINTS:,} points; use a larger step"
+            )
         count = math.floor((upper - lower) / step * (1 + 1e-12))
-        if count > MAX_POINTS:
-            raise ConfigError(f"step={step:g} gives {count:,} points; use a larger step")
         points: Floats = lower + step * np.arange(count + 1, dtype=np.float64)
         if points[-1] < upper - 1e-9 * step:
             points = np.append(points, upper)
@@ -79,8 +81,7 @@ class Grid:
     def from_count(cls, lower: float, upper: float, count: int) -> Grid:
         """``count`` >= 2 equally spaced points from ``lower`` to ``upper``."""
         _check_bounds(lower, upper)
-        if count < 2:
-            raise ConfigError(f"points={count} must be at least 2")
+        _check_count(count)
         return cls(np.linspace(lower, upper, count))
 
     @classmethod
@@ -102,10 +103,11 @@ class Grid:
             Label distance from ``lower`` up to which the spacing is nearly even, > 0.
         """
         _check_bounds(lower, upper)
-        if count < 2:
-            raise ConfigError(f"points={count} must be at least 2")
+        _check_count(count)
         if not (math.isfinite(scale) and scale > 0):
             raise ConfigError(f"scale={scale:g} must be a number > 0, in units of the label")
+        if not math.isfinite((upper - lower) / scale):
+            raise ConfigError(f"scale={scale:g} is too small for labels up to {upper:g}")
         t = np.linspace(0.0, math.log1p((upper - lower) / scale), count)
         points = lower + scale * np.expm1(t)
         points[-1] = upper
@@ -138,6 +140,12 @@ class Grid:
     def __len__(self) -> int:
         return int(self.points.size)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Grid) and np.array_equal(self.points, other.points)
+
+    def __hash__(self) -> int:
+        return hash(self.points.tobytes())
+
     def outside(self, values: Floats) -> int:
         """Count the values that clipping will change."""
         return int(np.count_nonzero((values < self.lower) | (values > self.upper)))
@@ -155,6 +163,7 @@ class Grid:
         Returns
         -------
         (n,) int64 indices into ``points``; entry ``i`` depends on ``values[i]`` and ``words[i]``.
+        A point's chance is its float64 share of the gap, rounded up to a multiple of 2**-53.
 
         Raises
         ------
@@ -162,6 +171,8 @@ class Grid:
             If a value is NaN: missing labels are filled in before rounding.
         """
         array = np.asarray(values, dtype=np.float64)
+        if array.ndim != 1 or array.shape != words.shape:
+            raise ValueError(f"values of shape {array.shape} need as many words, not {words.shape}")
         out = np.empty(array.size, dtype=np.int64)
         for start in range(0, array.size, _CHUNK):
             part = slice(start, start + _CHUNK)
@@ -186,3 +197,10 @@ def _check_bounds(lower: float, upper: float) -> None:
         raise ConfigError(
             f"lower={lower:g} must be below upper={upper:g}; the label domain is empty"
         )
+    if not math.isfinite(upper - lower):
+        raise ConfigError(f"lower={lower:g} and upper={upper:g} are too far apart; rescale labels")
+
+
+def _check_count(count: int) -> None:
+    if not 2 <= count <= MAX_POINTS:
+        raise ConfigError(f"points={count:,} must lie in 2 … {MAX_POINTS:,}")

@@ -51,7 +51,7 @@ def _poisson(prediction: Any, label: Any) -> Any:
     prediction, label = np.broadcast_arrays(prediction, label)
     with np.errstate(divide="ignore", invalid="ignore"):
         product = np.where(label == 0, 0.0, label * np.log(prediction))
-    return prediction - product
+    return np.where(prediction < 0, np.inf, prediction - product)
 
 
 SQUARED = Loss("squared", _squared)
@@ -59,7 +59,7 @@ SQUARED = Loss("squared", _squared)
 ABSOLUTE = Loss("absolute", _absolute)
 """|ŷ - y|; the best constant is the median."""
 POISSON = Loss("poisson", _poisson)
-"""ŷ - y ln ŷ, for labels and predictions >= 0; the best constant is the mean."""
+"""ŷ - y ln ŷ for labels >= 0, infinite for predictions < 0; the best constant is the mean."""
 
 _LOSSES = {loss.name: loss for loss in (SQUARED, ABSOLUTE, POISSON)}
 LOSS_NAMES = tuple(_LOSSES)

@@ -22,6 +22,7 @@ Booleans = NDArray[np.bool_]
 
 _WORD = 1 << 64
 _MAX_BOUND = 1 << 62
+_MAX_TERM = 1 << 48
 _GAUSSIAN_DENOMINATOR_BITS = 12
 
 
@@ -76,6 +77,8 @@ def bernoulli_exp(numerators: Integers, denominator: int, source: WordSource) ->
     (n,) bool.
     """
     heads = np.ones(numerators.shape, dtype=np.bool_)
+    if not 1 <= denominator <= _MAX_TERM or (numerators.size and numerators.min() < 0):
+        raise ValueError(f"numerators must be >= 0 and denominator={denominator} in 1 … 2**48")
     whole = numerators // denominator
     alive = np.flatnonzero(whole > 0)
     flipped = np.zeros_like(whole)
@@ -112,7 +115,7 @@ def discrete_laplace(scale: Fraction, size: int, source: WordSource) -> Integers
     Parameters
     ----------
     scale
-        Scale > 0, numerator at most 2**48.
+        Scale > 0, numerator and denominator at most 2**48.
     size
         Number of draws.
     source
@@ -125,8 +128,10 @@ def discrete_laplace(scale: Fraction, size: int, source: WordSource) -> Integers
     if scale <= 0:
         raise ValueError(f"scale={scale} must be > 0")
     t, s = scale.numerator, scale.denominator
-    if t > 1 << 48:
-        raise ValueError(f"scale={scale} has a numerator above 2**48; round it first")
+    if max(t, s) > _MAX_TERM:
+        raise ValueError(
+            f"scale={scale} has a numerator or denominator above 2**48; round it first"
+        )
     result = np.zeros(size, dtype=np.int64)
     active = np.arange(size)
     while active.size:

@@ -117,10 +117,10 @@ def register(kind: str) -> Callable[[type[Guarantee]], type[Guarantee]]:
 def guarantee_from_json(data: Mapping[str, Any]) -> Guarantee:
     """Rebuild any registered guarantee from its JSON form."""
     try:
-        cls = _KINDS[data["kind"]]
-        return cls.from_parameters(data, Adjacency(data["adjacency"]), Unit(data["unit"]))
-    except (KeyError, ValueError, TypeError) as error:
-        raise PrivacyError(f"{dict(data)!r} is not a guarantee: {error!r}") from error
+        kind, adjacency, unit = data["kind"], data["adjacency"], data["unit"]
+        return _KINDS[kind].from_parameters(data, Adjacency(adjacency), Unit(unit))
+    except (KeyError, ValueError, TypeError, ArithmeticError) as error:
+        raise PrivacyError(f"{data!r:.200} is not a guarantee: {error!r:.200}") from error
 
 
 def compose(guarantees: Iterable[Guarantee]) -> Guarantee:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,6 +12,8 @@ from typing import Any, Self
 from common.channel import FiniteChannel
 from common.errors import PrivacyError
 from common.guarantees.base import Adjacency, Guarantee, Unit, register
+
+_RATIONAL = re.compile(r"[0-9]{1,200}(/0*[1-9][0-9]{0,199})?")
 
 
 @register("pure")
@@ -41,6 +44,8 @@ class PureDP(Guarantee):
         unit: Unit = Unit.RECORD,
     ) -> Self:
         """Build the guarantee from a number, by default for replacing one label of one record."""
+        if not 0 <= epsilon < math.inf:  # refuses NaN too
+            raise PrivacyError(f"epsilon={float(epsilon):g} must be a finite number >= 0")
         return cls(adjacency, unit, Fraction(epsilon))
 
     @classmethod
@@ -81,7 +86,10 @@ class PureDP(Guarantee):
     def from_parameters(
         cls, parameters: Mapping[str, Any], adjacency: Adjacency, unit: Unit
     ) -> Self:
-        return cls(adjacency, unit, Fraction(parameters["epsilon"]))
+        text = parameters["epsilon"]
+        if not (isinstance(text, str) and _RATIONAL.fullmatch(text)):
+            raise PrivacyError(f"epsilon={text!r:.60} must be an integer or a fraction, as text")
+        return cls(adjacency, unit, Fraction(text))
 
     def __str__(self) -> str:
         return f"ε = {self.epsilon:.6g} ({self.adjacency}, per {self.unit})"

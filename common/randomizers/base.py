@@ -80,12 +80,10 @@ class Randomizer:
     @property
     def expected_loss(self) -> float:
         """E ℓ(output, label) under the prior: the published objective (label error)."""
-        losses = self.loss.matrix(self.channel.outputs, self.channel.inputs)
-        with np.errstate(invalid="ignore"):
-            cost = np.where(
-                self.channel.probabilities > 0, self.channel.probabilities * losses.T, 0
-            )
-        return float(self.prior @ cost.sum(axis=1))
+        seen = self.prior > 0  # an impossible label may have an infinite loss
+        losses = self.loss.matrix(self.channel.outputs, self.channel.inputs[seen])
+        joint = self.prior[seen, None] * self.channel.probabilities[seen]
+        return float(np.sum(joint * losses.T))
 
     def randomize(self, values: ArrayLike, entropy: Entropy, start_row: int = 0) -> Codes:
         """Randomize labels; those between grid points are rounded at random without bias first.

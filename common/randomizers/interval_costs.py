@@ -1,4 +1,4 @@
-"""The cost of a bin in RR-on-bins, for every loss, from prefix sums.
+"""The cost of a bin in RR-on-bins, for every loss.
 
 For a bin S of consecutive labels and c = e^ε - 1,
 
@@ -6,6 +6,12 @@ For a bin S of consecutive labels and c = e^ε - 1,
 
 a weighted version of "best constant" with weights p_y (1 + c·1[y in S]). Bins are half-open index
 ranges (r, i): labels r … i - 1.
+
+c reaches e^40, so a bin's own spread must not be the difference of two prefix sums over the whole
+grid: an error in their last digit, times c, would outweigh everything. The sums below run from the
+bin's right end to its left, relative to its last label, and add only terms of one sign. Squared and
+Poisson loss then split like a variance: spread of all labels, plus c times the spread in the bin,
+plus the distance between the two means.
 """
 
 from __future__ import annotations
@@ -15,10 +21,14 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
+from common.errors import ConfigError
 from common.losses import Loss
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
+
+MAX_CUSTOM_LABELS = 1024
+"""The most labels that a loss without a closed form may have: it takes O(k³) time."""
 
 _GOLDEN = (5**0.5 - 1) / 2
 _GOLDEN_ROUNDS = 80
@@ -35,13 +45,21 @@ class IntervalCosts(ABC):
         (k,) > 0, summing to 1.
     boost
         c = e^ε - 1 > 0.
+
+    Attributes
+    ----------
+    offset
+        What a subclass leaves out of every L(S): the ratio of any partition is short of its loss by
+        this much.
     """
+
+    offset: float = 0.0
 
     def __init__(self, labels: Floats, prior: Floats, boost: float) -> None:
         self.labels = labels
         self.prior = prior
         self.boost = boost
-        self.mass = _prefix(prior)
+        self._reversed_prior = prior[::-1].copy()
 
     @property
     def size(self) -> int:
@@ -64,48 +82,95 @@ class IntervalCosts(ABC):
         return self.cost(0, self.size) / (1 + self.boost)
 
 
-class _SquaredCosts(IntervalCosts):
-    """Weighted mean; labels are centred on the prior mean and scaled, for precision."""
+class _MeanCosts(IntervalCosts):
+    """Losses whose best constant is the weighted mean."""
 
     def __init__(self, labels: Floats, prior: Floats, boost: float) -> None:
         super().__init__(labels, prior, boost)
-        self.mean = float(prior @ labels)
-        centred = labels - self.mean
-        self.first = _prefix(prior * centred)
-        self.second = _prefix(prior * centred**2)
+        self.middle = float(labels[labels.size // 2])
+        self.centred = labels - self.middle  # exact where labels are close to one another
+        self.centred_mean = float(prior @ self.centred)
+        self.mean = self.middle + self.centred_mean
+        self._reversed_labels = labels[::-1].copy()
+
+    def minimiser(self, r: int, i: int) -> float:
+        weights = self.prior.copy()
+        weights[r:i] *= 1 + self.boost
+        value = self.middle + weights @ self.centred / weights.sum()
+        return float(np.clip(value, self.labels[0], self.labels[-1]))
+
+
+class _SquaredCosts(_MeanCosts):
+    """With m and μ the bin's mass and mean: L = V + c V_S + c m (μ - mean)² / (1 + c m)."""
+
+    def __init__(self, labels: Floats, prior: Floats, boost: float) -> None:
+        super().__init__(labels, prior, boost)
+        self.spread = float(prior @ (self.centred - self.centred_mean) ** 2)
 
     def ending_at(self, i: int) -> Floats:
-        c = self.boost
-        inside = self.mass[i] - self.mass[:i]
-        first = self.first[i] - self.first[:i]
-        second = self.second[i] - self.second[:i]
-        return np.asarray(
-            self.second[-1] + c * second - (self.first[-1] + c * first) ** 2 / (1 + c * inside)
+        c, skip, last = self.boost, self.size - i, self.labels[i - 1]
+        p, y = self._reversed_prior[skip:], self._reversed_labels[skip:] - last
+        shift = self.centred[i - 1] - self.centred_mean  # from the last label to the mean
+        mass = np.cumsum(p)
+        mean = np.cumsum(p * y) / mass
+        within = np.zeros(i)  # each label r adds p_r m / (p_r + m) times its squared distance
+        np.cumsum(p[1:] * (mass[:-1] / mass[1:]) * (y[1:] - mean[:-1]) ** 2, out=within[1:])
+        between = c * mass / (1 + c * mass) * (mean + shift) ** 2
+        return np.asarray(self.spread + c * within + between)[::-1]
+
+
+class _PoissonCosts(_MeanCosts):
+    """As squared loss with the divergence D(y, ŷ) = ŷ - y + y ln(y/ŷ) in the square's place.
+
+    ℓ(ŷ, y) is D(y, ŷ) plus y - y ln y, which no ŷ can change: L(S) is the cost in D plus the
+    entropy term (E[y - y ln y] and c times its part in the bin). That term adds the same amount to
+    the ratio N/D of every partition, so it is left out here and returned by :attr:`offset`.
+    """
+
+    def __init__(self, labels: Floats, prior: Floats, boost: float) -> None:
+        super().__init__(labels, prior, boost)
+        logs = np.log(np.where(labels > 0, labels, 1.0))
+        self.offset = float(prior @ (labels - labels * logs))
+        self._mean = np.full(labels.size, self.mean)
+        self.spread = float(
+            np.dot(prior, _divergence(labels, self._mean, self.centred_mean - self.centred))
         )
-
-    def minimiser(self, r: int, i: int) -> float:
-        c = self.boost
-        first = self.first[-1] + c * (self.first[i] - self.first[r])
-        return float(self.mean + first / (1 + c * (self.mass[i] - self.mass[r])))
-
-
-class _PoissonCosts(IntervalCosts):
-    """Weighted mean again: with w the weights and Y = Σ w y, the cost is Y - Y ln(Y / Σ w)."""
-
-    def __init__(self, labels: Floats, prior: Floats, boost: float) -> None:
-        super().__init__(labels, prior, boost)
-        self.first = _prefix(prior * labels)
+        with np.errstate(divide="ignore"):
+            self._reversed_steps = np.log1p(np.diff(labels) / labels[:-1])[::-1].copy()
 
     def ending_at(self, i: int) -> Floats:
-        weight = 1 + self.boost * (self.mass[i] - self.mass[:i])
-        total = self.first[-1] + self.boost * (self.first[i] - self.first[:i])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            cost = total - total * np.log(total / weight)
-        return np.where(total > 0, cost, 0.0)
+        c, skip, last = self.boost, self.size - i, self.labels[i - 1]
+        p, y = self._reversed_prior[skip:], self._reversed_labels[skip:]
+        mass = np.cumsum(p)
+        if last == 0:  # the bin that holds the label 0 alone
+            return np.asarray(self.spread + self.mean * np.log1p(c * mass))
+        total = np.cumsum(p * y)
+        below = np.cumsum(p * (y - last)) / mass  # the bin's mean less its last label
+        mean = total / mass
+        logs = np.zeros(i)  # ln(y / last); a label 0 counts for nothing below
+        np.cumsum(-self._reversed_steps[skip:], out=logs[1:])
+        logs[y == 0] = 0.0
+        within = np.cumsum(p * y * logs) - total * _log_ratio(below / last, mean / last)
+        centre = (self.mean + c * total) / (1 + c * mass)
+        apart = (below + (self.centred[i - 1] - self.centred_mean)) / (1 + c * mass)
+        between = _divergence(self._mean[:i], centre, c * mass * apart)
+        between += c * mass * _divergence(mean, centre, -apart)
+        return np.asarray(self.spread + c * np.maximum(within, 0.0) + between)[::-1]
 
-    def minimiser(self, r: int, i: int) -> float:
-        total = self.first[-1] + self.boost * (self.first[i] - self.first[r])
-        return float(total / (1 + self.boost * (self.mass[i] - self.mass[r])))
+
+def _log_ratio(excess: Floats, ratio: Floats) -> Floats:
+    """ln(ratio), where ``excess`` is ratio - 1 without cancellation."""
+    logs = np.log1p(np.maximum(excess, -0.5))
+    far = excess < -0.5
+    if far.any():
+        logs[far] = np.log(ratio[far])
+    return np.asarray(logs)
+
+
+def _divergence(a: Floats, b: Floats, difference: Floats) -> Floats:
+    """D(a, b) = b - a + a ln(a/b) for a >= 0 and b > 0, from an exact b - a; D(0, b) = b."""
+    safe = np.where(a > 0, a, 1.0)
+    return np.asarray(difference - a * _log_ratio(difference / safe, b / safe))
 
 
 class _AbsoluteCosts(IntervalCosts):
@@ -113,41 +178,41 @@ class _AbsoluteCosts(IntervalCosts):
 
     def __init__(self, labels: Floats, prior: Floats, boost: float) -> None:
         super().__init__(labels, prior, boost)
-        self.first = _prefix(prior * labels)
-        # overall[j] = Σ_y p_y |y_j - y|
-        below = self.mass[1:] * labels - self.first[1:]
-        above = (self.first[-1] - self.first[1:]) - (self.mass[-1] - self.mass[1:]) * labels
-        self.overall = below + above
+        self.mass = np.concatenate([[0.0], np.cumsum(prior)])
+        gaps = np.diff(labels)
+        # overall[j] = Σ_y p_y |y_j - y|, gap by gap from the left and from the right
+        below, above = np.zeros(labels.size), np.zeros(labels.size)
+        np.cumsum(self.mass[1:-1] * gaps, out=below[1:])
+        np.cumsum(np.cumsum(self._reversed_prior)[:-1] * gaps[::-1], out=above[1:])
+        self.overall = below + above[::-1]
 
     def _medians(self, r: Indices, i: int) -> Indices:
         """Indices of the weighted medians of bins (r, i)."""
         c, mass = self.boost, self.mass
-        inside = mass[i] - mass[r]
-        half = (mass[-1] + c * inside) / 2
+        start, end = mass[r], mass[i]
+        half = (mass[-1] + c * (end - start)) / 2
         # cumulative weight: the mass up to r, then 1 + c times as steep, then mass + c·inside
-        target = np.where(
-            mass[r] >= half,
-            half,
-            np.where(
-                (1 + c) * mass[i] - c * mass[r] >= half,
-                (half + c * mass[r]) / (1 + c),
-                half - c * inside,
-            ),
-        )
-        found = np.searchsorted(mass[1:], target, side="left")
+        before = start >= half
+        inside = ~before & (start + (1 + c) * (end - start) >= half)
+        target = np.where(inside, start + (half - start) / (1 + c), half - c * (end - start))
+        found = np.searchsorted(mass[1:], np.where(before, half, target), side="left")
+        found = np.where(inside, np.clip(found, r, i - 1), found)
         return np.asarray(np.minimum(found, self.size - 1), dtype=np.int64)
 
-    def _costs(self, r: Indices, i: int) -> Floats:
-        median = self._medians(r, i)
-        value = self.labels[median]
-        cut = np.clip(median + 1, r, i)
-        mass, first = self.mass, self.first
-        left = value * (mass[cut] - mass[r]) - (first[cut] - first[r])
-        right = (first[i] - first[cut]) - value * (mass[i] - mass[cut])
-        return np.asarray(self.overall[median] + self.boost * (left + right))
-
     def ending_at(self, i: int) -> Floats:
-        return self._costs(np.arange(i), i)
+        r = np.arange(i)
+        median = self._medians(r, i)
+        skip, last = self.size - i, self.labels[i - 1]
+        p = self._reversed_prior[skip:]
+        mass, short = np.zeros(i + 1), np.zeros(i + 1)  # of labels r … i - 1, by r
+        mass[:i] = np.cumsum(p)[::-1]
+        short[:i] = np.cumsum(p * (last - self.labels[:i][::-1]))[::-1]
+        cut = np.clip(median + 1, r, i)
+        gap = last - self.labels[median]
+        left = (short[:i] - short[cut]) - gap * (mass[:i] - mass[cut])
+        right = gap * mass[cut] - short[cut]
+        own = np.maximum(left, 0.0) + np.maximum(right, 0.0)
+        return np.asarray(self.overall[median] + self.boost * own)
 
     def minimiser(self, r: int, i: int) -> float:
         return float(self.labels[self._medians(np.array([r]), i)[0]])
@@ -156,11 +221,17 @@ class _AbsoluteCosts(IntervalCosts):
 class _ConvexCosts(IntervalCosts):
     """Any convex loss, by golden-section search for all bins at once; O(k³), cached.
 
-    For k beyond a few hundred prefer a loss with a closed form.
+    The search ends between two labels; the better of them is taken if it is better still, because
+    that is where a loss with a kink has its minimum.
     """
 
     def __init__(self, labels: Floats, prior: Floats, boost: float, loss: Loss) -> None:
         super().__init__(labels, prior, boost)
+        if labels.size > MAX_CUSTOM_LABELS:
+            raise ConfigError(
+                f"a custom loss on {labels.size:,} labels would take too long; use at most"
+                f" {MAX_CUSTOM_LABELS:,}, or one of the named losses"
+            )
         self.loss = loss
         self._table: dict[int, tuple[Floats, Floats]] = {}
 
@@ -173,16 +244,25 @@ class _ConvexCosts(IntervalCosts):
         inside = np.tri(i, self.size, -1) == 0  # row r: labels from r on
         inside[:, i:] = False
         weights = self.prior * (1 + self.boost * inside)
-        low = np.full(i, self.labels[0])
-        high = np.full(i, self.labels[-1])
+        low, high = np.full(i, self.labels[0]), np.full(i, self.labels[-1])
+        left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+        at_left, at_right = self._value(left, weights), self._value(right, weights)
         for _ in range(_GOLDEN_ROUNDS):
-            width = _GOLDEN * (high - low)
-            left, right = high - width, low + width
-            go_left = self._value(left, weights) <= self._value(right, weights)
-            high = np.where(go_left, right, high)
-            low = np.where(go_left, low, left)
-        best = (low + high) / 2
-        return self._value(best, weights), best
+            go_left = at_left <= at_right
+            low, high = np.where(go_left, low, left), np.where(go_left, right, high)
+            fresh = np.where(go_left, high - _GOLDEN * (high - low), low + _GOLDEN * (high - low))
+            value = self._value(fresh, weights)
+            left, right = np.where(go_left, fresh, right), np.where(go_left, left, fresh)
+            at_left, at_right = (
+                np.where(go_left, value, at_right),
+                np.where(go_left, at_left, value),
+            )
+        best, cost = left, at_left
+        above = np.clip(np.searchsorted(self.labels, best), 1, self.size - 1)
+        for candidate in (self.labels[above - 1], self.labels[above]):
+            value = self._value(candidate, weights)
+            best, cost = np.where(value < cost, candidate, best), np.minimum(cost, value)
+        return cost, best
 
     def _value(self, predictions: Floats, weights: Floats) -> Floats:
         return np.asarray((self.loss.matrix(predictions, self.labels) * weights).sum(axis=1))
@@ -203,7 +283,3 @@ def interval_costs(labels: Floats, prior: Floats, boost: float, loss: Loss) -> I
     if loss.name == "absolute":
         return _AbsoluteCosts(labels, prior, boost)
     return _ConvexCosts(labels, prior, boost, loss)
-
-
-def _prefix(values: Floats) -> Floats:
-    return np.concatenate([[0.0], np.cumsum(values)])

@@ -6,6 +6,7 @@ with Label Differential Privacy*, ICLR 2023, with discrete instead of continuous
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -23,6 +24,9 @@ Integers = NDArray[np.int64]
 PRIOR_STREAM = "prior"
 SENSITIVITY = 2
 """Replacing one label moves one unit between two cells: the L1 distance is 2."""
+
+MAX_GROUP = 1 << 20
+"""The most records that one privacy unit may have."""
 
 _RESOLUTION = 1 << 24
 
@@ -67,6 +71,8 @@ class NoisyPrior:
 
 def rational_epsilon(epsilon: float | Fraction) -> Fraction:
     """Round ε down to a multiple of 2**-24, so that exact noise stays in 64-bit integers."""
+    if not 0 < epsilon < math.inf:  # refuses NaN too
+        raise PrivacyError(f"epsilon={float(epsilon):g} must be a number above 0")
     value = Fraction(int(Fraction(epsilon) * _RESOLUTION), _RESOLUTION)
     if value <= 0:
         raise PrivacyError(f"epsilon={float(epsilon):g} must be at least 2**-24, about 6e-8")
@@ -92,8 +98,8 @@ def private_prior(
     group
         Records of one privacy unit whose labels may change together, >= 1.
     """
-    if group < 1:
-        raise PrivacyError(f"group={group} must be at least 1")
+    if not 1 <= group <= MAX_GROUP:
+        raise PrivacyError(f"group={group} must lie in 1 … {MAX_GROUP:,}")
     histogram = np.asarray(counts)
     if histogram.ndim != 1 or not np.issubdtype(histogram.dtype, np.integer):
         raise DataError(f"counts must be a vector of integers, not {histogram.dtype}")

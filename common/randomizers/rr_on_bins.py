@@ -59,10 +59,8 @@ def optimal_binning(problem: Problem) -> Binning:
     every number of bins instead, in O(k³).)
     """
     keep = np.flatnonzero(problem.prior > 0)  # a label of no mass may join any bin for free
-    costs = interval_costs(
-        problem.labels[keep], problem.prior[keep], _boost(problem.epsilon), problem.loss
-    )
-    boost = _boost(problem.epsilon)
+    boost = float(exp_lower_bound(problem.epsilon) - 1)
+    costs = interval_costs(problem.labels[keep], problem.prior[keep], boost, problem.loss)
     best = costs.whole()
     edges = np.array([0, keep.size], dtype=np.int64)
     rounds = 0
@@ -81,11 +79,7 @@ def optimal_binning(problem: Problem) -> Binning:
     values = np.array([costs.minimiser(r, i) for r, i in pairwise(edges.tolist())])
     full = np.append(keep, problem.labels.size)[edges]
     full[0] = 0
-    return Binning(full, values, float(best), rounds)
-
-
-def _boost(epsilon: float) -> float:
-    return float(exp_lower_bound(epsilon)) - 1.0
+    return Binning(full, values, float(best + costs.offset), rounds)
 
 
 def _shortest_path(costs: IntervalCosts, penalty: float) -> Integers:

@@ -1,0 +1,162 @@
+"""Composition of pure mechanisms: the exact optimum, and the closed formula it improves on.
+
+The composition of ε_i-DP mechanisms, chosen adaptively or not, is never worse than releasing one
+randomized response for each: its privacy loss is ``Σ ±ε_i``. That law is a convolution, which is
+the optimal composition theorem (Kairouz, Oh, Viswanath, *The Composition Theorem for Differential
+Privacy*, ICML 2015, Theorem 3.3; different ε_i: Murtagh and Vadhan 2016, Theorem 1.5).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+from common.errors import PrivacyError
+from common.guarantees.approximate import ApproximateDP, check_delta
+from common.guarantees.pure import PureDP
+from common.guarantees.rounding import above, float_below
+
+Floats = NDArray[np.float64]
+
+_MAX_CELLS = 1 << 18
+_ERROR = 1e-11
+"""Relative error of a convolution of at most 2**18 positive terms, generously."""
+
+
+def advanced_composition(
+    epsilon: float | Fraction, times: int, delta: float | Fraction
+) -> Fraction:
+    """ε of the advanced composition theorem, ``√(2m ln(1/δ)) ε + m ε (e^ε − 1)``, or mε if less.
+
+    Dwork and Roth (2014), Theorem 3.20. The optimum is :func:`optimal_composition`.
+    """
+    exact, d = Fraction(epsilon), Fraction(delta)
+    check_delta(d)
+    if times < 0:
+        raise PrivacyError(f"times={times} must be >= 0")
+    basic = exact * times
+    if d == 0 or times == 0:
+        return basic
+    e = float(exact)
+    root = math.sqrt(2 * times * max(0.0, -math.log(float_below(d))))
+    bound = root * e + times * e * math.expm1(e) if e < 700 else math.inf
+    return basic if math.isinf(bound) else min(basic, Fraction(above(bound)))
+
+
+def optimal_composition(
+    guarantees: Iterable[PureDP | ApproximateDP], delta: float | Fraction
+) -> ApproximateDP:
+    """Return the optimal (ε, δ) of releasing everything, for pure or (ε, δ) promises.
+
+    An (ε_i, δ_i)-DP mechanism behaves like randomized response but for an event of probability δ_i,
+    so ``1 − Π(1 − δ_i)`` of δ is spent on those events. With equal ε_i the result is the optimum up
+    to float error; different ε_i are rounded up to multiples of a common step first, at most
+    ``2^18`` cells wide. The parameters must not depend on earlier outputs.
+
+    Parameters
+    ----------
+    guarantees
+        One or more promises about the same neighbours.
+    delta
+        δ of the result, above what the parts spend already.
+
+    Raises
+    ------
+    PrivacyError
+        If the parts do not compose or leave nothing of δ.
+    """
+    items = list(guarantees)
+    if not items:
+        raise PrivacyError("nothing to compose; pass at least one guarantee")
+    for item in items[1:]:
+        items[0].same_neighbours(item)
+    exact = Fraction(delta)
+    check_delta(exact)
+    kept = Fraction(1)
+    for item in items:
+        if isinstance(item, ApproximateDP):
+            kept *= 1 - item.exact_delta
+    if exact < 1 - kept:
+        raise PrivacyError(
+            f"delta={float(exact)} is below {float(1 - kept)}, which the parts spend already"
+        )
+    left = (exact - (1 - kept)) / kept if kept > 0 else Fraction(0)
+    epsilons = [item.exact_epsilon for item in items if item.exact_epsilon > 0]
+    epsilon = _optimal_epsilon(epsilons, left)
+    return ApproximateDP(items[0].adjacency, items[0].unit, epsilon, exact)
+
+
+def _optimal_epsilon(epsilons: Sequence[Fraction], delta: Fraction) -> Fraction:
+    total = sum(epsilons, Fraction(0))
+    if delta == 0 or total == 0:
+        return total
+    losses, masses = _loss_law(epsilons)
+    target = float_below(delta)
+    return min(total, Fraction(above(_invert(losses, masses, target))))
+
+
+def _loss_law(epsilons: Sequence[Fraction]) -> tuple[Floats, Floats]:
+    """Losses (ascending) and their probabilities under the first of the worst two neighbours."""
+    counts = Counter(epsilons)
+    if len(counts) == 1:
+        ((epsilon, times),) = counts.items()
+        return above(float(epsilon)) * np.arange(-times, times + 1, 2.0), _binomial(
+            float(epsilon), times
+        )
+    step = _common_step(counts)
+    masses = np.ones(1)
+    half_width = 0
+    for epsilon, times in counts.items():
+        cells = math.ceil(epsilon / step)
+        spread = np.zeros(2 * cells * times + 1)
+        spread[:: 2 * cells] = _binomial(float(cells * step), times)
+        masses = np.convolve(masses, spread)
+        half_width += cells * times
+    return above(float(step)) * np.arange(-half_width, half_width + 1.0), masses
+
+
+def _common_step(counts: Counter[Fraction]) -> Fraction:
+    """A step of which every ε is (after rounding up) a multiple, within the cells allowed."""
+    total = sum((epsilon * times for epsilon, times in counts.items()), Fraction(0))
+    divisor = math.lcm(*(epsilon.denominator for epsilon in counts))
+    shared = Fraction(math.gcd(*(int(epsilon * divisor) for epsilon in counts)), divisor)
+    if 2 * total / shared <= _MAX_CELLS:
+        return shared
+    return max(2 * total / _MAX_CELLS, min(counts) / 4096)
+
+
+def _binomial(epsilon: float, times: int) -> Floats:
+    """P[the loss of ``times`` randomized responses is (2j − times) ε], j = 0 … times."""
+    j = np.arange(times + 1.0)
+    log_truth, log_lie = -math.log1p(math.exp(-epsilon)), -epsilon - math.log1p(math.exp(-epsilon))
+    log_choose = gammaln(times + 1.0) - gammaln(j + 1) - gammaln(times - j + 1)
+    return np.asarray(np.exp(log_choose + j * log_truth + (times - j) * log_lie))
+
+
+def _delta_at(losses: Floats, masses: Floats, epsilon: float) -> float:
+    """``Σ P(l) (1 − e^{ε − l})`` over the losses above ε, rounded up."""
+    over = losses > epsilon
+    gains = -np.expm1(epsilon - losses[over])
+    return float(np.sum(masses[over] * gains)) * (1 + _ERROR * max(10, len(masses)))
+
+
+def _invert(losses: Floats, masses: Floats, delta: float) -> float:
+    """Return an ε just above the least one whose δ is at most ``delta``."""
+    if _delta_at(losses, masses, 0.0) <= delta:
+        return 0.0
+    low, high = 0.0, float(losses[-1])
+    for _ in range(200):
+        middle = (low + high) / 2
+        if _delta_at(losses, masses, middle) <= delta:
+            high = middle
+        else:
+            low = middle
+        if high - low <= 1e-13 * high:
+            break
+    return high

@@ -1,0 +1,285 @@
+"""From one kind of guarantee to another, wherever a theorem allows; every result rounds outwards.
+
+    pure, (ε, δ), bounded range, zCDP  →  RDP         to_renyi
+    pure, bounded range                →  zCDP        to_zcdp
+    every kind                         →  (ε, δ)      to_approximate
+
+A new kind registers its own conversions with ``@to_renyi.register`` and so on; nothing here needs
+to know about it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import singledispatch
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import PrivacyError
+from common.guarantees.approximate import ApproximateDP, check_delta
+from common.guarantees.base import Adjacency, Guarantee
+from common.guarantees.bounded_range import BoundedRange
+from common.guarantees.concentrated import ZeroConcentratedDP
+from common.guarantees.pure import PureDP
+from common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
+from common.guarantees.rounding import above, float_below
+
+_LEAST_DELTA = Fraction(1, 10**300)
+
+
+@singledispatch
+def to_zcdp(guarantee: Guarantee) -> ZeroConcentratedDP:
+    """Restate a guarantee as (approximate) zCDP.
+
+    ε-DP is ε²/2-zCDP (Bun and Steinke 2016, Proposition 1.4); ε-bounded range is ε²/8-zCDP (Cesar
+    and Rogers 2021, Lemma 3.4); (ε, δ)-DP is δ-approximate ε²/2-zCDP, because its worst case is
+    randomized response but for an event of probability δ (Kairouz, Oh, Viswanath 2015).
+
+    Raises
+    ------
+    PrivacyError
+        If no theorem gives a finite ρ, as for an RDP curve, which ends at some order.
+    """
+    raise PrivacyError(
+        f"a {guarantee.kind} guarantee has no zCDP form; restate both sides with to_renyi instead"
+    )
+
+
+@to_zcdp.register
+def _(guarantee: ZeroConcentratedDP) -> ZeroConcentratedDP:
+    return guarantee
+
+
+@to_zcdp.register
+def _(guarantee: PureDP) -> ZeroConcentratedDP:
+    rho = guarantee.exact_epsilon**2 / 2
+    return ZeroConcentratedDP(guarantee.adjacency, guarantee.unit, rho, Fraction(0))
+
+
+@to_zcdp.register
+def _(guarantee: BoundedRange) -> ZeroConcentratedDP:
+    rho = guarantee.exact_epsilon**2 / 8
+    return ZeroConcentratedDP(guarantee.adjacency, guarantee.unit, rho, Fraction(0))
+
+
+@to_zcdp.register
+def _(guarantee: ApproximateDP) -> ZeroConcentratedDP:
+    rho = guarantee.exact_epsilon**2 / 2
+    return ZeroConcentratedDP(guarantee.adjacency, guarantee.unit, rho, guarantee.exact_delta)
+
+
+@singledispatch
+def to_renyi(guarantee: Guarantee, orders: Sequence[Fraction] = DEFAULT_ORDERS) -> RenyiDP:
+    """Restate a guarantee as an (approximate) RDP curve at the given orders.
+
+    For ε-DP this is the curve of binary randomized response, the worst ε-DP mechanism (Mironov
+    2017, Proposition 6 with Kairouz, Oh, Viswanath 2015); for bounded range the smaller of that and
+    ``αε²/8``; for zCDP ``αρ``.
+    """
+    raise PrivacyError(f"a {guarantee.kind} guarantee has no RDP form")
+
+
+@to_renyi.register
+def _(guarantee: RenyiDP, orders: Sequence[Fraction] = DEFAULT_ORDERS) -> RenyiDP:
+    kept = tuple(order for order in orders if order <= guarantee.orders[-1])
+    if not kept:
+        raise PrivacyError(
+            f"no requested order lies below {float(guarantee.orders[-1])}, the curve's last"
+        )
+    values = tuple(guarantee.at(order) for order in kept)
+    return RenyiDP(guarantee.adjacency, guarantee.unit, kept, values, guarantee.exact_delta)
+
+
+@to_renyi.register
+def _(guarantee: ZeroConcentratedDP, orders: Sequence[Fraction] = DEFAULT_ORDERS) -> RenyiDP:
+    values = tuple(guarantee.exact_rho * order for order in orders)
+    return RenyiDP(
+        guarantee.adjacency, guarantee.unit, tuple(orders), values, guarantee.exact_delta
+    )
+
+
+@to_renyi.register
+def _(guarantee: PureDP, orders: Sequence[Fraction] = DEFAULT_ORDERS) -> RenyiDP:
+    values = _response_curve(guarantee.exact_epsilon, orders)
+    return RenyiDP(guarantee.adjacency, guarantee.unit, tuple(orders), values, Fraction(0))
+
+
+@to_renyi.register
+def _(guarantee: ApproximateDP, orders: Sequence[Fraction] = DEFAULT_ORDERS) -> RenyiDP:
+    values = _response_curve(guarantee.exact_epsilon, orders)
+    return RenyiDP(
+        guarantee.adjacency, guarantee.unit, tuple(orders), values, guarantee.exact_delta
+    )
+
+
+@to_renyi.register
+def _(guarantee: BoundedRange, orders: Sequence[Fraction] = DEFAULT_ORDERS) -> RenyiDP:
+    epsilon = guarantee.exact_epsilon
+    response = _response_curve(epsilon, orders)
+    values = tuple(min(a * epsilon**2 / 8, r) for a, r in zip(orders, response, strict=True))
+    return RenyiDP(guarantee.adjacency, guarantee.unit, tuple(orders), values, Fraction(0))
+
+
+@singledispatch
+def to_approximate(guarantee: Guarantee, delta: float | Fraction) -> ApproximateDP:
+    """Restate a guarantee as (ε, δ)-DP at a chosen δ, with the least ε that is known.
+
+    - ε-DP and (ε, δ₀)-DP: trading δ − δ₀ for a smaller ε along randomized response's own curve,
+      ``ε' = ln(e^ε − δ(1 + e^ε))`` (Kairouz, Oh, Viswanath 2015, Theorem 3.1).
+    - RDP and zCDP: ``ε(α) + ln(1 − 1/α) − ln(δ α)/(α − 1)``, the least over α (Canonne, Kamath,
+      Steinke 2020, Proposition 12; Balle et al. 2020, Theorem 21). It is below Mironov's
+      ``ε(α) + ln(1/δ)/(α − 1)`` at every α.
+    - With a failure probability δ₀, δ − δ₀ is left for the conversion (Bun and Steinke 2016,
+      Lemma 8.8; Zhu and Wang 2022, Lemma 17).
+
+    Parameters
+    ----------
+    guarantee
+        Any registered kind.
+    delta
+        The δ of the result. At δ = 0 only pure and bounded-range guarantees have a finite ε.
+
+    Raises
+    ------
+    PrivacyError
+        If δ is not above the guarantee's own failure probability, or no finite ε exists.
+    """
+    raise PrivacyError(f"a {guarantee.kind} guarantee has no (epsilon, delta) form")
+
+
+@to_approximate.register
+def _(guarantee: PureDP, delta: float | Fraction) -> ApproximateDP:
+    exact = _delta(delta)
+    epsilon = _response_epsilon(guarantee.exact_epsilon, exact)
+    return ApproximateDP(guarantee.adjacency, guarantee.unit, epsilon, exact)
+
+
+@to_approximate.register
+def _(guarantee: BoundedRange, delta: float | Fraction) -> ApproximateDP:
+    exact = _delta(delta)
+    epsilon = _response_epsilon(guarantee.exact_epsilon, exact)
+    if exact > 0:
+        epsilon = min(epsilon, to_approximate(to_zcdp(guarantee), exact).exact_epsilon)
+    return ApproximateDP(guarantee.adjacency, guarantee.unit, epsilon, exact)
+
+
+@to_approximate.register
+def _(guarantee: ApproximateDP, delta: float | Fraction) -> ApproximateDP:
+    exact = _delta(delta)
+    if exact < guarantee.exact_delta:
+        raise PrivacyError(
+            f"delta={float(exact)} is below the guarantee's own {guarantee.delta}; ask for more"
+        )
+    left = exact - guarantee.exact_delta
+    epsilon = _response_epsilon(guarantee.exact_epsilon, left)
+    return ApproximateDP(guarantee.adjacency, guarantee.unit, epsilon, exact)
+
+
+@to_approximate.register
+def _(guarantee: ZeroConcentratedDP, delta: float | Fraction) -> ApproximateDP:
+    exact = _delta(delta)
+    left = _left(exact, guarantee.exact_delta)
+    if guarantee.exact_rho == 0:
+        return ApproximateDP(guarantee.adjacency, guarantee.unit, Fraction(0), exact)
+    rho = guarantee.rho
+    start = math.log1p(math.sqrt(-math.log(float_below(left)) / rho))
+    # any α gives a valid ε, so a grid around the classical optimum is enough
+    orders = 1 + np.expm1(start + np.linspace(-2.5, 1.0, 2001)).clip(1e-6)
+    epsilon = _least_epsilon(orders, rho * orders, left)
+    return ApproximateDP(guarantee.adjacency, guarantee.unit, epsilon, exact)
+
+
+@to_approximate.register
+def _(guarantee: RenyiDP, delta: float | Fraction) -> ApproximateDP:
+    exact = _delta(delta)
+    left = _left(exact, guarantee.exact_delta)
+    orders = np.array([float(order) for order in guarantee.orders])
+    values = np.array([float(value) for value in guarantee.values])
+    epsilon = _least_epsilon(orders, values, left)
+    return ApproximateDP(guarantee.adjacency, guarantee.unit, epsilon, exact)
+
+
+def epsilon_at(guarantee: Guarantee, delta: float | Fraction) -> float:
+    """ε of :func:`to_approximate`, as a float that is rounded up."""
+    return to_approximate(guarantee, delta).epsilon
+
+
+def for_replacement[G: Guarantee](guarantee: G) -> G:
+    """Restate an add-or-remove promise for replacing one unit's data: two steps, one after another.
+
+    A replacement removes one unit and adds another, so it is a group of two. For sums this is the
+    doubled sensitivity, which quadruples ρ.
+    """
+    if guarantee.adjacency != Adjacency.ADD_REMOVE:
+        raise PrivacyError(
+            f"the promise is for {guarantee.adjacency}; only add-remove restates as replace-record"
+        )
+    doubled = guarantee.scale(2)
+    data = {**doubled.to_json(), "adjacency": str(Adjacency.REPLACE_RECORD)}
+    return type(guarantee).from_parameters(data, Adjacency.REPLACE_RECORD, guarantee.unit)
+
+
+def _delta(delta: float | Fraction) -> Fraction:
+    exact = Fraction(delta)
+    check_delta(exact)
+    return exact
+
+
+def _left(delta: Fraction, failure: Fraction) -> Fraction:
+    """What of δ remains for the conversion; none is no finite ε."""
+    if delta <= failure:
+        raise PrivacyError(
+            f"delta={float(delta)} must be above the failure probability {float(failure)}: a"
+            " concentrated guarantee has no finite epsilon below it"
+        )
+    return delta - failure
+
+
+def _response_curve(epsilon: Fraction, orders: Sequence[Fraction]) -> tuple[Fraction, ...]:
+    """RDP of randomized response, ``ln(p^α q^{1-α} + q^α p^{1-α}) / (α - 1)``, p = e^ε q."""
+    e = float(epsilon)
+    log_p, log_q = -math.log1p(math.exp(-e)), -e - math.log1p(math.exp(-e))
+    alphas = np.array([float(order) for order in orders])
+    moments = np.logaddexp(
+        alphas * log_p + (1 - alphas) * log_q, alphas * log_q + (1 - alphas) * log_p
+    )
+    # the logarithm of a number near 1 has an absolute error, which the division by α - 1 magnifies
+    error = 1e-15 * (1 + np.abs(alphas * log_q))
+    bounds = (np.maximum(moments, 0) + error) / (alphas - 1)
+    values = (
+        min(Fraction(above(bound)), epsilon, order * epsilon * epsilon / 2)
+        for bound, order in zip(bounds.tolist(), orders, strict=True)
+    )
+    return tuple(values)
+
+
+def _response_epsilon(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """Least ε' at which randomized response with ε is (ε', δ)-DP."""
+    if delta == 0 or epsilon == 0:
+        return epsilon
+    e, d = float(epsilon), float_below(delta)
+    # ln(e^ε - δ (1 + e^ε)) = ε + ln(1 - δ (1 + e^-ε))
+    rest = -d * (1 + math.exp(-e))
+    if rest <= math.expm1(-e):
+        return Fraction(0)
+    bound = e + math.log1p(rest)
+    # computed from ε rounded to the nearest float; one unit of it is far below the slack
+    return max(Fraction(0), min(epsilon, Fraction(above(bound) + above(e * 1e-15))))
+
+
+def _least_epsilon(
+    orders: NDArray[np.float64], values: NDArray[np.float64], delta: Fraction
+) -> Fraction:
+    if delta >= 1:
+        return Fraction(0)
+    if delta < _LEAST_DELTA:
+        raise PrivacyError(f"delta={float(delta)} must leave at least 1e-300 for this conversion")
+    log_delta = math.log(float_below(delta))
+    gain = np.log1p(-1 / orders) - (log_delta + np.log(orders)) / (orders - 1)
+    bounds = values + gain
+    error = 1e-15 * (np.abs(values) + np.abs(gain) + np.abs(log_delta) / (orders - 1)) * 4
+    best = float(np.min(bounds + error))
+    return Fraction(above(best)) if best > 0 else Fraction(0)

@@ -1,0 +1,46 @@
+"""Certain bounds of e^ε and ln(x), in rational and decimal arithmetic."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, Context, Decimal
+from fractions import Fraction
+
+from common.errors import PrivacyError
+
+_TAYLOR_TERMS = 200
+_DECIMAL = Context(prec=60, rounding=ROUND_CEILING)
+
+
+def exp_lower_bound(epsilon: float | Fraction) -> Fraction:
+    """Return a rational number just below e^ε (relative gap under 1e-50), for 0 <= ε <= 40.
+
+    A truncated Taylor series: every term is positive, so leaving terms out and rounding terms down
+    both stay below.
+    """
+    if not 0 <= epsilon <= 40:  # refuses NaN too
+        raise PrivacyError(f"epsilon={float(epsilon):g} must lie in 0 … 40")
+    value = Fraction(epsilon)
+    term, total = Fraction(1), Fraction(1)
+    scale = 1 << 192
+    for j in range(1, _TAYLOR_TERMS):
+        term = Fraction(math.floor(term * value / j * scale), scale)
+        total += term
+    return total
+
+
+def log_upper_bound(ratio: Fraction) -> float:
+    """Return the smallest float that is at least ln(ratio), for ratio >= 1.
+
+    The quotient is rounded up and its logarithm, correct to 60 digits, moved up by one of them:
+    the bound holds for any ratio, and it is the smallest unless ln(ratio) is within 1e-58 of a
+    float.
+    """
+    if ratio < 1:
+        raise ValueError(f"ratio={ratio} must be >= 1")
+    if ratio == 1:
+        return 0.0
+    quotient = _DECIMAL.divide(Decimal(ratio.numerator), Decimal(ratio.denominator))
+    bound = _DECIMAL.next_plus(_DECIMAL.ln(quotient))
+    nearest = float(bound)
+    return math.nextafter(nearest, math.inf) if Decimal(nearest) < bound else nearest

@@ -129,7 +129,9 @@ def _inline_svg(figure: Figure, name: str, kind: str, description: str) -> Marku
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r' xmlns(:\w+)?="[^"]*"', "", text)
     text = re.sub(r'<style type="text/css">.*?</style>', "", text, flags=re.DOTALL)
-    text = re.sub(r'\bid="(?!p|m|image|h)', f'id="{name}-', text)
+    # Every id, and every reference to one, is made this picture's own.
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", text)
     for colour, variable in _VARIABLES.items():
         text = text.replace(colour, f"var({variable})")
     box = re.search(r'viewBox="[^"]*"', text)

@@ -1,0 +1,172 @@
+"""The report: what it says, that it loads nothing, and that no name can break out of its text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from feature_party.report import MatchCounts, ReportInputs, write_report
+from feature_party.report.page import render_report
+
+MakeInputs = Callable[..., ReportInputs]
+
+HOSTILE = "<script>alert(1)</script>\"'&$x^2$ {{ 7*7 }} ]]>"
+
+VOID = {"meta", "br", "hr", "img", "input", "link"}
+
+
+class Page(HTMLParser):
+    """Collects a page's structure and fails on tags that do not match."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def values(self, attribute: str) -> list[str]:
+        return [value for name, value in self.attributes if name == attribute]
+
+
+def test_a_simulation_has_every_section(make_inputs: MakeInputs) -> None:
+    page = Page(render_report(make_inputs()))
+    assert not page.open
+    for section in ("privacy", "prior", "joint", "loss", "actual", "calibration", "matches"):
+        assert section in page.values("id")
+    assert "81% of what true labels teach about visits, at ε = 1" in page.text
+    assert "5,900 events are in both the release (6,000 events)" in page.text
+    assert page.tags.count("h1") == 1
+
+
+def test_without_true_labels_nothing_claims_to_know_them(make_inputs: MakeInputs) -> None:
+    page = Page(render_report(make_inputs(simulated=False)))
+    ids = page.values("id")
+    assert "channel" in ids
+    assert "joint" not in ids
+    assert "actual" not in ids
+    assert "An estimated" in page.text
+    assert "true labels" not in page.text.partition("What is private")[0]
+    assert "simulation" not in page.text.partition("What is private")[0]
+
+
+def test_the_page_loads_nothing(make_inputs: MakeInputs) -> None:
+    text = render_report(make_inputs())
+    page = Page(text)
+    for scheme in ("http:", "https:", "//cdn", "@import", "url(http"):
+        assert scheme not in text
+    assert not {"script", "link", "iframe", "img", "object", "embed"} & set(page.tags)
+    for name in ("src", "href", "xlink:href"):
+        assert all(value.startswith(("data:image/png", "#")) for value in page.values(name))
+
+
+def test_names_on_the_page_are_text(make_inputs: MakeInputs) -> None:
+    inputs = make_inputs(
+        label=HOSTILE,
+        data_set=HOSTILE,
+        warnings=[HOSTILE],
+        settings={HOSTILE: {HOSTILE: HOSTILE}},
+        metrics={HOSTILE: HOSTILE, "test_mse": 1.0},
+    )
+    text = render_report(inputs)
+    page = Page(text)
+    assert not page.open
+    assert "script" not in page.tags
+    assert "<script" not in text
+    assert HOSTILE in page.text
+
+
+def test_ids_are_unique(make_inputs: MakeInputs) -> None:
+    ids = Page(render_report(make_inputs())).values("id")
+    assert sorted(ids) == sorted(set(ids))
+
+
+def test_the_same_inputs_give_the_same_page(make_inputs: MakeInputs) -> None:
+    assert render_report(make_inputs()) == render_report(make_inputs())
+
+
+def test_what_is_absent_is_left_out(make_inputs: MakeInputs) -> None:
+    inputs = make_inputs(
+        simulated=False,
+        predictions=None,
+        codes=None,
+        decoded_outputs=None,
+        history=[],
+        matches=None,
+        metrics={},
+    )
+    page = Page(render_report(inputs))
+    assert "visits, learned at ε = 1" in page.text
+    for section in ("loss", "calibration", "matches"):
+        assert section not in page.values("id")
+
+
+def test_degenerate_predictions_still_make_a_page(make_inputs: MakeInputs) -> None:
+    inputs = make_inputs()
+    assert inputs.predictions is not None
+    constant = np.full_like(inputs.predictions, 2.5)
+    few = slice(0, 3)
+    assert inputs.true_labels is not None
+    assert inputs.codes is not None
+    for changes in (
+        {"predictions": constant},
+        {
+            "predictions": inputs.predictions[few],
+            "codes": inputs.codes[few],
+            "true_labels": inputs.true_labels[few],
+        },
+        {"metrics": {"test_mse": float("nan"), "estimated_mse": None}},
+        {"history": [{"epoch": 1, "train_loss": 2.0}, {"epoch": 2, "train_loss": 1.0}]},
+    ):
+        assert not Page(render_report(make_inputs(**changes))).open
+
+
+@pytest.mark.parametrize(
+    ("metrics", "title"),
+    [
+        ({"test_mse": 8.0, "constant_mse": 7.7}, "nothing was learned"),
+        ({"test_mse": 4.0, "constant_mse": 7.7, "nonprivate_mse": 4.1}, "nothing was lost"),
+        ({"test_mse": 3.85, "constant_mse": 7.7}, "50% of the variation in visits explained"),
+        ({"estimated_mse": 3.85, "estimated_constant_mse": 7.7}, "An estimated 50%"),
+    ],
+)
+def test_the_title_says_what_happened(
+    make_inputs: MakeInputs, metrics: dict[str, float], title: str
+) -> None:
+    assert title in Page(render_report(make_inputs(metrics=metrics))).text
+
+
+def test_a_written_page_states_matches_and_privacy(make_inputs: MakeInputs, tmp_path: Path) -> None:
+    inputs = make_inputs(matches=MatchCounts(10, 20, 5))
+    write_report(tmp_path / "new" / "report.html", inputs)
+    text = Page((tmp_path / "new" / "report.html").read_text("utf-8")).text
+    assert "That is 50.0% of what could match." in text
+    assert "e^ε = 2.72" in text
+    assert "there is no δ" in text

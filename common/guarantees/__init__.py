@@ -1,6 +1,61 @@
-"""What a mechanism promises, with its adjacency and privacy unit, and how promises compose."""
+"""What a mechanism promises, with its adjacency and privacy unit, and how promises compose.
 
+========================  ==========================================================
+:class:`PureDP`           ε-DP
+:class:`ApproximateDP`    (ε, δ)-DP
+:class:`BoundedRange`     the exponential mechanism's stronger form of ε-DP
+:class:`ZeroConcentratedDP`  ρ-zCDP, also with a failure probability
+:class:`RenyiDP`          an RDP curve, also with a failure probability
+========================  ==========================================================
+
+Parameters are rational numbers, so that composing and repeating are exact and independent of order;
+only conversions round, and always towards less privacy claimed.
+"""
+
+from common.guarantees.accountant import Filter, Odometer, total
+from common.guarantees.approximate import ApproximateDP
 from common.guarantees.base import Adjacency, Guarantee, Unit, compose, guarantee_from_json
+from common.guarantees.bounded_range import BoundedRange
+from common.guarantees.calibration import calibrate, largest_rho
+from common.guarantees.composition import advanced_composition, optimal_composition
+from common.guarantees.concentrated import ZeroConcentratedDP
+from common.guarantees.conversion import (
+    epsilon_at,
+    for_replacement,
+    to_approximate,
+    to_pure,
+    to_renyi,
+    to_zcdp,
+)
 from common.guarantees.pure import PureDP
+from common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
+from common.guarantees.subsampling import poisson_subsample, subsampled_gaussian
 
-__all__ = ["Adjacency", "Guarantee", "PureDP", "Unit", "compose", "guarantee_from_json"]
+__all__ = [
+    "DEFAULT_ORDERS",
+    "Adjacency",
+    "ApproximateDP",
+    "BoundedRange",
+    "Filter",
+    "Guarantee",
+    "Odometer",
+    "PureDP",
+    "RenyiDP",
+    "Unit",
+    "ZeroConcentratedDP",
+    "advanced_composition",
+    "calibrate",
+    "compose",
+    "epsilon_at",
+    "for_replacement",
+    "guarantee_from_json",
+    "largest_rho",
+    "optimal_composition",
+    "poisson_subsample",
+    "subsampled_gaussian",
+    "to_approximate",
+    "to_pure",
+    "to_renyi",
+    "to_zcdp",
+    "total",
+]

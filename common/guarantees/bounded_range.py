@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,10 +16,13 @@ from common.guarantees.rounding import float_above
 @register("bounded-range")
 @dataclass(frozen=True)
 class BoundedRange(Guarantee):
-    """ε-bounded range: ``ln(P[M(D)=y] / P[M(D')=y])`` varies by at most ε over the outcomes y.
+    """Releases i = 1, 2, …, each of ε_i-bounded range, chosen adaptively or not.
 
-    Since both laws sum to one the log ratio takes both signs, so ε-bounded range implies ε-DP, and
-    it implies ε²/8-zCDP where ε-DP alone gives ε²/2.
+    ε-bounded range: ``ln(P[M(D)=y] / P[M(D')=y])`` varies by at most ε over the outcomes y. Since
+    both laws sum to one the log ratio takes both signs, so it implies ε-DP, and it implies
+    ε²/8-zCDP where ε-DP alone gives ε²/2. Ranges themselves do not add under *adaptive* composition
+    (the later interval's position may depend on the earlier outcome), so the parts are kept apart:
+    their pure ε and their ρ add.
 
     Source: Durfee and Rogers, *Practical Differentially Private Top-k Selection with
     Pay-what-you-get Composition*, NeurIPS 2019, Definition 4.1; the zCDP bound is Lemma 3.4 of
@@ -26,15 +30,18 @@ class BoundedRange(Guarantee):
 
     Attributes
     ----------
-    exact_epsilon
-        The range >= 0 as a rational number.
+    parts
+        Descending ranges ε_i > 0, each with the number of releases that have it.
     """
 
-    exact_epsilon: Fraction
+    parts: tuple[tuple[Fraction, int], ...]
 
     def __post_init__(self) -> None:
-        if self.exact_epsilon < 0:
-            raise PrivacyError(f"epsilon={float(self.exact_epsilon)} must be >= 0")
+        ranges = [epsilon for epsilon, _ in self.parts]
+        if any(epsilon <= 0 for epsilon in ranges):
+            raise PrivacyError(f"epsilon={float(min(ranges))} must be >= 0, and 0 is left out")
+        if any(count < 1 for _, count in self.parts) or ranges != sorted(set(ranges), reverse=True):
+            raise PrivacyError("bounded ranges must be distinct, descending and each counted once")
 
     @classmethod
     def of(
@@ -43,41 +50,62 @@ class BoundedRange(Guarantee):
         adjacency: Adjacency = Adjacency.REPLACE_LABEL,
         unit: Unit = Unit.RECORD,
     ) -> Self:
-        """Build the guarantee from a number, a float taken at its exact value."""
-        return cls(adjacency, unit, Fraction(epsilon))
+        """Build the guarantee of one release, a float taken at its exact value."""
+        exact = Fraction(epsilon)
+        return cls(adjacency, unit, ((exact, 1),) if exact else ())
+
+    @property
+    def exact_epsilon(self) -> Fraction:
+        """Pure ε of all parts."""
+        return sum((epsilon * count for epsilon, count in self.parts), Fraction(0))
 
     @property
     def epsilon(self) -> float:
-        """The range as a float, rounded up."""
+        """Pure ε of all parts as a float, rounded up."""
         return float_above(self.exact_epsilon)
 
     def compose(self, other: Self) -> Self:
-        """Ranges add; many of them compose far better as zCDP (``common.guarantees.to_zcdp``)."""
         self.same_neighbours(other)
-        return type(self)(self.adjacency, self.unit, self.exact_epsilon + other.exact_epsilon)
+        counts = Counter(dict(self.parts))
+        counts.update(dict(other.parts))
+        return self._with(counts)
 
     def repeat(self, times: int) -> Self:
         if times < 0:
             raise PrivacyError(f"times={times} must be >= 0")
-        return type(self)(self.adjacency, self.unit, self.exact_epsilon * times)
+        return self._with({epsilon: count * times for epsilon, count in self.parts if times})
 
     def scale(self, group: int) -> Self:
         if group < 1:
             raise PrivacyError(f"group={group} must be >= 1")
-        return type(self)(self.adjacency, self.unit, self.exact_epsilon * group)
+        return self._with({epsilon * group: count for epsilon, count in self.parts})
 
     def within(self, limit: Self) -> bool:
+        """Whether each part, from the largest down, is at most the limit's part of that rank."""
         self.same_neighbours(limit)
-        return self.exact_epsilon <= limit.exact_epsilon
+        ranks = {sum(count for _, count in self.parts[: i + 1]) for i in range(len(self.parts))}
+        return all(self._ranked(rank) <= limit._ranked(rank) for rank in ranks)
+
+    def _ranked(self, rank: int) -> Fraction:
+        for epsilon, count in self.parts:
+            rank -= count
+            if rank <= 0:
+                return epsilon
+        return Fraction(0)
 
     def parameters(self) -> dict[str, Any]:
-        return {"epsilon": str(self.exact_epsilon)}
+        return {"parts": [[str(epsilon), count] for epsilon, count in self.parts]}
 
     @classmethod
     def from_parameters(
         cls, parameters: Mapping[str, Any], adjacency: Adjacency, unit: Unit
     ) -> Self:
-        return cls(adjacency, unit, Fraction(parameters["epsilon"]))
+        parts = tuple((Fraction(epsilon), int(count)) for epsilon, count in parameters["parts"])
+        return cls(adjacency, unit, parts)
+
+    def _with(self, counts: Mapping[Fraction, int]) -> Self:
+        parts = tuple(sorted(counts.items(), reverse=True))
+        return type(self)(self.adjacency, self.unit, parts)
 
     def __str__(self) -> str:
-        return f"range ε = {self.epsilon:.6g} ({self.adjacency}, per {self.unit})"
+        return f"bounded range, ε = {self.epsilon:.6g} ({self.adjacency}, per {self.unit})"

@@ -1,7 +1,8 @@
 """From one kind of guarantee to another, wherever a theorem allows; every result rounds outwards.
 
+    bounded range                      →  pure        to_pure
+    pure, (ε, δ), bounded range        →  zCDP        to_zcdp
     pure, (ε, δ), bounded range, zCDP  →  RDP         to_renyi
-    pure, bounded range                →  zCDP        to_zcdp
     every kind                         →  (ε, δ)      to_approximate
 
 A new kind registers its own conversions with ``@to_renyi.register`` and so on; nothing here needs
@@ -14,6 +15,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import singledispatch
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +29,33 @@ from common.guarantees.pure import PureDP
 from common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
 from common.guarantees.rounding import above, float_below
 
+GuaranteeT = TypeVar("GuaranteeT", bound=Guarantee)
+
 _LEAST_DELTA = Fraction(1, 10**300)
+
+
+@singledispatch
+def to_pure(guarantee: Guarantee) -> PureDP:
+    """Restate a guarantee as pure ε-DP; ε-bounded range implies it with the same ε.
+
+    Raises
+    ------
+    PrivacyError
+        If the guarantee has no finite pure ε.
+    """
+    raise PrivacyError(
+        f"a {guarantee.kind} guarantee has no pure form; restate it with to_approximate instead"
+    )
+
+
+@to_pure.register
+def _(guarantee: PureDP) -> PureDP:
+    return guarantee
+
+
+@to_pure.register
+def _(guarantee: BoundedRange) -> PureDP:
+    return PureDP(guarantee.adjacency, guarantee.unit, guarantee.exact_epsilon)
 
 
 @singledispatch
@@ -61,7 +89,7 @@ def _(guarantee: PureDP) -> ZeroConcentratedDP:
 
 @to_zcdp.register
 def _(guarantee: BoundedRange) -> ZeroConcentratedDP:
-    rho = guarantee.exact_epsilon**2 / 8
+    rho = sum((count * epsilon**2 / 8 for epsilon, count in guarantee.parts), Fraction(0))
     return ZeroConcentratedDP(guarantee.adjacency, guarantee.unit, rho, Fraction(0))
 
 
@@ -117,9 +145,13 @@ def _(guarantee: ApproximateDP, orders: Sequence[Fraction] = DEFAULT_ORDERS) -> 
 
 @to_renyi.register
 def _(guarantee: BoundedRange, orders: Sequence[Fraction] = DEFAULT_ORDERS) -> RenyiDP:
-    epsilon = guarantee.exact_epsilon
-    response = _response_curve(epsilon, orders)
-    values = tuple(min(a * epsilon**2 / 8, r) for a, r in zip(orders, response, strict=True))
+    values = tuple(Fraction(0) for _ in orders)
+    for epsilon, count in guarantee.parts:
+        response = _response_curve(epsilon, orders)
+        values = tuple(
+            value + count * min(order * epsilon**2 / 8, bound)
+            for value, order, bound in zip(values, orders, response, strict=True)
+        )
     return RenyiDP(guarantee.adjacency, guarantee.unit, tuple(orders), values, Fraction(0))
 
 
@@ -207,7 +239,7 @@ def epsilon_at(guarantee: Guarantee, delta: float | Fraction) -> float:
     return to_approximate(guarantee, delta).epsilon
 
 
-def for_replacement[G: Guarantee](guarantee: G) -> G:
+def for_replacement(guarantee: GuaranteeT) -> GuaranteeT:
     """Restate an add-or-remove promise for replacing one unit's data: two steps, one after another.
 
     A replacement removes one unit and adds another, so it is a group of two. For sums this is the

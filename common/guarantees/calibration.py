@@ -1,0 +1,94 @@
+"""The least noise, or the largest budget, that keeps a target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+from common.errors import PrivacyError
+from common.guarantees.base import Guarantee
+from common.guarantees.concentrated import ZeroConcentratedDP
+from common.guarantees.conversion import epsilon_at
+
+_STEPS = 60
+
+
+def calibrate(
+    promise: Callable[[Fraction], Guarantee],
+    epsilon: float,
+    delta: float | Fraction,
+    *,
+    grain: Fraction = Fraction(1, 4096),
+    limit: float = 2.0**32,
+) -> Fraction:
+    """Return the least noise parameter whose promise is (ε, δ)-DP.
+
+    Parameters
+    ----------
+    promise
+        From a noise parameter (a scale or a variance) to the promise of the *whole* use, repeats
+        and all; more noise must promise more privacy.
+    epsilon, delta
+        The target.
+    grain
+        The result is a multiple of it. The default suits the exact samplers.
+    limit
+        Give up above this much noise.
+
+    Raises
+    ------
+    PrivacyError
+        If even ``limit`` does not reach the target.
+    """
+    if epsilon <= 0:
+        raise PrivacyError(f"epsilon={epsilon} must be > 0")
+
+    def good(multiple: int) -> bool:
+        return epsilon_at(promise(multiple * grain), delta) <= epsilon
+
+    high = max(1, math.ceil(1 / grain))
+    while not good(high):
+        high *= 2
+        if high * grain > limit:
+            raise PrivacyError(
+                f"no noise up to {limit:g} reaches epsilon={epsilon} at delta={float(delta):g};"
+                " raise one of them or repeat less often"
+            )
+    low = 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        if good(middle):
+            high = middle
+        else:
+            low = middle
+    return high * grain
+
+
+def largest_rho(epsilon: float, delta: float | Fraction, failure: float | Fraction = 0) -> Fraction:
+    """Return the largest ρ (to one part in 10⁹) whose approximate zCDP is (ε, δ)-DP.
+
+    Parameters
+    ----------
+    epsilon, delta
+        The target.
+    failure
+        The failure probability, below δ.
+    """
+    if epsilon <= 0:
+        raise PrivacyError(f"epsilon={epsilon} must be > 0")
+
+    def good(rho: Fraction) -> bool:
+        return epsilon_at(ZeroConcentratedDP.of(rho, failure), delta) <= epsilon
+
+    low, high = Fraction(0), Fraction(epsilon) + 1
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        middle = middle.limit_denominator(1 << 60)
+        if good(middle):
+            low = middle
+        else:
+            high = middle
+        if high - low <= low * Fraction(1, 10**9):
+            break
+    return low

@@ -70,14 +70,14 @@ def _read(path: Path) -> dict[str, Any]:
         ) from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
 
 
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text
 
 
@@ -100,4 +100,8 @@ def _first_problem(error: ValidationError, path: Path | None) -> str:
     if problem["type"] == "missing":
         return f"{source}{where} is missing; set it in the file or with --set {where}=…"
     message = problem["msg"].removeprefix("Value error, ")
-    return f"{source}{where}={problem.get('input')!r}: {message}"
+    if not where:  # a rule about several settings; its message names them
+        return f"{source}{message}"
+    if problem["type"] in ("model_type", "model_attributes_type"):
+        return f"{source}{where} is a section; write [{where}] and its settings below"
+    return f"{source}{where}={problem.get('input')!r:.200}: {message}"

@@ -1,15 +1,27 @@
-"""Certain bounds of e^ε and ln(x), in rational and decimal arithmetic."""
+"""Rational numbers from text, and certain bounds of e^ε and ln(x)."""
 
 from __future__ import annotations
 
 import math
+import re
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 
 from common.errors import PrivacyError
 
+_RATIONAL = re.compile(r"[0-9]{1,200}(/0*[1-9][0-9]{0,199})?")
 _TAYLOR_TERMS = 200
 _DECIMAL = Context(prec=60, rounding=ROUND_CEILING)
+
+
+def parse_rational(text: object) -> Fraction:
+    """Read an integer or a fraction such as ``3/2``, of at most 200 digits above and below.
+
+    ``Fraction`` itself also reads ``1e999999999`` and would try to write that out.
+    """
+    if not (isinstance(text, str) and _RATIONAL.fullmatch(text)):
+        raise PrivacyError(f"{text!r:.60} must be an integer or a fraction >= 0, as text")
+    return Fraction(text)
 
 
 def exp_lower_bound(epsilon: float | Fraction) -> Fraction:

@@ -4,214 +4,73 @@ A release is immutable. Its content is a sequence of rows, a 16-byte key (absent
 party submitted the population) and a code of one or two little-endian bytes. It is cut into blocks
 of ``block_rows`` rows; a block's digest is SHA-256 over its keys followed by its codes, and the
 content's digest is SHA-256 over all block digests, so that blocks can be verified one by one as
-they arrive and computed in parallel. The manifest holds those digests; the release is identified by
-SHA-256 over the manifest's own bytes, which are written once and never re-serialised.
+they arrive and computed in parallel. The manifest (:mod:`common.manifest`) holds those digests.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from common.channel import Codes, FiniteChannel
+from common.channel import Codes
 from common.errors import ReleaseError
-from common.guarantees import Guarantee, PureDP, compose, guarantee_from_json
-from common.randomizers import NoisyPrior
+from common.manifest import (
+    FORMAT,
+    ContentSection,
+    LabelSection,
+    Manifest,
+    PopulationSection,
+    PriorSection,
+    PrivacySection,
+    RandomizerSection,
+    block_digest,
+    content_digest,
+    manifest_digest,
+)
 
-FORMAT = "labelveil-release/1"
+__all__ = [
+    "BLOCK_ROWS",
+    "FORMAT",
+    "KEY_BYTES",
+    "LABELS_FILE",
+    "MANIFEST_FILE",
+    "SIGNATURE_FILE",
+    "ContentSection",
+    "LabelSection",
+    "Manifest",
+    "PopulationSection",
+    "PriorSection",
+    "PrivacySection",
+    "RandomizerSection",
+    "Release",
+    "block_digest",
+    "block_ranges",
+    "content_digest",
+    "decode_codes",
+    "encode_codes",
+    "keys_bytes",
+    "keys_column",
+    "labels_frame",
+    "manifest_digest",
+    "read_release",
+    "verify_rows",
+    "write_release",
+]
+
 KEY_BYTES = 16
 BLOCK_ROWS = 1 << 16
 MANIFEST_FILE = "manifest.json"
 LABELS_FILE = "labels.parquet"
 SIGNATURE_FILE = "manifest.sig"
 
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class LabelSection(_Section):
-    """What is public about a label: its name, bounds, grid and the value of a missing one."""
-
-    name: str
-    grid: list[float]
-    missing: float
-
-
-class PriorSection(_Section):
-    """The released histogram over the grid."""
-
-    noisy_counts: list[int]
-    noise: Literal["discrete-laplace"] = "discrete-laplace"
-    scale: str
-    """Scale of the noise on each cell, a rational number."""
-    guarantee: dict[str, Any]
-
-
-class RandomizerSection(_Section):
-    """The randomizer and its exact channel from the grid to the outputs."""
-
-    name: str
-    loss: str
-    details: dict[str, Any]
-    channel: dict[str, Any]
-    guarantee: dict[str, Any]
-    """Of all labels of one privacy unit."""
-
-
-class PrivacySection(_Section):
-    """The claim: what one privacy unit spends by this release."""
-
-    requested_epsilon: float
-    records_per_unit: int = Field(ge=1)
-    total: dict[str, Any]
-
-
-class PopulationSection(_Section):
-    """Which events the release covers, in which order."""
-
-    rows: int = Field(ge=1)
-    digest: str
-    """SHA-256 over the 16-byte keys in row order, hexadecimal."""
-    keys: Literal["hmac-sha256-128", "submitted"]
-    """``submitted``: rows are in the order of the features party's own key list, without keys."""
-
-
-class ContentSection(_Section):
-    """How the rows are laid out, and their digests."""
-
-    code_bytes: Literal[1, 2]
-    key_bytes: Literal[0, 16]
-    block_rows: int = Field(ge=1)
-    blocks: list[str]
-    digest: str
-
-
-class Manifest(_Section):
-    """Everything that is public about one release."""
-
-    format: Literal["labelveil-release/1"]
-    software: str
-    data_set: str
-    epoch: str
-    created: str
-    """UTC, ISO 8601, to the second."""
-    label: LabelSection
-    prior: PriorSection
-    randomizer: RandomizerSection
-    privacy: PrivacySection
-    population: PopulationSection
-    content: ContentSection
-
-    @property
-    def channel(self) -> FiniteChannel:
-        """The exact channel, rebuilt and validated."""
-        return FiniteChannel.from_json(self.randomizer.channel)
-
-    @property
-    def noisy_prior(self) -> NDArray[np.float64]:
-        """(k,) released prior over the grid: clipped at 0, normalised."""
-        guarantee = self.prior_guarantee
-        counts = np.asarray(self.prior.noisy_counts, dtype=np.int64)
-        return NoisyPrior(counts, guarantee.exact_epsilon).probabilities
-
-    @property
-    def prior_guarantee(self) -> PureDP:
-        return _pure(self.prior.guarantee)
-
-    @property
-    def labels_guarantee(self) -> PureDP:
-        return _pure(self.randomizer.guarantee)
-
-    @property
-    def total_guarantee(self) -> Guarantee:
-        return guarantee_from_json(self.privacy.total)
-
-    def to_bytes(self) -> bytes:
-        """Canonical JSON: sorted keys, no white space beyond line breaks' absence, UTF-8."""
-        data = self.model_dump(mode="json")
-        return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Manifest:
-        """Parse a manifest and check every claim that it makes about itself.
-
-        Raises
-        ------
-        ReleaseError
-            If it is malformed, or if a claimed guarantee is not what its own integers give.
-        """
-        try:
-            manifest = cls.model_validate_json(data)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise ReleaseError(
-                f"the manifest is not a {FORMAT} manifest: {where or 'document'}: {first['msg']}"
-            ) from error
-        manifest.check()
-        return manifest
-
-    def check(self) -> None:
-        """Recompute every guarantee from the manifest's integers, exactly."""
-        channel, k = self.channel, len(self.label.grid)
-        if channel.inputs.tolist() != self.label.grid:
-            raise ReleaseError("the manifest's channel is not defined on the manifest's label grid")
-        if len(self.prior.noisy_counts) != k:
-            raise ReleaseError(
-                f"the prior has {len(self.prior.noisy_counts)} cells for {k} grid points"
-            )
-        group = self.privacy.records_per_unit
-        derived = PureDP.of_channel(channel, self.labels_guarantee.unit).scale(group)
-        if derived != self.labels_guarantee:
-            raise ReleaseError(
-                f"the channel's weights give {derived}, but the manifest claims"
-                f" {self.labels_guarantee} for the labels"
-            )
-        if Fraction(self.prior.scale) * self.prior_guarantee.exact_epsilon != 2 * group:
-            raise ReleaseError(
-                f"prior noise of scale {self.prior.scale} does not give"
-                f" {self.prior_guarantee}: scale times epsilon must be {2 * group}"
-            )
-        total = compose([self.prior_guarantee, self.labels_guarantee])
-        if total != self.total_guarantee:
-            raise ReleaseError(f"the parts add up to {total}, not {self.total_guarantee}")
-        blocks = -(-self.population.rows // self.content.block_rows)
-        if len(self.content.blocks) != blocks:
-            raise ReleaseError(f"{len(self.content.blocks)} block digests for {blocks} blocks")
-        if content_digest(self.content.blocks) != self.content.digest:
-            raise ReleaseError("the block digests do not give the content digest")
-        if self.content.code_bytes != channel.code_bytes:
-            raise ReleaseError(
-                f"codes of {self.content.code_bytes} bytes for {channel.outputs.size} outputs"
-            )
-
-
-def manifest_digest(data: bytes) -> str:
-    """SHA-256 of a manifest's bytes, hexadecimal: the identity of a release."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def content_digest(blocks: Iterable[str]) -> str:
-    """SHA-256 over the block digests, hexadecimal."""
-    return hashlib.sha256(b"".join(bytes.fromhex(block) for block in blocks)).hexdigest()
-
-
-def block_digest(keys: bytes | memoryview, codes: bytes | memoryview) -> str:
-    """SHA-256 over one block's keys followed by its codes, hexadecimal."""
-    digest = hashlib.sha256(keys)
-    digest.update(codes)
-    return digest.hexdigest()
+_SCHEMA = {"key": pl.Binary, "code": pl.UInt16, "label": pl.Float64}
 
 
 def encode_codes(codes: Codes, code_bytes: int) -> bytes:
@@ -261,16 +120,39 @@ def labels_frame(manifest: Manifest, keys: bytes, codes: bytes) -> pl.DataFrame:
     decoded = decode_codes(codes, manifest.content.code_bytes)
     if decoded.size and int(decoded.max()) >= outputs.size:
         raise ReleaseError(f"code {int(decoded.max())} is outside the {outputs.size} outputs")
-    column: list[bytes | None] = [None] * decoded.size
+    if len(keys) != decoded.size * manifest.content.key_bytes:
+        raise ReleaseError(f"{len(keys):,} bytes of keys for {decoded.size:,} rows")
+    column = pl.Series([None], dtype=pl.Binary).new_from_index(0, decoded.size)
     if manifest.content.key_bytes:
-        column = [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]
+        column = keys_column(keys)
     return pl.DataFrame(
         {
-            "key": pl.Series(column, dtype=pl.Binary),
+            "key": column,
             "code": pl.Series(decoded, dtype=pl.UInt16),
             "label": pl.Series(outputs[decoded], dtype=pl.Float64),
         }
     )
+
+
+def keys_column(keys: bytes | memoryview) -> pl.Series:
+    """Cut n times 16 bytes into a binary column of n keys."""
+    table = np.frombuffer(keys, dtype=np.uint8).reshape(-1, KEY_BYTES)
+    return pl.Series("key", table).arr.to_list().cast(pl.Binary)
+
+
+def keys_bytes(keys: pl.Series) -> NDArray[np.uint8]:
+    """Inverse of :func:`keys_column`, (n, 16) uint8.
+
+    Raises
+    ------
+    ReleaseError
+        If a key is missing or is not 16 bytes long: two keys of 15 and 17 bytes would have the
+        digest of two right ones.
+    """
+    if keys.null_count() or not (keys.bin.size(unit="b") == KEY_BYTES).all():
+        raise ReleaseError(f"a key is not {KEY_BYTES} bytes long")
+    table = keys.cast(pl.List(pl.UInt8)).list.to_array(KEY_BYTES).to_numpy()
+    return np.ascontiguousarray(table, dtype=np.uint8)
 
 
 def read_release(directory: Path) -> Release:
@@ -299,34 +181,71 @@ def verify_rows(manifest: Manifest, labels: pl.DataFrame) -> None:
     """Check a release's rows against its manifest's count, block digests and population digest."""
     if labels.height != manifest.population.rows:
         raise ReleaseError(f"{labels.height:,} rows instead of {manifest.population.rows:,}")
-    codes = labels["code"].to_numpy().astype(np.uint16)
+    if dict(labels.schema) != _SCHEMA:
+        raise ReleaseError(
+            f"columns {dict(labels.schema)} instead of a binary key, a UInt16 code and a label"
+        )
+    if labels["code"].null_count() or labels["label"].null_count():
+        raise ReleaseError("a code or label is missing")
     keyed = manifest.content.key_bytes > 0
-    population = hashlib.sha256()
-    ranges = block_ranges(labels.height, manifest.content.block_rows)
-    for index, (start, stop) in enumerate(ranges):
-        keys = b"".join(labels["key"][start:stop].to_list()) if keyed else b""
-        population.update(keys)
-        part = encode_codes(codes[start:stop], manifest.content.code_bytes)
-        if block_digest(keys, part) != manifest.content.blocks[index]:
-            raise ReleaseError(
-                f"rows {start:,} to {stop:,} do not match the manifest's digest; fetch again"
-            )
-    if keyed and population.hexdigest() != manifest.population.digest:
-        raise ReleaseError("the keys do not give the manifest's population digest")
+    if not keyed and labels["key"].null_count() != labels.height:
+        raise ReleaseError("keys in a release whose population was submitted; it has none")
+    table = keys_bytes(labels["key"]) if keyed else np.empty((labels.height, 0), dtype=np.uint8)
+    codes = labels["code"].to_numpy()
+    _verify_digests(manifest, table, codes)
     outputs = manifest.channel.outputs
+    if int(codes.max()) >= outputs.size:
+        raise ReleaseError(f"code {int(codes.max())} is outside the {outputs.size} outputs")
     if not np.array_equal(labels["label"].to_numpy(), outputs[codes]):
         raise ReleaseError("the label column is not what the codes stand for")
 
 
+def _verify_digests(manifest: Manifest, keys: NDArray[np.uint8], codes: Codes) -> None:
+    content, population = manifest.content, hashlib.sha256()
+    for index, (start, stop) in enumerate(block_ranges(codes.size, content.block_rows)):
+        part = keys[start:stop].data
+        population.update(part)
+        if (
+            block_digest(part, encode_codes(codes[start:stop], content.code_bytes))
+            != (content.blocks[index])
+        ):
+            raise ReleaseError(
+                f"rows {start:,} to {stop:,} do not match the manifest's digest; fetch again"
+            )
+    if content.key_bytes and population.hexdigest() != manifest.population.digest:
+        raise ReleaseError("the keys do not give the manifest's population digest")
+
+
 def write_release(directory: Path, manifest_bytes: bytes, labels: pl.DataFrame) -> None:
-    """Write a release directory; the manifest comes last, so a partial one is recognisable."""
-    directory.mkdir(parents=True, exist_ok=True)
-    labels.write_parquet(directory / LABELS_FILE, compression="zstd")
-    (directory / MANIFEST_FILE).write_bytes(manifest_bytes)
+    """Write a release directory, so that after a crash it is complete, or has no manifest.
+
+    Raises
+    ------
+    ReleaseError
+        If the directory cannot be written.
+    """
+    manifest, rows = directory / MANIFEST_FILE, directory / LABELS_FILE
+    new_manifest, new_rows = (p.with_name(f".{p.name}.{os.getpid()}") for p in (manifest, rows))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        labels.write_parquet(new_rows, compression="zstd")
+        new_manifest.write_bytes(manifest_bytes)
+        _sync(new_rows)
+        _sync(new_manifest)
+        manifest.unlink(missing_ok=True)  # an older release's, which the new rows would contradict
+        new_rows.replace(rows)
+        new_manifest.replace(manifest)
+        _sync(directory)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise ReleaseError(f"{directory} cannot be written: {error}") from error
+    finally:
+        new_manifest.unlink(missing_ok=True)
+        new_rows.unlink(missing_ok=True)
 
 
-def _pure(data: dict[str, Any]) -> PureDP:
-    guarantee = guarantee_from_json(data)
-    if not isinstance(guarantee, PureDP):
-        raise ReleaseError(f"a {guarantee.kind} guarantee where a pure one is expected")
-    return guarantee
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

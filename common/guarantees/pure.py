@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,8 +11,7 @@ from typing import Any, Self
 from common.channel import FiniteChannel
 from common.errors import PrivacyError
 from common.guarantees.base import Adjacency, Guarantee, Unit, register
-
-_RATIONAL = re.compile(r"[0-9]{1,200}(/0*[1-9][0-9]{0,199})?")
+from common.rational import parse_rational
 
 
 @register("pure")
@@ -86,10 +84,7 @@ class PureDP(Guarantee):
     def from_parameters(
         cls, parameters: Mapping[str, Any], adjacency: Adjacency, unit: Unit
     ) -> Self:
-        text = parameters["epsilon"]
-        if not (isinstance(text, str) and _RATIONAL.fullmatch(text)):
-            raise PrivacyError(f"epsilon={text!r:.60} must be an integer or a fraction, as text")
-        return cls(adjacency, unit, Fraction(text))
+        return cls(adjacency, unit, parse_rational(parameters["epsilon"]))
 
     def __str__(self) -> str:
         return f"ε = {self.epsilon:.6g} ({self.adjacency}, per {self.unit})"

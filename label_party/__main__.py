@@ -1,0 +1,5 @@
+"""``python -m label_party``."""
+
+from label_party.cli import main
+
+main()

@@ -1,0 +1,228 @@
+"""Build one message: completed labels in, randomized codes and a manifest out.
+
+Raw labels reach three things here and nothing else: the rounding onto the grid, the histogram that
+is released with noise, and the codes. Everything in the manifest is public, or computed from the
+noisy histogram.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from fractions import Fraction
+from importlib.metadata import PackageNotFoundError, version
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.entropy import Entropy
+from common.errors import PrivacyError
+from common.grid import Grid
+from common.guarantees import PureDP
+from common.randomizers import TwoStep, two_step
+from common.randomizers.base import ROUNDING_STREAM
+from common.release import (
+    BLOCK_ROWS,
+    FORMAT,
+    KEY_BYTES,
+    ContentSection,
+    LabelSection,
+    Manifest,
+    PopulationSection,
+    PriorSection,
+    PrivacySection,
+    RandomizerSection,
+    block_digest,
+    block_ranges,
+    content_digest,
+    encode_codes,
+)
+from label_party.config import LabelPartyConfig, decimal_value
+from label_party.population import Completed
+
+Progress = Callable[[int], None]
+
+
+class RowWriter(Protocol):
+    """Where the rows go, in order."""
+
+    def write_rows(self, keys: bytes, codes: bytes) -> None: ...
+
+
+@dataclass(frozen=True)
+class Built:
+    """A finished message, its rows being with the writer already.
+
+    Attributes
+    ----------
+    manifest
+        Everything public about it.
+    manifest_bytes
+        The manifest as it will be served, for ever.
+    clipped
+        Labels outside the domain. A fact about raw labels: it never leaves the labels party.
+    """
+
+    manifest: Manifest
+    manifest_bytes: bytes
+    clipped: int
+
+
+def build(
+    completed: Completed,
+    config: LabelPartyConfig,
+    entropy: Entropy,
+    writer: RowWriter,
+    progress: Progress = lambda rows: None,
+) -> Built:
+    """Randomize every label and describe how.
+
+    Parameters
+    ----------
+    completed
+        One label for each event, in row order.
+    config
+        Domain, privacy and randomizer; file paths are not looked at.
+    entropy
+        :func:`common.entropy.system_entropy`, to be destroyed by the caller afterwards.
+    writer
+        Receives keys and codes block by block.
+    progress
+        Called with the number of rows randomized since the last call.
+
+    Raises
+    ------
+    PrivacyError
+        If the entropy is repeatable, or the parts would spend more than was asked for.
+    """
+    if not entropy.secure:
+        raise PrivacyError("a release needs system_entropy(); seeded entropy is for tests alone")
+    rows = completed.labels.size
+    privacy = config.privacy
+    grid = config.domain.build(rows, privacy.epsilon)
+    indices, counts = _round(completed.labels, grid, entropy)
+    two = two_step(
+        counts,
+        grid,
+        _at_most(decimal_value(privacy.epsilon)),
+        entropy,
+        randomizer=config.randomizer.name,
+        loss=config.randomizer.loss,
+        options=config.randomizer.options,
+        group=privacy.group,
+        prior_share=privacy.prior_share,
+    )
+    content, population = _randomize(completed, indices, two, entropy, writer, progress)
+    manifest = _manifest(config, grid, two, content, population)
+    if not manifest.total_guarantee.within(privacy.charge):
+        raise PrivacyError(
+            f"the message would spend {manifest.total_guarantee}, more than {privacy.charge}"
+        )
+    data = manifest.to_bytes()
+    Manifest.from_bytes(data)  # what the features party will check, checked before it is served
+    return Built(manifest, data, grid.outside(completed.labels))
+
+
+def _round(
+    labels: NDArray[np.float64], grid: Grid, entropy: Entropy
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Clip and round labels; return grid indices and how many labels lie on each point."""
+    indices = np.empty(labels.size, dtype=np.int32)
+    counts = np.zeros(len(grid), dtype=np.int64)
+    for start, stop in block_ranges(labels.size, BLOCK_ROWS):
+        words = entropy.words(ROUNDING_STREAM, start, stop - start)
+        indices[start:stop] = grid.round(labels[start:stop], words)
+        counts += np.bincount(indices[start:stop], minlength=len(grid))
+    return indices, counts
+
+
+def _randomize(
+    completed: Completed,
+    indices: NDArray[np.int32],
+    two: TwoStep,
+    entropy: Entropy,
+    writer: RowWriter,
+    progress: Progress,
+) -> tuple[ContentSection, PopulationSection]:
+    channel = two.randomizer.channel
+    blocks = []
+    population = hashlib.sha256()
+    for start, stop in block_ranges(indices.size, BLOCK_ROWS):
+        codes = encode_codes(
+            two.randomizer.randomize_indices(indices[start:stop], entropy, start),
+            channel.code_bytes,
+        )
+        keys = completed.keys[start:stop].tobytes()
+        writer.write_rows(keys, codes)
+        blocks.append(block_digest(keys, codes))
+        population.update(keys)
+        progress(stop - start)
+    content = ContentSection(
+        code_bytes=2 if channel.code_bytes == 2 else 1,
+        key_bytes=KEY_BYTES,
+        block_rows=BLOCK_ROWS,
+        blocks=blocks,
+        digest=content_digest(blocks),
+    )
+    return content, PopulationSection(
+        rows=indices.size, digest=population.hexdigest(), keys="hmac-sha256-128"
+    )
+
+
+def _manifest(
+    config: LabelPartyConfig,
+    grid: Grid,
+    two: TwoStep,
+    content: ContentSection,
+    population: PopulationSection,
+) -> Manifest:
+    # with one record per user both units have the same neighbours; the claim names the unit asked
+    unit = config.privacy.privacy_unit
+    prior: PureDP = replace(two.prior.guarantee, unit=unit)
+    labels: PureDP = replace(two.labels_guarantee, unit=unit)
+    return Manifest(
+        format=FORMAT,
+        software=software(),
+        data_set=config.data.data_set,
+        epoch=config.data.epoch,
+        created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        label=LabelSection(
+            name=config.data.label, grid=grid.points.tolist(), missing=config.missing_value
+        ),
+        prior=PriorSection(
+            noisy_counts=two.prior.noisy_counts.tolist(),
+            scale=str(two.prior.scale),
+            guarantee=prior.to_json(),
+        ),
+        randomizer=RandomizerSection(
+            name=two.randomizer.name,
+            loss=two.randomizer.loss.name,
+            details=dict(two.randomizer.details),
+            channel=two.randomizer.channel.to_json(),
+            guarantee=labels.to_json(),
+        ),
+        privacy=PrivacySection(
+            requested_epsilon=config.privacy.epsilon,
+            records_per_unit=two.group,
+            total=prior.compose(labels).to_json(),
+        ),
+        population=population,
+        content=content,
+    )
+
+
+def software() -> str:
+    """Name and version of this software, as releases and the ledger record it."""
+    try:
+        return f"labelveil/{version('labelveil')}"
+    except PackageNotFoundError:
+        return "labelveil/unknown"
+
+
+def _at_most(value: Fraction) -> float:
+    """Return the largest float that does not exceed a rational number."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) <= value else float(np.nextafter(nearest, 0.0))

@@ -1,0 +1,57 @@
+"""The releases that a server may hand out: committed in the ledger, verified once, kept open."""
+
+from __future__ import annotations
+
+import threading
+
+from label_party.store import Store, StoredRelease
+
+
+class Catalog:
+    """Finds committed releases; safe for any number of threads.
+
+    The ledger is asked anew every time, so that a release committed while the server runs is
+    served, and an open file is only ever a cache.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._open: dict[int, StoredRelease] = {}
+        self._lock = threading.Lock()
+
+    def find(self, data_set: str, epoch: str | None) -> StoredRelease | None:
+        """Return the release of an epoch, or the latest one of the data set if epoch is None."""
+        with self._store.open_ledger() as ledger:
+            charge = ledger.committed(data_set, epoch)
+        if charge is None:
+            return None
+        with self._lock:
+            release = self._open.get(charge.id)
+            if release is None:
+                release = self._open[charge.id] = self._store.open_release(charge)
+        return release
+
+    def open_all(self, data_sets: list[str]) -> int:
+        """Open and verify everything committed for some data sets; return how many releases."""
+        with self._store.open_ledger() as ledger:
+            entries = [
+                entry
+                for name in data_sets
+                for entry in ledger.charges(name)
+                if entry.manifest_sha256 is not None
+            ]
+        for entry in entries:
+            self.find(entry.data_set, entry.epoch)
+        return len(entries)
+
+    def check(self) -> None:
+        """Raise a ``LabelveilError`` if the ledger cannot be read."""
+        with self._store.open_ledger() as ledger:
+            ledger.data_sets()
+
+    def close(self) -> None:
+        """Close all files."""
+        with self._lock:
+            for release in self._open.values():
+                release.close()
+            self._open.clear()

@@ -1,0 +1,182 @@
+"""The command line ``label-party``: options here, the work in a module of each command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from common.console import run
+from label_party.config import DEFAULT_CONFIG, load
+
+app = typer.Typer(
+    help="Hold sensitive labels; send one differentially private message about them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Config = Annotated[Path, typer.Option("--config", "-c", help="Configuration file.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one key; repeatable."),
+]
+Labels = Annotated[Path | None, typer.Option(help="File with the labels, CSV or Parquet.")]
+Population = Annotated[Path | None, typer.Option(help="File with all events' keys.")]
+Key = Annotated[str | None, typer.Option(help="Column with the event's key.")]
+Label = Annotated[str | None, typer.Option(help="Column with the label.")]
+DataSet = Annotated[str | None, typer.Option(help="Name of the data set.")]
+Epoch = Annotated[str | None, typer.Option(help="Name of the release within the data set.")]
+Lower = Annotated[float | None, typer.Option(help="Public lower bound of the labels.")]
+Upper = Annotated[float | None, typer.Option(help="Public upper bound of the labels.")]
+Epsilon = Annotated[float | None, typer.Option(help="What the release may reveal, above 0.")]
+Total = Annotated[float | None, typer.Option(help="What the data set may spend in all.")]
+Randomizer = Annotated[str | None, typer.Option(help="How labels are randomized.")]
+Loss = Annotated[str | None, typer.Option(help="squared, absolute or poisson.")]
+SecretFile = Annotated[Path | None, typer.Option(help="Secret that keys are hashed with.")]
+Directory = Annotated[Path | None, typer.Option("--store", help="Directory of the releases.")]
+Listen = Annotated[str | None, typer.Option(help="Address, host:port; port 0 chooses one.")]
+Certificate = Annotated[Path | None, typer.Option(help="Server certificate, PEM.")]
+PrivateKey = Annotated[Path | None, typer.Option(help="Server private key, PEM.")]
+ClientCa = Annotated[Path | None, typer.Option(help="Authority of client certificates, PEM.")]
+ClientSan = Annotated[str | None, typer.Option(help="The one certificate name that may fetch.")]
+
+
+@app.command(
+    epilog="Example: label-party init --labels sales.parquet --key click_id --label amount"
+    " --lower 0 --upper 400 --epsilon 1 --new-secret"
+)
+def init(
+    config: Config = DEFAULT_CONFIG,
+    labels: Labels = None,
+    population: Population = None,
+    key: Key = None,
+    label: Label = None,
+    data_set: DataSet = None,
+    epoch: Epoch = None,
+    lower: Lower = None,
+    upper: Upper = None,
+    epsilon: Epsilon = None,
+    total_epsilon: Total = None,
+    randomizer: Randomizer = None,
+    loss: Loss = None,
+    secret_file: SecretFile = None,
+    store: Directory = None,
+    listen: Listen = None,
+    certificate: Certificate = None,
+    private_key: PrivateKey = None,
+    client_ca: ClientCa = None,
+    client_san: ClientSan = None,
+    new_secret: Annotated[bool, typer.Option(help="Make the join secret, too.")] = False,
+    force: Annotated[bool, typer.Option(help="Overwrite an existing file.")] = False,
+) -> None:
+    """Write a commented configuration file."""
+    from label_party.initialise import initialise
+
+    values = {name: value for name, value in locals().items() if name not in _NOT_IN_FILE}
+    values["directory"] = values.pop("store")
+    for line in initialise(config, values, new_secret=new_secret, force=force):
+        typer.echo(line)
+
+
+_NOT_IN_FILE = {"config", "new_secret", "force", "initialise"}
+
+
+@app.command(
+    epilog="Examples: label-party release; label-party release --epoch 2024-06-02;"
+    " label-party release --epsilon 0.5 --set randomizer.name=rr-on-bins"
+)
+def release(
+    config: Config = DEFAULT_CONFIG,
+    settings: Settings = None,
+    labels: Labels = None,
+    population: Population = None,
+    key: Key = None,
+    label: Label = None,
+    data_set: DataSet = None,
+    epoch: Epoch = None,
+    lower: Lower = None,
+    upper: Upper = None,
+    epsilon: Epsilon = None,
+    total_epsilon: Total = None,
+    randomizer: Randomizer = None,
+    loss: Loss = None,
+    secret_file: SecretFile = None,
+    store: Directory = None,
+    quiet: Annotated[bool, typer.Option(help="No progress bar, no summary.")] = False,
+) -> None:
+    """Build the one message for this data set and epoch, and charge the budget for it."""
+    from label_party.release import run_release
+    from label_party.summary import print_outcome
+
+    overrides = {
+        "data.labels": labels,
+        "data.population": population,
+        "data.key": key,
+        "data.label": label,
+        "data.data_set": data_set,
+        "data.epoch": epoch,
+        "domain.lower": lower,
+        "domain.upper": upper,
+        "privacy.epsilon": epsilon,
+        "privacy.total_epsilon": total_epsilon,
+        "randomizer.name": randomizer,
+        "randomizer.loss": loss,
+        "keys.secret_file": secret_file,
+        "store.directory": store,
+    }
+    outcome = run_release(load(config, overrides, settings or ()), quiet=quiet)
+    if not quiet:
+        print_outcome(outcome)
+
+
+@app.command(epilog="Example: label-party serve --listen 0.0.0.0:50051")
+def serve(
+    config: Config = DEFAULT_CONFIG,
+    settings: Settings = None,
+    store: Directory = None,
+    data_set: DataSet = None,
+    listen: Listen = None,
+    certificate: Certificate = None,
+    private_key: PrivateKey = None,
+    client_ca: ClientCa = None,
+    client_san: ClientSan = None,
+    port_file: Annotated[
+        Path | None, typer.Option(help="Write the port here once requests are answered.")
+    ] = None,
+) -> None:
+    """Serve committed releases over mutual TLS until SIGTERM or ^C."""
+    from label_party import logs, server
+
+    overrides: dict[str, Any] = {
+        "store.directory": store,
+        "data.data_set": data_set,
+        "server.listen": listen,
+        "server.certificate": certificate,
+        "server.private_key": private_key,
+        "server.client_ca": client_ca,
+        "server.client_san": client_san,
+    }
+    loaded = load(config, overrides, settings or ())
+    logs.configure(loaded.server.log_level, loaded.server.log_format)
+    server.serve(loaded, port_file=port_file, announce=lambda line: print(line, flush=True))
+
+
+@app.command(epilog="Example: label-party budget --json")
+def budget(
+    config: Config = DEFAULT_CONFIG,
+    settings: Settings = None,
+    store: Directory = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
+) -> None:
+    """Show what every data set may spend, who spent what, when, and what is left."""
+    from label_party.budget import account, print_account
+
+    print_account(account(load(config, {"store.directory": store}, settings or ())), as_json)
+
+
+def main() -> None:
+    """Entry point of the command."""
+    run(app)

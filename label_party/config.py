@@ -1,0 +1,291 @@
+"""The labels party's configuration: one immutable section for each table of label_party.toml.
+
+What a single value may be is checked here, so that a mistake is told before any file is read.
+Relative paths are relative to the working directory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from common.config import Section, load_config
+from common.errors import ConfigError
+from common.grid import Grid
+from common.guarantees import PureDP, Unit
+from common.losses import LOSS_NAMES
+from common.randomizers.base import MAX_EPSILON
+
+DEFAULT_CONFIG = Path("label_party.toml")
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+"""Names a directory and travels in requests: up to 64 letters, digits, dots, dashes, underscores"""
+
+
+class DataSection(Section):
+    """Where the labels and the population come from."""
+
+    labels: Path
+    population: Path | None = None
+    key: str = "key"
+    label: str = "label"
+    data_set: Name = "labels"
+    epoch: Name = "1"
+    missing: float | None = None
+    duplicates: Literal["refuse", "sum", "mean", "last"] = "refuse"
+
+
+class DomainSection(Section):
+    """The public bounds of the labels and the grid between them."""
+
+    lower: float
+    upper: float
+    grid: Literal["auto", "step", "edges", "log"] = "auto"
+    step: float | None = None
+    edges: list[float] | None = None
+    points: int | None = None
+    scale: float | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not (math.isfinite(self.lower) and math.isfinite(self.upper)):
+            raise ConfigError(
+                f"lower={self.lower:g} and upper={self.upper:g} must be finite numbers;"
+                " set [domain] lower and upper"
+            )
+        if self.lower >= self.upper:
+            raise ConfigError(
+                f"lower={self.lower:g} must be below upper={self.upper:g}, the label domain is"
+                " empty; set [domain] lower and upper"
+            )
+        needed = {"step": ["step"], "edges": ["edges"], "log": ["points", "scale"]}
+        for key in needed.get(self.grid, []):
+            if getattr(self, key) is None:
+                raise ConfigError(f"grid={self.grid!r} needs {key}; set [domain] {key}")
+        if self.grid != "auto":
+            grid = self.build(1, 1.0)
+            if (grid.lower, grid.upper) != (self.lower, self.upper):
+                raise ConfigError(
+                    f"edges run from {grid.lower:g} to {grid.upper:g} but must run from"
+                    f" lower={self.lower:g} to upper={self.upper:g}; set [domain] edges"
+                )
+        return self
+
+    def build(self, rows: int, epsilon: float) -> Grid:
+        """Return the grid; a choice left to us looks at the bounds, the row count and ε alone."""
+        if self.grid == "step" and self.step is not None:
+            return Grid.from_step(self.lower, self.upper, self.step)
+        if self.grid == "edges" and self.edges is not None:
+            return Grid.from_edges(self.edges)
+        if self.grid == "log" and self.points is not None and self.scale is not None:
+            return Grid.from_log(self.lower, self.upper, self.points, self.scale)
+        return Grid.default(self.lower, self.upper, rows, epsilon)
+
+
+class PrivacySection(Section):
+    """What one release spends, whose labels it protects, and what the data set may spend."""
+
+    epsilon: float
+    total_epsilon: float | None = None
+    unit: Literal["record", "user"] = "record"
+    user: str | None = None
+    max_records_per_user: int | None = None
+    epochs: Literal["additive", "disjoint"] = "additive"
+    prior_share: float = 0.125
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not 0 < self.epsilon <= MAX_EPSILON:
+            raise ConfigError(
+                f"epsilon={self.epsilon:g} must be above 0 and at most {MAX_EPSILON:g};"
+                " set [privacy] epsilon"
+            )
+        if self.total_epsilon is not None and not (
+            self.total_epsilon > 0 and math.isfinite(self.total_epsilon)
+        ):
+            raise ConfigError(
+                f"total_epsilon={self.total_epsilon:g} must be a number above 0;"
+                " set [privacy] total_epsilon"
+            )
+        if not 0 < self.prior_share < 1:
+            raise ConfigError(
+                f"prior_share={self.prior_share:g} must lie between 0 and 1;"
+                " set [privacy] prior_share"
+            )
+        if self.unit == "user":
+            if not self.user or self.max_records_per_user is None:
+                raise ConfigError(
+                    "unit='user' needs to know whose event is whose and how many one may have;"
+                    " set [privacy] user and max_records_per_user"
+                )
+            if self.max_records_per_user < 1:
+                raise ConfigError(
+                    f"max_records_per_user={self.max_records_per_user} must be at least 1;"
+                    " set [privacy] max_records_per_user"
+                )
+            if self.epochs == "disjoint":
+                raise ConfigError(
+                    "epochs='disjoint' must be 'additive' when unit='user': one user has events"
+                    " in many epochs; set [privacy] epochs"
+                )
+        elif self.user is not None or self.max_records_per_user is not None:
+            raise ConfigError(
+                "user and max_records_per_user have no effect when unit='record'; remove them or"
+                ' set [privacy] unit = "user"'
+            )
+        return self
+
+    @property
+    def privacy_unit(self) -> Unit:
+        return Unit(self.unit)
+
+    @property
+    def group(self) -> int:
+        """The most records that one privacy unit may have."""
+        return self.max_records_per_user or 1
+
+    @property
+    def charge(self) -> PureDP:
+        """What one release is charged: ε as written, in decimals, not the float's binary value.
+
+        Three releases at 0.1 then fit a total of 0.3 exactly.
+        """
+        return PureDP.of(decimal_value(self.epsilon), unit=self.privacy_unit)
+
+    @property
+    def limit(self) -> PureDP:
+        """What the data set may spend; by default one release."""
+        total = self.epsilon if self.total_epsilon is None else self.total_epsilon
+        return PureDP.of(decimal_value(total), unit=self.privacy_unit)
+
+
+class RandomizerSection(Section):
+    """Which label randomizer, and the loss by which it is judged."""
+
+    name: str = "auto"
+    loss: str = "squared"
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.loss not in LOSS_NAMES:
+            raise ConfigError(
+                f"loss={self.loss!r} must be one of {', '.join(LOSS_NAMES)}; set [randomizer] loss"
+            )
+        return self
+
+
+class KeysSection(Section):
+    """The secret under which both parties hash event keys."""
+
+    secret_file: Path = Path("certificates/join.key")
+
+
+class StoreSection(Section):
+    """Where releases and the ledger live."""
+
+    directory: Path = Path("label_store")
+
+
+class ServerSection(Section):
+    """The listening end: address, identity, who may fetch, limits and logs."""
+
+    listen: str = "127.0.0.1:50051"
+    certificate: Path = Path("certificates/label-party.pem")
+    private_key: Path = Path("certificates/label-party.key")
+    client_ca: Path = Path("certificates/ca.pem")
+    client_san: str = "feature-party"
+    data_sets: list[Name] = Field(default_factory=list)
+    max_streams: int = Field(default=16, ge=1, le=1024)
+    spare_threads: int = Field(default=8, ge=2, le=256)
+    max_message_bytes: int = Field(default=4 << 20, ge=4096, le=64 << 20)
+    requests_per_minute: int = Field(default=600, ge=1)
+    stall_seconds: float = Field(default=120.0, gt=0)
+    grace_seconds: float = Field(default=30.0, ge=0)
+    reflection: bool = True
+    log_format: Literal["text", "json"] = "text"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        host, separator, port = self.listen.rpartition(":")
+        if not (host and separator and port.isdigit() and int(port) < 65536):
+            raise ConfigError(
+                f"listen={self.listen!r} must be host:port with a port from 0 to 65535;"
+                " set [server] listen"
+            )
+        if not self.client_san or "*" in self.client_san:
+            raise ConfigError(
+                f"client_san={self.client_san!r} must be one exact DNS name or URI;"
+                " set [server] client_san"
+            )
+        return self
+
+
+class LabelPartyConfig(Section):
+    """The whole of label_party.toml."""
+
+    data: DataSection
+    domain: DomainSection
+    privacy: PrivacySection
+    randomizer: RandomizerSection = Field(default_factory=RandomizerSection)
+    keys: KeysSection = Field(default_factory=KeysSection)
+    store: StoreSection = Field(default_factory=StoreSection)
+    server: ServerSection = Field(default_factory=ServerSection)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        lower, upper = self.domain.lower, self.domain.upper
+        if not lower <= self.missing_value <= upper:
+            raise ConfigError(
+                f"missing={self.missing_value:g} must lie within the domain {lower:g} … {upper:g};"
+                " set [data] missing"
+            )
+        return self
+
+    @property
+    def missing_value(self) -> float:
+        """What an event without a label gets: as configured, else 0 where it lies in the domain."""
+        if self.data.missing is not None:
+            return self.data.missing
+        return 0.0 if self.domain.lower <= 0.0 <= self.domain.upper else self.domain.lower
+
+    @property
+    def entitlements(self) -> dict[str, frozenset[str]]:
+        """Which named certificate may fetch which data sets."""
+        names = self.server.data_sets or [self.data.data_set]
+        return {self.server.client_san: frozenset(names)}
+
+    def request(self) -> dict[str, Any]:
+        """Return what a release of this configuration *means*, as JSON values.
+
+        Two configurations with the same meaning ask for the same release; where files lie and how
+        the server is set up are no part of it.
+        """
+        return {
+            "label": self.data.label,
+            "missing": self.missing_value,
+            "duplicates": self.data.duplicates,
+            "domain": self.domain.model_dump(mode="json"),
+            "privacy": self.privacy.model_dump(mode="json", exclude={"total_epsilon", "epochs"}),
+            "randomizer": self.randomizer.model_dump(mode="json"),
+        }
+
+
+def decimal_value(value: float) -> Fraction:
+    """Return the number that a person wrote: the shortest decimal that reads as this float."""
+    return Fraction(repr(float(value)))
+
+
+def load(
+    path: Path | None,
+    overrides: Mapping[str, Any] | None = None,
+    settings: Iterable[str] = (),
+) -> LabelPartyConfig:
+    """Read and check the labels party's configuration; errors are one line."""
+    return load_config(LabelPartyConfig, path, overrides, settings)

@@ -1,0 +1,357 @@
+"""The ledger: what every data set may spend, what it has spent, and which releases exist.
+
+One SQLite file in write-ahead mode with full synchronisation. A charge is first *reserved*, then
+*committed* together with the release's digest in one transaction; a reservation whose owner died is
+taken back at the next start. Guarantees are stored as they state themselves, never as floats, and
+budget arithmetic is theirs: exact, and refusing to add what does not add.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import reduce
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from common.errors import BudgetError, LabelveilError
+from common.guarantees import Guarantee, PureDP, compose, guarantee_from_json
+from label_party.build import software
+from label_party.ledger_schema import migrate
+
+Composition = Literal["additive", "disjoint"]
+State = Literal["reserved", "committed"]
+
+LABELS = "labels"
+"""Purpose of the charge of a label release."""
+
+
+class LedgerError(LabelveilError):
+    """The ledger cannot be read or written; nothing was spent."""
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One entry: what was spent, by whom, when, for what.
+
+    Attributes
+    ----------
+    composition
+        ``additive``, or ``disjoint`` if no record occurs in another epoch's charge.
+    request
+        What the release was asked to be, as JSON values.
+    manifest_sha256
+        Hexadecimal digest that names the release; None while reserved.
+    """
+
+    id: int
+    data_set: str
+    epoch: str
+    purpose: str
+    composition: Composition
+    state: State
+    guarantee: Guarantee
+    request: dict[str, Any]
+    who: str
+    software: str
+    reserved_at: str
+    committed_at: str | None
+    manifest_sha256: str | None
+    rows: int | None
+
+
+class Ledger:
+    """An open ledger. Use it as a context manager, from one thread.
+
+    Parameters
+    ----------
+    path
+        The SQLite file; created if it does not exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with _told(path):
+            self._database = sqlite3.connect(path, isolation_level=None, timeout=10.0)
+            self._database.row_factory = sqlite3.Row
+            self._database.execute("PRAGMA foreign_keys = ON")
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA synchronous = FULL")
+            migrate(self._database, path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; every later use is an error."""
+        self._database.close()
+
+    def reserve(
+        self,
+        data_set: str,
+        epoch: str,
+        charge: Guarantee,
+        limit: Guarantee,
+        *,
+        composition: Composition = "additive",
+        request: dict[str, Any] | None = None,
+        purpose: str = LABELS,
+    ) -> int:
+        """Set a charge aside, so that nothing else can spend it, and return its number.
+
+        Parameters
+        ----------
+        charge
+            What the release will spend at most.
+        limit
+            What the data set may spend in all; remembered, with who set it and when.
+
+        Raises
+        ------
+        BudgetError
+            If the charge does not fit, or the epoch has one already; nothing is spent.
+        """
+        with self._transaction() as database:
+            spent = self.spent(data_set, composition)
+            if composition == "disjoint":
+                after = self._with_disjoint(data_set, charge)
+            else:
+                after = charge if spent is None else compose([spent, charge])
+            if not _within(after, limit):
+                raise BudgetError(_refusal(data_set, charge, spent, limit))
+            if self._find(data_set, epoch, purpose) is not None:
+                raise BudgetError(
+                    f"data set {data_set!r} has a release for epoch {epoch!r} already; name"
+                    " another epoch with --epoch"
+                )
+            now = _now()
+            database.execute(
+                "INSERT OR IGNORE INTO data_sets (name, created) VALUES (?, ?)", (data_set, now)
+            )
+            if self.limit(data_set) != limit:
+                database.execute(
+                    "INSERT INTO limits (data_set, guarantee, set_at, set_by, software)"
+                    " VALUES (?, ?, ?, ?, ?)",
+                    (data_set, _dump(limit.to_json()), now, _who(), software()),
+                )
+            cursor = database.execute(
+                "INSERT INTO charges (data_set, epoch, purpose, composition, state, guarantee,"
+                " request, who, software, reserved_at)"
+                " VALUES (?, ?, ?, ?, 'reserved', ?, ?, ?, ?, ?)",
+                (
+                    data_set,
+                    epoch,
+                    purpose,
+                    composition,
+                    _dump(charge.to_json()),
+                    _dump(request or {}),
+                    _who(),
+                    software(),
+                    now,
+                ),
+            )
+            return int(cursor.lastrowid or 0)
+
+    def commit(self, charge: int, manifest_sha256: str, rows: int) -> None:
+        """Make a reservation final and name the release that it paid for, in one transaction."""
+        with self._transaction() as database:
+            changed = database.execute(
+                "UPDATE charges SET state = 'committed', committed_at = ?"
+                " WHERE id = ? AND state = 'reserved'",
+                (_now(), charge),
+            ).rowcount
+            if changed != 1:
+                raise LedgerError(f"reservation {charge} is not open; run the release again")
+            database.execute(
+                "INSERT INTO releases (charge, manifest_sha256, rows) VALUES (?, ?, ?)",
+                (charge, manifest_sha256, rows),
+            )
+
+    def abandon(self, charge: int) -> None:
+        """Give a reservation back. A committed charge stays."""
+        with self._transaction() as database:
+            database.execute("DELETE FROM charges WHERE id = ? AND state = 'reserved'", (charge,))
+
+    def charges(self, data_set: str | None = None) -> list[Charge]:
+        """Return all entries, oldest first."""
+        where = "" if data_set is None else " WHERE data_set = ?"
+        return self._select(where, () if data_set is None else (data_set,))
+
+    def reservations(self) -> list[Charge]:
+        """Return the charges that are set aside and not committed."""
+        return self._select(" WHERE state = 'reserved'", ())
+
+    def committed(self, data_set: str, epoch: str | None = None) -> Charge | None:
+        """Return the committed label release of an epoch, or the latest of the data set."""
+        which = "" if epoch is None else " AND epoch = ?"
+        found = self._select(
+            f" WHERE data_set = ? AND state = 'committed' AND purpose = '{LABELS}'{which}",
+            (data_set,) if epoch is None else (data_set, epoch),
+        )
+        return max(found, key=lambda entry: (entry.committed_at, entry.id), default=None)
+
+    def data_sets(self) -> list[str]:
+        """Return the names of all data sets that ever spent, in alphabetical order."""
+        with _told(self.path):
+            rows = self._database.execute("SELECT name FROM data_sets ORDER BY name").fetchall()
+        return [str(row["name"]) for row in rows]
+
+    def limit(self, data_set: str) -> Guarantee | None:
+        """Return what a data set may spend, as last set; None if it never spent anything."""
+        with _told(self.path):
+            row = self._database.execute(
+                "SELECT guarantee FROM limits WHERE data_set = ? ORDER BY id DESC LIMIT 1",
+                (data_set,),
+            ).fetchone()
+        return None if row is None else guarantee_from_json(json.loads(row["guarantee"]))
+
+    def spent(self, data_set: str, composition: Composition = "additive") -> Guarantee | None:
+        """Return what one record may have lost so far, reservations included.
+
+        All additive charges add up. Charges over disjoint records do not: one record is in one of
+        them at most, so only the largest counts (parallel composition). A further *disjoint* charge
+        is not added to the other disjoint ones, and so is judged by the additive ones alone.
+        """
+        if composition == "disjoint":
+            additive = [
+                entry.guarantee
+                for entry in self.charges(data_set)
+                if entry.composition == "additive"
+            ]
+            return compose(additive) if additive else None
+        return self._with_disjoint(data_set, None)
+
+    def _with_disjoint(self, data_set: str, further: Guarantee | None) -> Guarantee | None:
+        """Add up as :meth:`spent` says, with one more disjoint charge."""
+        entries = self.charges(data_set)
+        additive = [entry.guarantee for entry in entries if entry.composition == "additive"]
+        disjoint = [entry.guarantee for entry in entries if entry.composition == "disjoint"]
+        disjoint += [further] if further is not None else []
+        parts = additive + ([reduce(_larger, disjoint)] if disjoint else [])
+        return compose(parts) if parts else None
+
+    def backup(self, path: Path) -> None:
+        """Write a consistent copy while others may be writing."""
+        with _told(path):
+            copy = sqlite3.connect(path)
+            try:
+                self._database.backup(copy)
+            finally:
+                copy.close()
+
+    def _find(self, data_set: str, epoch: str, purpose: str) -> Charge | None:
+        found = self._select(
+            " WHERE data_set = ? AND epoch = ? AND purpose = ?", (data_set, epoch, purpose)
+        )
+        return found[0] if found else None
+
+    def _select(self, where: str, values: Iterable[Any]) -> list[Charge]:
+        with _told(self.path):
+            rows = self._database.execute(
+                "SELECT charges.*, releases.manifest_sha256, releases.rows FROM charges"
+                f" LEFT JOIN releases ON releases.charge = charges.id{where} ORDER BY charges.id",
+                tuple(values),
+            ).fetchall()
+        return [_charge(row) for row in rows]
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with _told(self.path):
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+                self._database.execute("COMMIT")
+            except BaseException:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                raise
+
+
+def remaining(limit: Guarantee, spent: Guarantee | None) -> Guarantee | None:
+    """Return what is left of a limit, or None where that is not a number (mixed kinds)."""
+    if spent is None:
+        return limit
+    if isinstance(limit, PureDP) and isinstance(spent, PureDP):
+        left = max(limit.exact_epsilon - spent.exact_epsilon, limit.exact_epsilon * 0)
+        return PureDP(limit.adjacency, limit.unit, left)
+    return None
+
+
+def _larger(one: Guarantee, other: Guarantee) -> Guarantee:
+    """Return a promise that covers either of two; the sum, where neither covers the other."""
+    if one.kind == other.kind:
+        if _within(one, other):
+            return other
+        if _within(other, one):
+            return one
+    return compose([one, other])
+
+
+def _within(charge: Guarantee | None, limit: Guarantee) -> bool:
+    if charge is None:
+        return True
+    compose([charge, limit])  # raises where the two are not comparable
+    return charge.within(limit)
+
+
+def _refusal(data_set: str, charge: Guarantee, spent: Guarantee | None, limit: Guarantee) -> str:
+    left = remaining(limit, spent)
+    rest = f"{left} is left of {limit}" if left is not None else f"{spent} of {limit} is spent"
+    return (
+        f"data set {data_set!r}: asked for {charge}, but {rest}; ask for less with --epsilon, or"
+        " raise [privacy] total_epsilon"
+    )
+
+
+def _charge(row: sqlite3.Row) -> Charge:
+    return Charge(
+        id=row["id"],
+        data_set=row["data_set"],
+        epoch=row["epoch"],
+        purpose=row["purpose"],
+        composition=row["composition"],
+        state=row["state"],
+        guarantee=guarantee_from_json(json.loads(row["guarantee"])),
+        request=json.loads(row["request"]),
+        who=row["who"],
+        software=row["software"],
+        reserved_at=row["reserved_at"],
+        committed_at=row["committed_at"],
+        manifest_sha256=row["manifest_sha256"],
+        rows=row["rows"],
+    )
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Turn the database's errors into one line."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise LedgerError(
+            f"ledger {path}: {error}; nothing was spent; check the disk's space and rights"
+        ) from error
+
+
+def _dump(data: dict[str, Any]) -> str:
+    return json.dumps(data, sort_keys=True)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def _who() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user need not have a name
+        return f"uid {os.getuid()}"

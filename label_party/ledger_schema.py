@@ -1,0 +1,86 @@
+"""The ledger's tables, and how older files become newer ones."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from common.errors import LabelveilError
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE data_sets (
+            name TEXT PRIMARY KEY,
+            created TEXT NOT NULL
+        )""",
+        # every total that was ever in force, and who set it
+        """CREATE TABLE limits (
+            id INTEGER PRIMARY KEY,
+            data_set TEXT NOT NULL REFERENCES data_sets (name),
+            guarantee TEXT NOT NULL,
+            set_at TEXT NOT NULL,
+            set_by TEXT NOT NULL,
+            software TEXT NOT NULL
+        )""",
+        """CREATE TABLE charges (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            data_set TEXT NOT NULL REFERENCES data_sets (name),
+            epoch TEXT NOT NULL,
+            purpose TEXT NOT NULL,
+            composition TEXT NOT NULL CHECK (composition IN ('additive', 'disjoint')),
+            state TEXT NOT NULL CHECK (state IN ('reserved', 'committed')),
+            guarantee TEXT NOT NULL,
+            request TEXT NOT NULL,
+            who TEXT NOT NULL,
+            software TEXT NOT NULL,
+            reserved_at TEXT NOT NULL,
+            committed_at TEXT,
+            UNIQUE (data_set, epoch, purpose)
+        )""",
+        """CREATE TABLE releases (
+            charge INTEGER PRIMARY KEY REFERENCES charges (id),
+            manifest_sha256 TEXT NOT NULL,
+            rows INTEGER NOT NULL
+        )""",
+        # what is spent stays spent, whatever a program tries
+        """CREATE TRIGGER committed_charges_stay BEFORE UPDATE ON charges
+            WHEN OLD.state = 'committed'
+            BEGIN SELECT RAISE(ABORT, 'a committed charge never changes'); END""",
+        """CREATE TRIGGER committed_charges_last BEFORE DELETE ON charges
+            WHEN OLD.state = 'committed'
+            BEGIN SELECT RAISE(ABORT, 'a committed charge is never deleted'); END""",
+        """CREATE TRIGGER releases_stay BEFORE UPDATE ON releases
+            BEGIN SELECT RAISE(ABORT, 'a release never changes'); END""",
+        """CREATE TRIGGER releases_last BEFORE DELETE ON releases
+            BEGIN SELECT RAISE(ABORT, 'a release is never deleted'); END""",
+    ),
+)
+"""One tuple of statements for each schema version; only ever append."""
+
+
+def migrate(database: sqlite3.Connection, path: Path) -> None:
+    """Bring a ledger to the newest schema, one version at a time, each in one transaction."""
+    newest = len(MIGRATIONS)
+    version = _version(database)
+    if version > newest:
+        raise LabelveilError(
+            f"ledger {path} has schema {version}, but this software knows {newest} at most;"
+            " install the version that wrote it"
+        )
+    while version < newest:
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            version = _version(database)  # another process may have been faster
+            if version < newest:
+                for statement in MIGRATIONS[version]:
+                    database.execute(statement)
+                version += 1
+                database.execute(f"PRAGMA user_version = {version}")
+            database.execute("COMMIT")
+        except BaseException:
+            database.execute("ROLLBACK")
+            raise
+
+
+def _version(database: sqlite3.Connection) -> int:
+    return int(database.execute("PRAGMA user_version").fetchone()[0])

@@ -1,0 +1,104 @@
+"""How much one server does at a time: concurrent fetches, stalled fetches, requests a minute."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+
+class RateLimit:
+    """A token bucket: so many requests a minute, as many at once after a quiet minute."""
+
+    def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._size = float(per_minute)
+        self._tokens = self._size
+        self._clock = clock
+        self._last = clock()
+        self._lock = threading.Lock()
+
+    def allow(self) -> bool:
+        """Take one token if there is one."""
+        with self._lock:
+            now = self._clock()
+            self._tokens = min(self._size, self._tokens + (now - self._last) * self._size / 60.0)
+            self._last = now
+            if self._tokens < 1.0:
+                return False
+            self._tokens -= 1.0
+            return True
+
+
+class Stream:
+    """One running fetch: it says when it makes progress, and can be ended."""
+
+    def __init__(self, cancel: Callable[[], object], clock: Callable[[], float]) -> None:
+        self.cancel = cancel
+        self._clock = clock
+        self.last_progress = clock()
+
+    def progress(self) -> None:
+        self.last_progress = self._clock()
+
+
+class StreamLimit:
+    """At most so many fetches at once, and none that stands still for long.
+
+    A fetch occupies a thread while its reader is slow. The limit keeps the server's other threads
+    free, and the watch ends readers that have stopped reading, so that they cannot hold the places
+    for ever. Use it as a context manager; the watch runs in between.
+    """
+
+    def __init__(
+        self, limit: int, stall_seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._limit = limit
+        self._stall = stall_seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._streams: set[Stream] = set()
+        self._stopped = threading.Event()
+        self._watch = threading.Thread(target=self._run, name="stream-watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._watch.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stopped.set()
+        self._watch.join()
+
+    @contextmanager
+    def place(self, cancel: Callable[[], object]) -> Iterator[Stream | None]:
+        """Hold a place for one fetch; None if all are taken."""
+        stream = Stream(cancel, self._clock)
+        with self._lock:
+            taken = len(self._streams) >= self._limit
+            if not taken:
+                self._streams.add(stream)
+        try:
+            yield None if taken else stream
+        finally:
+            with self._lock:
+                self._streams.discard(stream)
+
+    def end_stalled(self) -> int:
+        """Cancel every fetch without progress for too long; return how many."""
+        with self._lock:
+            limit = self._clock() - self._stall
+            stalled = [stream for stream in self._streams if stream.last_progress < limit]
+        for stream in stalled:
+            stream.cancel()
+        return len(stalled)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(min(self._stall / 4, 5.0)):
+            self.end_stalled()

@@ -1,0 +1,212 @@
+"""``label-party release``: read, complete, reserve, build, write, commit.
+
+The order is the durability argument. Everything that can be refused is refused before the budget is
+touched; the bytes are on the disk before the commit; nothing is served before the commit. Dying
+between any two steps leaves either a reservation, which the next start takes back together with its
+bytes, or a finished release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from common.console import progress as progress_bar
+from common.entropy import system_entropy
+from common.errors import ConfigError, LabelveilError, ReleaseError
+from common.guarantees import Guarantee
+from common.keys import read_secret
+from common.randomizers import randomizer_names
+from common.release import Manifest, manifest_digest
+from label_party.build import Built, build
+from label_party.config import LabelPartyConfig
+from label_party.ledger import Charge, Ledger, remaining
+from label_party.population import Completed, Tally, complete
+from label_party.sources import read_events
+from label_party.store import Store
+
+Progress = Callable[[int], None]
+
+_SHOW_PROGRESS_ROWS = 300_000
+"""From about this many rows on, hashing and randomizing take more than a second."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a release run did, for the labels party's own console.
+
+    Attributes
+    ----------
+    manifest, digest
+        The release.
+    tally, clipped
+        What happened to the raw labels; None if the release existed already.
+    left
+        What is left of the data set's total; None where that is not one number.
+    recovered
+        Reservations of dead processes that were taken back on the way.
+    """
+
+    manifest: Manifest
+    digest: str
+    tally: Tally | None
+    clipped: int | None
+    left: Guarantee | None
+    limit: Guarantee
+    recovered: int
+
+    @property
+    def existed(self) -> bool:
+        return self.tally is None
+
+
+def run_release(config: LabelPartyConfig, *, quiet: bool = False) -> Outcome:
+    """Build the release of the configured data set and epoch, once and for ever.
+
+    Raises
+    ------
+    LabelveilError
+        For any refusal; then nothing was spent and nothing can be fetched.
+    """
+    known = randomizer_names()
+    if config.randomizer.name not in known:
+        raise ConfigError(
+            f"randomizer={config.randomizer.name!r} must be one of {', '.join(known)};"
+            " set [randomizer] name"
+        )
+    store = Store(config.store.directory)
+    existing = _existing(config, store)
+    if existing is not None:
+        return existing
+    secret = read_secret(config.keys.secret_file)
+    completed = _complete(config, secret, quiet)
+    store.create()
+    with store.building(), store.open_ledger() as ledger:
+        existing = _existing(config, store)  # another process may have been faster
+        if existing is not None:
+            return existing
+        recovered = store.recover(ledger)
+        built = _spend(config, completed, store, ledger, quiet)
+        return Outcome(
+            manifest=built.manifest,
+            digest=manifest_digest(built.manifest_bytes),
+            tally=completed.tally,
+            clipped=built.clipped,
+            left=_left(config, ledger),
+            limit=config.privacy.limit,
+            recovered=recovered,
+        )
+
+
+def _existing(config: LabelPartyConfig, store: Store) -> Outcome | None:
+    """Find the committed release of this epoch; refuse if it means something else."""
+    if not store.ledger_path.exists():
+        return None
+    with store.open_ledger() as ledger:
+        charge = ledger.committed(config.data.data_set, config.data.epoch)
+        if charge is None:
+            return None
+        _check_same(config, charge)
+        release = store.open_release(charge)
+        release.close()
+        return Outcome(
+            manifest=release.manifest,
+            digest=release.digest,
+            tally=None,
+            clipped=None,
+            left=_left(config, ledger),
+            limit=config.privacy.limit,
+            recovered=0,
+        )
+
+
+def _check_same(config: LabelPartyConfig, charge: Charge) -> None:
+    wanted = config.request()
+    different = sorted(key for key in wanted if charge.request.get(key) != wanted[key])
+    if different:
+        raise ReleaseError(
+            f"epoch {charge.epoch!r} of data set {charge.data_set!r} was released with other"
+            f" settings ({', '.join(different)}) and stays as it is; name another epoch with"
+            " --epoch"
+        )
+
+
+def _complete(config: LabelPartyConfig, secret: bytes, quiet: bool) -> Completed:
+    data, privacy = config.data, config.privacy
+    own = data.population is None
+    labels = read_events(
+        data.labels, data.key, label=data.label, user=privacy.user if own else None
+    )
+    population = None
+    if data.population is not None:
+        population = read_events(data.population, data.key, user=privacy.user)
+    rows = labels.height + (0 if population is None else population.height)
+    with _progress("Hashing keys", rows, quiet) as advance:
+        return complete(
+            labels,
+            population,
+            secret,
+            missing=config.missing_value,
+            duplicates=data.duplicates,
+            max_records_per_user=privacy.max_records_per_user,
+            progress=advance,
+        )
+
+
+def _spend(
+    config: LabelPartyConfig, completed: Completed, store: Store, ledger: Ledger, quiet: bool
+) -> Built:
+    data, privacy = config.data, config.privacy
+    charge = ledger.reserve(
+        data.data_set,
+        data.epoch,
+        privacy.charge,
+        privacy.limit,
+        composition=privacy.epochs,
+        request=config.request(),
+    )
+    try:
+        built = _write(config, completed, store, quiet)
+        ledger.commit(charge, manifest_digest(built.manifest_bytes), built.manifest.population.rows)
+    except BaseException:
+        _give_back(config, store, ledger, charge)
+        raise
+    return built
+
+
+def _write(config: LabelPartyConfig, completed: Completed, store: Store, quiet: bool) -> Built:
+    writer = store.writer(config.data.data_set, config.data.epoch)
+    entropy = system_entropy()
+    try:
+        with _progress("Randomizing", completed.tally.rows, quiet) as advance:
+            built = build(completed, config, entropy, writer, advance)
+        writer.finish(built.manifest_bytes)
+        writer.publish()
+    finally:
+        entropy.destroy()
+        writer.close()
+    return built
+
+
+def _give_back(config: LabelPartyConfig, store: Store, ledger: Ledger, charge: int) -> None:
+    """Undo a failed release now; if that fails too, the next start does it."""
+    try:
+        if any(entry.id == charge for entry in ledger.reservations()):
+            store.remove(config.data.data_set, config.data.epoch)
+            ledger.abandon(charge)
+    except (LabelveilError, OSError):
+        return
+
+
+def _left(config: LabelPartyConfig, ledger: Ledger) -> Guarantee | None:
+    spent = ledger.spent(config.data.data_set, config.privacy.epochs)
+    return remaining(config.privacy.limit, spent)
+
+
+@contextmanager
+def _progress(what: str, rows: int, quiet: bool) -> Iterator[Progress]:
+    bar = progress_bar(quiet=quiet or rows < _SHOW_PROGRESS_ROWS)
+    with bar:
+        task = bar.add_task(what, total=rows, note="")
+        yield lambda done: bar.update(task, advance=done)

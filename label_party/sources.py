@@ -1,0 +1,128 @@
+"""Read events from CSV or Parquet: keys, labels, users.
+
+No message of this module contains a value from a file: a label in an error would be a label in a
+terminal's scroll-back and in a log.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from common.errors import DataError
+from common.keys import canonical_keys
+
+_PARQUET_MAGIC = b"PAR1"
+_PARQUET_SUFFIXES = {".parquet", ".pq"}
+_MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none")
+_COLUMNS_SHOWN = 20
+
+KEY, LABEL, USER = "key", "label", "user"
+
+
+def read_events(
+    path: Path, key: str, *, label: str | None = None, user: str | None = None
+) -> pl.DataFrame:
+    """Read the columns that are needed of one file.
+
+    Parameters
+    ----------
+    path
+        CSV with a header line, or Parquet.
+    key, label, user
+        Names of the columns. In CSV files keys and users are text, exactly as written, so that
+        ``007`` stays ``007``.
+
+    Returns
+    -------
+    A frame with ``key`` (text), ``label`` (float64; null where the event has none) and ``user``
+    (text), as far as asked for, in file order.
+
+    Raises
+    ------
+    DataError
+        If the file is missing or damaged, lacks a column, or holds unusable keys or labels.
+    """
+    wanted = {KEY: key, LABEL: label, USER: user}
+    names = {role: name for role, name in wanted.items() if name is not None}
+    try:
+        scan = _scan(path)
+        present = scan.collect_schema().names()
+        _check_columns(path, list(names.values()), present)
+        frame = scan.select([pl.col(name).alias(role) for role, name in names.items()]).collect()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        reason = getattr(error, "strerror", None) or "it is damaged, or neither CSV nor Parquet"
+        raise DataError(f"{path} cannot be read: {reason}") from error
+    columns = [_text(frame[KEY], key, path)]
+    if label is not None:
+        columns.append(_numbers(frame[LABEL], label, path))
+    if user is not None:
+        columns.append(_text(frame[USER], user, path))
+    return pl.DataFrame(columns)
+
+
+def _scan(path: Path) -> pl.LazyFrame:
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(_PARQUET_MAGIC))
+    except FileNotFoundError as error:
+        raise DataError(f"{path} does not exist; set [data] labels and population") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    if head == _PARQUET_MAGIC:
+        return pl.scan_parquet(path)
+    if not head:
+        raise DataError(f"{path} is empty; it must have a header line or be a Parquet file")
+    if path.suffix.lower() in _PARQUET_SUFFIXES:
+        raise DataError(f"{path} cannot be read: it is not a Parquet file, in spite of its name")
+    separator = "\t" if ".tsv" in path.suffixes else ","
+    return pl.scan_csv(path, infer_schema=False, separator=separator)
+
+
+def _check_columns(path: Path, wanted: list[str], present: list[str]) -> None:
+    for name in wanted:
+        if name not in present:
+            shown = ", ".join(present[:_COLUMNS_SHOWN])
+            more = f" and {len(present) - _COLUMNS_SHOWN} more"
+            raise DataError(
+                f"{path} has no column {name!r}; it has"
+                f" {shown}{more if len(present) > _COLUMNS_SHOWN else ''}"
+            )
+
+
+def _text(column: pl.Series, name: str, path: Path) -> pl.Series:
+    role = column.name
+    try:
+        return canonical_keys(column.rename(name)).rename(role)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+
+
+def _numbers(column: pl.Series, name: str, path: Path) -> pl.Series:
+    if column.dtype == pl.String:
+        text = column.str.strip_chars()
+        text = pl.select(
+            pl.when(text.str.to_lowercase().is_in(_MISSING_WORDS)).then(None).otherwise(text)
+        ).to_series()
+        numbers = text.cast(pl.Float64, strict=False)
+        bad = numbers.null_count() - text.null_count()
+        if bad:
+            raise DataError(
+                f"{path}: {bad:,} of {len(column):,} labels in column {name!r} are not numbers;"
+                " correct them, or leave them empty if they are missing"
+            )
+    elif column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
+        numbers = column.cast(pl.Float64)
+    else:
+        raise DataError(
+            f"{path}: label column {name!r} has type {column.dtype}; labels must be numbers"
+        )
+    numbers = numbers.fill_nan(None)
+    infinite = int(numbers.is_infinite().sum())
+    if infinite:
+        raise DataError(
+            f"{path}: {infinite:,} labels in column {name!r} are infinite; correct them, or leave"
+            " them empty if they are missing"
+        )
+    return numbers.rename(LABEL)

@@ -1,0 +1,300 @@
+"""The store: immutable release directories beside the ledger that pays for them.
+
+    <store>/ledger.sqlite
+    <store>/lock                              held by the one process that builds
+    <store>/releases/<data set>/<epoch>/      manifest.json, keys.bin, codes.bin
+
+A release directory appears by one rename, after all its bytes are on the disk, and is served only
+once the ledger has committed its digest. Whatever a dead process left half done is removed by the
+next one that holds the lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from common.errors import LabelveilError, ReleaseError
+from common.release import MANIFEST_FILE, Manifest, block_digest, block_ranges, manifest_digest
+from label_party.ledger import Charge, Ledger
+
+KEYS_FILE = "keys.bin"
+CODES_FILE = "codes.bin"
+LEDGER_FILE = "ledger.sqlite"
+LOCK_FILE = "lock"
+RELEASES = "releases"
+_PARTIAL = ".partial-"
+
+
+class StoreError(LabelveilError):
+    """The store cannot be read or written; nothing was spent."""
+
+
+class StoreBusy(StoreError):
+    """Another process is building a release."""
+
+
+class Store:
+    """Release directories and the ledger's place.
+
+    Parameters
+    ----------
+    directory
+        Root of the store.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    @property
+    def ledger_path(self) -> Path:
+        return self.directory / LEDGER_FILE
+
+    def create(self) -> None:
+        """Make the directories, for their owner alone; harmless if they exist."""
+        with _told(self.directory):
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self.directory / RELEASES).mkdir(mode=0o700, exist_ok=True)
+            _sync(self.directory)
+
+    def open_ledger(self) -> Ledger:
+        """Open the ledger, which is created with the store's first release."""
+        if not self.directory.is_dir():
+            raise StoreError(
+                f"{self.directory} does not exist; make a release first, or set [store] directory"
+            )
+        return Ledger(self.ledger_path)
+
+    @contextmanager
+    def building(self) -> Iterator[None]:
+        """Hold the lock that only one process may hold; the system frees it when a process dies.
+
+        Raises
+        ------
+        StoreBusy
+            If another process is building.
+        """
+        with _told(self.directory):
+            descriptor = os.open(self.directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    raise StoreError(
+                        f"{self.directory} cannot be locked: {error.strerror};"
+                        " use a local disk for [store] directory"
+                    ) from error
+                raise StoreBusy(
+                    f"another process is building a release in {self.directory};"
+                    " try again when it has finished"
+                ) from error
+            yield
+        finally:
+            os.close(descriptor)
+
+    def recover(self, ledger: Ledger) -> int:
+        """Undo what dead processes left; the caller holds the lock.
+
+        A reservation without a commit paid for nothing that anybody could have fetched. Bytes go
+        before the reservation, so that dying here again leaves nothing unaccounted for.
+
+        Returns
+        -------
+        Number of reservations taken back.
+        """
+        paid = {(entry.data_set, entry.epoch) for entry in ledger.charges() if _committed(entry)}
+        with _told(self.directory):
+            for path in sorted((self.directory / RELEASES).glob("*/*")):
+                if (path.parent.name, path.name) not in paid:
+                    shutil.rmtree(path)
+        open_ = ledger.reservations()
+        for entry in open_:
+            ledger.abandon(entry.id)
+        return len(open_)
+
+    def path(self, data_set: str, epoch: str) -> Path:
+        """Return a release's directory. Names come from a checked configuration or the ledger."""
+        for name in (data_set, epoch):
+            if not name or name.startswith(".") or "/" in name:
+                raise StoreError(f"{name!r} cannot be the name of a release")
+        return self.directory / RELEASES / data_set / epoch
+
+    def writer(self, data_set: str, epoch: str) -> ReleaseWriter:
+        """Begin a release directory under a temporary name."""
+        return ReleaseWriter(self.path(data_set, epoch))
+
+    def remove(self, data_set: str, epoch: str) -> None:
+        """Delete what was written for a release that is not paid for."""
+        path = self.path(data_set, epoch)
+        for part in (path, _partial(path)):
+            shutil.rmtree(part, ignore_errors=True)
+
+    def open_release(self, charge: Charge) -> StoredRelease:
+        """Open and verify a committed release.
+
+        Raises
+        ------
+        ReleaseError
+            If its bytes are not those that were committed.
+        """
+        path = self.path(charge.data_set, charge.epoch)
+        release = StoredRelease(path)
+        if release.digest != charge.manifest_sha256:
+            release.close()
+            raise ReleaseError(
+                f"{path} is not the release that the ledger committed; restore it from a backup"
+            )
+        return release
+
+
+class ReleaseWriter:
+    """Writes one release: rows, then the manifest, then all to the disk, then visible at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._partial = _partial(path)
+        with _told(path):
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            _sync(path.parent.parent)
+            self._partial.mkdir(mode=0o700)
+            self._keys = (self._partial / KEYS_FILE).open("xb")
+            self._codes = (self._partial / CODES_FILE).open("xb")
+
+    def write_rows(self, keys: bytes, codes: bytes) -> None:
+        """Append rows."""
+        with _told(self._path):
+            self._keys.write(keys)
+            self._codes.write(codes)
+
+    def finish(self, manifest: bytes) -> None:
+        """Write the manifest and wait until every byte is on the disk."""
+        with _told(self._path):
+            with (self._partial / MANIFEST_FILE).open("xb") as file:
+                file.write(manifest)
+                _flush(file)
+            for file in (self._keys, self._codes):
+                _flush(file)
+                file.close()
+            _sync(self._partial)
+
+    def publish(self) -> None:
+        """Give the directory its name. Nobody is served from it before the ledger commits."""
+        with _told(self._path):
+            self._partial.rename(self._path)
+            _sync(self._path.parent)
+
+    def close(self) -> None:
+        """Close what an error left open."""
+        for file in (self._keys, self._codes):
+            try:
+                file.close()
+            except OSError:  # the disk is full: the bytes are to be deleted anyway
+                continue
+
+
+class StoredRelease:
+    """A release on the disk, verified when opened, read at any row by any number of threads.
+
+    Attributes
+    ----------
+    manifest, manifest_bytes, digest
+        The manifest, its bytes, and their SHA-256 in hexadecimal.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self.manifest_bytes = (path / MANIFEST_FILE).read_bytes()
+            self._keys = os.open(path / KEYS_FILE, os.O_RDONLY)
+            self._codes = os.open(path / CODES_FILE, os.O_RDONLY)
+        except OSError as error:
+            raise ReleaseError(
+                f"{path} cannot be read: {error.strerror}; restore it from a backup"
+            ) from error
+        self.digest = manifest_digest(self.manifest_bytes)
+        self.manifest = Manifest.from_bytes(self.manifest_bytes)
+        self._verify(path)
+
+    @property
+    def rows(self) -> int:
+        return self.manifest.population.rows
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row: its key and its code."""
+        return self.manifest.content.key_bytes + self.manifest.content.code_bytes
+
+    def read(self, start: int, stop: int) -> tuple[bytes, bytes]:
+        """Return keys and codes of rows ``start`` to ``stop``."""
+        content = self.manifest.content
+        return (
+            _read(self._keys, start * content.key_bytes, (stop - start) * content.key_bytes),
+            _read(self._codes, start * content.code_bytes, (stop - start) * content.code_bytes),
+        )
+
+    def close(self) -> None:
+        os.close(self._keys)
+        os.close(self._codes)
+
+    def _verify(self, path: Path) -> None:
+        content = self.manifest.content
+        sizes = (os.fstat(self._keys).st_size, os.fstat(self._codes).st_size)
+        whole = sizes == (self.rows * content.key_bytes, self.rows * content.code_bytes)
+        blocks = enumerate(block_ranges(self.rows, content.block_rows))
+        if not whole or any(
+            block_digest(*self.read(start, stop)) != content.blocks[index]
+            for index, (start, stop) in blocks
+        ):
+            self.close()
+            raise ReleaseError(
+                f"{path} is damaged: its rows do not match its manifest; restore it from a backup"
+            )
+
+
+def _committed(entry: Charge) -> bool:
+    return entry.state == "committed"
+
+
+def _partial(path: Path) -> Path:
+    return path.parent / (_PARTIAL + path.name)
+
+
+def _read(descriptor: int, offset: int, size: int) -> bytes:
+    data = os.pread(descriptor, size, offset)
+    while len(data) < size:
+        more = os.pread(descriptor, size - len(data), offset + len(data))
+        if not more:
+            raise ReleaseError("a release file became shorter; restore it from a backup")
+        data += more
+    return data
+
+
+def _flush(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Turn the file system's errors into one line."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be written: {error.strerror}; nothing was spent; check the disk's"
+            " space and rights, or set [store] directory"
+        ) from error

@@ -1,0 +1,52 @@
+"""What ``label-party release`` tells its operator; counts of raw labels go no further."""
+
+from __future__ import annotations
+
+from label_party.release import Outcome
+
+
+def print_outcome(outcome: Outcome) -> None:
+    """Print a release's facts and the budget that is left."""
+    manifest = outcome.manifest
+    if outcome.existed:
+        print(
+            f"already released: data set {manifest.data_set!r}, epoch {manifest.epoch!r};"
+            " serving the same bytes, nothing spent"
+        )
+    # plain lines: a digest that a narrow terminal cuts off cannot be compared
+    for name, value in _facts(outcome):
+        print(f"{name:<22}{value}")
+
+
+def _facts(outcome: Outcome) -> list[tuple[str, str]]:
+    manifest, tally = outcome.manifest, outcome.tally
+    outputs = manifest.channel.outputs.size
+    facts = [
+        ("data set", f"{manifest.data_set}, epoch {manifest.epoch}"),
+        ("events", f"{manifest.population.rows:,}"),
+    ]
+    if tally is not None:
+        facts += [
+            ("  without a label", f"{tally.unlabelled:,} (given {manifest.label.missing:g})"),
+            ("  outside the domain", f"{outcome.clipped or 0:,} (clipped)"),
+            ("  labels left out", f"{tally.left_out:,} (keys outside the population)"),
+            ("  keys merged", f"{tally.merged:,}"),
+        ]
+        if manifest.privacy.records_per_unit > 1 or tally.over_limit:
+            facts.append(("  over a user's limit", f"{tally.over_limit:,}"))
+    facts += [
+        ("randomizer", f"{manifest.randomizer.name}, {manifest.randomizer.loss} loss"),
+        ("grid", f"{len(manifest.label.grid):,} points, {outputs:,} outputs"),
+        ("privacy", str(manifest.total_guarantee)),
+        ("  histogram", f"ε = {manifest.prior_guarantee.epsilon:.6g}"),
+        ("  labels", f"ε = {manifest.labels_guarantee.epsilon:.6g}"),
+        ("budget left", f"{_short(outcome.left)} of {_short(outcome.limit)}"),
+        ("digest", outcome.digest),
+    ]
+    if outcome.recovered:
+        facts.append(("taken back", f"{outcome.recovered} unfinished release(s) of dead processes"))
+    return facts
+
+
+def _short(guarantee: object) -> str:
+    return "not one number" if guarantee is None else str(guarantee).partition(" (")[0]

@@ -1,0 +1,187 @@
+"""The commented configuration file that ``label-party init`` writes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from common.errors import ConfigError
+
+_TEMPLATE = """\
+# Configuration of the labels party. Relative paths are relative to the working directory.
+# Every key can be overridden: label-party release --set privacy.epsilon=0.5
+
+[data]
+# File with one label per event, CSV (with a header) or Parquet.
+labels = {labels}
+# File that lists every event that both parties know, labelled or not, with the same key column.
+# An event without a label gets `missing` before randomization, so that nobody learns which events
+# have one. Default: the events in `labels` are the population.
+{population}
+# Column with the event's key: text, or whole numbers. In CSV files keys are taken as text.
+key = {key}
+# Column with the label: a number. Empty, null and NaN mean that the event has no label.
+label = {label}
+# Name of the data set; budgets belong to it. Up to 64 letters, digits, dots, dashes, underscores.
+data_set = {data_set}
+# Name of this release within the data set. One release is built per epoch, once and for ever.
+epoch = {epoch}
+# Label of an event without one, in label units, within the domain.
+# Default: 0, or `lower` if 0 lies outside the domain.
+# missing = 0.0
+# What to do with several labels for one key: "refuse", "sum", "mean" or "last" (in file order).
+duplicates = "refuse"
+
+[domain]
+# Public bounds of the labels, in label units. Labels outside are clipped to them. Choose them from
+# what everybody knows about the labels, never by looking at the labels.
+lower = {lower}
+upper = {upper}
+# Points on which labels are placed: "auto" (from bounds, number of events and epsilon alone),
+# "step", "edges" or "log".
+grid = "auto"
+# grid = "step": distance between points, in label units, above 0.
+# step = 1.0
+# grid = "edges": all points, ascending, from lower to upper.
+# edges = [0.0, 1.0, 10.0]
+# grid = "log": number of points (at least 2), dense near lower, and the label distance from lower
+# up to which they are nearly even.
+# points = 200
+# scale = 1.0
+
+[privacy]
+# What this release may reveal about the labels of one privacy unit: above 0, at most 40. Useful
+# values lie between 0.1 and 8; smaller is more private.
+epsilon = {epsilon}
+# What all releases of the data set together may spend. Default: epsilon, that is one release.
+{total_epsilon}
+# Whose labels are protected: "record" (one event) or "user" (all events of one user).
+unit = "record"
+# unit = "user": column with the user of each event (in `population` if there is one, else in
+# `labels`), and how many events of one user keep their label; the others get `missing`.
+# user = "user_id"
+# max_records_per_user = 5
+# How epochs add up: "additive" (their epsilons add up against total_epsilon), or "disjoint" (no
+# event occurs in two epochs, and each epoch may spend total_epsilon). Per user it is "additive".
+epochs = "additive"
+# The largest share of epsilon spent on the noisy histogram of all labels, between 0 and 1.
+prior_share = 0.125
+
+[randomizer]
+# How labels are randomized; "auto" chooses the best for training, `label-dp compare` compares.
+name = {randomizer}
+# Loss of the regression: "squared", "absolute" or "poisson".
+loss = {loss}
+# Options of the randomizer.
+# [randomizer.options]
+
+[keys]
+# Secret that both parties share and hash keys with: 64 hexadecimal digits, a new one for each
+# partner. `label-party init --new-secret` makes one, and `label-dp certificates` does for tests.
+secret_file = {secret_file}
+
+[store]
+# Directory of the releases and of the ledger, on a local disk. Back it up: it is the proof of what
+# has been spent.
+directory = {directory}
+
+[server]
+# Address to listen on, host:port; port 0 lets the system choose one.
+listen = {listen}
+# The server's certificate (with its chain) and private key, PEM. They are read again when they
+# change.
+certificate = {certificate}
+private_key = {private_key}
+# Certificate authority that signs clients' certificates, PEM.
+client_ca = {client_ca}
+# The one subject alternative name, a DNS name or a URI, whose certificate may fetch.
+client_san = {client_san}
+# Data sets that it may fetch. Default: data_set above.
+# data_sets = ["conversions"]
+# Fetches that may run at the same time, 1 to 1024.
+max_streams = 16
+# Threads kept free for everything else, health checks above all, 2 to 256.
+spare_threads = 8
+# Largest message that a client may send, in bytes, 4096 to 67108864.
+max_message_bytes = 4194304
+# Requests per minute, at least 1.
+requests_per_minute = 600
+# Seconds without progress after which a fetch is ended, above 0.
+stall_seconds = 120.0
+# Seconds that running fetches get to finish when the server stops, at least 0.
+grace_seconds = 30.0
+# Whether authorized clients may ask for the service's description (gRPC reflection).
+reflection = true
+# Log lines: "text" or "json"; "debug", "info", "warning" or "error".
+log_format = "text"
+log_level = "info"
+"""
+
+_DEFAULTS: dict[str, Any] = {
+    "labels": "labels.csv",
+    "population": None,
+    "key": "key",
+    "label": "label",
+    "data_set": "labels",
+    "epoch": "1",
+    "lower": 0.0,
+    "upper": 100.0,
+    "epsilon": 1.0,
+    "total_epsilon": None,
+    "randomizer": "auto",
+    "loss": "squared",
+    "secret_file": "certificates/join.key",
+    "directory": "label_store",
+    "listen": "127.0.0.1:50051",
+    "certificate": "certificates/label-party.pem",
+    "private_key": "certificates/label-party.key",
+    "client_ca": "certificates/ca.pem",
+    "client_san": "feature-party",
+}
+_EXAMPLES = {"population": "population.csv", "total_epsilon": 1.0}
+
+
+def render(values: Mapping[str, Any]) -> str:
+    """Return the file's text with the main values filled in.
+
+    Parameters
+    ----------
+    values
+        Any of the names in the template; None means the default.
+    """
+    chosen = {key: values.get(key) for key in _DEFAULTS}
+    filled = {}
+    for key, default in _DEFAULTS.items():
+        value = default if chosen[key] is None else chosen[key]
+        if key in _EXAMPLES:
+            # an optional key without a value stays in the file as a comment
+            assigned = f"{key} = {_toml(_EXAMPLES[key] if value is None else value)}"
+            filled[key] = f"# {assigned}" if value is None else assigned
+        else:
+            filled[key] = _toml(value)
+    return _TEMPLATE.format(**filled)
+
+
+def write(path: Path, text: str, *, force: bool = False) -> None:
+    """Write the file; refuse to overwrite one unless told to."""
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
+    try:
+        descriptor = os.open(path, flags, 0o644)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise ConfigError(f"{path} exists already; pass --force to overwrite it") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Path):
+        value = str(value)
+    if isinstance(value, str):
+        # a JSON string is a TOML basic string
+        return json.dumps(value, ensure_ascii=False)
+    return repr(float(value))

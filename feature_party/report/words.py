@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
 from common.release import Manifest
 from feature_party.report.model import MatchCounts, ReportInputs
 
@@ -60,16 +58,18 @@ def metric(metrics: Mapping[str, Any], name: str) -> float | None:
 
 
 def constant_error(inputs: ReportInputs) -> tuple[float, str] | None:
-    """Error of the best constant prediction, and where that number comes from."""
+    """Error of the best constant prediction, and what to call it.
+
+    The noisy prior has a variance too, but clipping its noise at 0 fills the empty cells of a long
+    tail and makes that variance many times too large: better no number than this one.
+    """
     measured = metric(inputs.metrics, "constant_mse")
     if measured is not None:
         return measured, "best constant"
     estimated = metric(inputs.metrics, "estimated_constant_mse")
     if estimated is not None:
         return estimated, "best constant (estimated)"
-    grid, mass = np.asarray(inputs.manifest.label.grid), inputs.manifest.noisy_prior
-    variance = float(mass @ grid**2 - (mass @ grid) ** 2)
-    return (variance, "best constant (noisy prior)") if variance > 0 else None
+    return None
 
 
 def error_rows(inputs: ReportInputs) -> list[tuple[str, float]]:
@@ -109,21 +109,26 @@ def headline(inputs: ReportInputs) -> Headline:
     estimate = metric(inputs.metrics, "estimated_mse")
     constant = constant_error(inputs)
     error = test if test is not None else estimate
-    if error is None or constant is None:
+    if error is None:
         return Headline(f"{label}, learned at ε = {epsilon}", ())
-    base = constant[0]
+    base = None if constant is None else constant[0]
     scored = "" if inputs.predictions is None else f" {inputs.predictions.size:,}"
     sentences = []
     if test is not None:
         text = (
             f"On{scored} events kept out of training the model's mean squared error is"
-            f" {number(test)}. Always predicting the average would give {number(base)}"
+            f" {number(test)}."
         )
-        text += f", the same network trained on the true labels {number(ideal)}." if ideal else "."
+        if base is not None:
+            text += f" Always predicting the average would give {number(base)}"
+            text += (
+                "."
+                if ideal is None
+                else f", the same network trained on true labels {number(ideal)}."
+            )
         sentences.append(text)
-    bounds = interval(inputs.metrics)
     if estimate is not None:
-        within = f" (95% interval {number(bounds[0])} to {number(bounds[1])})" if bounds else ""
+        bounds = interval(inputs.metrics)
         lead = (
             "Without any true label, from the privatized labels of those events alone, the error"
             " is estimated as"
@@ -131,14 +136,26 @@ def headline(inputs: ReportInputs) -> Headline:
             else f"From the privatized labels of{scored} events kept out of training, the model's"
             " mean squared error is estimated as"
         )
-        tail = "." if test is not None else f"; always predicting the average gives {number(base)}."
-        sentences.append(f"{lead} {number(estimate)}{within}{tail}")
+        within = f" (95% interval {number(bounds[0])} to {number(bounds[1])})" if bounds else ""
+        against = (
+            f"; always predicting the average gives about {number(base)}"
+            if test is None and base is not None
+            else ""
+        )
+        sentences.append(f"{lead} {number(estimate)}{within}{against}.")
     return Headline(_title(label, epsilon, error, base, ideal, test is None), tuple(sentences))
 
 
 def _title(
-    label: str, epsilon: str, error: float, base: float, ideal: float | None, estimated: bool
+    label: str,
+    epsilon: str,
+    error: float,
+    base: float | None,
+    ideal: float | None,
+    estimated: bool,
 ) -> str:
+    if base is None:
+        return f"{label}, learned at ε = {epsilon}"
     if error >= base:
         return f"At ε = {epsilon} nothing was learned about {label} that beats its average"
     if ideal is not None and ideal < base:
@@ -180,8 +197,9 @@ def privacy_statements(manifest: Manifest) -> list[Statement]:
         Statement(
             "Protected",
             f"The value of {label} of {who}. Whoever reads the whole message, knows every other"
-            " label and all features, and has any amount of time, can multiply the odds of one"
-            f" value against another by at most e^ε = {number(math.exp(total), 3)}. Everything"
+            " label and all features, and has any amount of time, can change the odds of one"
+            f" value against another by a factor of at most {number(math.exp(total), 3)}, which is"
+            " e to the power ε. Everything"
             " computed from the message (this model, its predictions, this page) keeps that"
             " promise.",
         ),
@@ -209,7 +227,8 @@ def privacy_statements(manifest: Manifest) -> list[Statement]:
         Statement(
             "Who can check",
             "Anyone who holds manifest.json. It lists the channel as whole numbers that sum to"
-            " 2⁶⁴ in each row; the largest ratio in a column is e^ε of the labels, exactly. The"
+            " 2⁶⁴ in each row; the largest ratio in a column is e to the power ε of the labels,"
+            " exactly. The"
             " features party has recomputed it, and the digests of every row, before training."
             " That the labels party really drew its noise as it says cannot be seen in one"
             " message; it takes an audit of its software or a test with known labels.",

@@ -72,7 +72,8 @@ def test_without_true_labels_nothing_claims_to_know_them(make_inputs: MakeInputs
     assert "channel" in ids
     assert "joint" not in ids
     assert "actual" not in ids
-    assert "An estimated" in page.text
+    assert "visits, learned at ε = 1" in page.text
+    assert "estimated as 5.1" in page.text
     assert "true labels" not in page.text.partition("What is private")[0]
     assert "simulation" not in page.text.partition("What is private")[0]
 
@@ -168,5 +169,5 @@ def test_a_written_page_states_matches_and_privacy(make_inputs: MakeInputs, tmp_
     write_report(tmp_path / "new" / "report.html", inputs)
     text = Page((tmp_path / "new" / "report.html").read_text("utf-8")).text
     assert "That is 50.0% of what could match." in text
-    assert "e^ε = 2.72" in text
+    assert "a factor of at most 2.72" in text
     assert "there is no δ" in text

@@ -7,6 +7,8 @@ weights, so its ε is derived from the bytes that leave (see :mod:`common.channe
 from common.randomizers.base import Randomizer, build_randomizer, randomizer_names
 from common.randomizers.prior import NoisyPrior, private_prior
 from common.randomizers.rr_on_bins import Binning, optimal_binning
+from common.randomizers.thresholds import build_randomized_thresholds, threshold_weights
+from common.randomizers.two_point import build_two_point
 from common.randomizers.two_step import BudgetSplit, TwoStep, split_budget, two_step
 
 __all__ = [
@@ -15,10 +17,13 @@ __all__ = [
     "NoisyPrior",
     "Randomizer",
     "TwoStep",
+    "build_randomized_thresholds",
     "build_randomizer",
+    "build_two_point",
     "optimal_binning",
     "private_prior",
     "randomizer_names",
     "split_budget",
+    "threshold_weights",
     "two_step",
 ]

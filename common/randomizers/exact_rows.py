@@ -1,0 +1,134 @@
+"""From float probabilities to integer rows that certainly satisfy ε, moving as little as possible.
+
+Rounding to multiples of 2**-64 can push a ratio past e^ε, most easily in a column of tiny weights.
+Every entry above e^ε times its column's least entry is cut back to that bound, and each row is then
+brought to exactly 2**64 inside the bounds of its columns. No entry moves by more than a few
+thousand units of 2**-64, so that means stay where they were to about 1e-15 of the outputs' reach.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from common.channel import MAX_OUTPUTS, FiniteChannel, exp_lower_bound
+from common.errors import ConfigError, PrivacyError
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+Weights = NDArray[np.uint64]
+
+MAX_WEIGHTS = 4_000_000
+"""The most integers a channel built here may have; more would take minutes and gigabytes."""
+
+_BITS = 64
+_TOLERANCE = 1e-9
+_LARGEST = (1 << _BITS) - 1
+
+
+def sorted_channel(
+    labels: ArrayLike,
+    outputs: ArrayLike,
+    probabilities: ArrayLike,
+    epsilon: float,
+    row_of: ArrayLike | None = None,
+) -> tuple[FiniteChannel, Indices]:
+    """Build a channel from columns in any order.
+
+    Parameters
+    ----------
+    labels
+        (k,) strictly ascending.
+    outputs
+        (d,) values in any order; equal values stay distinct outputs.
+    probabilities
+        (r, d) floats, rows summing to 1 and ε-DP, both up to float error.
+    epsilon
+        The bound that no ratio of the result passes.
+    row_of
+        (k,) row of each label; the default is one row per label.
+
+    Returns
+    -------
+    The channel, and the (d,) indices into ``outputs`` in the channel's order.
+    """
+    values = np.asarray(outputs, dtype=np.float64)
+    matrix = np.asarray(probabilities, dtype=np.float64)
+    check_size(matrix.shape[0], matrix.shape[1])
+    order = np.argsort(values, kind="stable")
+    rows = exact_rows(matrix[:, order], epsilon)
+    return FiniteChannel(labels, values[order], rows, row_of), order
+
+
+def check_size(rows: int, outputs: int) -> None:
+    """Raise ``ConfigError`` where a channel of this size would not be usable."""
+    if outputs >= MAX_OUTPUTS or rows * outputs > MAX_WEIGHTS:
+        raise ConfigError(
+            f"a channel of {rows:,} rows and {outputs:,} outputs is too large (at most"
+            f" {MAX_OUTPUTS - 1:,} outputs and {MAX_WEIGHTS:,} weights); use a coarser label grid"
+        )
+
+
+def exact_rows(probabilities: Floats, epsilon: float) -> list[list[int]]:
+    """Round a matrix to integer rows summing to 2**64 that satisfy ε exactly.
+
+    Parameters
+    ----------
+    probabilities
+        (r, d) floats >= 0, rows summing to 1 and ε-DP, both up to float error.
+    epsilon
+        Privacy parameter, 0 < ε <= 40.
+
+    Returns
+    -------
+    (r, d) Python integers >= 1.
+
+    Raises
+    ------
+    PrivacyError
+        If the matrix is not a channel, or not ε-DP beyond float error.
+    """
+    matrix = np.asarray(probabilities, dtype=np.float64)
+    if matrix.ndim != 2 or not np.all(np.isfinite(matrix)) or matrix.min() < 0:
+        raise PrivacyError("probabilities must be a matrix of finite numbers >= 0")
+    sums = matrix.sum(axis=1)
+    if np.any(np.abs(sums - 1) > _TOLERANCE):
+        raise PrivacyError(f"rows sum to {sums.min()} … {sums.max()}; each must sum to 1")
+    if matrix.shape[1] == 1:
+        return [[1 << _BITS] for _ in range(matrix.shape[0])]
+    # below 2**64 after rounding, whatever the float says
+    scaled = np.minimum(np.ldexp(matrix / sums[:, None], _BITS), math.ldexp(1 - 2.0**-53, _BITS))
+    weights = np.maximum(np.ceil(scaled), 1).astype(np.uint64)
+    least = weights.min(axis=0)
+    grow = exp_lower_bound(epsilon)
+    most = np.array([min(int(grow * int(low)), _LARGEST) for low in least], dtype=np.uint64)
+    cut = np.minimum(weights, most)
+    lost = np.ldexp((weights - cut).astype(np.float64), -_BITS).sum(axis=1).max()
+    if lost > _TOLERANCE:
+        raise PrivacyError(
+            f"the matrix passes e^{epsilon:g} by a probability of {lost:.3g}; it is not"
+            f" {epsilon:g}-DP"
+        )
+    # uint64 sums wrap at 2**64, so the wrapped sum's negative is what the row lacks
+    lacking = (np.uint64(0) - cut.sum(axis=1, dtype=np.uint64)).astype(np.int64)
+    for row, amount in zip(cut, lacking.tolist(), strict=True):
+        _shift(row, amount, least, most)
+    return [[int(weight) for weight in row] for row in cut.tolist()]
+
+
+def _shift(row: Weights, amount: int, least: Weights, most: Weights) -> None:
+    """Add ``amount`` units to a row in place, where its columns leave the most room."""
+    while amount:
+        room = most - row if amount > 0 else row - least
+        j = int(room.argmax())
+        step = min(abs(amount), int(room[j]))
+        if not step:
+            raise PrivacyError("no row of integers within ε sums to 2**64 here; lower epsilon")
+        if amount > 0:
+            row[j] += np.uint64(step)
+            amount -= step
+        else:
+            row[j] -= np.uint64(step)
+            amount += step

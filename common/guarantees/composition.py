@@ -97,8 +97,8 @@ def _optimal_epsilon(epsilons: Sequence[Fraction], delta: Fraction) -> Fraction:
     if delta == 0 or total == 0:
         return total
     losses, masses = _loss_law(epsilons)
-    target = float_below(delta)
-    return min(total, Fraction(above(_invert(losses, masses, target))))
+    least = _invert(losses, masses, float_below(delta))
+    return min(total, Fraction(above(least))) if least > 0 else Fraction(0)
 
 
 def _loss_law(epsilons: Sequence[Fraction]) -> tuple[Floats, Floats]:
@@ -114,9 +114,10 @@ def _loss_law(epsilons: Sequence[Fraction]) -> tuple[Floats, Floats]:
     half_width = 0
     for epsilon, times in counts.items():
         cells = math.ceil(epsilon / step)
-        spread = np.zeros(2 * cells * times + 1)
-        spread[:: 2 * cells] = _binomial(float(cells * step), times)
-        masses = np.convolve(masses, spread)
+        spread = np.zeros(masses.size + 2 * cells * times)
+        for j, mass in enumerate(_binomial(float(cells * step), times).tolist()):
+            spread[2 * cells * j : 2 * cells * j + masses.size] += mass * masses
+        masses = spread
         half_width += cells * times
     return above(float(step)) * np.arange(-half_width, half_width + 1.0), masses
 

@@ -228,6 +228,8 @@ def _(guarantee: ZeroConcentratedDP, delta: float | Fraction) -> ApproximateDP:
 def _(guarantee: RenyiDP, delta: float | Fraction) -> ApproximateDP:
     exact = _delta(delta)
     left = _left(exact, guarantee.exact_delta)
+    if min(guarantee.values) == 0:  # a divergence of 0 at any order: the two laws are equal
+        return ApproximateDP(guarantee.adjacency, guarantee.unit, Fraction(0), exact)
     orders = np.array([float(order) for order in guarantee.orders])
     values = np.array([float(value) for value in guarantee.values])
     epsilon = _least_epsilon(orders, values, left)

@@ -1,0 +1,196 @@
+"""What every accountant must obey, whatever its kind."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from functools import reduce
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from common.errors import PrivacyError
+from common.guarantees import (
+    Adjacency,
+    ApproximateDP,
+    BoundedRange,
+    Guarantee,
+    PureDP,
+    RenyiDP,
+    Unit,
+    ZeroConcentratedDP,
+    advanced_composition,
+    compose,
+    epsilon_at,
+    for_replacement,
+    guarantee_from_json,
+    optimal_composition,
+    to_approximate,
+    to_renyi,
+    to_zcdp,
+    total,
+)
+from tests.common.guarantees import promises
+
+quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+each_kind = pytest.mark.parametrize("kind", sorted(promises.kinds))
+DELTA = Fraction(1, 10**5)
+
+
+@each_kind
+@quick
+@given(data=st.data(), times=st.integers(1, 9))
+def test_repeat_is_composition(kind: str, data: st.DataObject, times: int) -> None:
+    item = data.draw(promises.kinds[kind])
+    assert item.repeat(times) == compose([item] * times)
+    assert epsilon_at(item.repeat(0), DELTA) == 0
+
+
+@each_kind
+@quick
+@given(data=st.data())
+def test_composition_ignores_order_and_grouping(kind: str, data: st.DataObject) -> None:
+    items = data.draw(st.lists(promises.kinds[kind], min_size=3, max_size=4))
+    mixed = data.draw(st.permutations(items))
+    assert compose(items) == compose(mixed)
+    right = reduce(lambda acc, item: item.compose(acc), reversed(items[:-1]), items[-1])
+    assert compose(items) == right
+
+
+@each_kind
+@quick
+@given(data=st.data(), delta=promises.deltas)
+def test_more_releases_never_cost_less(kind: str, data: st.DataObject, delta: Fraction) -> None:
+    first, second = data.draw(st.tuples(promises.kinds[kind], promises.kinds[kind]))
+    both = compose([first, second])
+    assert first.within(both)
+    assert not both.within(first) or second.within(second.repeat(0))
+    if delta <= Fraction(1, 10**6):
+        delta = Fraction(1, 10**6)
+    one, two = to_approximate(first, delta), to_approximate(both, delta)
+    assert 0 <= one.exact_epsilon <= two.exact_epsilon
+
+
+@each_kind
+@quick
+@given(data=st.data())
+def test_a_larger_delta_never_asks_more_epsilon(kind: str, data: st.DataObject) -> None:
+    item = data.draw(promises.kinds[kind])
+    values = [epsilon_at(item, Fraction(1, 10**n)) for n in (2, 3, 4, 5, 6)]
+    assert values == sorted(values)
+    assert values[0] >= 0
+
+
+@each_kind
+@quick
+@given(data=st.data())
+def test_json_round_trip_is_exact(kind: str, data: st.DataObject) -> None:
+    item = data.draw(promises.kinds[kind])
+    assert guarantee_from_json(json.loads(json.dumps(item.to_json()))) == item
+
+
+@each_kind
+@quick
+@given(data=st.data())
+def test_other_neighbours_do_not_compose(kind: str, data: st.DataObject) -> None:
+    item = data.draw(promises.kinds[kind])
+    other = type(item).from_parameters(item.to_json(), Adjacency.REPLACE_RECORD, item.unit)
+    for action in (item.compose, item.within):
+        with pytest.raises(PrivacyError, match="adjacency"):
+            action(other)
+    third = type(item).from_parameters(item.to_json(), item.adjacency, Unit.RECORD)
+    with pytest.raises(PrivacyError, match="privacy unit"):
+        total([item, third], DELTA)
+
+
+@quick
+@given(epsilon=promises.epsilons, times=st.integers(1, 60), delta=promises.deltas)
+def test_a_tighter_method_is_never_looser(epsilon: Fraction, times: int, delta: Fraction) -> None:
+    one = PureDP(*promises.ADD, epsilon)
+    best = optimal_composition([one] * times, delta).exact_epsilon
+    slack = 1 + Fraction(1, 10**8)
+    assert best <= advanced_composition(epsilon, times, delta) * slack
+    assert best <= epsilon * times
+    curve = epsilon_at(to_renyi(one).repeat(times), delta)
+    assert best <= Fraction(curve) * slack
+    assert curve <= epsilon_at(to_zcdp(one).repeat(times), delta) * 1.01
+
+
+@quick
+@given(items=st.lists(promises.anything, min_size=1, max_size=4))
+def test_the_total_takes_the_best_route(items: list[Guarantee]) -> None:
+    result = total(items, DELTA)
+    assert result.exact_delta == DELTA
+    assert result.exact_epsilon >= 0
+    curves = [to_renyi(item, tuple(Fraction(n) for n in range(2, 65))) for item in items]
+    assert result.exact_epsilon <= to_approximate(compose(curves), DELTA).exact_epsilon * Fraction(
+        1001, 1000
+    ) or any(isinstance(item, RenyiDP) for item in items)
+
+
+@quick
+@given(rho=promises.epsilons, failure=promises.failures)
+def test_bounded_range_beats_pure_by_four(rho: Fraction, failure: Fraction) -> None:
+    assert to_zcdp(BoundedRange.of(rho)).exact_rho * 4 == to_zcdp(PureDP.of(rho)).exact_rho
+    curve, plain = to_renyi(BoundedRange.of(rho)), to_renyi(PureDP.of(rho))
+    assert all(a <= b for a, b in zip(curve.values, plain.values, strict=True))
+
+
+@quick
+@given(rho=promises.epsilons, group=st.integers(2, 5))
+def test_group_privacy(rho: Fraction, group: int) -> None:
+    item = ZeroConcentratedDP(*promises.ADD, rho, Fraction(0))
+    assert item.scale(group).exact_rho == group * group * rho
+    curve = to_renyi(item).scale(group)
+    exact = to_renyi(item.scale(group), curve.orders)
+    # the triangle inequality is an upper bound of the Gaussian's own group curve, and not absurd
+    assert all(e <= c for c, e in zip(curve.values, exact.values, strict=True))
+    assert curve.at(2) <= 4 * exact.at(2)
+    loose = ApproximateDP(*promises.ADD, Fraction(1, 2), Fraction(1, 10**9)).scale(group)
+    assert loose.exact_epsilon == Fraction(group, 2)
+    assert group * Fraction(1, 10**9) < loose.exact_delta < Fraction(3**group, 10**9)
+
+
+def test_replacement_quadruples_rho_and_refuses_what_it_cannot_restate() -> None:
+    item = ZeroConcentratedDP(*promises.ADD, Fraction(1, 2), Fraction(0))
+    restated = for_replacement(item)
+    assert (restated.exact_rho, restated.adjacency) == (2, Adjacency.REPLACE_RECORD)
+    with pytest.raises(PrivacyError, match="add-remove"):
+        for_replacement(restated)
+    with pytest.raises(PrivacyError, match="group"):
+        for_replacement(ZeroConcentratedDP(*promises.ADD, Fraction(1), Fraction(1, 10)))
+
+
+def test_a_failure_probability_is_never_lost() -> None:
+    item = ZeroConcentratedDP.of(Fraction(1, 10), Fraction(1, 10**6))
+    with pytest.raises(PrivacyError, match="failure probability"):
+        epsilon_at(item, Fraction(1, 10**6))
+    assert epsilon_at(item, Fraction(2, 10**6)) == epsilon_at(
+        ZeroConcentratedDP.of(Fraction(1, 10)), Fraction(1, 10**6)
+    )
+    assert item.repeat(10**7).exact_delta == 1
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: ApproximateDP.of(-1, 0),
+        lambda: ApproximateDP.of(1, 2),
+        lambda: ZeroConcentratedDP.of(-1),
+        lambda: ZeroConcentratedDP.of(1, -1),
+        lambda: RenyiDP.of([], orders=()),
+        lambda: RenyiDP.of([1.0, 1.0], orders=(Fraction(3), Fraction(2))),
+        lambda: RenyiDP.of([1.0], orders=(Fraction(1),)),
+        lambda: RenyiDP.of([Fraction(-1)], orders=(Fraction(2),)),
+        lambda: BoundedRange.of(-1),
+        lambda: PureDP.of(1).repeat(-1),
+        lambda: BoundedRange.of(1).scale(0),
+        lambda: compose([]),
+        lambda: total([], DELTA),
+        lambda: compose([PureDP.of(1), ZeroConcentratedDP.of(1)]),
+    ],
+)
+def test_impossible_promises_are_refused(build: object) -> None:
+    with pytest.raises(PrivacyError):
+        build()  # type: ignore[operator]

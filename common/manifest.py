@@ -121,10 +121,10 @@ class Manifest(_Section):
 
     @property
     def noisy_prior(self) -> NDArray[np.float64]:
-        """(k,) released prior over the grid: clipped at 0, normalised."""
-        guarantee = self.prior_guarantee
+        """(k,) released prior over the grid: the histogram nearest to the noisy counts."""
+        epsilon = self.prior_guarantee.exact_epsilon
         counts = np.asarray(self.prior.noisy_counts, dtype=np.int64)
-        return NoisyPrior(counts, guarantee.exact_epsilon).probabilities
+        return NoisyPrior(counts, epsilon, self.population.rows).probabilities
 
     @property
     def prior_guarantee(self) -> PureDP:

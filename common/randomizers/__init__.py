@@ -5,6 +5,7 @@ weights, so its ε is derived from the bytes that leave (see :mod:`common.channe
 """
 
 from common.randomizers.base import Randomizer, build_randomizer, randomizer_names
+from common.randomizers.optimal_design import build_optimal_design
 from common.randomizers.prior import NoisyPrior, private_prior
 from common.randomizers.rr_on_bins import Binning, optimal_binning
 from common.randomizers.thresholds import build_randomized_thresholds, threshold_weights
@@ -18,6 +19,7 @@ __all__ = [
     "Randomizer",
     "TwoStep",
     "build_randomized_thresholds",
+    "build_optimal_design",
     "build_randomizer",
     "build_two_point",
     "optimal_binning",

@@ -41,12 +41,15 @@ class NoisyPrior:
         (k,) int64, the released integers, possibly negative.
     exact_epsilon
         ε₁ as a rational number, for one privacy unit.
+    rows
+        Number of labels counted, which is public.
     group
         Records of one privacy unit: 1, or the most records that one user may have.
     """
 
     noisy_counts: Integers
     exact_epsilon: Fraction
+    rows: int
     group: int = 1
 
     @property
@@ -56,12 +59,14 @@ class NoisyPrior:
 
     @property
     def probabilities(self) -> Floats:
-        """(k,) float64: clipped at 0 and normalised; uniform if nothing is left."""
-        clipped = np.maximum(self.noisy_counts, 0).astype(np.float64)
-        total = clipped.sum()
-        if total == 0:
-            return np.full(clipped.size, 1.0 / clipped.size)
-        return np.asarray(clipped / total)
+        """(k,) float64 >= 0, summing to 1: the nearest histogram to the noisy one.
+
+        The number of rows is public, so the noisy counts are projected (least squares) onto the
+        histograms of that many rows: one amount is taken off every count, and what falls below 0
+        is 0. Clipping at 0 and normalising, as in the paper, keeps the positive half of the noise
+        on every empty cell, which is a heavy spurious tail on a long grid.
+        """
+        return project_to_simplex(self.noisy_counts / self.rows)
 
     @property
     def guarantee(self) -> PureDP:
@@ -108,4 +113,18 @@ def private_prior(
     exact = rational_epsilon(epsilon)
     scale = SENSITIVITY * group / exact
     noise = discrete_laplace(scale, histogram.size, entropy.source(PRIOR_STREAM))
-    return NoisyPrior(histogram.astype(np.int64) + noise, exact, group)
+    rows = max(int(histogram.sum()), 1)
+    return NoisyPrior(histogram.astype(np.int64) + noise, exact, rows, group)
+
+
+def project_to_simplex(values: Floats) -> Floats:
+    """Return the probability vector nearest to ``values`` in the Euclidean distance.
+
+    Source: Duchi, Shalev-Shwartz, Singer, Chandra, *Efficient Projections onto the l1-Ball*, ICML
+    2008, Figure 1.
+    """
+    descending = np.sort(values)[::-1]
+    surplus = (np.cumsum(descending) - 1.0) / np.arange(1, values.size + 1)
+    last = int(np.flatnonzero(descending > surplus)[-1])
+    positive = np.maximum(values - surplus[last], 0.0)
+    return np.asarray(positive / positive.sum())

@@ -1,0 +1,260 @@
+"""The channel chosen for the model: least predicted excess error over ε-DP channels.
+
+Every extremal ε-DP channel has columns with entries in {u, e^ε u} (Kairouz, Oh, Viswanath,
+*Extremal Mechanisms for Local Differential Privacy*, JMLR 2016), so a channel is a choice of sets S
+of labels with masses u_S >= 0:
+
+    K[y, S] = u_S (1 + c·1[y in S]),  c = e^ε - 1,    Σ_S u_S (1 + c·1[y in S]) = 1 for every y.
+
+For a fixed θ the Fisher information of such a channel is *linear* in u,
+
+    I_θ(u) = Σ_S u_S c² ∂q_θ(S) ∂q_θ(S)ᵀ / (1 + c q_θ(S)),
+
+so the predicted excess error of :mod:`common.randomizers.conditionals`, an average of
+gᵀ (Λ + effective · I_θ(u))⁻¹ g, is convex in u (a matrix-fractional function of a linear one): a
+Bayesian A-optimal experimental design over a polytope. Taking for S all intervals of labels and
+their complements includes RR-on-bins, randomized thresholds over any weights and the columns of the
+optimal unbiased randomizer. The minimum is found by Frank and Wolfe's method, whose duality gap
+bounds the distance from the optimum; each step is a linear program with k equations.
+
+The optimum alone has fewer outputs than labels, so some statistics of the label (its mean, a
+model's squared error) would have no unbiased estimate. A fixed share of the events is therefore
+randomized by uniform randomized thresholds, which identify everything, and the rest is optimised
+around them. Which of the two an output came from is public, and information adds over the mixture;
+the share costs a few per cent of the excess error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linprog, minimize_scalar
+
+from common.channel import FiniteChannel, exp_lower_bound
+from common.errors import ConfigError, PrivacyError
+from common.randomizers.base import Problem, Randomizer, register
+from common.randomizers.conditionals import (
+    EXPLAINED,
+    ConditionalFamily,
+    effective_rows,
+    plausible_conditionals,
+)
+from common.randomizers.working_points import rounding_matrix, working_points
+
+Floats = NDArray[np.float64]
+
+POINTS = 32
+"""Working points: the program has about POINTS² variables."""
+
+DEFAULT_ROWS = 20_000
+"""Number of labels assumed where none is given."""
+
+THRESHOLD_SHARE = 0.2
+"""Share of the events given to uniform randomized thresholds, so that everything is identified."""
+
+_STEPS = 60
+_GAP = 5e-3
+_DROP = 1e-7
+
+
+@dataclass(frozen=True)
+class Design:
+    """An optimised channel over the working points.
+
+    Attributes
+    ----------
+    channel
+        (k, d) probabilities.
+    excess_error
+        Its predicted excess error.
+    gap
+        Bound on how far that is above the least possible, relative.
+    """
+
+    channel: Floats
+    excess_error: float
+    gap: float
+
+
+def optimal_design(
+    family: ConditionalFamily,
+    epsilon: float,
+    effective: float,
+    threshold_share: float = THRESHOLD_SHARE,
+) -> Design:
+    """Minimise the predicted excess error over all channels with interval columns.
+
+    Parameters
+    ----------
+    family
+        Plausible conditional distributions over k working points.
+    epsilon
+        Privacy parameter > 0.
+    effective
+        Number of randomized labels that bear on one prediction.
+    threshold_share
+        Share of the events, 0 <= share < 1, that uniform randomized thresholds get.
+    """
+    boost = float(exp_lower_bound(epsilon)) - 1.0
+    members = _interval_sets(family.labels.size)
+    columns = 1.0 + boost * members
+    fixed = threshold_share * uniform_thresholds(family.labels, boost)
+    objective = _Objective(family, members, boost, effective, fixed)
+    free = 1.0 - threshold_share
+    masses = _vertex(columns, np.ones(columns.shape[1]), free)
+    gap = np.inf
+    for _ in range(_STEPS):
+        value, slope = objective(masses)
+        target = _vertex(columns, slope, free)
+        gap = float(slope @ (masses - target)) / value
+        if gap <= _GAP:
+            break
+        direction = target - masses
+        step = minimize_scalar(
+            objective.along(masses, direction), bounds=(0.0, 1.0), method="bounded"
+        )
+        masses = masses + float(step.x) * direction
+    used = masses > _DROP
+    parts = [columns[:, used] * masses[used], fixed[:, fixed.sum(axis=0) > 0]]
+    channel = np.concatenate(parts, axis=1)
+    channel /= channel.sum(axis=1, keepdims=True)
+    return Design(channel, family.excess_error(channel, effective), gap)
+
+
+def uniform_thresholds(labels: Floats, boost: float) -> Floats:
+    """(k, 2(k - 1)) channel: draw a gap of the grid in proportion to its width, publish it, and
+    answer by randomized response whether the label lies above it."""
+    gaps = np.diff(labels)
+    weights = gaps / gaps.sum() / (2.0 + boost)
+    above = np.arange(labels.size)[:, None] > np.arange(gaps.size)
+    yes = weights * (1.0 + boost * above)
+    no = weights * (1.0 + boost * ~above)
+    return np.concatenate([yes, no], axis=1)
+
+
+class _Objective:
+    """The predicted excess error as a function of the masses, with its gradient."""
+
+    def __init__(
+        self,
+        family: ConditionalFamily,
+        members: Floats,
+        boost: float,
+        effective: float,
+        fixed: Floats,
+    ) -> None:
+        shares = family.distributions @ members
+        moved = np.einsum("mkr,kj->mjr", family.scores, members)
+        self._factors = boost * moved / np.sqrt(1.0 + boost * shares)[:, :, None]
+        self._gradients = family.gradients
+        self._effective = effective
+        self._base = np.diag(family.precision)
+        if fixed.any():
+            self._base = self._base + effective * family.information(fixed)
+
+    def _precision(self, masses: Floats) -> Floats:
+        weighted = self._factors * masses[None, :, None]
+        return np.asarray(self._effective * np.matmul(weighted.transpose(0, 2, 1), self._factors))
+
+    def _solve(self, precision: Floats) -> tuple[float, Floats]:
+        gradients = self._gradients
+        solved = np.linalg.solve(self._base + precision, gradients[:, :, None])[:, :, 0]
+        return float(np.mean(np.sum(gradients * solved, axis=1))), solved
+
+    def __call__(self, masses: Floats) -> tuple[float, Floats]:
+        value, solved = self._solve(self._precision(masses))
+        along = np.einsum("mjr,mr->mj", self._factors, solved)
+        return value, -self._effective * np.mean(along**2, axis=0)
+
+    def along(self, masses: Floats, direction: Floats) -> Callable[[float], float]:
+        """Value along a line: the precision is linear, so each evaluation is m small solves."""
+        start, change = self._precision(masses), self._precision(direction)
+        return lambda step: self._solve(start + step * change)[0]
+
+
+def _interval_sets(k: int) -> Floats:
+    """(k, J) indicators of all intervals of labels and of the complements of inner ones."""
+    starts, stops = np.triu_indices(k + 1, 1)
+    proper = (stops - starts) < k
+    starts, stops = starts[proper], stops[proper]
+    index = np.arange(k)[:, None]
+    intervals = ((index >= starts) & (index < stops)).astype(np.float64)
+    inner = (starts > 0) & (stops < k)
+    return np.concatenate([intervals, 1.0 - intervals[:, inner]], axis=1)
+
+
+def _vertex(columns: Floats, cost: Floats, total: float) -> Floats:
+    """Return the cheapest masses under which every row sums to ``total``."""
+    wanted = np.full(columns.shape[0], total)
+    result = linprog(cost, A_eq=columns, b_eq=wanted, method="highs")
+    if not result.success:
+        raise PrivacyError(f"the design program failed: {result.message}")
+    return np.asarray(result.x, dtype=np.float64)
+
+
+def decoding_values(channel: Floats, labels: Floats, prior: Floats) -> Floats:
+    """(d,) values for the outputs: unbiased for every label where the channel allows it.
+
+    Of all u with K u = y the ones of least variance under the prior; if there is none, the least
+    bias, up to a ridge of 1e-9 that keeps the values finite.
+    """
+    weights = np.maximum(prior @ channel, 1e-12)
+    scaled = channel / weights
+    gram = scaled @ channel.T
+    ridge = 1e-9 * np.trace(gram) / labels.size
+    centre = float(prior @ labels)
+    solution = np.linalg.solve(gram + ridge * np.eye(labels.size), labels - centre)
+    return np.asarray(centre + scaled.T @ solution)
+
+
+@register("auto")
+@register("optimal-design")
+def build_optimal_design(
+    problem: Problem,
+    points: int = POINTS,
+    explained: float = EXPLAINED,
+    threshold_share: float = THRESHOLD_SHARE,
+) -> Randomizer:
+    """Build the channel of least predicted excess error for this prior, ε, loss and row count.
+
+    Parameters
+    ----------
+    problem
+        Its ``rows`` (20,000 if None) set the effective sample size.
+    points
+        Working points that the grid is rounded to, 2 … 64.
+    explained
+        Share of the label's variance that the features are taken to explain, in 0 … 1.
+    threshold_share
+        Share of the events that uniform randomized thresholds get, 0 … 0.9.
+    """
+    if not 2 <= points <= 64:
+        raise ConfigError(f"points={points} must lie in 2 … 64")
+    if not 0 < explained < 1:
+        raise ConfigError(f"explained={explained:g} must lie between 0 and 1")
+    if not 0 <= threshold_share <= 0.9:
+        raise ConfigError(f"threshold_share={threshold_share:g} must lie in 0 … 0.9")
+    chosen = working_points(problem.labels, problem.prior, points)
+    places = problem.labels[chosen]
+    rounding = rounding_matrix(problem.labels, places)
+    prior = problem.prior @ rounding
+    family = plausible_conditionals(places, prior, problem.loss, explained)
+    effective = effective_rows(problem.rows or DEFAULT_ROWS)
+    design = optimal_design(family, problem.epsilon, effective, threshold_share)
+    values = decoding_values(design.channel, places, prior)
+    order = np.argsort(values, kind="stable")
+    channel = FiniteChannel.from_probabilities(
+        problem.labels, values[order], rounding @ design.channel[:, order], problem.epsilon
+    )
+    details = {
+        "working_points": places.tolist(),
+        "predicted_excess_error": design.excess_error,
+        "optimality_gap": design.gap,
+        "effective_rows": effective,
+        "explained": explained,
+        "threshold_share": threshold_share,
+    }
+    return Randomizer("optimal-design", channel, problem.prior, problem.loss, details)

@@ -1,0 +1,330 @@
+"""The command line ``feature-party``: options here, the work in :mod:`feature_party.stages`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from common.config import load_config
+from common.console import run as run_app
+from common.errors import ConfigError
+from feature_party.config import TEMPLATE, FeaturePartyConfig
+
+if TYPE_CHECKING:
+    from feature_party.stages import Stages
+
+DEFAULT_CONFIG = Path("feature_party.toml")
+
+app = typer.Typer(
+    help="Fetch privatized labels, join them with features, train, evaluate and predict.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="Configuration file; default feature_party.toml."),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one key; repeatable."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bars.")]
+Features = Annotated[Path | None, typer.Option(help="Features file, CSV or Parquet.")]
+Key = Annotated[str | None, typer.Option(help="Column with the event's key.")]
+SecretFile = Annotated[Path | None, typer.Option(help="Secret that keys are hashed with.")]
+Address = Annotated[str | None, typer.Option(help="Labels party, host:port.")]
+DataSet = Annotated[str | None, typer.Option(help="Name of the data set.")]
+Epoch = Annotated[str | None, typer.Option(help="Epoch of the release; the latest if empty.")]
+ReleaseDirectory = Annotated[
+    Path | None, typer.Option("--release", help="Directory of the fetched release.")
+]
+ModelDirectory = Annotated[Path | None, typer.Option("--model", help="Directory of the model.")]
+Objective = Annotated[str | None, typer.Option(help="auto, likelihood, debiased, raw or true.")]
+Head = Annotated[str | None, typer.Option(help="auto, or the distribution's shape.")]
+Ensemble = Annotated[int | None, typer.Option(help="Networks trained side by side.")]
+Epochs = Annotated[int | None, typer.Option(help="Most passes over the data.")]
+Seed = Annotated[int | None, typer.Option(help="Chooses splits and initial weights.")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Predictions, Parquet.")]
+Report = Annotated[Path | None, typer.Option(help="Report, HTML.")]
+Metrics = Annotated[Path | None, typer.Option(help="Metrics, JSON.")]
+TrueLabelsFile = Annotated[
+    Path | None, typer.Option("--true-labels", help="File of true labels (simulations only).")
+]
+TrueLabel = Annotated[
+    str | None, typer.Option("--true-label", help="Label column of the true labels.")
+]
+TrueKey = Annotated[
+    str | None, typer.Option("--true-key", help="Key column of the true labels, if it differs.")
+]
+
+
+@app.command(epilog="Example: feature-party init --config feature_party.toml")
+def init(
+    config: Annotated[Path, typer.Option("--config", "-c", help="File to write.")] = DEFAULT_CONFIG,
+    force: Annotated[bool, typer.Option(help="Overwrite an existing file.")] = False,
+) -> None:
+    """Write a commented configuration file."""
+    if config.exists() and not force:
+        raise ConfigError(f"{config} exists already; use --force to overwrite it")
+    try:
+        config.write_text(TEMPLATE, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{config} cannot be written: {error.strerror}") from error
+    typer.echo(f"Wrote {config}; edit it, then run feature-party run")
+
+
+@app.command(
+    epilog="Examples: feature-party fetch; feature-party fetch --address labels.example:50051"
+    " --data-set conversions --epoch 2024-06-01"
+)
+def fetch(
+    config: Config = None,
+    address: Address = None,
+    data_set: DataSet = None,
+    epoch: Epoch = None,
+    release: ReleaseDirectory = None,
+    settings: Settings = None,
+    quiet: Quiet = False,
+) -> None:
+    """Fetch and verify a release; goes on where an interrupted fetch stopped."""
+    stages = _stages(
+        config,
+        settings,
+        quiet,
+        {
+            "labels_party.address": address,
+            "labels_party.data_set": data_set,
+            "labels_party.epoch": epoch,
+            "release.directory": release,
+        },
+    )
+    fetched = stages.fetch()
+    manifest = fetched.manifest
+    typer.echo(
+        f"{fetched.rows:,} rows of {manifest.data_set!r}, epoch {manifest.epoch!r}, in"
+        f" {stages.config.release.directory} ({fetched.received:,} received,"
+        f" {fetched.seconds:.1f} s); {manifest.total_guarantee}"
+    )
+
+
+@app.command(
+    epilog="Examples: feature-party train; feature-party train --release release --features"
+    " features.parquet --key event_id --secret-file keys.secret --head gaussian"
+)
+def train(
+    config: Config = None,
+    features: Features = None,
+    key: Key = None,
+    secret_file: SecretFile = None,
+    release: ReleaseDirectory = None,
+    model: ModelDirectory = None,
+    objective: Objective = None,
+    head: Head = None,
+    ensemble: Ensemble = None,
+    epochs: Epochs = None,
+    seed: Seed = None,
+    device: Device = None,
+    true_labels: TrueLabelsFile = None,
+    true_label: TrueLabel = None,
+    true_key: TrueKey = None,
+    settings: Settings = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train a model on a fetched release and a features file."""
+    overrides = _training_overrides(objective, head, ensemble, epochs, seed, device)
+    overrides |= _data_overrides(features, key, secret_file, release, model)
+    stages = _stages(config, settings, quiet, overrides, (true_labels, true_label, true_key))
+    trained = stages.train()
+    _echo_matches(stages)
+    typer.echo(
+        f"objective {trained.facts['objective']}, head {trained.facts['head'] or '-'},"
+        f" {trained.facts['training_rows']:,} training rows,"
+        f" {trained.facts['seconds']:.1f} s; model in {stages.config.output.model}"
+    )
+
+
+@app.command(
+    epilog="Examples: feature-party evaluate; feature-party evaluate --true-labels truth.parquet"
+    " --true-label amount"
+)
+def evaluate(
+    config: Config = None,
+    features: Features = None,
+    key: Key = None,
+    secret_file: SecretFile = None,
+    release: ReleaseDirectory = None,
+    model: ModelDirectory = None,
+    metrics: Metrics = None,
+    report: Report = None,
+    true_labels: TrueLabelsFile = None,
+    true_label: TrueLabel = None,
+    true_key: TrueKey = None,
+    settings: Settings = None,
+    quiet: Quiet = False,
+) -> None:
+    """Estimate the model's true error from privatized labels of held-out events."""
+    overrides = _data_overrides(features, key, secret_file, release, model)
+    overrides |= {"output.metrics": metrics, "output.report": report}
+    stages = _stages(config, settings, quiet, overrides, (true_labels, true_label, true_key))
+    _echo_metrics(stages, stages.evaluate(stages.load()))
+
+
+@app.command(
+    epilog="Example: feature-party predict --model model --features new.csv -o predictions.parquet"
+)
+def predict(
+    config: Config = None,
+    features: Features = None,
+    key: Key = None,
+    model: ModelDirectory = None,
+    output: Output = None,
+    interval: Annotated[float | None, typer.Option(help="Interval's probability.")] = None,
+    settings: Settings = None,
+    quiet: Quiet = False,
+) -> None:
+    """Predict every row of a features file, however large, to Parquet."""
+    overrides = _data_overrides(features, key, None, None, model)
+    overrides |= {"output.predictions": output, "output.interval": interval}
+    stages = _stages(config, settings, quiet, overrides)
+    from feature_party.model import Model
+
+    rows = stages.predict(Model.load(stages.config.output.model))
+    typer.echo(f"{rows:,} predictions in {stages.config.output.predictions}")
+
+
+@app.command(
+    epilog="Examples: feature-party run; feature-party run --config feature_party.toml"
+    " --set training.ensemble=4"
+)
+def run(
+    config: Config = None,
+    features: Features = None,
+    key: Key = None,
+    secret_file: SecretFile = None,
+    address: Address = None,
+    data_set: DataSet = None,
+    epoch: Epoch = None,
+    release: ReleaseDirectory = None,
+    model: ModelDirectory = None,
+    output: Output = None,
+    metrics: Metrics = None,
+    report: Report = None,
+    objective: Objective = None,
+    head: Head = None,
+    ensemble: Ensemble = None,
+    epochs: Epochs = None,
+    seed: Seed = None,
+    device: Device = None,
+    true_labels: TrueLabelsFile = None,
+    true_label: TrueLabel = None,
+    true_key: TrueKey = None,
+    settings: Settings = None,
+    quiet: Quiet = False,
+) -> None:
+    """Fetch, join, train, predict, evaluate and report."""
+    overrides = _training_overrides(objective, head, ensemble, epochs, seed, device)
+    overrides |= _data_overrides(features, key, secret_file, release, model)
+    overrides |= {
+        "labels_party.address": address,
+        "labels_party.data_set": data_set,
+        "labels_party.epoch": epoch,
+        "output.predictions": output,
+        "output.metrics": metrics,
+        "output.report": report,
+    }
+    stages = _stages(config, settings, quiet, overrides, (true_labels, true_label, true_key))
+    stages.fetch()
+    trained = stages.train()
+    stages.predict(trained)
+    _echo_metrics(stages, stages.evaluate(trained))
+
+
+def _stages(
+    config: Path | None,
+    settings: list[str] | None,
+    quiet: bool,
+    overrides: dict[str, Any],
+    truth: tuple[Path | None, str | None, str | None] = (None, None, None),
+) -> Stages:
+    if config is None and DEFAULT_CONFIG.is_file():
+        config = DEFAULT_CONFIG
+    values = {
+        name: str(value) if isinstance(value, Path) else value for name, value in overrides.items()
+    }
+    loaded = load_config(FeaturePartyConfig, config, values, settings or ())
+    # torch, Polars and gRPC take seconds to import; --help must not wait for them.
+    from feature_party.stages import Stages, TrueLabels
+
+    path, label, key = truth
+    if (path is None) != (label is None):
+        raise ConfigError("--true-labels FILE and --true-label COLUMN must be given together")
+    labels = TrueLabels(path, label, key) if path is not None and label is not None else None
+    return Stages(loaded, labels, quiet)
+
+
+def _data_overrides(
+    features: Path | None,
+    key: str | None,
+    secret_file: Path | None,
+    release: Path | None,
+    model: Path | None,
+) -> dict[str, Any]:
+    return {
+        "data.features": features,
+        "data.key": key,
+        "keys.secret_file": secret_file,
+        "release.directory": release,
+        "output.model": model,
+    }
+
+
+def _training_overrides(
+    objective: str | None,
+    head: str | None,
+    ensemble: int | None,
+    epochs: int | None,
+    seed: int | None,
+    device: str | None,
+) -> dict[str, Any]:
+    return {
+        "training.objective": objective,
+        "training.head": head,
+        "training.ensemble": ensemble,
+        "training.epochs": epochs,
+        "training.seed": seed,
+        "training.device": device,
+    }
+
+
+def _echo_matches(stages: Stages) -> None:
+    counts = stages.prepared.joined.matches
+    typer.echo(
+        f"{counts.matched:,} events match, of {counts.feature_rows:,} in the features and"
+        f" {counts.release_rows:,} in the release"
+    )
+
+
+def _echo_metrics(stages: Stages, metrics: dict[str, Any]) -> None:
+    _echo_matches(stages)
+    typer.echo(
+        f"estimated test MSE {metrics['estimated_mse']:.6g}"
+        f" (95%: {metrics['estimated_mse_low']:.6g} … {metrics['estimated_mse_high']:.6g},"
+        f" {metrics['estimated_mse_method']}), from {metrics['holdout_rows']:,} held-out events"
+    )
+    if "test_mse" in metrics:
+        typer.echo(
+            f"true test MSE {metrics['test_mse']:.6g}, MAE {metrics['test_mae']:.6g};"
+            f" predicting the mean {metrics['constant_mse']:.6g}"
+        )
+    typer.echo(f"metrics in {stages.config.output.metrics}, report {stages.config.output.report}")
+
+
+def main() -> None:
+    """Run the command line."""
+    run_app(app)

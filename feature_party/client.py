@@ -1,0 +1,212 @@
+"""Fetch a release: verify what it claims, stream its rows, resume wherever the stream breaks."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from common.errors import ReleaseError
+from common.release import LABELS_FILE, MANIFEST_FILE, SIGNATURE_FILE, Manifest
+from common.wire import label_release_pb2 as pb2
+from common.wire import label_release_pb2_grpc as pb2_grpc
+from feature_party.config import LabelsPartySection
+from feature_party.spool import Spool
+from feature_party.transport import explain, open_channel, retryable
+
+RowsCallback = Callable[[int, int], None]
+"""Called with rows received so far and rows in all."""
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How often a broken call is repeated: exponential backoff with full jitter.
+
+    Attributes
+    ----------
+    attempts
+        Calls in a row that may fail without a single new row.
+    first, longest
+        Bounds of the waiting time before the second call, and before any call, in seconds.
+    """
+
+    attempts: int = 6
+    first: float = 0.25
+    longest: float = 20.0
+
+    def delay(self, failures: int) -> float:
+        """Seconds to wait after so many failures in a row, at random up to the bound."""
+        return random.uniform(0, min(self.longest, self.first * 2**failures))
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What a fetch left behind.
+
+    Attributes
+    ----------
+    manifest
+        The release's manifest.
+    rows
+        Rows in the release.
+    received
+        Rows that this call received; 0 when the release was there already.
+    seconds
+        Time taken.
+    """
+
+    manifest: Manifest
+    rows: int
+    received: int
+    seconds: float
+
+
+class _Patience:
+    """Cancels a call that makes no progress for some seconds."""
+
+    def __init__(self, cancel: Callable[[], object], seconds: float) -> None:
+        self._cancel, self._seconds = cancel, seconds
+        self._timer: threading.Timer | None = None
+        self.progress()
+
+    def progress(self) -> None:
+        self.stop()
+        self._timer = threading.Timer(self._seconds, self._cancel)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class ReleaseClient:
+    """One labels party, as seen from here.
+
+    Parameters
+    ----------
+    settings
+        Address, identity, data set and epoch.
+    retry
+        When to give up.
+    """
+
+    def __init__(self, settings: LabelsPartySection, retry: RetryPolicy | None = None) -> None:
+        self.settings = settings
+        self.retry = retry or RetryPolicy()
+        self._wake = threading.Event()
+
+    def fetch(self, directory: Path, on_rows: RowsCallback | None = None) -> Fetched:
+        """Fetch the release into a directory, going on with a partial one if there is one.
+
+        Raises
+        ------
+        ConnectionFailed
+            If the labels party cannot be reached, cannot prove its name, or refuses us.
+        ReleaseError
+            If there is no such release, or what arrives is not what the manifest states.
+        """
+        begun = time.monotonic()
+        with open_channel(self.settings) as channel:
+            stub = pb2_grpc.LabelReleaseServiceStub(channel)
+            described = self._describe(stub)
+            manifest = self._verify(described)
+            rows = manifest.population.rows
+            if _present(directory, described.manifest):
+                return Fetched(manifest, rows, 0, time.monotonic() - begun)
+            with Spool(directory, manifest, described.manifest) as spool:
+                received = rows - spool.rows
+                self._stream(stub, spool, described.manifest_sha256, on_rows)
+                spool.finish()
+        if described.signature:
+            (directory / SIGNATURE_FILE).write_bytes(described.signature)
+        return Fetched(manifest, rows, received, time.monotonic() - begun)
+
+    def _describe(self, stub: pb2_grpc.LabelReleaseServiceStub) -> pb2.DescribeReleaseResponse:
+        request = pb2.DescribeReleaseRequest(
+            data_set=self.settings.data_set, epoch=self.settings.epoch
+        )
+        failures = 0
+        while True:
+            try:
+                return stub.DescribeRelease(request, timeout=self.settings.timeout)
+            except grpc.RpcError as error:
+                failures = self._wait_or_raise(error, failures)
+
+    def _verify(self, described: pb2.DescribeReleaseResponse) -> Manifest:
+        if hashlib.sha256(described.manifest).digest() != described.manifest_sha256:
+            raise ReleaseError("the manifest does not have the digest it was sent with")
+        manifest = Manifest.from_bytes(described.manifest)
+        wanted = self.settings.data_set, self.settings.epoch or manifest.epoch
+        if (manifest.data_set, manifest.epoch) != wanted:
+            raise ReleaseError(
+                f"the labels party sent data set {manifest.data_set!r}, epoch {manifest.epoch!r}"
+                f" instead of {wanted[0]!r}, {wanted[1]!r}"
+            )
+        return manifest
+
+    def _stream(
+        self,
+        stub: pb2_grpc.LabelReleaseServiceStub,
+        spool: Spool,
+        digest: bytes,
+        on_rows: RowsCallback | None,
+    ) -> None:
+        failures = 0
+        while not spool.complete:
+            before = spool.rows
+            spool.drop_pending()
+            request = pb2.FetchReleaseRequest(
+                data_set=spool.manifest.data_set,
+                epoch=spool.manifest.epoch,
+                manifest_sha256=digest,
+                start_row=spool.rows,
+            )
+            call = stub.FetchRelease(request)
+            patience = _Patience(call.cancel, self.settings.timeout)
+            try:
+                self._receive(call, spool, patience, on_rows)
+            except grpc.RpcError as error:
+                failures = self._wait_or_raise(error, 0 if spool.rows > before else failures)
+            finally:
+                patience.stop()
+                call.cancel()
+
+    def _receive(
+        self,
+        call: Iterable[pb2.FetchReleaseResponse],
+        spool: Spool,
+        patience: _Patience,
+        on_rows: RowsCallback | None,
+    ) -> None:
+        received, total = spool.rows, spool.manifest.population.rows
+        for message in call:
+            received += spool.append(message.start_row, message.keys, message.codes)
+            patience.progress()
+            if on_rows is not None:
+                on_rows(received, total)
+        if not spool.complete:
+            raise ReleaseError(
+                f"the stream ended after {received:,} of {total:,} rows; run fetch again to go on"
+            )
+
+    def _wait_or_raise(self, error: grpc.RpcError, failures: int) -> int:
+        failures += 1
+        if failures >= self.retry.attempts or not retryable(error):
+            raise explain(error, self.settings) from error
+        self._wake.wait(self.retry.delay(failures))
+        return failures
+
+
+def _present(directory: Path, manifest: bytes) -> bool:
+    """Whether the complete release is in the directory already."""
+    stored = directory / MANIFEST_FILE
+    return (
+        stored.is_file() and (directory / LABELS_FILE).is_file() and stored.read_bytes() == manifest
+    )

@@ -1,0 +1,230 @@
+"""The features party's configuration file, ``feature_party.toml``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from common.config import Section
+from common.errors import ConfigError
+from feature_party.learning.names import HEAD_NAMES, OBJECTIVE_NAMES
+
+
+class DataSection(Section):
+    """The features file and its columns."""
+
+    features: Path | None = None
+    """CSV or Parquet."""
+    key: str = ""
+    """Column that names the event; also known to the labels party."""
+    numeric: list[str] = Field(default=[])
+    categorical: list[str] = Field(default=[])
+    ignore: list[str] = Field(default=[])
+    min_match: float = Field(0.9, ge=0, le=1)
+    """Share of events that must match on either side before a warning is printed."""
+
+
+class LabelsPartySection(Section):
+    """Where the labels party serves, and who it must prove to be."""
+
+    address: str = "localhost:50051"
+    server_name: str | None = None
+    """Name in the server's certificate, where it is not the host in ``address``."""
+    ca: Path | None = None
+    certificate: Path | None = None
+    private_key: Path | None = None
+    data_set: str = ""
+    epoch: str = ""
+    timeout: float = Field(60.0, gt=0, le=3600)
+    """Seconds without any progress after which the server counts as down."""
+
+
+class KeysSection(Section):
+    """The secret that event keys are hashed with."""
+
+    secret_file: Path | None = None
+
+
+class ReleaseSection(Section):
+    """Where the fetched release is kept."""
+
+    directory: Path = Path("release")
+
+
+class TrainingSection(Section):
+    """How the model is trained; ``auto`` is the best choice known."""
+
+    objective: str = "auto"
+    head: str = "auto"
+    ensemble: int = Field(8, ge=1, le=64)
+    epochs: int | Literal["auto"] = "auto"
+    batch_size: int | Literal["auto"] = "auto"
+    learning_rate: float = Field(2e-3, gt=0, le=1)
+    optimizer: Literal["adamw", "rmsprop"] = "adamw"
+    weight_decay: float | Literal["auto"] = "auto"
+    hidden: list[int] = Field([128, 64], min_length=1)
+    dropout: float = Field(0.0, ge=0, lt=1)
+    holdout: float = Field(0.2, ge=0, lt=1)
+    validation: float = Field(0.1, gt=0, le=0.5)
+    patience: int = Field(4, ge=1)
+    seed: int = Field(0, ge=0)
+    device: str = "auto"
+    checkpoint: bool = True
+
+    @field_validator("objective")
+    @classmethod
+    def _known_objective(cls, value: str) -> str:
+        if value not in ("auto", *OBJECTIVE_NAMES):
+            raise ValueError(f"must be auto or one of {', '.join(OBJECTIVE_NAMES)}")
+        return value
+
+    @field_validator("head")
+    @classmethod
+    def _known_head(cls, value: str) -> str:
+        if value not in ("auto", *HEAD_NAMES):
+            raise ValueError(f"must be auto or one of {', '.join(HEAD_NAMES)}")
+        return value
+
+    @field_validator("epochs", "batch_size")
+    @classmethod
+    def _at_least_one(cls, value: int | str) -> int | str:
+        if isinstance(value, int) and value < 1:
+            raise ValueError("must be auto or a whole number >= 1")
+        return value
+
+    @field_validator("weight_decay")
+    @classmethod
+    def _not_negative(cls, value: float | str) -> float | str:
+        if isinstance(value, float) and not 0 <= value <= 100:
+            raise ValueError("must be auto or a number in 0 … 100")
+        return value
+
+    @field_validator("hidden")
+    @classmethod
+    def _sizes(cls, value: list[int]) -> list[int]:
+        if any(not 1 <= size <= 8192 for size in value):
+            raise ValueError("each layer must have 1 … 8192 units")
+        return value
+
+
+class OutputSection(Section):
+    """What training and prediction leave behind."""
+
+    model: Path = Path("model")
+    predictions: Path = Path("predictions.parquet")
+    metrics: Path = Path("metrics.json")
+    report: Path = Path("report.html")
+    interval: float = Field(0.9, gt=0, lt=1)
+    """Probability that a predictive interval covers the label."""
+
+
+class FeaturePartyConfig(Section):
+    """The whole file."""
+
+    data: DataSection = DataSection()
+    labels_party: LabelsPartySection = LabelsPartySection()
+    keys: KeysSection = KeysSection()
+    release: ReleaseSection = ReleaseSection()
+    training: TrainingSection = TrainingSection()
+    output: OutputSection = OutputSection()
+
+    @property
+    def features(self) -> Path:
+        """The features file, or one line saying that none is configured."""
+        if self.data.features is None:
+            raise ConfigError(
+                "no features file is configured; set [data] features or pass --features FILE"
+            )
+        return self.data.features
+
+    @property
+    def key(self) -> str:
+        """The key column, or one line saying that none is configured."""
+        if not self.data.key:
+            raise ConfigError("no key column is configured; set [data] key or pass --key COLUMN")
+        return self.data.key
+
+
+TEMPLATE = """\
+# Configuration of the features party. Every key can be overridden on the command line:
+#   feature-party train --set training.seed=3
+# Relative paths are relative to the directory in which the command runs.
+
+[data]
+# CSV or Parquet file with one row for each event.
+features = "features.parquet"
+# Column that names the event; the labels party knows the same names.
+key = "event_id"
+# Kinds of columns, where the inferred one is wrong. Text and identifiers are categorical, numbers,
+# dates and booleans numeric. Ignored columns are not learned from.
+numeric = []
+categorical = []
+ignore = []
+# Warn loudly when a smaller share of the events on either side finds its counterpart.
+min_match = 0.9
+
+[labels_party]
+# Host and port at which the labels party serves.
+address = "localhost:50051"
+# Name in the labels party's certificate, where it is not the host above.
+# server_name = "labels.example"
+# The certificate authority that signed the server's certificate, and our own identity.
+ca = "certificates/ca.pem"
+certificate = "certificates/features.pem"
+private_key = "certificates/features.key"
+# Which release to fetch; an empty epoch means the latest one.
+data_set = "conversions"
+epoch = ""
+# Seconds without any progress after which the server counts as down.
+timeout = 60.0
+
+[keys]
+# The secret both parties share for this epoch: 64 hexadecimal digits. Leave it out when the
+# population was submitted by us and the release carries no keys.
+secret_file = "keys.secret"
+
+[release]
+# Where the fetched and verified release is kept.
+directory = "release"
+
+[training]
+# auto | likelihood | debiased | raw. auto chooses from the privatized validation likelihood.
+objective = "auto"
+# Shape of the predicted distribution: auto | softmax | gaussian | log-normal | gamma | prior-tilt |
+# log-prior-tilt | poisson | negative-binomial.
+head = "auto"
+# Networks trained side by side and averaged; averaging pays under label noise.
+ensemble = 8
+# Upper bound of passes over the data; auto fits the amount of data. Training stops early.
+epochs = "auto"
+batch_size = "auto"
+learning_rate = 2e-3
+# adamw | rmsprop, with cosine decay of the learning rate.
+optimizer = "adamw"
+weight_decay = "auto"
+# Units of the hidden layers, and the share of them dropped while training.
+hidden = [128, 64]
+dropout = 0.0
+# Share of the matched events never trained on: the test error is estimated from them.
+holdout = 0.2
+# Share of the other events that each network leaves out to know when to stop.
+validation = 0.1
+# Epochs without improvement after which training stops.
+patience = 4
+# Chooses splits and initial weights; the privacy noise never depends on it.
+seed = 0
+# auto | cpu | cuda
+device = "auto"
+# Keep checkpoints in the model directory: a killed run goes on where it stopped.
+checkpoint = true
+
+[output]
+model = "model"
+predictions = "predictions.parquet"
+metrics = "metrics.json"
+report = "report.html"
+# Probability that a predictive interval covers the label.
+interval = 0.9
+"""

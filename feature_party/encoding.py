@@ -1,0 +1,325 @@
+"""Features as numbers: decided once on training rows, applied alike for ever after.
+
+A numeric column is centred and scaled; a heavy-tailed one goes through a signed logarithm first,
+and missing values get the median and an indicator. A date and time becomes an hour, a weekday and
+a day number. A categorical column gets a vocabulary of the values that occur at least 5 times;
+everything else, and every value never seen, shares one place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from common.errors import ConfigError, DataError
+
+MIN_OCCURRENCES = 5
+MISSING = "\x00missing"
+"""Vocabulary entry of an absent value; no text of a file can be equal to it by accident."""
+
+_HEAVY_TAIL = 4.0
+"""Excess kurtosis from which a column is put on a signed logarithmic axis."""
+_CLIP = 8.0
+_ID_NAME = re.compile(r"(?:^|[_\s-])(?:id|ids|code|recode|zip|zipcode|sku|uuid)$|[a-z](?:ID|Id)$")
+
+
+@dataclass(frozen=True)
+class NumericColumn:
+    """One number a row: (transform(x) − centre) / scale."""
+
+    name: str
+    part: str
+    """``value``, ``hour``, ``weekday`` or ``day``: what is taken from the column."""
+    logarithmic: bool
+    middle: float
+    spread: float
+    """Median and spread of the raw values: the signed logarithm is asinh((x − middle) / spread)."""
+    centre: float
+    scale: float
+    indicator: bool
+    """Whether a second input says that the value was missing."""
+
+
+@dataclass(frozen=True)
+class CategoricalColumn:
+    """One vocabulary index a row; 0 is out of vocabulary."""
+
+    name: str
+    vocabulary: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Encoded rows: ``numeric`` (n, F) float32 and ``categories`` (n, C) int32."""
+
+    numeric: NDArray[np.float32]
+    categories: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return int(self.numeric.shape[0])
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """How a features table becomes tensors.
+
+    Attributes
+    ----------
+    numeric, categorical
+        Columns in the order of the encoded matrices.
+    """
+
+    numeric: tuple[NumericColumn, ...]
+    categorical: tuple[CategoricalColumn, ...]
+
+    @classmethod
+    def fit(
+        cls,
+        table: pl.DataFrame,
+        *,
+        numeric: Sequence[str] = (),
+        categorical: Sequence[str] = (),
+        ignore: Sequence[str] = (),
+    ) -> Encoder:
+        """Decide on an encoding from training rows.
+
+        Parameters
+        ----------
+        table
+            Training rows.
+        numeric, categorical
+            Columns whose kind is fixed; the kind of every other is inferred.
+        ignore
+            Columns that are not features.
+
+        Raises
+        ------
+        ConfigError, DataError
+            If a named column does not exist or cannot be what it is said to be, or if no feature
+            is left.
+        """
+        for column in (*numeric, *categorical):
+            if column not in table.columns:
+                raise ConfigError(
+                    f"[data] names the column {column!r}, which the features do not have;"
+                    f" columns: {_listing(table.columns)}"
+                )
+        if both := set(numeric) & set(categorical):
+            raise ConfigError(f"column {min(both)!r} is listed as numeric and as categorical")
+        numbers: list[NumericColumn] = []
+        categories: list[CategoricalColumn] = []
+        for name in table.columns:
+            if name in ignore:
+                continue
+            series = table[name]
+            if name in numeric or (name not in categorical and _is_numeric(series)):
+                numbers += [
+                    fitted
+                    for part in _parts(series)
+                    if (fitted := _fit_numeric(series, part)) is not None
+                ]
+            elif (fitted_category := _fit_categorical(series)) is not None:
+                categories.append(fitted_category)
+        if not numbers and not categories:
+            raise DataError(
+                "no column is left to learn from: all are keys, ignored or constant;"
+                f" columns: {_listing(table.columns)}"
+            )
+        return cls(tuple(numbers), tuple(categories))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that encoding reads, each once."""
+        names = [column.name for column in self.numeric]
+        return tuple(dict.fromkeys(names + [column.name for column in self.categorical]))
+
+    @property
+    def inputs(self) -> int:
+        """Number F of numeric inputs."""
+        return len(self.numeric) + sum(column.indicator for column in self.numeric)
+
+    @property
+    def cardinalities(self) -> tuple[int, ...]:
+        """Vocabulary size of each categorical input, out-of-vocabulary included."""
+        return tuple(1 + len(column.vocabulary) for column in self.categorical)
+
+    def check(self, columns: Sequence[str]) -> None:
+        """Raise ``DataError`` if a column that encoding reads is missing."""
+        missing = [name for name in self.columns if name not in columns]
+        if missing:
+            raise DataError(
+                f"the features lack the column{'s' if len(missing) > 1 else ''}"
+                f" {_listing(missing)}, which the model was trained with"
+            )
+
+    def encode(self, table: pl.DataFrame) -> Encoded:
+        """Encode rows; values never seen in training count as out of vocabulary."""
+        self.check(table.columns)
+        numeric = np.zeros((table.height, self.inputs), dtype=np.float32)
+        at = 0
+        for column in self.numeric:
+            values = _values(table[column.name], column.part)
+            missing = ~np.isfinite(values)
+            values = np.where(missing, column.middle, values)
+            scaled = (_transform(values, column) - column.centre) / column.scale
+            numeric[:, at] = np.clip(scaled, -_CLIP, _CLIP)
+            at += 1
+            if column.indicator:
+                numeric[:, at] = missing
+                at += 1
+        categories = np.zeros((table.height, len(self.categorical)), dtype=np.int32)
+        for index, category in enumerate(self.categorical):
+            categories[:, index] = _lookup(table[category.name], category.vocabulary)
+        return Encoded(numeric, categories)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the encoding as JSON values."""
+        return {
+            "numeric": [asdict(column) for column in self.numeric],
+            "categorical": [
+                {"name": column.name, "vocabulary": list(column.vocabulary)}
+                for column in self.categorical
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Encoder:
+        """Rebuild an encoding from :meth:`to_json`."""
+        return cls(
+            tuple(NumericColumn(**column) for column in data["numeric"]),
+            tuple(
+                CategoricalColumn(column["name"], tuple(column["vocabulary"]))
+                for column in data["categorical"]
+            ),
+        )
+
+
+def _is_numeric(series: pl.Series) -> bool:
+    if series.dtype.is_temporal() or series.dtype == pl.Boolean:
+        return True
+    if not series.dtype.is_numeric():
+        return False
+    # Identifiers and codes written as numbers have no order worth learning.
+    return not (_ID_NAME.search(series.name) and _whole(series))
+
+
+def _whole(series: pl.Series) -> bool:
+    if series.dtype.is_integer():
+        return True
+    values = series.drop_nulls().drop_nans()
+    return bool((values == values.floor()).all())
+
+
+def _parts(series: pl.Series) -> tuple[str, ...]:
+    if series.dtype == pl.Datetime:
+        return ("hour", "weekday", "day")
+    if series.dtype == pl.Date:
+        return ("weekday", "day")
+    return ("value",)
+
+
+def _values(series: pl.Series, part: str) -> NDArray[np.float64]:
+    """(n,) float64 with NaN for what is missing or is not a number."""
+    if part != "value":
+        if series.dtype == pl.String:
+            series = series.str.to_datetime(strict=False)
+        if not series.dtype.is_temporal():
+            raise DataError(
+                f"column {series.name!r} has type {series.dtype}, but the model was trained with"
+                " dates in it"
+            )
+        if part == "hour":
+            values = series.dt.hour().cast(pl.Float64) + series.dt.minute().cast(pl.Float64) / 60
+        elif part == "weekday":
+            values = series.dt.weekday().cast(pl.Float64)
+        else:
+            values = series.dt.epoch("d").cast(pl.Float64)
+        return values.to_numpy().astype(np.float64)
+    if series.dtype in (pl.Duration, pl.Time):
+        series = series.cast(pl.Int64)
+    try:
+        return series.cast(pl.Float64).to_numpy().astype(np.float64)
+    except pl.exceptions.PolarsError as error:
+        raise DataError(
+            f"column {series.name!r} of type {series.dtype} holds values that are not numbers;"
+            " list it in [data] categorical"
+        ) from error
+
+
+def _fit_numeric(series: pl.Series, part: str) -> NumericColumn | None:
+    values = _values(series, part)
+    finite = values[np.isfinite(values)]
+    indicator = finite.size < values.size
+    if not finite.size or (finite.min() == finite.max() and not indicator):
+        return None
+    middle = float(np.median(finite))
+    low, high = np.quantile(finite, [0.25, 0.75])
+    spread = float(high - low) or float(np.std(finite)) or 1.0
+    deviation = float(np.std(finite)) or 1.0
+    standard = (finite - finite.mean()) / deviation
+    logarithmic = bool(np.mean(standard**4) - 3 > _HEAVY_TAIL)
+    column = NumericColumn(series.name, part, logarithmic, middle, spread, 0.0, 1.0, indicator)
+    transformed = _transform(finite, column)
+    return NumericColumn(
+        **{
+            **asdict(column),
+            "centre": float(transformed.mean()),
+            "scale": float(transformed.std()) or 1.0,
+        }
+    )
+
+
+def _transform(values: NDArray[np.float64], column: NumericColumn) -> NDArray[np.float64]:
+    if not column.logarithmic:
+        return values
+    return np.arcsinh((values - column.middle) / column.spread)
+
+
+def _text(series: pl.Series) -> pl.Series:
+    """Canonical text of each value: 17850 from CSV and 17850.0 from Parquet are one category."""
+    if series.dtype.is_float():
+        frame = pl.DataFrame({"x": series})
+        whole = pl.col("x").is_finite() & (pl.col("x") == pl.col("x").floor())
+        whole &= pl.col("x").abs() < 2**53
+        text = (
+            pl.when(whole)
+            .then(pl.col("x").cast(pl.Int64, strict=False).cast(pl.String))
+            .otherwise(pl.col("x").fill_nan(None).cast(pl.String))
+        )
+        series = frame.select(text).to_series()
+    elif series.dtype != pl.String:
+        series = series.cast(pl.String)
+    return series.fill_null(MISSING)
+
+
+def _fit_categorical(series: pl.Series) -> CategoricalColumn | None:
+    if series.dtype.is_nested() or series.dtype == pl.Binary:
+        raise DataError(
+            f"column {series.name!r} has type {series.dtype}, which cannot be a feature;"
+            " list it in [data] ignore"
+        )
+    if series.n_unique() < 2:
+        return None
+    counts = _text(series).alias("value").value_counts()
+    frequent = counts.filter(pl.col("count") >= MIN_OCCURRENCES)
+    vocabulary = frequent.sort(["count", "value"], descending=[True, False])["value"]
+    return CategoricalColumn(series.name, tuple(vocabulary.to_list())) if vocabulary.len() else None
+
+
+def _lookup(series: pl.Series, vocabulary: tuple[str, ...]) -> NDArray[np.int32]:
+    places = pl.Series(np.arange(1, len(vocabulary) + 1, dtype=np.int32))
+    found = _text(series).replace_strict(
+        pl.Series(vocabulary, dtype=pl.String), places, default=0, return_dtype=pl.Int32
+    )
+    return found.to_numpy()
+
+
+def _listing(names: Sequence[str], most: int = 12) -> str:
+    shown = ", ".join(repr(name) for name in names[:most])
+    return f"{shown}, … ({len(names)} in all)" if len(names) > most else shown

@@ -1,0 +1,1 @@
+"""Learning from randomized labels: decoders, distributions over the grid, objectives."""

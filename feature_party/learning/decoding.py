@@ -1,0 +1,104 @@
+"""Decoders: functions of the output whose expectation given the label is a function of the label.
+
+For a target h(y) a decoder is a vector u with Σ_z K[y, z] u_z = h(y). Where several exist the one
+of least variance under the released prior is
+
+    u = D⁻¹ Kᵀ (K D⁻¹ Kᵀ)⁺ h,    D = diag(P(z)),  P(z) = Σ_y p_y K[y, z],
+
+the weighted minimum-norm solution. Labels that share a channel row cannot be told apart, so h is
+first averaged within rows under the prior; what is lost by that is the decoder's bias.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from feature_party.learning.problem import Floats, LabelProblem
+
+_RELATIVE_RANK = 1e-10
+_EXACT = 1e-6
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Decoding values for one or more targets.
+
+    Attributes
+    ----------
+    values
+        (d, m) decoding values u.
+    bias
+        (k, m) expected decoded value minus the target, for every grid point.
+    exact
+        Whether every target is decoded without bias, up to 1e-6 of its range.
+    """
+
+    values: Floats
+    bias: Floats
+    exact: bool
+
+
+def decoder(problem: LabelProblem, targets: Floats, ridge: float = 0.0) -> Decoder:
+    """Minimum-variance decoder of functions of the label, unbiased where the channel allows it.
+
+    Parameters
+    ----------
+    problem
+        Channel and prior.
+    targets
+        (k,) or (k, m) values of the target functions on the grid.
+    ridge
+        >= 0; how much bias is traded for variance. The decoder minimises
+        Σ_y p_y (Σ_z K[y, z] u_z − h(y))² + ridge · Σ_z P(z) u_z².
+    """
+    wanted = targets.reshape(targets.shape[0], -1).astype(np.float64)
+    weight = np.maximum(problem.row_prior, 1e-9 / problem.rows.shape[0])
+    means = np.zeros((problem.rows.shape[0], wanted.shape[1]))
+    prior = problem.prior + 1e-12
+    np.add.at(means, problem.row_of, prior[:, None] * wanted)
+    means /= np.bincount(problem.row_of, weights=prior)[:, None]
+
+    # With v = √P · u and rows scaled by √(row prior), u solves an ordinary (ridge) least squares.
+    marginal = np.maximum(problem.output_prior, 1e-300)
+    centre = problem.row_prior @ means
+    scaled = problem.rows / np.sqrt(marginal)
+    if ridge > 0:
+        root = np.sqrt(weight)[:, None]
+        left = root * scaled
+        gram = left @ left.T + ridge * np.eye(left.shape[0])
+        solution = left.T @ np.linalg.solve(gram, root * (means - centre))
+    else:
+        solution = np.linalg.pinv(scaled, rcond=_RELATIVE_RANK) @ (means - centre)
+    values = solution / np.sqrt(marginal)[:, None] + centre
+    bias = (problem.rows @ values)[problem.row_of] - wanted
+    span = np.maximum(np.ptp(wanted, axis=0), 1e-300)
+    return Decoder(values, bias, bool(np.all(np.abs(bias) <= _EXACT * span)))
+
+
+def indicator_decoder(problem: LabelProblem) -> Decoder:
+    """Decoder of the indicators of the channel's distinct rows: values are (d, r)."""
+    count = problem.rows.shape[0]
+    targets = np.zeros((problem.grid.size, count))
+    targets[np.arange(problem.grid.size), problem.row_of] = 1.0
+    return decoder(problem, targets)
+
+
+def squares(problem: LabelProblem) -> Floats:
+    """(k,) targets that stand for y² where labels were rounded to the grid without bias.
+
+    Rounding adds (y − a)(b − y) to E y² between neighbours a and b: a sixth of the squared gap on
+    average. A grid of consecutive whole numbers is taken to hold whole labels, which need no
+    correction.
+    """
+    grid = problem.grid
+    gaps = np.diff(grid)
+    if np.allclose(gaps, 1.0) and float(grid[0]).is_integer():
+        return grid**2
+    excess = gaps**2 / 6
+    share = np.zeros(grid.size)
+    share[:-1] += excess / 2
+    share[1:] += excess / 2
+    share[0], share[-1] = excess[0], excess[-1]
+    return np.asarray(grid**2 - share)

@@ -1,0 +1,302 @@
+"""Heads: what the network's outputs mean, as a distribution over the cells of a support.
+
+Every head maps p outputs to m logits; zero outputs give the head's best fit to the released prior,
+so that learning starts from what is known without features. The families:
+
+======================  =========================================================================
+``softmax``             free logits, relative to the prior
+``gaussian``            N(y; μ, σ) at each cell, normalised over the cells
+``log-normal``          the same on the axis ln(y − y_1 + c)
+``gamma``               y^{a−1} e^{−a y / μ}, normalised over the cells
+``prior-tilt``          p(y) exp(a s + b s²), s the standardised label
+``log-prior-tilt``      the same with s the standardised ln(y − y_1 + c)
+``poisson``             λ^y e^{−λ} / y!, normalised over the cells
+``negative-binomial``   NB(y; μ, r), normalised over the cells
+======================  =========================================================================
+
+Parametric families get one more output for a point mass at either end of the grid where the prior
+shows one; the tilted ones inherit it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from common.errors import ConfigError
+from feature_party.learning.names import HEAD_NAMES
+from feature_party.learning.problem import Floats
+from feature_party.learning.support import Support
+
+_LIMIT = 8.0
+
+
+class Head(ABC):
+    """A family of distributions over a support's cells.
+
+    Attributes
+    ----------
+    name
+        As in the configuration.
+    outputs
+        Number p of network outputs.
+    """
+
+    name: str
+    outputs: int
+
+    @abstractmethod
+    def logits(self, raw: Tensor) -> Tensor:
+        """Unnormalised log probabilities: (…, p) network outputs to (…, m)."""
+
+    def log_probabilities(self, raw: Tensor) -> Tensor:
+        """Log probabilities of the cells, (…, m), for (…, p) network outputs."""
+        return torch.log_softmax(self.logits(raw), dim=-1)
+
+    def to(self, device: torch.device) -> Head:
+        """Move the head's constants to a device, in place."""
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(self, name, value.to(device))
+            elif isinstance(value, Head):
+                value.to(device)
+        return self
+
+
+class LinearHead(Head):
+    """Exponential tilts of a base measure: logits = base + T · outputs."""
+
+    def __init__(self, name: str, base: Floats, statistics: Floats | None) -> None:
+        self.name = name
+        self.base = _tensor(base)
+        self.statistics = None if statistics is None else _tensor(statistics.T)
+        self.outputs = base.size if statistics is None else statistics.shape[1]
+
+    def logits(self, raw: Tensor) -> Tensor:
+        if self.statistics is None:
+            return self.base + raw
+        return self.base + _soft_clamp(raw) @ self.statistics
+
+
+class LocationScaleHead(Head):
+    """A normal density on a transformed label axis, times the cells' width on that axis."""
+
+    outputs = 2
+
+    def __init__(self, name: str, axis: Floats, widths: Floats, prior: Floats) -> None:
+        self.name = name
+        centre = float(prior @ axis)
+        scale = max(float(prior @ (axis - centre) ** 2) ** 0.5, 1e-6)
+        self.axis = _tensor((axis - centre) / scale)
+        self.log_widths = _tensor(np.log(widths))
+        # Narrower than half the finest cell, a density only says which cell it is.
+        self.floor = float(np.log(max(0.5 * np.min(np.diff(axis)) / scale, 1e-3)))
+
+    def logits(self, raw: Tensor) -> Tensor:
+        location = _soft_clamp(raw[..., :1])
+        spread = torch.clamp(_soft_clamp(raw[..., 1:2]), min=self.floor)
+        return self.log_widths - 0.5 * ((self.axis - location) * torch.exp(-spread)) ** 2
+
+
+class GammaHead(Head):
+    """A gamma density by its mean and shape, relative to the prior's."""
+
+    outputs = 2
+
+    def __init__(self, values: Floats, widths: Floats, prior: Floats) -> None:
+        self.name = "gamma"
+        mean = max(float(prior @ values), 1e-9)
+        variance = max(float(prior @ (values - mean) ** 2), 1e-9 * mean**2)
+        # The first cell's value may be 0, where the density has no finite logarithm.
+        positive = np.maximum(values, widths / 4) / mean
+        self.log_widths = _tensor(np.log(widths))
+        self.values, self.log_values = _tensor(positive), _tensor(np.log(positive))
+        self.log_shape = float(np.clip(np.log(mean**2 / variance), -3, 6))
+
+    def logits(self, raw: Tensor) -> Tensor:
+        mean = _soft_clamp(raw[..., :1])
+        shape = torch.exp(self.log_shape + _soft_clamp(raw[..., 1:2], 6.0))
+        power = shape * (self.log_values - mean - self.values * torch.exp(-mean))
+        return self.log_widths - self.log_values + power
+
+
+class PoissonHead(Head):
+    """Counts with one rate; the rate is relative to the prior's mean."""
+
+    outputs = 1
+
+    def __init__(self, values: Floats, widths: Floats, prior: Floats) -> None:
+        self.name = "poisson"
+        self.values = _tensor(values)
+        self.constant = _tensor(np.log(widths)) - torch.lgamma(_tensor(values) + 1)
+        self.log_mean = float(np.log(max(float(prior @ values), 1e-6)))
+
+    def logits(self, raw: Tensor) -> Tensor:
+        return self.constant + self.values * (self.log_mean + _soft_clamp(raw))
+
+
+class NegativeBinomialHead(Head):
+    """Counts with a rate and a dispersion r, both relative to the prior's."""
+
+    outputs = 2
+
+    def __init__(self, values: Floats, widths: Floats, prior: Floats) -> None:
+        self.name = "negative-binomial"
+        mean = max(float(prior @ values), 1e-6)
+        variance = max(float(prior @ (values - mean) ** 2), 1.05 * mean)
+        self.values = _tensor(values)
+        self.constant = _tensor(np.log(widths)) - torch.lgamma(_tensor(values) + 1)
+        self.log_mean = float(np.log(mean))
+        self.log_size = float(np.clip(np.log(mean**2 / (variance - mean)), -5, 5))
+
+    def logits(self, raw: Tensor) -> Tensor:
+        log_mean = self.log_mean + _soft_clamp(raw[..., :1])
+        log_size = self.log_size + _soft_clamp(raw[..., 1:2], 5.0)
+        size = torch.exp(log_size)
+        # ln(μ / (μ + r)), stable for rates far apart
+        log_share = -torch.nn.functional.softplus(log_size - log_mean)
+        return self.constant + torch.lgamma(self.values + size) + self.values * log_share
+
+
+class AtomHead(Head):
+    """Another head over the inner cells, with a free point mass at one or both ends."""
+
+    def __init__(self, inner: Head, prior: Floats, low: bool, high: bool) -> None:
+        self.name = inner.name
+        self.inner = inner
+        self.low, self.high = low, high
+        self.ends = int(low) + int(high)
+        self.outputs = inner.outputs + self.ends
+        masses = [float(prior[0])] * low + [float(prior[-1])] * high
+        rest = max(1 - sum(masses), 1e-6)
+        self.log_odds = _tensor(np.log(np.maximum(masses, 1e-6) / rest))
+
+    def logits(self, raw: Tensor) -> Tensor:
+        ends = self.log_odds + raw[..., : self.ends]
+        middle = self.inner.log_probabilities(raw[..., self.ends :])
+        parts = [middle]
+        if self.low:
+            parts.insert(0, ends[..., :1])
+        if self.high:
+            parts.append(ends[..., -1:])
+        return torch.cat(parts, dim=-1)
+
+
+def _with_atoms(support: Support, build: Callable[[Floats, Floats, Floats], Head]) -> Head:
+    low, high = support.low_atom, support.high_atom
+    inner = slice(int(low), support.size - int(high))
+    prior = support.prior[inner] / support.prior[inner].sum()
+    head = build(support.values[inner], support.widths[inner], prior)
+    return AtomHead(head, support.prior, low, high) if low or high else head
+
+
+def _log_axis(values: Floats, prior: Floats) -> Floats:
+    """ln(y − y_1 + c), c a fraction of the prior's median distance from the lowest label."""
+    above = values - values[0]
+    median = above[np.searchsorted(np.cumsum(prior), 0.5)]
+    return np.asarray(np.log(above + max(0.25 * float(median), 1e-3 * float(above[-1]), 1e-300)))
+
+
+def _axis_widths(axis: Floats) -> Floats:
+    gaps = np.diff(axis)
+    return np.concatenate([gaps[:1], (gaps[1:] + gaps[:-1]) / 2, gaps[-1:]])
+
+
+def _tilts(axis: Floats, prior: Floats) -> Floats:
+    """(m, 2) columns s and s², standardised under the prior, s² made orthogonal to s."""
+    s = axis - prior @ axis
+    s = s / max(float(prior @ s**2) ** 0.5, 1e-12)
+    s = s * min(1.0, 4.0 / float(np.abs(s).max()))
+    square = s**2 - prior @ s**2
+    square = square - (prior @ (square * s)) / (prior @ s**2) * s
+    square = square / max(float(prior @ square**2) ** 0.5, 1e-12)
+    square = square * min(1.0, 4.0 / float(np.abs(square).max()))
+    return np.stack([s, square], axis=1)
+
+
+def _softmax(support: Support) -> Head:
+    return LinearHead("softmax", np.log(support.prior), None)
+
+
+def _gaussian(support: Support) -> Head:
+    return _with_atoms(support, lambda v, w, p: LocationScaleHead("gaussian", v, w, p))
+
+
+def _log_normal(support: Support) -> Head:
+    def build(values: Floats, widths: Floats, prior: Floats) -> Head:
+        axis = _log_axis(values, prior)
+        return LocationScaleHead("log-normal", axis, _axis_widths(axis), prior)
+
+    return _with_atoms(support, build)
+
+
+def _prior_tilt(support: Support) -> Head:
+    tilts = _tilts(support.values, support.prior)
+    return LinearHead("prior-tilt", np.log(support.prior), tilts)
+
+
+def _log_prior_tilt(support: Support) -> Head:
+    tilts = _tilts(_log_axis(support.values, support.prior), support.prior)
+    return LinearHead("log-prior-tilt", np.log(support.prior), tilts)
+
+
+_BUILDERS: dict[str, Callable[[Support], Head]] = {
+    "softmax": _softmax,
+    "gaussian": _gaussian,
+    "log-normal": _log_normal,
+    "gamma": lambda support: _with_atoms(support, GammaHead),
+    "prior-tilt": _prior_tilt,
+    "log-prior-tilt": _log_prior_tilt,
+    "poisson": lambda support: _with_atoms(support, PoissonHead),
+    "negative-binomial": lambda support: _with_atoms(support, NegativeBinomialHead),
+}
+_NON_NEGATIVE = ("gamma", "poisson", "negative-binomial")
+
+
+def build_head(name: str, support: Support) -> Head:
+    """Build a head by name for a support.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown name, or a family of labels >= 0 on a grid with negative ones.
+    """
+    if name not in _BUILDERS:
+        raise ConfigError(f"head={name!r} must be auto or one of {', '.join(HEAD_NAMES)}")
+    if name in _NON_NEGATIVE and support.values[0] < 0:
+        raise ConfigError(
+            f"head={name!r} needs labels >= 0, but the grid starts at {support.values[0]:g};"
+            " use gaussian"
+        )
+    return _BUILDERS[name](support)
+
+
+def candidate_heads(support: Support, counts: bool) -> tuple[str, ...]:
+    """Heads worth trying for a prior, the most promising first.
+
+    Parameters
+    ----------
+    support
+        Cells and prior.
+    counts
+        Whether the grid holds consecutive whole numbers from 0.
+    """
+    if support.heavy_tailed:
+        names = ["log-prior-tilt", "prior-tilt", "log-normal", "gamma"]
+        if counts:
+            names.append("negative-binomial")
+        return tuple(names)
+    return ("gaussian", "prior-tilt", "softmax")
+
+
+def _soft_clamp(raw: Tensor, limit: float = _LIMIT) -> Tensor:
+    """Bound outputs smoothly: the identity near 0, never beyond ±limit."""
+    return limit * torch.tanh(raw / limit)
+
+
+def _tensor(values: Floats) -> Tensor:
+    return torch.as_tensor(np.ascontiguousarray(values), dtype=torch.float32)

@@ -1,0 +1,13 @@
+"""Names of objectives and heads, importable without torch."""
+
+OBJECTIVE_NAMES = ("likelihood", "debiased", "raw", "true")
+HEAD_NAMES = (
+    "softmax",
+    "gaussian",
+    "log-normal",
+    "gamma",
+    "prior-tilt",
+    "log-prior-tilt",
+    "poisson",
+    "negative-binomial",
+)

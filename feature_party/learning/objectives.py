@@ -1,0 +1,184 @@
+"""Objectives: what is minimised over the network's outputs, and what they predict.
+
+``likelihood``
+    −ln Σ_y K[y, z] q(y | x), through a head. Columns of K are divided by their maximum, which
+    changes the loss by a constant and keeps every factor within [e^−ε, 1]: nothing underflows.
+``debiased``
+    the loss against decoding values u_z, unbiased for the label where the channel allows it.
+``raw``
+    the loss against the values that the outputs stand for, as published.
+``true``
+    the loss against true labels: the reference that no release can reach.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from common.errors import ConfigError
+from feature_party.learning.decoding import decoder
+from feature_party.learning.heads import Head, build_head
+from feature_party.learning.names import OBJECTIVE_NAMES
+from feature_party.learning.problem import Floats, LabelProblem
+from feature_party.learning.support import Support
+
+
+class Objective(ABC):
+    """A loss over network outputs and rows, and the prediction they make.
+
+    Attributes
+    ----------
+    name, head
+        As in the configuration; ``head`` is empty without a head.
+    outputs
+        Number p of network outputs.
+    """
+
+    name: str
+    head: str = ""
+    outputs: int = 1
+
+    @abstractmethod
+    def targets(self, codes: NDArray[np.integer]) -> Tensor:
+        """What the loss needs of each row, (n,), for its code."""
+
+    @abstractmethod
+    def loss(self, raw: Tensor, targets: Tensor) -> Tensor:
+        """Loss of each row, (…,), for (…, p) outputs and (…,) targets."""
+
+    @abstractmethod
+    def distributions(self, raw: Tensor) -> Tensor | None:
+        """(…, m) probabilities of the support's cells, or None for a point prediction."""
+
+    @abstractmethod
+    def points(self, raw: Tensor) -> Tensor:
+        """(…,) point predictions of a single network, in label units."""
+
+    def to(self, device: torch.device) -> Objective:
+        """Move constants to a device, in place."""
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor | Head):
+                setattr(self, name, value.to(device))
+        return self
+
+
+class LikelihoodObjective(Objective):
+    """Forward-corrected negative log likelihood of the codes."""
+
+    name = "likelihood"
+
+    def __init__(self, problem: LabelProblem, support: Support, head: Head) -> None:
+        self.head = head.name
+        self.family = head
+        self.outputs = head.outputs
+        likelihood = support.likelihood
+        columns = likelihood / likelihood.max(axis=0)
+        self.factors = torch.as_tensor(columns.T.copy(), dtype=torch.float32)
+        self.values = torch.as_tensor(support.values, dtype=torch.float32)
+
+    def targets(self, codes: NDArray[np.integer]) -> Tensor:
+        return torch.as_tensor(codes.astype(np.int64))
+
+    def loss(self, raw: Tensor, targets: Tensor) -> Tensor:
+        probabilities = torch.softmax(self.family.logits(raw), dim=-1)
+        factors = self.factors.index_select(0, targets.reshape(-1)).view(*targets.shape, -1)
+        return -torch.log((probabilities * factors).sum(-1))
+
+    def distributions(self, raw: Tensor) -> Tensor:
+        return torch.softmax(self.family.logits(raw), dim=-1)
+
+    def points(self, raw: Tensor) -> Tensor:
+        return self.distributions(raw) @ self.values
+
+
+@dataclass
+class PointObjective(Objective):
+    """A loss between one output and one target value a row.
+
+    Attributes
+    ----------
+    decoded
+        (d,) target of each code, in label units; empty when targets are given as values.
+    """
+
+    name: str
+    kind: str
+    decoded: Floats
+    centre: float
+    scale: float
+    lower: float
+    upper: float
+    outputs: int = 1
+    head: str = ""
+
+    def targets(self, codes: NDArray[np.integer]) -> Tensor:
+        return self.value_targets(self.decoded[codes])
+
+    def value_targets(self, values: Floats) -> Tensor:
+        """Standardised targets for true label values, (n,)."""
+        if self.kind == "poisson":
+            return torch.as_tensor(values / self.scale, dtype=torch.float32)
+        return torch.as_tensor((values - self.centre) / self.scale, dtype=torch.float32)
+
+    @cached_property
+    def _log_bounds(self) -> tuple[float, float]:
+        # Decoded counts may be negative; an unbounded log rate would then run away.
+        top = max(self.upper / self.scale, 1.0)
+        return float(np.log(1e-3)), float(np.log(2 * top))
+
+    def loss(self, raw: Tensor, targets: Tensor) -> Tensor:
+        output = raw[..., 0]
+        if self.kind == "poisson":
+            bounded = output.clamp(*self._log_bounds)
+            return torch.exp(bounded) - targets * bounded
+        if self.kind == "absolute":
+            return (output - targets).abs()
+        return (output - targets) ** 2
+
+    def distributions(self, raw: Tensor) -> None:
+        return None
+
+    def points(self, raw: Tensor) -> Tensor:
+        output = raw[..., 0]
+        if self.kind == "poisson":
+            return torch.exp(output.clamp(*self._log_bounds)) * self.scale
+        return output * self.scale + self.centre
+
+
+def build_objective(
+    name: str, problem: LabelProblem, support: Support, head: str = "gaussian"
+) -> Objective:
+    """Build an objective by name.
+
+    Parameters
+    ----------
+    name
+        One of ``OBJECTIVE_NAMES``.
+    problem, support
+        The public facts, and the cells of predicted distributions.
+    head
+        The likelihood's head; other objectives ignore it.
+    """
+    if name == "likelihood":
+        return LikelihoodObjective(problem, support, build_head(head, support))
+    grid = problem.grid
+    if name == "true":
+        decoded, kind = np.zeros(0), problem.loss
+    elif name == "raw":
+        decoded, kind = problem.outputs, problem.loss
+    elif name == "debiased":
+        decoded = decoder(problem, grid).values[:, 0]
+        # A decoded value is unbiased for the label, so its mean is what can be learned; the
+        # absolute distance to it means nothing.
+        kind = "squared" if problem.loss == "absolute" else problem.loss
+    else:
+        raise ConfigError(f"objective={name!r} must be auto or one of {', '.join(OBJECTIVE_NAMES)}")
+    scale = max(problem.mean, 1e-9) if kind == "poisson" else problem.deviation
+    return PointObjective(name, kind, decoded, problem.mean, scale, float(grid[0]), float(grid[-1]))

@@ -1,0 +1,106 @@
+"""The network: embeddings and numbers, two hidden layers, ReLU; several of them side by side.
+
+An ensemble's members never interact, so their weights are stacked in one tensor a layer and all of
+them run in one batched matrix product: on a CPU that is several times faster than one by one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+EMBEDDING = 8
+
+
+@dataclass(frozen=True)
+class NetworkShape:
+    """Sizes of a network.
+
+    Attributes
+    ----------
+    numeric
+        Number of numeric inputs.
+    cardinalities
+        Vocabulary size of each categorical input, out-of-vocabulary included.
+    hidden
+        Sizes of the hidden layers.
+    outputs
+        Number of outputs.
+    members
+        Number of networks.
+    """
+
+    numeric: int
+    cardinalities: tuple[int, ...]
+    hidden: tuple[int, ...]
+    outputs: int
+    members: int
+
+
+class Ensemble(nn.Module):
+    """Independently initialised networks of one shape, evaluated together."""
+
+    def __init__(
+        self, shape: NetworkShape, generator: torch.Generator, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.shape = shape
+        self.dropout = dropout
+        members = shape.members
+        total = sum(shape.cardinalities)
+        table = torch.randn(members * total, EMBEDDING, generator=generator) * 0.1
+        self.embeddings = nn.Parameter(table)
+        starts = torch.tensor([0, *shape.cardinalities], dtype=torch.int64).cumsum(0)[:-1]
+        offsets = starts + total * torch.arange(members)[:, None]
+        self.offsets: Tensor
+        self.register_buffer("offsets", offsets[:, None, :], persistent=False)
+        inputs = shape.numeric + EMBEDDING * len(shape.cardinalities)
+        sizes: Sequence[int] = (inputs, *shape.hidden, shape.outputs)
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for index, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
+            last = index == len(sizes) - 2
+            # He initialisation; the last layer starts near 0, where every head is the prior's fit.
+            scale = (0.1 if last else 1.0) * math.sqrt(2.0 / max(fan_in, 1))
+            weight = torch.randn(members, fan_in, fan_out, generator=generator) * scale
+            self.weights.append(nn.Parameter(weight))
+            self.biases.append(nn.Parameter(torch.zeros(members, 1, fan_out)))
+
+    def forward(
+        self, numeric: Tensor, categories: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Evaluate every member.
+
+        Parameters
+        ----------
+        numeric
+            (M, B, F) or (1, B, F) float32.
+        categories
+            (M, B, C) or (1, B, C) int64 vocabulary indices.
+        generator
+            Source of dropout; without one nothing is dropped.
+
+        Returns
+        -------
+        (M, B, p) outputs.
+        """
+        members = self.shape.members
+        hidden = numeric.expand(members, -1, -1)
+        if self.shape.cardinalities:
+            embedded = nn.functional.embedding(categories + self.offsets, self.embeddings)
+            hidden = torch.cat([hidden, embedded.flatten(2)], dim=2)
+        for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            hidden = torch.baddbmm(bias, hidden, weight)
+            if index < len(self.weights) - 1:
+                hidden = self._drop(torch.relu(hidden), generator)
+        return hidden
+
+    def _drop(self, hidden: Tensor, generator: torch.Generator | None) -> Tensor:
+        if generator is None or self.dropout == 0:
+            return hidden
+        keep = torch.rand(hidden.shape, generator=generator, device=hidden.device) >= self.dropout
+        return hidden * keep / (1 - self.dropout)

@@ -1,0 +1,116 @@
+"""Predict a file of any size: in batches, to Parquet, never holding more than one batch."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from common.errors import DataError
+from feature_party.join import check_key, scan_table
+from feature_party.model import Model
+
+BATCH_ROWS = 1 << 16
+
+
+def predict_file(
+    model: Model,
+    features: Path,
+    output: Path,
+    *,
+    key: str = "",
+    interval: float | None = 0.9,
+    trained: NDArray[np.int64] | None = None,
+    batch_rows: int = BATCH_ROWS,
+    on_rows: Callable[[int, int], None] | None = None,
+) -> int:
+    """Predict every row of a features file.
+
+    Parameters
+    ----------
+    model
+        A trained model.
+    features
+        CSV or Parquet.
+    output
+        Parquet file with the key column (if one is named), ``prediction`` and, where the model
+        gives distributions, ``lower`` and ``upper``. It appears only once it is complete.
+    key
+        Column that is copied to the output.
+    interval
+        Probability of the predictive interval; None leaves it out.
+    trained
+        Rows of the file that the model was trained on; the output then gets a column ``held_out``,
+        true for all others.
+    batch_rows
+        Rows in memory at a time.
+    on_rows
+        Called with rows done and rows in all.
+
+    Returns
+    -------
+    Number of rows.
+    """
+    frame = scan_table(features, key)
+    if key:
+        check_key(frame, key)
+    model.encoder.check(frame.collect_schema().names())
+    columns = list(dict.fromkeys(([key] if key else []) + list(model.encoder.columns)))
+    output.parent.mkdir(parents=True, exist_ok=True)
+    partial = output.with_name(output.name + ".partial")
+    done = 0
+    try:
+        with tempfile.TemporaryDirectory(dir=output.parent) as folder:
+            source = _as_parquet(frame, features, columns, Path(folder))
+            total = pq.ParquetFile(source).metadata.num_rows
+            writer: pq.ParquetWriter | None = None
+            try:
+                for batch in _batches(source, columns, batch_rows):
+                    predicted = model.predict(batch, interval)
+                    if key:
+                        predicted = pl.DataFrame({key: batch[key]}).hstack(predicted)
+                    if trained is not None:
+                        rows = np.arange(done, done + batch.height)
+                        held_out = ~np.isin(rows, trained)
+                        predicted = predicted.with_columns(held_out=pl.Series(held_out))
+                    table = predicted.to_arrow()
+                    writer = writer or pq.ParquetWriter(partial, table.schema, compression="zstd")
+                    writer.write_table(table)
+                    done += batch.height
+                    if on_rows is not None:
+                        on_rows(done, total)
+            finally:
+                if writer is not None:
+                    writer.close()
+        if not done:
+            raise DataError(f"{features} has no rows to predict")
+        os.replace(partial, output)
+    finally:
+        partial.unlink(missing_ok=True)
+    return done
+
+
+def _as_parquet(frame: pl.LazyFrame, features: Path, columns: list[str], folder: Path) -> Path:
+    """Parquet can be read in batches as it is; anything else is converted in a stream first."""
+    if features.suffix.lower() in (".parquet", ".pq"):
+        return features
+    converted = folder / "features.parquet"
+    try:
+        frame.select(columns).sink_parquet(converted)
+    except pl.exceptions.PolarsError as error:
+        raise DataError(f"{features} cannot be read: {str(error).splitlines()[0]}") from error
+    return converted
+
+
+def _batches(source: Path, columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
+    for batch in pq.ParquetFile(source).iter_batches(batch_size=rows, columns=columns):
+        frame = pl.from_arrow(pa.Table.from_batches([batch]))
+        assert isinstance(frame, pl.DataFrame)
+        yield frame

@@ -1,0 +1,286 @@
+"""The features party's work in stages; each command runs one or more of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common.console import progress, stderr
+from common.errors import DataError
+from common.release import Manifest, Release, manifest_digest, read_release
+from feature_party.client import Fetched, ReleaseClient
+from feature_party.config import FeaturePartyConfig
+from feature_party.evaluation import estimate_absolute_error, estimate_squared_error
+from feature_party.fitting import EpochRecord
+from feature_party.learning.decoding import decoder
+from feature_party.learning.problem import Floats
+from feature_party.model import Model
+from feature_party.prediction import predict_file
+from feature_party.report import ReportInputs, write_report
+from feature_party.training import CHECKPOINTS, Prepared, match_true_labels, prepare, train
+
+
+@dataclass(frozen=True)
+class TrueLabels:
+    """A file of true labels, which a simulation alone has.
+
+    Attributes
+    ----------
+    path, label
+        The file and its label column.
+    key
+        Its key column, where it is named otherwise than in the features.
+    """
+
+    path: Path
+    label: str
+    key: str | None = None
+
+
+@dataclass
+class Stages:
+    """One run of the features party.
+
+    Attributes
+    ----------
+    config
+        The configuration.
+    true_labels
+        True labels to train on or to score with, in simulations.
+    quiet
+        Whether to show no progress.
+    timings
+        Seconds that each stage took.
+    """
+
+    config: FeaturePartyConfig
+    true_labels: TrueLabels | None = None
+    quiet: bool = False
+    timings: dict[str, float] = field(default_factory=dict)
+    _release: Release | None = None
+    _prepared: Prepared | None = None
+
+    def fetch(self) -> Fetched:
+        """Fetch and verify the release."""
+        client = ReleaseClient(self.config.labels_party)
+        with self._timed("fetch"), progress(quiet=self.quiet) as bar:
+            task = bar.add_task("fetch", total=None, note="rows")
+            begun = time.monotonic()
+
+            def show(done: int, total: int) -> None:
+                rate = done / max(time.monotonic() - begun, 1e-9)
+                bar.update(task, completed=done, total=total, note=f"rows, {rate:,.0f}/s")
+
+            return client.fetch(self.config.release.directory, show)
+
+    @property
+    def release(self) -> Release:
+        """The verified release on disk."""
+        if self._release is None:
+            self._release = read_release(self.config.release.directory)
+        return self._release
+
+    @property
+    def prepared(self) -> Prepared:
+        """The join of release and features, with the holdout set apart."""
+        if self._prepared is None:
+            with self._timed("join"):
+                self._prepared = prepare(self.release, self.config.features, self.config)
+            poor = self._prepared.joined.poor_match(self.config.data.min_match)
+            if poor:
+                stderr.print(f"[bold yellow]warning:[/] {poor}")
+        return self._prepared
+
+    def train(self) -> Model:
+        """Train and save the model."""
+        prepared = self.prepared
+        directory = self.config.output.model
+        checkpoints = directory / CHECKPOINTS if self.config.training.checkpoint else None
+        truth = self._truth() if self.config.training.objective == "true" else None
+        with self._timed("train"), progress(quiet=self.quiet) as bar:
+            tasks: dict[str, Any] = {}
+
+            def show(what: str, record: EpochRecord) -> None:
+                if what not in tasks:
+                    tasks[what] = bar.add_task(what, total=record.epochs, note="")
+                note = f"epochs, validation loss {record.validation:.4f}"
+                bar.update(tasks[what], completed=record.epoch, note=note)
+
+            model = train(
+                prepared,
+                config=self.config,
+                true_labels=truth,
+                on_epoch=show,
+                checkpoints=checkpoints,
+            )
+        model.save(directory)
+        for warning in model.facts["warnings"]:
+            stderr.print(f"[bold yellow]warning:[/] {warning}")
+        return model
+
+    def load(self) -> Model:
+        """Read the saved model, and refuse one that was trained on another release or split."""
+        model = Model.load(self.config.output.model)
+        training = self.config.training
+        wanted = {
+            "release": manifest_digest(self.release.manifest_bytes),
+            "matched": self.prepared.joined.matches.matched,
+            "holdout": training.holdout,
+            "seed": training.seed,
+        }
+        for name, value in wanted.items():
+            if model.facts.get(name) != value:
+                raise DataError(
+                    f"the model in {self.config.output.model} was trained with"
+                    f" {name}={model.facts.get(name)!r}, not {value!r}: its holdout is another;"
+                    " train again"
+                )
+        return model
+
+    def evaluate(self, model: Model) -> dict[str, Any]:
+        """Score the held-out events; writes metrics and report, and returns the metrics."""
+        prepared = self.prepared
+        if not prepared.holdout.size:
+            raise DataError("holdout=0 leaves no event to score on; set [training] holdout")
+        with self._timed("evaluate"):
+            table = prepared.joined.table[prepared.holdout]
+            codes = prepared.joined.codes[prepared.holdout]
+            predicted = model.distributions(model.encoder.encode(table))
+            problem, support = prepared.problem, model.support
+            squared = estimate_squared_error(problem, support, predicted, codes)
+            absolute = estimate_absolute_error(problem, support, predicted, codes)
+            metrics: dict[str, Any] = {
+                **release_metrics(self.release.manifest),
+                "objective": model.facts["objective"],
+                "head": model.facts["head"],
+                "events_in_release": prepared.joined.matches.release_rows,
+                "events_in_features": prepared.joined.matches.feature_rows,
+                "matched": prepared.joined.matches.matched,
+                "training_rows": int(prepared.training.size),
+                "holdout_rows": int(prepared.holdout.size),
+                "estimated_mse": squared.value,
+                "estimated_mse_low": squared.low,
+                "estimated_mse_high": squared.high,
+                "estimated_mse_method": squared.method,
+                "estimated_mae": absolute.value,
+                "estimated_mae_low": absolute.low,
+                "estimated_mae_high": absolute.high,
+                "estimated_mae_method": absolute.method,
+                "decoding_slope": (model.facts["slope"] or {}).get("value"),
+            }
+            truth = None
+            if self.true_labels is not None:
+                labels = self._truth()
+                truth = labels[prepared.holdout]
+                constant = float(labels[prepared.training].mean())
+                metrics["test_mse"] = float(np.mean((predicted.points - truth) ** 2))
+                metrics["test_mae"] = float(np.mean(np.abs(predicted.points - truth)))
+                metrics["constant_mse"] = float(np.mean((constant - truth) ** 2))
+                metrics["relative_mse"] = metrics["test_mse"] / metrics["constant_mse"]
+        metrics["training_seconds"] = model.facts.get("seconds")
+        metrics["timings"] = {name: round(value, 3) for name, value in self.timings.items()}
+        metrics["warnings"] = list(model.facts["warnings"])
+        self._write_metrics(metrics)
+        self._report(model, metrics, predicted.points, codes, truth)
+        return metrics
+
+    def predict(self, model: Model) -> int:
+        """Predict every row of the features file."""
+        prepared = self._prepared
+        trained = None if prepared is None else prepared.joined.rows[prepared.training]
+        with self._timed("predict"), progress(quiet=self.quiet) as bar:
+            task = bar.add_task("predict", total=None, note="rows")
+            return predict_file(
+                model,
+                self.config.features,
+                self.config.output.predictions,
+                key=self.config.data.key,
+                interval=self.config.output.interval,
+                trained=trained,
+                on_rows=lambda done, total: bar.update(task, completed=done, total=total),
+            )
+
+    def _truth(self) -> Floats:
+        """(m,) true labels of all matched events."""
+        truth = self.true_labels
+        if truth is None:
+            raise DataError(
+                "true labels are needed; pass --true-labels FILE --true-label COLUMN (simulations)"
+            )
+        return match_true_labels(
+            self.prepared.joined.table,
+            self.config.key,
+            truth.path,
+            truth.label,
+            self.prepared.problem,
+            self.release.manifest.label.missing,
+            truth.key,
+        )
+
+    def _write_metrics(self, metrics: dict[str, Any]) -> None:
+        path = self.config.output.metrics
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+
+    def _report(
+        self,
+        model: Model,
+        metrics: dict[str, Any],
+        points: Floats,
+        codes: np.ndarray[Any, np.dtype[np.uint16]],
+        truth: Floats | None,
+    ) -> None:
+        problem = self.prepared.problem
+        decoded = decoder(problem, problem.grid).values[:, 0]
+        scalar = {
+            name: value for name, value in metrics.items() if isinstance(value, int | float | str)
+        }
+        with self._timed("report"):
+            path = self.config.output.report
+            write_report(
+                path,
+                ReportInputs(
+                    manifest=self.release.manifest,
+                    release_id=self.prepared.release_id,
+                    matches=self.prepared.joined.matches,
+                    history=model.facts["history"],
+                    metrics=scalar,
+                    predictions=points,
+                    codes=codes,
+                    decoded_outputs=decoded,
+                    true_labels=truth,
+                    objective=model.facts["objective"],
+                    head=model.facts["head"],
+                    settings={"training": model.facts["settings"]},
+                    warnings=model.facts["warnings"],
+                ),
+            )
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        begun = time.monotonic()
+        yield
+        self.timings[stage] = time.monotonic() - begun
+
+
+def release_metrics(manifest: Manifest) -> dict[str, Any]:
+    """What a release states about itself, under the names that metrics use."""
+    prior, labels = manifest.prior_guarantee, manifest.labels_guarantee
+    return {
+        "randomizer": manifest.randomizer.name,
+        "loss": manifest.randomizer.loss,
+        "rows": manifest.population.rows,
+        "outputs": int(manifest.channel.outputs.size),
+        "epsilon": manifest.privacy.requested_epsilon,
+        "epsilon_prior": prior.epsilon,
+        "epsilon_labels": labels.epsilon,
+        "data_set": manifest.data_set,
+        "epoch": manifest.epoch,
+    }

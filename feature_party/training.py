@@ -1,0 +1,381 @@
+"""Train a model on a release: join, split, encode, fit, choose, mix."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+
+from common.errors import ConfigError, DataError
+from common.keys import canonical_keys, read_secret
+from common.release import Release, manifest_digest, read_release
+from feature_party.config import FeaturePartyConfig, TrainingSection
+from feature_party.encoding import Encoded, Encoder
+from feature_party.fitting import EpochRecord, Fit, FitSettings, Fitter
+from feature_party.join import Joined, Table, collect_table, join_release, split_holdout
+from feature_party.learning.calibration import decoding_slope
+from feature_party.learning.heads import candidate_heads
+from feature_party.learning.mixing import mixture_weights
+from feature_party.learning.objectives import Objective, PointObjective, build_objective
+from feature_party.learning.problem import Floats, LabelProblem
+from feature_party.learning.support import Support
+from feature_party.model import Expert, Model
+from feature_party.network import NetworkShape
+
+ProgressCallback = Callable[[str, EpochRecord], None]
+"""Called after every epoch with what is being trained."""
+
+CHECKPOINTS = "checkpoints"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Matched events, split and encoded.
+
+    Attributes
+    ----------
+    joined
+        All matched events.
+    training, holdout
+        Their rows to train on, and to score on.
+    problem
+        The release's public facts.
+    release_id
+        Digest of the release's manifest.
+    """
+
+    joined: Joined
+    training: np.ndarray[Any, np.dtype[np.int64]]
+    holdout: np.ndarray[Any, np.dtype[np.int64]]
+    problem: LabelProblem
+    release_id: str
+
+
+def prepare(
+    release: Release | Path,
+    features: Table,
+    config: FeaturePartyConfig,
+    secret: bytes | None = None,
+) -> Prepared:
+    """Join a release with features and set the holdout apart.
+
+    Parameters
+    ----------
+    release
+        A verified release, or the directory of one.
+    features
+        One row an event.
+    config
+        Uses the sections ``data``, ``keys`` and ``training``.
+    secret
+        The shared key secret; None reads the configured file, where the release has keys.
+    """
+    if isinstance(release, Path):
+        release = read_release(release)
+    keyed = release.manifest.content.key_bytes > 0
+    if keyed and secret is None:
+        if config.keys.secret_file is None:
+            raise ConfigError(
+                "the release has hashed keys, but no secret is configured; set [keys] secret_file"
+                " or pass --secret-file FILE"
+            )
+        secret = read_secret(config.keys.secret_file)
+    key = config.key if keyed else config.data.key
+    joined = join_release(release, features, key, secret)
+    problem = LabelProblem.from_manifest(release.manifest)
+    problem.check_codes(joined.codes)
+    training, holdout = split_holdout(
+        joined.table.height, config.training.holdout, config.training.seed
+    )
+    digest = manifest_digest(release.manifest_bytes)
+    return Prepared(joined, training, holdout, problem, digest)
+
+
+def train(
+    release: Release | Path | Prepared,
+    features: Table | None = None,
+    config: FeaturePartyConfig | None = None,
+    *,
+    secret: bytes | None = None,
+    true_labels: Floats | None = None,
+    on_epoch: ProgressCallback | None = None,
+    checkpoints: Path | None = None,
+) -> Model:
+    """Train a model on privatized labels.
+
+    Parameters
+    ----------
+    release, features, config, secret
+        As in :func:`prepare`; or an already prepared join in place of the first two.
+    true_labels
+        (m,) true labels of the matched events, for the objective ``true`` alone.
+    on_epoch
+        Progress.
+    checkpoints
+        Folder in which a killed run finds its state again.
+
+    Returns
+    -------
+    The model. Its ``facts`` say what was chosen and why, and hold warnings.
+    """
+    config = config or FeaturePartyConfig()
+    if not isinstance(release, Prepared):
+        if features is None:
+            raise ConfigError("features are missing; pass a table or a path")
+        release = prepare(release, features, config, secret)
+    begun = time.monotonic()
+    run = _Run(release, config, true_labels, on_epoch, checkpoints)
+    model = run.train()
+    model.facts["seconds"] = round(time.monotonic() - begun, 3)
+    return model
+
+
+class _Run:
+    def __init__(
+        self,
+        data: Prepared,
+        config: FeaturePartyConfig,
+        true_labels: Floats | None,
+        on_epoch: ProgressCallback | None,
+        checkpoints: Path | None,
+    ) -> None:
+        self.data = data
+        self.config = config
+        self.section = config.training
+        self.true_labels = true_labels
+        self.on_epoch = on_epoch
+        self.checkpoints = checkpoints
+        self.support = Support.of(data.problem)
+        table = data.joined.table
+        self.codes = data.joined.codes[data.training]
+        rows = table if not data.holdout.size else table[data.training]
+        section = config.data
+        self.encoder = Encoder.fit(
+            rows,
+            numeric=section.numeric,
+            categorical=section.categorical,
+            ignore=[*section.ignore, section.key],
+        )
+        self.inputs: Encoded = self.encoder.encode(rows)
+        self.device = choose_device(self.section.device)
+        self.warnings: list[str] = []
+
+    def train(self) -> Model:
+        names = self._candidates()
+        fits = {name: self._fit(*name) for name in names}
+        if len(fits) == 1:
+            (chosen,) = fits
+            weights = {chosen: 1.0}
+        else:
+            losses = np.stack([fit.losses for fit in fits.values()])
+            shares = mixture_weights(np.exp(-losses))
+            weights = {n: float(w) for n, w in zip(fits, shares, strict=True) if w > 0}
+        experts = [
+            Expert(self._objective(*name), fits[name].network.cpu(), weight)
+            for name, weight in weights.items()
+        ]
+        for expert in experts:
+            expert.objective.to(torch.device("cpu"))
+        main = max(weights, key=lambda name: weights[name])
+        facts = self._facts(fits, weights, main)
+        return Model(self.encoder, self.data.problem, self.support, experts, facts)
+
+    def _candidates(self) -> list[tuple[str, str]]:
+        objective, head = self.section.objective, self.section.head
+        if objective == "auto":
+            objective = "likelihood"
+        if objective != "likelihood":
+            return [(objective, "")]
+        if head != "auto":
+            return [(objective, head)]
+        return [(objective, name) for name in candidate_heads(self.support, self._counts)]
+
+    @property
+    def _counts(self) -> bool:
+        grid = self.data.problem.grid
+        return bool(grid[0] == 0 and np.allclose(np.diff(grid), 1.0))
+
+    def _objective(self, objective: str, head: str) -> Objective:
+        return build_objective(objective, self.data.problem, self.support, head)
+
+    def _fit(self, name: str, head: str) -> Fit:
+        objective = self._objective(name, head)
+        if isinstance(objective, PointObjective) and name == "true":
+            if self.true_labels is None:
+                raise ConfigError(
+                    "objective='true' needs true labels; pass --true-labels FILE --true-label"
+                    " COLUMN"
+                )
+            targets = objective.value_targets(self.true_labels[self.data.training])
+        else:
+            targets = objective.targets(self.codes)
+        shape = NetworkShape(
+            self.encoder.inputs,
+            self.encoder.cardinalities,
+            tuple(self.section.hidden),
+            objective.outputs,
+            self.section.ensemble,
+        )
+        settings = resolve_settings(self.section, len(self.inputs))
+        fitter = Fitter(objective, self.inputs, targets, shape, settings, self.device)
+        what = "-".join(part for part in (name, head) if part)
+        callback = self.on_epoch
+        return fitter.run(
+            (lambda record: callback(what, record)) if callback else None,
+            self.checkpoints / f"{what}.pt" if self.checkpoints is not None else None,
+        )
+
+    def _facts(
+        self,
+        fits: dict[tuple[str, str], Fit],
+        weights: dict[tuple[str, str], float],
+        main: tuple[str, str],
+    ) -> dict[str, Any]:
+        heads = {
+            head or name: {
+                "validation_loss": float(fit.losses.mean()),
+                "weight": weights.get((name, head), 0.0),
+                "epochs": len(fit.history),
+            }
+            for (name, head), fit in fits.items()
+        }
+        slope = None
+        if main[0] != "true":
+            first = next(iter(fits.values()))
+            mixed = sum(w * fits[name].predictions for name, w in weights.items())
+            slope = decoding_slope(
+                self.data.problem, self.codes[first.rows], np.asarray(mixed, dtype=np.float64)
+            )
+            if slope is not None and slope.misspecified:
+                self.warnings.append(slope.sentence)
+        poor = self.data.joined.poor_match(self.config.data.min_match)
+        if poor:
+            self.warnings.append(poor)
+        return {
+            "objective": main[0],
+            "head": " + ".join(
+                f"{head} ({weight:.0%})" if len(weights) > 1 else head
+                for (_, head), weight in sorted(weights.items(), key=lambda item: -item[1])
+            ),
+            "heads": heads,
+            "history": [
+                {
+                    "epoch": record.epoch,
+                    "train_loss": record.training,
+                    "validation_loss": record.validation,
+                }
+                for record in fits[main].history
+            ],
+            "slope": None if slope is None else asdict(slope),
+            "release": self.data.release_id,
+            "matched": self.data.joined.matches.matched,
+            "training_rows": int(self.data.training.size),
+            "holdout": self.section.holdout,
+            "seed": self.section.seed,
+            "settings": asdict(resolve_settings(self.section, len(self.inputs))),
+            "warnings": self.warnings,
+        }
+
+
+def resolve_settings(section: TrainingSection, rows: int) -> FitSettings:
+    """Replace every ``auto`` by what suits the number of training rows."""
+    batch = section.batch_size
+    if batch == "auto":
+        batch = int(np.clip(2 ** round(np.log2(max(rows, 1) / 64)), 64, 4096))
+    epochs = section.epochs
+    if epochs == "auto":
+        epochs = int(np.clip(round(20 * (16_000 / max(rows, 1)) ** 0.5), 6, 60))
+    decay = section.weight_decay
+    if decay == "auto":
+        decay = 0.01
+    return FitSettings(
+        members=section.ensemble,
+        epochs=epochs,
+        batch_size=batch,
+        learning_rate=section.learning_rate,
+        optimizer=section.optimizer,
+        weight_decay=decay,
+        hidden=tuple(section.hidden),
+        dropout=section.dropout,
+        validation=section.validation,
+        patience=section.patience,
+        seed=section.seed,
+    )
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device to train on; ``auto`` takes a GPU if there is one.
+
+    Raises
+    ------
+    ConfigError
+        If the device does not exist here.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"device={name!r} is unknown; use auto, cpu or cuda") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device={name!r} is not available on this machine; use auto or cpu")
+    return device
+
+
+def match_true_labels(
+    events: pl.DataFrame,
+    key: str,
+    labels: Table,
+    label: str,
+    problem: LabelProblem,
+    missing: float,
+    label_key: str | None = None,
+) -> Floats:
+    """(m,) true labels of matched events, completed and clipped as the labels party does it.
+
+    Parameters
+    ----------
+    events
+        (m, …) matched events with their key column.
+    labels, label
+        Table of true labels and its label column; simulations alone have one.
+    missing
+        Label of an event without one.
+    label_key
+        Key column of ``labels``; the default is ``key``, or the only other column.
+    """
+    truth = collect_table(labels)
+    if label_key is None:
+        others = [name for name in truth.columns if name != label]
+        label_key = key if key in truth.columns or len(others) != 1 else others[0]
+    for column in (label_key, label):
+        if column not in truth.columns:
+            raise DataError(
+                f"the true labels have no column {column!r}; columns: {', '.join(truth.columns)}"
+            )
+    right = pl.DataFrame(
+        {"key": canonical_keys(truth[label_key]), "label": truth[label].cast(pl.Float64)}
+    )
+    if right["key"].n_unique() != right.height:
+        raise DataError(f"keys occur more than once in column {label_key!r} of the true labels")
+    left = pl.DataFrame({"key": canonical_keys(events[key])})
+    found = left.join(right, on="key", how="left", maintain_order="left")["label"]
+    values = found.fill_nan(None).fill_null(missing).to_numpy()
+    return np.asarray(np.clip(values, problem.grid[0], problem.grid[-1]))
+
+
+__all__ = [
+    "Model",
+    "Prepared",
+    "choose_device",
+    "match_true_labels",
+    "prepare",
+    "resolve_settings",
+    "train",
+]

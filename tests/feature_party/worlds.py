@@ -1,0 +1,167 @@
+"""Releases and features made up for tests, without the labels party."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from common.channel import FiniteChannel
+from common.entropy import seeded_entropy
+from common.grid import Grid
+from common.guarantees import PureDP
+from common.keys import hash_keys
+from common.randomizers import NoisyPrior, private_prior
+from common.release import (
+    FORMAT,
+    Manifest,
+    Release,
+    block_digest,
+    block_ranges,
+    content_digest,
+    encode_codes,
+    labels_frame,
+    write_release,
+)
+
+SECRET = bytes(range(32))
+
+
+@dataclass(frozen=True)
+class World:
+    """A release on disk with the features and true labels that belong to it."""
+
+    directory: Path
+    secret_file: Path
+    features: Path
+    truth: Path
+    release: Release
+    keys: bytes
+    codes: bytes
+
+
+def thresholds_channel(grid: np.ndarray, epsilon: float) -> FiniteChannel:
+    """Uniformly randomized thresholds: unbiased, with two outputs a threshold."""
+    k, grow = grid.size, float(np.exp(epsilon))
+    gaps = np.diff(grid)
+    weights = gaps / gaps.sum()
+    above = np.arange(k)[:, None] > np.arange(k - 1)
+    high = weights * np.where(above, grow, 1.0) / (grow + 1)
+    matrix = np.concatenate([weights - high, high], axis=1)
+    span = float(gaps.sum())
+    low = grid[0] - span / (grow - 1) - 1e-9 * np.arange(k - 1)[::-1]
+    top = grid[0] + span * grow / (grow - 1) + 1e-9 * np.arange(k - 1)
+    return FiniteChannel.from_probabilities(grid, np.concatenate([low, top]), matrix, epsilon)
+
+
+def build_manifest(
+    channel: FiniteChannel,
+    prior: NoisyPrior,
+    keys: bytes,
+    codes: bytes,
+    *,
+    block_rows: int = 256,
+    loss: str = "squared",
+) -> Manifest:
+    """The manifest that belongs to rows; without keys the population counts as submitted."""
+    width, key_width = channel.code_bytes, 16 if keys else 0
+    rows = len(codes) // width
+    blocks = [
+        block_digest(keys[a * key_width : b * key_width], codes[a * width : b * width])
+        for a, b in block_ranges(rows, block_rows)
+    ]
+    labels = PureDP.of_channel(channel)
+    total = prior.guarantee.compose(labels)
+    return Manifest.model_validate(
+        {
+            "format": FORMAT,
+            "software": "test",
+            "data_set": "sales",
+            "epoch": "one",
+            "created": "2024-01-01T00:00:00Z",
+            "label": {"name": "amount", "grid": channel.inputs.tolist(), "missing": 0.0},
+            "prior": {
+                "noisy_counts": prior.noisy_counts.tolist(),
+                "scale": str(2 / prior.guarantee.exact_epsilon),
+                "guarantee": prior.guarantee.to_json(),
+            },
+            "randomizer": {
+                "name": "thresholds",
+                "loss": loss,
+                "details": {},
+                "channel": channel.to_json(),
+                "guarantee": labels.to_json(),
+            },
+            "privacy": {
+                "requested_epsilon": float(total.exact_epsilon),
+                "records_per_unit": 1,
+                "total": total.to_json(),
+            },
+            "population": {
+                "rows": rows,
+                "digest": hashlib.sha256(keys).hexdigest(),
+                "keys": "hmac-sha256-128" if keys else "submitted",
+            },
+            "content": {
+                "code_bytes": width,
+                "key_bytes": key_width,
+                "block_rows": block_rows,
+                "blocks": blocks,
+                "digest": content_digest(blocks),
+            },
+        }
+    )
+
+
+def made_up_events(rows: int, seed: int) -> tuple[pl.DataFrame, np.ndarray]:
+    """Features with a number, a heavy tail, a category and gaps; labels in 0 … 4 around a curve."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=rows)
+    shop = rng.integers(0, 6, rows)
+    mean = 2 + np.tanh(2 * x) + 0.2 * (shop - 2.5)
+    labels = np.clip(mean + 0.3 * rng.normal(size=rows), 0, 4)
+    table = pl.DataFrame(
+        {
+            "event": [f"e{i}" for i in range(rows)],
+            "x": np.where(rng.random(rows) < 0.05, np.nan, x),
+            "income": np.exp(2 * rng.normal(size=rows)),
+            "shop": [f"shop {s}" for s in shop],
+        }
+    )
+    return table, labels
+
+
+def build_world(
+    folder: Path, rows: int = 1500, epsilon: float = 4.0, seed: int = 1, *, keyed: bool = True
+) -> World:
+    """Write a release with its features and true labels into a folder."""
+    table, labels = made_up_events(rows, seed)
+    grid = Grid(np.linspace(0, 4, 9))
+    entropy = seeded_entropy(seed)
+    indices = grid.round(labels, entropy.words("rounding", 0, rows))
+    prior = private_prior(np.bincount(indices, minlength=len(grid)), 0.5, entropy)
+    channel = thresholds_channel(grid.points, epsilon)
+    sampled = channel.sample(indices, entropy.words("labels", 0, rows))
+    codes = encode_codes(sampled, channel.code_bytes)
+    keys = hash_keys(table["event"], SECRET) if keyed else b""
+    manifest = build_manifest(channel, prior, keys, codes)
+    frame = labels_frame(manifest, keys, codes)
+    write_release(folder / "release", manifest.to_bytes(), frame)
+    secret = folder / "keys.secret"
+    secret.write_text(SECRET.hex())
+    shuffled = table if not keyed else table.sample(fraction=1.0, shuffle=True, seed=seed)
+    shuffled.write_parquet(folder / "features.parquet")
+    truth = pl.DataFrame({"event": table["event"], "amount": labels})
+    truth.write_parquet(folder / "truth.parquet")
+    return World(
+        folder / "release",
+        secret,
+        folder / "features.parquet",
+        folder / "truth.parquet",
+        Release(manifest, manifest.to_bytes(), frame),
+        keys,
+        codes,
+    )

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from datetime import date
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from common.config import Section, load_config
 from common.errors import ConfigError
@@ -23,7 +24,18 @@ from common.randomizers.base import MAX_EPSILON
 
 DEFAULT_CONFIG = Path("label_party.toml")
 
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+
+def _as_text(value: Any) -> Any:
+    """Take ``epoch = 2`` and ``epoch = 2024-06-02`` for the names that they look like."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if whole or type(value) is date else value
+
+
+Name = Annotated[
+    str,
+    BeforeValidator(_as_text),
+    StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"),
+]
 """Names a directory and travels in requests: up to 64 letters, digits, dots, dashes, underscores"""
 
 

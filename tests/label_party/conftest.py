@@ -1,0 +1,218 @@
+"""A labels party's folder, certificates, and the command line run inside this process."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import polars as pl
+import pytest
+
+from common.certificates import Authority, Credentials, Role, issue, make_authority
+from common.keys import write_secret
+from common.wire import label_release_pb2 as wire
+from common.wire import label_release_pb2_grpc as stubs
+from label_party import cli, config
+from label_party.config import LabelPartyConfig
+from label_party.server import running
+
+CLIENT = "partner.example"
+EVENTS = 200
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The one line of an error; fails the test if it is not one line, or no error."""
+        assert self.code == 1, self
+        assert re.fullmatch(r"error: [^\n]+\n", self.err), self.err
+        return self.err
+
+
+@dataclass(frozen=True)
+class Party:
+    """A labels party's folder with data, join secret, certificates and settings."""
+
+    folder: Path
+    run: Callable[..., Result]
+
+    def arguments(self, **settings: Any) -> list[str]:
+        return [f"--set={key.replace('__', '.')}={value}" for key, value in settings.items()]
+
+    def release(self, **settings: Any) -> Result:
+        return self.run("release", *self.arguments(**settings))
+
+    def config(self, **settings: Any) -> LabelPartyConfig:
+        pairs = [argument.removeprefix("--set=") for argument in self.arguments(**settings)]
+        return config.load(self.folder / "label_party.toml", settings=pairs)
+
+    def write_labels(self, columns: Mapping[str, Any]) -> None:
+        pl.DataFrame(columns, strict=False).write_csv(self.folder / "labels.csv")
+
+    def write_population(self, columns: Mapping[str, Any]) -> None:
+        pl.DataFrame(columns, strict=False).write_csv(self.folder / "population.csv")
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "label_store"
+
+    def nothing_left(self) -> bool:
+        """Whether nothing was spent and no release, whole or half, lies in the store."""
+        accounts = self.run("budget", "--json")
+        assert accounts.code == 0, accounts
+        spent = [charge for entry in json.loads(accounts.out) for charge in entry["charges"]]
+        return not spent and not list(self.store.glob("releases/*/*"))
+
+
+@pytest.fixture
+def run_cli(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., Result]:
+    """Run ``label-party`` with arguments, as its entry point does."""
+
+    def run(*arguments: str) -> Result:
+        monkeypatch.setattr("sys.argv", ["label-party", *arguments])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, err = capfd.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Result(ended.value.code, out, err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def authority() -> Authority:
+    return make_authority()
+
+
+@pytest.fixture(scope="session")
+def server_identity(authority: Authority) -> Credentials:
+    return issue(authority, Role.SERVER, ["localhost", "127.0.0.1"])
+
+
+@pytest.fixture(scope="session")
+def client_identity(authority: Authority) -> Credentials:
+    return issue(authority, Role.CLIENT, [CLIENT])
+
+
+@pytest.fixture
+def party(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    run_cli: Callable[..., Result],
+    authority: Authority,
+    server_identity: Credentials,
+) -> Party:
+    """200 events, every second one labelled with a number from 0 to 9; ε = 1 of a total of 3."""
+    monkeypatch.chdir(tmp_path)
+    made = Party(tmp_path, run_cli)
+    keys = [f"event-{i}" for i in range(EVENTS)]
+    made.write_population({"key": keys})
+    made.write_labels({"key": keys[::2], "label": [float(i % 10) for i in range(0, EVENTS, 2)]})
+    write_secret(tmp_path / "join.key")
+    (tmp_path / "ca.pem").write_bytes(authority.pem)
+    (tmp_path / "server.pem").write_bytes(server_identity.certificate_pem)
+    (tmp_path / "server.key").write_bytes(server_identity.key_pem)
+    (tmp_path / "label_party.toml").write_text(
+        f"""
+        [data]
+        labels = "labels.csv"
+        population = "population.csv"
+        [domain]
+        lower = 0
+        upper = 10
+        [privacy]
+        epsilon = 1.0
+        total_epsilon = 3.0
+        [randomizer]
+        name = "rr-on-bins"
+        [keys]
+        secret_file = "join.key"
+        [server]
+        listen = "localhost:0"
+        certificate = "server.pem"
+        private_key = "server.key"
+        client_ca = "ca.pem"
+        client_san = "{CLIENT}"
+        grace_seconds = 1.0
+        """
+    )
+    return made
+
+
+@dataclass(frozen=True)
+class Client:
+    """A connection of one client."""
+
+    stub: stubs.LabelReleaseServiceStub
+    channel: grpc.Channel
+
+    def describe(self, data_set: str = "labels", epoch: str = "") -> wire.DescribeReleaseResponse:
+        request = wire.DescribeReleaseRequest(data_set=data_set, epoch=epoch)
+        return self.stub.DescribeRelease(request, timeout=20)
+
+    def fetch(
+        self, described: wire.DescribeReleaseResponse, epoch: str = "1", **request: Any
+    ) -> tuple[bytes, bytes]:
+        """Return all keys and all codes."""
+        messages = list(
+            self.stub.FetchRelease(
+                wire.FetchReleaseRequest(
+                    **{
+                        "data_set": "labels",
+                        "epoch": epoch,
+                        "manifest_sha256": described.manifest_sha256,
+                        **request,
+                    }
+                ),
+                timeout=20,
+            )
+        )
+        return b"".join(m.keys for m in messages), b"".join(m.codes for m in messages)
+
+
+@pytest.fixture
+def connect(authority: Authority, client_identity: Credentials) -> Iterator[Callable[..., Client]]:
+    """Open a connection to an address, by default as the entitled client."""
+    channels = []
+
+    def connect(
+        address: str,
+        identity: Credentials | None = client_identity,
+        trusted: Authority = authority,
+    ) -> Client:
+        credentials = grpc.ssl_channel_credentials(
+            trusted.pem,
+            identity.key_pem if identity else None,
+            identity.certificate_pem if identity else None,
+        )
+        # a pool of its own: channels of one process otherwise share connections
+        channel = grpc.secure_channel(address, credentials, [("grpc.use_local_subchannel_pool", 1)])
+        channels.append(channel)
+        return Client(stubs.LabelReleaseServiceStub(channel), channel)
+
+    yield connect
+    for channel in channels:
+        channel.close()
+
+
+@pytest.fixture
+def served(party: Party) -> Iterator[str]:
+    """Address of a server of this process with one release."""
+    assert party.release().code == 0
+    with running(party.config()) as address:
+        yield address

@@ -194,6 +194,7 @@ def connect(authority: Authority, client_identity: Credentials) -> Iterator[Call
         address: str,
         identity: Credentials | None = client_identity,
         trusted: Authority = authority,
+        **options: int,
     ) -> Client:
         credentials = grpc.ssl_channel_credentials(
             trusted.pem,
@@ -201,7 +202,8 @@ def connect(authority: Authority, client_identity: Credentials) -> Iterator[Call
             identity.certificate_pem if identity else None,
         )
         # a pool of its own: channels of one process otherwise share connections
-        channel = grpc.secure_channel(address, credentials, [("grpc.use_local_subchannel_pool", 1)])
+        own = {"grpc.use_local_subchannel_pool": 1, **options}
+        channel = grpc.secure_channel(address, credentials, list(own.items()))
         channels.append(channel)
         return Client(stubs.LabelReleaseServiceStub(channel), channel)
 

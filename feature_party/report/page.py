@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from feature_party.report import plots, scoring, words
@@ -44,7 +44,9 @@ def write_report(path: Path, inputs: ReportInputs) -> None:
 def render_report(inputs: ReportInputs) -> str:
     """Return the page as text."""
     environment = Environment(
-        loader=PackageLoader("feature_party.report", "."),
+        loader=ChoiceLoader(
+            [PackageLoader("feature_party.report", "."), PackageLoader("common.report", ".")]
+        ),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from common.release import Manifest
-from feature_party.report.figures import (
+from common.report.figures import (
     COLOUR_MAP,
     INK,
     MAIN,

@@ -11,6 +11,7 @@ from common.randomizers.rr_on_bins import Binning, optimal_binning
 from common.randomizers.thresholds import build_randomized_thresholds, threshold_weights
 from common.randomizers.two_point import build_two_point
 from common.randomizers.two_step import BudgetSplit, TwoStep, split_budget, two_step
+from common.randomizers.unbiased import build_unbiased
 
 __all__ = [
     "Binning",
@@ -22,6 +23,7 @@ __all__ = [
     "build_randomized_thresholds",
     "build_randomizer",
     "build_two_point",
+    "build_unbiased",
     "optimal_binning",
     "private_prior",
     "randomizer_names",

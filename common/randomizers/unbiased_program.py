@@ -1,0 +1,283 @@
+"""The program behind the optimal unbiased randomizer, solved whole in milliseconds.
+
+The linear program (Badanidiyuru et al., *Optimal Unbiased Randomizers for Regression with Label
+Differential Privacy*, NeurIPS 2023) asks for a channel K and outputs o that minimise
+Σ_y p_y Σ_o K[y,o] (o - y)² subject to ε-DP and Σ_o K[y,o] o = y. Its extreme solutions have columns
+u (1 + c·1[y in S]) with c = e^ε - 1 (Kairouz, Oh and Viswanath 2016), and here S is an interval of
+labels. Two columns with the same S may be merged into their mean output, which keeps every
+constraint and lowers the cost. So each interval needs *one* output, whose position is free:
+
+    minimise  Σ_S w_S m_S² / u_S     over the mass u_S >= 0 and m_S = u_S o_S of each interval,
+    subject to  Σ_S u_S a_S = 1,   Σ_S m_S a_S = y,      a_S = 1 + c·1[S],   w_S = p·a_S,
+
+convex, with k(k + 1)/2 intervals and 2k equations. The dual has 2k variables α, β and no constraint
+but one for each interval,
+
+    maximise  1·α + y·β     subject to  s_S = -a_S·α - (a_S·β)² / (4 w_S) >= 0,
+
+and o_S = a_S·β / (2 w_S). A primal-dual interior-point method (Mehrotra 1992) solves the pair. In
+prefix sums of α and β every a_S touches three coordinates, so that one Newton matrix costs O(k²) to
+form; solving it costs O(k³/3). Some 25 steps: 0.01 s for k = 26, 0.06 s for k = 100, 0.3 s for 200.
+
+That intervals suffice is certified for each solution by pricing all other sets exactly, see
+:func:`least_reduced_cost`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from common.errors import PrivacyError
+
+Floats = NDArray[np.float64]
+Booleans = NDArray[np.bool_]
+
+_GAP = 1e-10
+_RESIDUAL = 1e-9
+_MAX_STEPS = 200
+_TO_BOUNDARY = 0.99
+_SHORTEN = 0.8
+_RIDGE = 1e-14
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A primal-dual solution; entry [a, b] of a (k + 1, k + 1) array is the interval a … b - 1.
+
+    Attributes
+    ----------
+    mass
+        (k + 1, k + 1) u_S; zero outside the upper triangle.
+    outputs
+        (k + 1, k + 1) o_S.
+    slack
+        (k + 1, k + 1) s_S >= 0, the reduced cost; 1 outside the upper triangle.
+    weight
+        (k + 1, k + 1) w_S, so that u_S w_S is the prior probability of the output.
+    alpha, beta
+        (k,) duals of the rows' sums and means.
+    gap
+        Duality gap, relative to the objective E o².
+    steps
+        Newton steps taken.
+    """
+
+    mass: Floats
+    outputs: Floats
+    slack: Floats
+    weight: Floats
+    alpha: Floats
+    beta: Floats
+    gap: float
+    steps: int
+
+
+class _Program:
+    """The data of one program, and its linear algebra in prefix-sum coordinates.
+
+    A dual point is (2k,): P_1 … P_k and Q_1 … Q_k, the prefix sums of α and β.
+    """
+
+    def __init__(self, labels: Floats, prior: Floats, boost: float) -> None:
+        k = labels.size
+        self.k, self.boost = k, boost
+        self.used = np.triu(np.ones((k + 1, k + 1), dtype=np.bool_), 1)
+        self.count = int(self.used.sum())
+        cumulative = np.concatenate([[0.0], np.cumsum(prior)])
+        self.weight = np.where(
+            self.used, 1 + boost * np.subtract.outer(-cumulative, -cumulative), 1
+        )
+        self.goal = np.zeros(2 * k)
+        self.goal[k - 1] = 1.0
+        self.goal[-1] = labels[-1]
+        self.goal[k:-1] = -np.diff(labels)
+
+    def inner(self, prefix: Floats) -> Floats:
+        """a_S·α for every interval, from (k,) prefix sums of α."""
+        full = np.concatenate([[0.0], prefix])
+        return np.asarray(full[-1] + self.boost * (full[None, :] - full[:, None]))
+
+    def slack(self, point: Floats) -> tuple[Floats, Floats]:
+        """s_S and o_S at a dual point."""
+        outputs = self.inner(point[self.k :]) / (2 * self.weight)
+        slack = -self.inner(point[: self.k]) - self.weight * outputs**2
+        return np.where(self.used, slack, 1.0), outputs
+
+    def total(self, mass: Floats, outputs: Floats) -> Floats:
+        """(2k,) Σ_S u_S (a_S, o_S a_S), in prefix-sum coordinates."""
+        return np.concatenate([self._vector(mass), self._vector(mass * outputs)])
+
+    def _vector(self, values: Floats) -> Floats:
+        out = self.boost * (values.sum(axis=0) - values.sum(axis=1))
+        out[-1] += values.sum()
+        return np.asarray(out[1:])
+
+    def hessian(self, mass: Floats, slack: Floats, outputs: Floats) -> Floats:
+        """(2k, 2k) Newton matrix Σ_S (u_S/s_S) g gᵀ + u_S/(2 w_S) [0; a][0; a]ᵀ, g = (a, o a)."""
+        ratio = mass / slack
+        corner = self._gram(ratio)
+        cross = self._gram(ratio * outputs)
+        other = self._gram(ratio * outputs**2 + mass / (2 * self.weight))
+        return np.block([[corner, cross], [cross, other]])
+
+    def _gram(self, values: Floats) -> Floats:
+        """(k, k) Σ_S v_S a_S a_Sᵀ, in prefix-sum coordinates."""
+        c = self.boost
+        starts, ends = values.sum(axis=1), values.sum(axis=0)
+        matrix = -(c * c) * (values + values.T)
+        matrix[np.diag_indices_from(matrix)] += c * c * (starts + ends)
+        side = c * (ends - starts)
+        matrix[-1, :] += side
+        matrix[:, -1] += side
+        matrix[-1, -1] += values.sum()
+        return np.asarray(matrix[1:, 1:])
+
+
+def solve_unbiased(labels: Floats, prior: Floats, boost: float) -> Solution:
+    """Solve the unbiased program over all intervals.
+
+    Parameters
+    ----------
+    labels
+        (k,) ascending from -1 to 1, k >= 2.
+    prior
+        (k,) >= 0, summing to 1.
+    boost
+        c = e^ε - 1 > 0.
+
+    Raises
+    ------
+    PrivacyError
+        If the method stops short of a relative gap of 1e-7, which no tested input makes it do.
+    """
+    program, k = _Program(labels, prior, boost), labels.size
+    reach = (program.boost + 2) / program.boost
+    point = np.zeros(2 * k)
+    point[:k] = -2 * reach**2 * np.arange(1, k + 1) / k
+    slack, outputs = program.slack(point)
+    mass = np.where(program.used, slack.mean() / program.count / slack, 0.0)
+    steps, gap = 0, np.inf
+    while steps < _MAX_STEPS:
+        missing = program.goal - program.total(mass, outputs)
+        product = float((mass * slack).sum())
+        objective = abs(float(program.goal @ point))
+        gap = product / max(objective, 1.0)
+        residual = float(np.abs(missing).max())
+        if gap < _GAP and residual < _RESIDUAL:
+            break
+        steps += 1
+        solver = _Newton(program, mass, slack, outputs)
+        # predictor: aim at the boundary, see how far that goes
+        change, growth, slope = solver.direction(np.zeros_like(mass))
+        length = _step_length(program, point, mass, slack, change, growth)
+        ahead = program.slack(point + length * change)[0]
+        predicted = float(((mass + length * growth) * ahead)[program.used].sum())
+        centring = min(1.0, (predicted / product) ** 2)
+        target = max(centring, 1e-4) * product / program.count + growth * slope
+        # corrector: centre as much as needed, and make up for the curvature of u·s
+        change, growth, _ = solver.direction(np.where(program.used, target, 0.0))
+        length = _step_length(program, point, mass, slack, change, growth)
+        point = point + length * change
+        mass = mass + length * growth
+        slack, outputs = program.slack(point)
+    if gap > 1e-7:
+        raise PrivacyError(
+            f"the unbiased program stopped at a gap of {gap:.1g}; use fewer points, or"
+            " randomized-thresholds, which needs no program"
+        )
+    alpha = np.diff(point[:k], prepend=0.0)
+    beta = np.diff(point[k:], prepend=0.0)
+    return Solution(mass, outputs, slack, program.weight, alpha, beta, gap, steps)
+
+
+class _Newton:
+    """One factored Newton matrix, for the predictor and the corrector."""
+
+    def __init__(self, program: _Program, mass: Floats, slack: Floats, outputs: Floats) -> None:
+        self.program, self.mass, self.slack, self.outputs = program, mass, slack, outputs
+        self.matrix = program.hessian(mass, slack, outputs)
+        ridge = _RIDGE
+        while True:
+            try:
+                diagonal = ridge * np.diag(np.diag(self.matrix))
+                self.factor = cho_factor(self.matrix + diagonal, check_finite=False)
+                return
+            except LinAlgError:
+                ridge *= 100
+
+    def direction(self, target: Floats) -> tuple[Floats, Floats, Floats]:
+        """Steps of the dual point and of u towards u·s = target, and -ds along the former."""
+        program = self.program
+        aim = np.where(program.used, target / self.slack, 0.0)
+        right = program.goal - program.total(aim, self.outputs)
+        change = cho_solve(self.factor, right, check_finite=False)
+        change = change + cho_solve(self.factor, right - self.matrix @ change, check_finite=False)
+        k = program.k
+        slope = program.inner(change[:k]) + self.outputs * program.inner(change[k:])
+        growth = aim - self.mass + self.mass * slope / self.slack
+        return change, np.where(program.used, growth, 0.0), slope
+
+
+def _step_length(
+    program: _Program,
+    point: Floats,
+    mass: Floats,
+    slack: Floats,
+    change: Floats,
+    growth: Floats,
+) -> float:
+    """The longest tried step that keeps u and s positive; s is quadratic, so it is evaluated."""
+    falling = growth < 0
+    length = 1.0
+    if falling.any():
+        length = min(length, _TO_BOUNDARY * float(np.min(-mass[falling] / growth[falling])))
+    while length > 1e-12:
+        ahead = program.slack(point + length * change)[0]
+        if np.all(ahead > (1 - _TO_BOUNDARY) / 2 * slack):
+            break
+        length *= _SHORTEN
+    return length
+
+
+def least_reduced_cost(labels: Floats, prior: Floats, boost: float, solution: Solution) -> float:
+    """Price *every* set of labels and every output exactly, and return the least reduced cost.
+
+    With g_y(o) = p_y o² - α_y - β_y o, a column (o, S) has reduced cost Σ_y g_y + c Σ_{y in S} g_y,
+    so the best set is S = {y : g_y(o) < 0}: the minimum over o of Σ_y g_y + c Σ_y min(g_y, 0), a
+    piecewise quadratic function whose pieces change where some g_y has a root. As Σ_S u_S <= 1, the
+    optimum over all sets lies less than the negative of this number below the solution's E o².
+
+    Returns
+    -------
+    The least reduced cost; -1e-9 or above means that the solution is optimal over all sets.
+    """
+    a, b, c = prior, -solution.beta, -solution.alpha
+    with np.errstate(divide="ignore", invalid="ignore"):
+        root = np.sqrt(np.maximum(b * b - 4 * a * c, 0))
+        half = -(b + np.where(b >= 0, root, -root)) / 2
+        roots = np.concatenate([half / a, c / half])
+    roots = np.unique(roots[np.isfinite(roots)])
+    edges = np.concatenate([[-np.inf], roots, [np.inf]])
+    bounded = np.concatenate([[roots[0] - 1], roots, [roots[-1] + 1]]) if roots.size else [-1, 1]
+    inside = (np.asarray(bounded)[:-1] + np.asarray(bounded)[1:]) / 2
+    chosen = (a * inside[:, None] ** 2 + b * inside[:, None] + c) < 0
+    quadratic = np.stack([a, b, c])
+    pieces = quadratic.sum(axis=1)[:, None] + boost * (quadratic @ chosen.T)
+    best = np.clip(-pieces[1] / (2 * pieces[0]), edges[:-1], edges[1:])
+    return float((pieces[0] * best**2 + pieces[1] * best + pieces[2]).min())
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """Keep BLAS to one thread where that is possible: for small matrices threads only wait."""
+    try:
+        controller = importlib.import_module("threadpoolctl")
+    except ImportError:
+        return nullcontext()
+    limits: AbstractContextManager[object] = controller.threadpool_limits(1)
+    return limits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -258,6 +259,9 @@ def _stages(
         name: str(value) if isinstance(value, Path) else value for name, value in overrides.items()
     }
     loaded = load_config(FeaturePartyConfig, config, values, settings or ())
+    # Threads that spin while they wait make training many times slower on a machine that does
+    # anything else; read once, when torch is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # torch, Polars and gRPC take seconds to import; --help must not wait for them.
     from feature_party.stages import Stages, TrueLabels
 

@@ -13,7 +13,7 @@ import numpy as np
 from feature_party.learning.problem import Floats, Indices, LabelProblem, sums
 
 MAX_CELLS = 64
-_PRIOR_FLOOR = 0.02
+_PRIOR_FLOOR = 0.005
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,148 @@
+"""Every head is the distribution it says, and stays finite wherever the network goes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from common.errors import ConfigError
+from feature_party.learning.heads import HEAD_NAMES, build_head, candidate_heads
+from feature_party.learning.objectives import LikelihoodObjective
+from feature_party.learning.problem import LabelProblem
+from feature_party.learning.support import Support
+from tests.feature_party.worlds import thresholds_channel
+
+
+def problem_of(grid: np.ndarray, prior: np.ndarray, epsilon: float = 1.0) -> LabelProblem:
+    return LabelProblem.from_channel(thresholds_channel(grid, epsilon), prior)
+
+
+def counts_problem() -> LabelProblem:
+    """Counts 0 … 30 with a point mass at 0 and a long tail."""
+    grid = np.arange(31.0)
+    prior = 0.5 * stats.poisson.pmf(grid, 4) + 0.5 * stats.geom.pmf(grid + 1, 0.15)
+    prior[0] += 0.6
+    return problem_of(grid, prior / prior.sum())
+
+
+def smooth_problem() -> LabelProblem:
+    """A bell on 26 points without atoms."""
+    grid = np.linspace(0.0, 5.0, 26)
+    prior = np.exp(-0.5 * ((grid - 2) / 1.1) ** 2)
+    return problem_of(grid, prior / prior.sum())
+
+
+@pytest.mark.parametrize("problem", [counts_problem(), smooth_problem()], ids=["counts", "smooth"])
+@pytest.mark.parametrize("name", HEAD_NAMES)
+def test_log_likelihood_is_the_brute_force_sum(name: str, problem: LabelProblem) -> None:
+    support = Support.of(problem)
+    head = build_head(name, support)
+    objective = LikelihoodObjective(problem, support, head)
+    rng = np.random.default_rng(3)
+    raw = torch.as_tensor(rng.normal(size=(50, head.outputs)), dtype=torch.float32)
+    codes = rng.integers(0, problem.outputs.size, 50)
+    # −ln Σ_y K[y, z] q(y | x), with q in double precision from the head's own logits
+    logits = head.logits(raw).double().numpy()
+    q = np.exp(logits - logits.max(axis=1, keepdims=True))
+    q /= q.sum(axis=1, keepdims=True)
+    on_grid = q[:, support.cell_of] * support.within
+    likelihood = (on_grid * problem.channel[:, codes].T).sum(axis=1)
+    constant = np.log(support.likelihood.max(axis=0))[codes]
+    found = objective.loss(raw, objective.targets(codes)).double().numpy()
+    np.testing.assert_allclose(found, constant - np.log(likelihood), atol=2e-5)
+
+
+@pytest.mark.parametrize("scale", [0.0, 5.0, 1e3, 1e6])
+@pytest.mark.parametrize("name", HEAD_NAMES)
+def test_losses_and_gradients_are_finite_at_extremes(name: str, scale: float) -> None:
+    for problem in (counts_problem(), smooth_problem()):
+        support = Support.of(problem)
+        head = build_head(name, support)
+        objective = LikelihoodObjective(problem, support, head)
+        signs = torch.randint(0, 2, (64, head.outputs), generator=torch.Generator().manual_seed(0))
+        raw = (scale * (2.0 * signs - 1.0)).requires_grad_()
+        loss = objective.loss(raw, torch.arange(64) % problem.outputs.size)
+        loss.sum().backward()  # type: ignore[no-untyped-call]
+        assert torch.isfinite(loss).all()
+        assert raw.grad is not None
+        assert torch.isfinite(raw.grad).all()
+
+
+def test_gaussian_is_the_normal_density() -> None:
+    support = Support.of(smooth_problem())
+    head = build_head("gaussian", support)
+    mean = float(support.prior @ support.values)
+    scale = float(support.prior @ (support.values - mean) ** 2) ** 0.5
+    found = head.log_probabilities(torch.tensor([0.4, -0.5])).exp().double().numpy()
+    wanted = stats.norm.pdf(
+        support.values,
+        mean + scale * 8 * np.tanh(0.4 / 8),
+        scale * np.exp(8 * np.tanh(-0.5 / 8)),
+    )
+    wanted *= support.widths
+    np.testing.assert_allclose(found, wanted / wanted.sum(), rtol=1e-4, atol=1e-7)
+
+
+def test_counts_follow_their_families() -> None:
+    grid = np.arange(25.0)
+    problem = problem_of(grid, stats.nbinom.pmf(grid, 3, 3 / 8))
+    support = Support.of(problem)
+    assert not support.low_atom
+    mean = float(support.prior @ support.values)
+    variance = float(support.prior @ (support.values - mean) ** 2)
+    zero = torch.zeros(1)
+    poisson = build_head("poisson", support).log_probabilities(zero).exp().double().numpy()
+    wanted = stats.poisson.pmf(grid, mean)
+    np.testing.assert_allclose(poisson, wanted / wanted.sum(), rtol=1e-4, atol=1e-7)
+    size = mean**2 / (variance - mean)
+    head = build_head("negative-binomial", support)
+    found = head.log_probabilities(torch.zeros(2)).exp().double().numpy()
+    wanted = stats.nbinom.pmf(grid, size, size / (size + mean))
+    np.testing.assert_allclose(found, wanted / wanted.sum(), rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["softmax", "prior-tilt", "log-prior-tilt"])
+def test_tilted_heads_start_at_the_prior(name: str) -> None:
+    support = Support.of(counts_problem())
+    head = build_head(name, support)
+    found = head.log_probabilities(torch.zeros(head.outputs)).exp().double().numpy()
+    np.testing.assert_allclose(found, support.prior, rtol=1e-5)
+
+
+def test_atoms_get_their_own_output() -> None:
+    support = Support.of(counts_problem())
+    assert support.low_atom
+    head = build_head("gamma", support)
+    assert head.outputs == 3
+    raw = torch.zeros(3)
+    raw[0] = 50.0
+    assert float(head.log_probabilities(raw)[0]) == pytest.approx(0.0, abs=1e-6)
+    start = head.log_probabilities(torch.zeros(3)).exp()
+    assert float(start[0]) == pytest.approx(support.prior[0], rel=1e-4)
+
+
+def test_a_fine_grid_is_merged() -> None:
+    grid = np.arange(401.0)
+    prior = np.exp(-grid / 20) + 1e-5
+    problem = problem_of(grid, prior / prior.sum())
+    support = Support.of(problem)
+    assert support.size <= 64
+    assert support.values[0] == 0
+    assert support.values[-1] == 400
+    assert np.all(np.diff(support.values) > 0)
+    np.testing.assert_allclose(support.likelihood.sum(axis=1), 1, rtol=1e-9)
+    np.testing.assert_allclose(support.prior @ support.values, problem.mean, rtol=0.1)
+    assert support.heavy_tailed
+    assert "log-prior-tilt" in candidate_heads(support, counts=True)
+
+
+def test_unknown_and_impossible_heads_are_refused() -> None:
+    support = Support.of(smooth_problem())
+    with pytest.raises(ConfigError, match="head='normal' must be auto or one of"):
+        build_head("normal", support)
+    grid = np.linspace(-1, 1, 9)
+    negative = Support.of(problem_of(grid, np.full(9, 1 / 9)))
+    with pytest.raises(ConfigError, match="needs labels >= 0"):
+        build_head("gamma", negative)

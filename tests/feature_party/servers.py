@@ -1,0 +1,103 @@
+"""A labels party made of one release and a few misbehaviours, on a free port, over mutual TLS."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from concurrent import futures
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+
+from common.certificates import CertificateFiles, write_certificates
+from common.wire import label_release_pb2 as pb2
+from common.wire import label_release_pb2_grpc as pb2_grpc
+from feature_party.config import LabelsPartySection
+from tests.feature_party.worlds import World
+
+
+@dataclass
+class Behaviour:
+    """What goes wrong, and what was asked."""
+
+    break_after: list[int] = field(default_factory=list)
+    """Rows after which each fetch breaks, one entry a call; later calls go through."""
+    damage_row: int | None = None
+    chunk_rows: int = 100
+    refuse: grpc.StatusCode | None = None
+    started_at: list[int] = field(default_factory=list)
+
+
+class LabelsPartyDouble(pb2_grpc.LabelReleaseServiceServicer):
+    """Serves one release."""
+
+    def __init__(self, world: World, behaviour: Behaviour) -> None:
+        self.world, self.behaviour = world, behaviour
+
+    def DescribeRelease(
+        self, request: pb2.DescribeReleaseRequest, context: grpc.ServicerContext
+    ) -> pb2.DescribeReleaseResponse:
+        if self.behaviour.refuse is not None:
+            context.abort(self.behaviour.refuse, "not for you")
+        if request.data_set != "sales":
+            context.abort(grpc.StatusCode.NOT_FOUND, f"no data set {request.data_set!r}")
+        manifest = self.world.release.manifest_bytes
+        return pb2.DescribeReleaseResponse(
+            manifest=manifest, manifest_sha256=hashlib.sha256(manifest).digest()
+        )
+
+    def FetchRelease(
+        self, request: pb2.FetchReleaseRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb2.FetchReleaseResponse]:
+        behaviour, world = self.behaviour, self.world
+        behaviour.started_at.append(request.start_row)
+        stop = behaviour.break_after.pop(0) if behaviour.break_after else None
+        rows, sent = len(world.codes), 0
+        for start in range(request.start_row, rows, behaviour.chunk_rows):
+            if stop is not None and sent >= stop:
+                context.abort(grpc.StatusCode.UNAVAILABLE, "the stream broke")
+            end = min(start + behaviour.chunk_rows, rows)
+            codes = bytearray(world.codes[start:end])
+            if behaviour.damage_row is not None and start <= behaviour.damage_row < end:
+                codes[behaviour.damage_row - start] ^= 1
+            keys = world.keys[16 * start : 16 * end]
+            sent += end - start
+            yield pb2.FetchReleaseResponse(start_row=start, keys=keys, codes=bytes(codes))
+
+
+@contextmanager
+def serving(world: World, behaviour: Behaviour, files: CertificateFiles) -> Iterator[str]:
+    """Serve a release on the loopback; yields the address."""
+    credentials = grpc.ssl_server_credentials(
+        [(files.label_party_key.read_bytes(), files.label_party_certificate.read_bytes())],
+        root_certificates=files.authority.read_bytes(),
+        require_client_auth=True,
+    )
+    server = grpc.server(futures.ThreadPoolExecutor(4))
+    pb2_grpc.add_LabelReleaseServiceServicer_to_server(LabelsPartyDouble(world, behaviour), server)
+    port = server.add_secure_port("localhost:0", credentials)
+    server.start()
+    try:
+        yield f"localhost:{port}"
+    finally:
+        server.stop(None).wait()
+
+
+def client_settings(address: str, files: CertificateFiles, **changes: object) -> LabelsPartySection:
+    """What a client of that server is configured with."""
+    values: dict[str, object] = {
+        "address": address,
+        "ca": files.authority,
+        "certificate": files.feature_party_certificate,
+        "private_key": files.feature_party_key,
+        "data_set": "sales",
+        "timeout": 10.0,
+    }
+    return LabelsPartySection.model_validate(values | changes)
+
+
+def certificates(folder: Path) -> CertificateFiles:
+    """A test authority and both parties' certificates."""
+    return write_certificates(folder)

@@ -1,0 +1,196 @@
+"""Fetching: identical bytes through broken streams, and refusals that say why."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import grpc
+import polars as pl
+import pytest
+
+from common.certificates import CertificateFiles
+from common.errors import ConfigError, ConnectionFailed, LabelveilError, ReleaseError
+from common.release import read_release
+from feature_party.client import ReleaseClient, RetryPolicy
+from feature_party.spool import PARTIAL
+from tests.feature_party.servers import Behaviour, certificates, client_settings, serving
+from tests.feature_party.worlds import World
+
+QUICK = RetryPolicy(attempts=3, first=0.001, longest=0.01)
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
+    return certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def fetch_error(
+    world: World,
+    files: CertificateFiles,
+    directory: Path,
+    behaviour: Behaviour | None = None,
+    **changes: object,
+) -> LabelveilError:
+    """The error that a fetch ends with, which must be one line."""
+    with serving(world, behaviour or Behaviour(), files) as address:
+        settings = client_settings(address, files, **changes)
+        with pytest.raises(LabelveilError) as caught:
+            ReleaseClient(settings, QUICK).fetch(directory)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_a_fetch_leaves_the_release(world: World, files: CertificateFiles, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    with serving(world, Behaviour(), files) as address:
+        client = ReleaseClient(client_settings(address, files), QUICK)
+        fetched = client.fetch(tmp_path, lambda done, total: seen.append((done, total)))
+        again = client.fetch(tmp_path)
+    assert fetched.received == fetched.rows == 1500
+    assert again.received == 0
+    assert seen[-1] == (1500, 1500)
+    release = read_release(tmp_path)
+    assert release.labels.equals(world.release.labels)
+    assert release.manifest_bytes == world.release.manifest_bytes
+    assert not (tmp_path / PARTIAL).exists()
+
+
+def test_broken_streams_are_resumed(world: World, files: CertificateFiles, tmp_path: Path) -> None:
+    # blocks hold 256 rows: of 400 rows the first block is kept, of 700 the first two
+    behaviour = Behaviour(break_after=[400, 500])
+    with serving(world, behaviour, files) as address:
+        ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path)
+    assert behaviour.started_at == [0, 256, 512]
+    assert read_release(tmp_path).labels.equals(world.release.labels)
+
+
+def test_giving_up_leaves_a_partial_that_another_process_resumes(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    behaviour = Behaviour(break_after=[600, 0, 0, 0])
+    error = fetch_error(world, files, tmp_path, behaviour)
+    assert isinstance(error, ConnectionFailed)
+    assert "cannot be reached" in str(error)
+    assert not (tmp_path / "manifest.json").exists()
+    # rows past the last whole block may be on disk too, if the process died while writing
+    with (tmp_path / PARTIAL / "codes.bin").open("ab") as file:
+        file.write(b"\x07" * 300)
+    later = Behaviour()
+    with serving(world, later, files) as address:
+        fetched = ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path)
+    assert later.started_at == [512]
+    assert fetched.received == 1500 - 512
+    assert read_release(tmp_path).labels.equals(world.release.labels)
+
+
+def test_an_interrupt_leaves_a_partial(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    def interrupt(done: int, total: int) -> None:
+        if done >= 900:
+            raise KeyboardInterrupt
+
+    later = Behaviour()
+    with serving(world, later, files) as address:
+        client = ReleaseClient(client_settings(address, files), QUICK)
+        with pytest.raises(KeyboardInterrupt):
+            client.fetch(tmp_path, interrupt)
+        client.fetch(tmp_path)
+    assert later.started_at == [0, 768]
+
+
+def test_a_partial_of_another_release_is_not_mixed_in(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    partial = tmp_path / PARTIAL
+    partial.mkdir()
+    (partial / "manifest.json").write_bytes(b"{}")
+    (partial / "codes.bin").write_bytes(b"\x01" * 1024)
+    (partial / "keys.bin").write_bytes(b"\x01" * 16 * 1024)
+    behaviour = Behaviour()
+    with serving(world, behaviour, files) as address:
+        ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path)
+    assert behaviour.started_at == [0]
+    assert read_release(tmp_path).labels.equals(world.release.labels)
+
+
+def test_a_damaged_row_is_refused(world: World, files: CertificateFiles, tmp_path: Path) -> None:
+    error = fetch_error(world, files, tmp_path, Behaviour(damage_row=600))
+    assert isinstance(error, ReleaseError)
+    assert "rows 512 to 768 do not match the manifest's digest" in str(error)
+    assert not (tmp_path / "labels.parquet").exists()
+
+
+def test_an_unknown_data_set(world: World, files: CertificateFiles, tmp_path: Path) -> None:
+    error = fetch_error(world, files, tmp_path, data_set="rents")
+    assert isinstance(error, ReleaseError)
+    assert "no release for data set 'rents'" in str(error)
+    assert not any(tmp_path.iterdir())
+
+
+def test_no_second_try_without_rights(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    error = fetch_error(world, files, tmp_path, Behaviour(refuse=grpc.StatusCode.PERMISSION_DENIED))
+    assert isinstance(error, ConnectionFailed)
+    assert "refuses this client" in str(error)
+
+
+def test_a_server_that_is_down(files: CertificateFiles, tmp_path: Path) -> None:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
+        with pytest.raises(ConnectionFailed, match="cannot be reached") as caught:
+            ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_untrusted_server(world: World, files: CertificateFiles, tmp_path: Path) -> None:
+    other = certificates(tmp_path / "other")
+    error = fetch_error(world, files, tmp_path / "release", ca=other.authority)
+    assert isinstance(error, ConnectionFailed)
+    assert "not signed by the configured authority" in str(error)
+
+
+def test_a_server_with_another_name(world: World, files: CertificateFiles, tmp_path: Path) -> None:
+    error = fetch_error(world, files, tmp_path, server_name="somebody.example")
+    assert isinstance(error, ConnectionFailed)
+    assert "is for another name" in str(error)
+
+
+def test_an_untrusted_client(world: World, files: CertificateFiles, tmp_path: Path) -> None:
+    other = certificates(tmp_path / "other")
+    error = fetch_error(
+        world,
+        files,
+        tmp_path / "release",
+        certificate=other.feature_party_certificate,
+        private_key=other.feature_party_key,
+    )
+    assert isinstance(error, ConnectionFailed)
+
+
+def test_missing_identity(files: CertificateFiles, tmp_path: Path) -> None:
+    settings = client_settings("localhost:1", files, private_key=None)
+    with pytest.raises(ConfigError, match="private_key is missing"):
+        ReleaseClient(settings, QUICK).fetch(tmp_path)
+    settings = client_settings("localhost:1", files, ca=tmp_path / "nowhere.pem")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        ReleaseClient(settings, QUICK).fetch(tmp_path)
+
+
+def test_waiting_is_bounded_and_random() -> None:
+    policy = RetryPolicy(first=0.5, longest=2.0)
+    delays = [policy.delay(failures) for failures in range(1, 12)]
+    assert all(0 <= delay <= 2.0 for delay in delays)
+    assert len(set(delays)) == len(delays)
+
+
+def test_labels_are_readable_as_a_table(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    with serving(world, Behaviour(chunk_rows=7), files) as address:
+        ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path)
+    labels = pl.read_parquet(tmp_path / "labels.parquet")
+    assert labels.schema == {"key": pl.Binary, "code": pl.UInt16, "label": pl.Float64}

@@ -1,0 +1,125 @@
+"""The one interface of private selection: counts in; a selected set (or ⊥) and a promise out.
+
+Neighbours differ by one user who is added or removed. A user counts at most once for a candidate
+but for as many candidates as he likes, so every count moves by at most 1, all in one direction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from common.entropy import Entropy
+from common.errors import DataError
+from common.guarantees import Adjacency, Guarantee, Unit
+
+Integers = NDArray[np.int64]
+
+ADJACENCY = Adjacency.ADD_REMOVE
+UNIT = Unit.USER
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a selector releases.
+
+    Attributes
+    ----------
+    chosen
+        (k,) indices of the selected candidates, or None for ⊥: nothing could be released safely.
+    ordered
+        Whether the order of ``chosen`` is part of the release; otherwise it is by index and says
+        nothing.
+    guarantee
+        What one user may lose by this release, whatever came out.
+    """
+
+    chosen: Integers | None
+    ordered: bool
+    guarantee: Guarantee
+
+    @property
+    def k(self) -> int:
+        """How many candidates were selected; 0 for ⊥."""
+        return 0 if self.chosen is None else int(self.chosen.size)
+
+
+class Ranking:
+    """Counts with their descending order; ties are broken by index.
+
+    Parameters
+    ----------
+    counts
+        (m,) integers >= 0, m >= 1: distinct users of each candidate.
+
+    Raises
+    ------
+    DataError
+        If they are not.
+    """
+
+    def __init__(self, counts: ArrayLike) -> None:
+        given = np.asarray(counts)
+        if given.ndim != 1 or not given.size:
+            raise DataError(f"counts of shape {given.shape} must be a non-empty vector")
+        if given.dtype.kind not in "iu":
+            raise DataError(f"counts of type {given.dtype} must be integers: numbers of users")
+        self.counts: Integers = given.astype(np.int64)
+        if self.counts.min() < 0 or self.counts.max() > 1 << 40:
+            raise DataError(
+                f"counts from {self.counts.min()} to {self.counts.max()} must lie in 0 … 2**40"
+            )
+
+    @cached_property
+    def order(self) -> Integers:
+        """(m,) candidate indices by descending count."""
+        return np.argsort(-self.counts, kind="stable")
+
+    @cached_property
+    def sorted(self) -> Integers:
+        """(m,) counts, descending."""
+        return self.counts[self.order]
+
+    @cached_property
+    def gaps(self) -> Integers:
+        """(m - 1,) ``h_(j) − h_(j+1)`` for j = 1 … m − 1; each moves by at most 1."""
+        return self.sorted[:-1] - self.sorted[1:]
+
+    def padded_gaps(self, ranks: int) -> Integers:
+        """(ranks,) gaps of ranks 1 … ``ranks``, as if candidates without users went on for ever.
+
+        Their number then says nothing about how many candidates there are.
+        """
+        counts = np.zeros(ranks + 1, dtype=np.int64)
+        size = min(ranks + 1, self.counts.size)
+        counts[:size] = self.sorted[:size]
+        return counts[:-1] - counts[1:]
+
+    def top(self, k: int) -> Integers:
+        """(k,) indices of the k largest counts, by index: a set, not an order."""
+        return np.sort(self.order[:k])
+
+
+class Selector(Protocol):
+    """A private selection mechanism with all its parameters fixed."""
+
+    def select(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Selection:
+        """Select from counts.
+
+        Parameters
+        ----------
+        counts
+            (m,) integers >= 0, or a :class:`Ranking` of them where several selections share one.
+        entropy
+            The secret of this one release; it must be fresh for each.
+        """
+        ...
+
+
+def ranked(counts: Ranking | ArrayLike) -> Ranking:
+    """Rank counts unless that has been done."""
+    return counts if isinstance(counts, Ranking) else Ranking(counts)

@@ -166,6 +166,10 @@ def evaluate(
     true_labels: TrueLabelsFile = None,
     true_label: TrueLabel = None,
     true_key: TrueKey = None,
+    nonprivate_metrics: Annotated[
+        Path | None,
+        typer.Option(help="Metrics of a model trained on true labels, to show beside."),
+    ] = None,
     settings: Settings = None,
     quiet: Quiet = False,
 ) -> None:
@@ -173,7 +177,7 @@ def evaluate(
     overrides = _data_overrides(features, key, secret_file, release, model)
     overrides |= {"output.metrics": metrics, "output.report": report}
     stages = _stages(config, settings, quiet, overrides, (true_labels, true_label, true_key))
-    _echo_metrics(stages, stages.evaluate(stages.load()))
+    _echo_metrics(stages, stages.evaluate(stages.load(), nonprivate_metrics))
 
 
 @app.command(

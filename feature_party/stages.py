@@ -144,8 +144,18 @@ class Stages:
                 )
         return model
 
-    def evaluate(self, model: Model) -> dict[str, Any]:
-        """Score the held-out events; writes metrics and report, and returns the metrics."""
+    def evaluate(self, model: Model, nonprivate: Path | None = None) -> dict[str, Any]:
+        """Score the held-out events; writes metrics and report, and returns the metrics.
+
+        Parameters
+        ----------
+        model
+            What to score.
+        nonprivate
+            Metrics file of a model that was trained on true labels, in simulations: its errors are
+            shown beside this model's.
+        """
+        beside = _nonprivate_metrics(nonprivate) if nonprivate is not None else {}
         prepared = self.prepared
         if not prepared.holdout.size:
             raise DataError("holdout=0 leaves no event to score on; set [training] holdout")
@@ -183,6 +193,7 @@ class Stages:
                 metrics["test_mse"] = float(np.mean((predicted.points - truth) ** 2))
                 metrics["test_mae"] = float(np.mean(np.abs(predicted.points - truth)))
                 metrics["constant_mse"] = float(np.mean((constant - truth) ** 2))
+                metrics |= beside
                 metrics["relative_mse"] = metrics["test_mse"] / metrics["constant_mse"]
         metrics["training_seconds"] = model.facts.get("seconds")
         metrics["timings"] = {name: round(value, 3) for name, value in self.timings.items()}
@@ -268,6 +279,19 @@ class Stages:
         begun = time.monotonic()
         yield
         self.timings[stage] = time.monotonic() - begun
+
+
+def _nonprivate_metrics(path: Path) -> dict[str, float]:
+    try:
+        metrics = json.loads(path.read_text(encoding="utf-8"))
+        return {f"nonprivate_{name}": float(metrics[f"test_{name}"]) for name in ("mse", "mae")}
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            f"{path} holds no test errors; evaluate the model trained on true labels with"
+            " --true-labels first"
+        ) from error
 
 
 def release_metrics(manifest: Manifest) -> dict[str, Any]:

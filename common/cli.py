@@ -7,21 +7,27 @@ from typing import NoReturn
 import typer
 
 from common.commands.certificates import certificates
+from common.commands.demo import demo
+from common.commands.simulate import simulate_command
 from common.console import run
 
 app = typer.Typer(
     name="label-dp",
+    help="Simulate both parties on one machine, and prepare what both need.",
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
-app.command()(certificates)
-
-
-@app.callback()
-def label_dp() -> None:
-    """Simulate both parties on one machine, and prepare what both need."""
+app.command(epilog="Example: label-dp demo --epsilon 2")(demo)
+app.command(
+    "simulate",
+    epilog="Example: label-dp simulate --labels sales.parquet --features clicks.parquet"
+    " --key click_id --label amount --lower 0 --upper 400 --epsilon 1 --out out/sales",
+)(simulate_command)
+app.command(
+    epilog="Example: label-dp certificates --out certificates --label-host labels.example.com"
+)(certificates)
 
 
 def main() -> NoReturn:

@@ -249,7 +249,7 @@ class Stages:
         truth: Floats | None,
     ) -> None:
         problem = self.prepared.problem
-        decoded = decoder(problem, problem.grid).values[:, 0]
+        decoding = decoder(problem, problem.grid)
         scalar = {
             name: value for name, value in metrics.items() if isinstance(value, int | float | str)
         }
@@ -265,7 +265,8 @@ class Stages:
                     metrics=scalar,
                     predictions=points,
                     codes=codes,
-                    decoded_outputs=decoded,
+                    decoded_outputs=decoding.values[:, 0],
+                    decoding_exact=decoding.exact,
                     true_labels=truth,
                     objective=model.facts["objective"],
                     head=model.facts["head"],

@@ -35,7 +35,6 @@ def certificates(
     command sees both parties' keys, and the authority's key is forgotten, so that nothing can be
     renewed or revoked.
 
-    Example: label-dp certificates --out certificates --label-host labels.example.com
     """
     files = write_certificates(
         out,

@@ -60,6 +60,8 @@ class ReportInputs:
     decoded_outputs
         (d,) value that each output is decoded to, so that its mean is the label's (or comes
         closest); None leaves out what rests on it.
+    decoding_exact
+        Whether that mean is the label's for every label.
     true_labels
         (m,) true labels of those events, in simulations.
     release_codes, release_true_labels
@@ -81,6 +83,7 @@ class ReportInputs:
     predictions: Floats | None = None
     codes: Codes | None = None
     decoded_outputs: Floats | None = None
+    decoding_exact: bool = True
     true_labels: Floats | None = None
     release_codes: Codes | None = None
     release_true_labels: Floats | None = None

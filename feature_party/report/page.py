@@ -55,7 +55,7 @@ def render_report(inputs: ReportInputs) -> str:
     rows = words.error_rows(inputs)
     return environment.get_template("report.html.j2").render(
         headline=words.headline(inputs),
-        eyebrow=f"{inputs.manifest.data_set} · {inputs.manifest.epoch}",
+        eyebrow=f"{inputs.manifest.data_set}, epoch {inputs.manifest.epoch}",
         warnings=inputs.warnings,
         simulated=inputs.simulated,
         errors=plots.error_scale(rows, words.interval(inputs.metrics)) if len(rows) > 1 else None,
@@ -159,9 +159,17 @@ def _calibration(inputs: ReportInputs) -> Section | None:
     slope = scoring.calibration_slope(inputs.predictions, decoded)
     text = (
         "Events that were not trained on, in ten groups from the lowest to the highest prediction."
-        " A privatized label decodes to a number that is right on average, so a group's mean tells"
-        " what its labels are like although no label is known."
     )
+    if inputs.decoding_exact:
+        text += (
+            " A privatized label decodes to a number that is right on average, so a group's mean"
+            " tells what its labels are like although no label is known."
+        )
+    else:
+        text += (
+            " The values sent do not tell all labels apart, so a decoded group mean can be off: it"
+            " is as good a guess as the noisy prior allows."
+        )
     if slope:
         verdict = "1 is right"
         if not slope.low <= 1 <= slope.high:

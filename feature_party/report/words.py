@@ -142,7 +142,13 @@ def headline(inputs: ReportInputs) -> Headline:
             if test is None and base is not None
             else ""
         )
-        sentences.append(f"{lead} {number(estimate)}{within}{against}.")
+        caution = (
+            ""
+            if inputs.metrics.get("estimated_mse_method", "unbiased") == "unbiased"
+            else " The values sent do not tell all labels apart, so that this is in part the"
+            " model's own word."
+        )
+        sentences.append(f"{lead} {number(estimate)}{within}{against}.{caution}")
     return Headline(_title(label, epsilon, error, base, ideal, test is None), tuple(sentences))
 
 

@@ -1,0 +1,38 @@
+"""Label noise, which only somebody who sees both the true labels and the release can measure."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from common.errors import DataError
+from common.keys import hash_keys
+from common.release import KEY_BYTES, Release
+from common.simulation.inputs import KEY, LABEL
+
+
+def label_error(release: Release, truth: pl.DataFrame, secret: bytes) -> float:
+    """Mean squared difference between the values sent and the true labels, over the release.
+
+    Parameters
+    ----------
+    release
+        A verified release with keys.
+    truth
+        ``key`` (canonical text) and ``label`` of every event: completed and clipped as the labels
+        party does it, before any noise.
+    secret
+        What both parties hash their keys under.
+    """
+    hashed = hash_keys(truth[KEY], secret)
+    keys = [hashed[at : at + KEY_BYTES] for at in range(0, len(hashed), KEY_BYTES)]
+    known = pl.DataFrame({"key": pl.Series(keys, dtype=pl.Binary), "true": truth[LABEL]})
+    both = release.labels.join(known, on="key", how="inner", validate="1:1")
+    unknown = release.labels.height - both.height
+    if unknown:
+        raise DataError(
+            f"{unknown:,} rows of the release are of unknown events; labels and population must be"
+            " the files that the release was made from"
+        )
+    difference = (both["label"] - both["true"]).to_numpy()
+    return float(np.mean(difference**2))

@@ -132,6 +132,41 @@ def release(
         print_outcome(outcome)
 
 
+@app.command(
+    epilog="Examples: label-party plan --rows 500000 --epsilons 0.5,1,2 --plot plan.png;"
+    " label-party plan --prior-release label_store/releases/sales/1;"
+    " label-party plan --prior-file guess.csv --rows 100000"
+)
+def plan(
+    config: Config = DEFAULT_CONFIG,
+    settings: Settings = None,
+    epsilons: Annotated[str, typer.Option(help="Budgets to compare.")] = "0.5,1,2,4",
+    prior_release: Annotated[
+        Path | None, typer.Option(help="A release (or its manifest) whose noisy prior to use.")
+    ] = None,
+    prior_file: Annotated[
+        Path | None, typer.Option(help="Public knowledge: a table with columns label, weight.")
+    ] = None,
+    raw_labels: Annotated[
+        bool, typer.Option("--raw-labels", help="Use the labels themselves. The choice leaks.")
+    ] = False,
+    rows: Annotated[int, typer.Option(min=1, help="Number of events.")] = 20_000,
+    loss: Loss = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the table to this picture.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
+) -> None:
+    """Compare randomizers by the model they will give, without looking at a label."""
+    from label_party import plan as planning
+    from label_party.plan_view import draw_plan, print_plan
+
+    loaded = load(config, {"randomizer.loss": loss}, settings or ())
+    knowledge = planning.choose_knowledge(loaded, prior_release, prior_file, raw_labels, rows)
+    found = planning.make_plan(loaded, knowledge, planning.parse_epsilons(epsilons))
+    print_plan(found, as_json=as_json)
+    if plot is not None:
+        draw_plan(found, plot)
+
+
 @app.command(epilog="Example: label-party serve --listen 0.0.0.0:50051")
 def serve(
     config: Config = DEFAULT_CONFIG,

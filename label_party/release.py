@@ -80,7 +80,7 @@ def run_release(config: LabelPartyConfig, *, quiet: bool = False) -> Outcome:
     if existing is not None:
         return existing
     secret = read_secret(config.keys.secret_file)
-    completed = _complete(config, secret, quiet)
+    completed = read_completed(config, secret, quiet=quiet)
     store.create()
     with store.building(), store.open_ledger() as ledger:
         existing = _existing(config, store)  # another process may have been faster
@@ -132,7 +132,8 @@ def _check_same(config: LabelPartyConfig, charge: Charge) -> None:
         )
 
 
-def _complete(config: LabelPartyConfig, secret: bytes, quiet: bool) -> Completed:
+def read_completed(config: LabelPartyConfig, secret: bytes, *, quiet: bool) -> Completed:
+    """Read labels and population, and give every event of the population its label."""
     data, privacy = config.data, config.privacy
     own = data.population is None
     labels = read_events(

@@ -129,9 +129,8 @@ def plausible_conditionals(
     centred = basis[None] - (distributions @ basis)[:, None, :]
     scores = distributions[:, :, None] * centred
     gradients, least = _gradients(labels, distributions, scores, loss)
-    return ConditionalFamily(
-        labels, distributions, scores, gradients, 1.0 / (width * shape) ** 2, least
-    )
+    precision: Floats = 1.0 / np.square(width * shape)
+    return ConditionalFamily(labels, distributions, scores, gradients, precision, least)
 
 
 def _tilts(prior: Floats, order: int) -> Floats:

@@ -163,7 +163,7 @@ class _Objective:
     def _solve(self, precision: Floats) -> tuple[float, Floats]:
         gradients = self._gradients
         solved = np.linalg.solve(self._base + precision, gradients[:, :, None])[:, :, 0]
-        return float(np.mean(np.sum(gradients * solved, axis=1))), solved
+        return float(np.mean(np.sum(gradients * solved, axis=1))), np.asarray(solved)
 
     def __call__(self, masses: Floats) -> tuple[float, Floats]:
         value, solved = self._solve(self._precision(masses))
@@ -190,7 +190,8 @@ def _interval_sets(k: int) -> Floats:
 def _vertex(columns: Floats, cost: Floats, total: float) -> Floats:
     """Return the cheapest masses under which every row sums to ``total``."""
     wanted = np.full(columns.shape[0], total)
-    result = linprog(cost, A_eq=columns, b_eq=wanted, method="highs")
+    scaled = cost / np.abs(cost).max()  # the solver's tolerances are absolute
+    result = linprog(scaled, A_eq=columns, b_eq=wanted, method="highs")
     if not result.success:
         raise PrivacyError(f"the design program failed: {result.message}")
     return np.asarray(result.x, dtype=np.float64)

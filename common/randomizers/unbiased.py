@@ -7,7 +7,7 @@ positions are free, so it is at least as good as the linear program on any list 
 program and its solution are in :mod:`common.randomizers.unbiased_program`.
 
 Unbiased outputs may be negative. That is sound for training with squared or Poisson loss, which are
-linear in the label, but not as predictions: ``expected_loss`` under Poisson loss is then not finite.
+linear in the label, but not as predictions: ``expected_loss`` then means nothing for Poisson loss.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ Indices = NDArray[np.int64]
 MAX_POINTS = 128
 """Default number of points: at most 2k - 2 = 254 outputs, so that codes stay one byte."""
 
-LARGEST_EPSILON = 12.0
-"""Beyond this ε the program is solved for this one: its variance is then below 1e-5 Δ²."""
+LARGEST_EPSILON = 10.0
+"""Beyond this ε the program is solved for this one: its outputs are already all but exact."""
 
 _MAX_BIAS = 1e-11
+_NEGLIGIBLE = 1e-8
 _FLOORS = (0.0, 1e-9, 1e-6, 1e-3)
 _SPAN = 1.5
 
@@ -129,9 +130,11 @@ def _solve(
 
 def _free_columns(targets: Floats, boost: float, solution: Solution) -> Columns:
     """The intervals that carry mass, with sums and means made exact."""
-    # an interior solution has u·s the same for all: one of the two is the larger by far
+    # an interior solution has u·s the same for all: one of the two is the larger by far; and no
+    # label, however rare, may lose what it says with more than negligible probability
     probability, cost = solution.mass * solution.weight, solution.slack / solution.weight
-    starts, ends = np.nonzero(probability > cost)
+    said = solution.mass * (1 + boost)
+    starts, ends = np.nonzero((probability > cost) | (said > _NEGLIGIBLE))
     index = np.arange(targets.size)
     members = (starts[:, None] <= index) & (index < ends[:, None])
     columns = Columns(members, solution.mass[starts, ends], solution.outputs[starts, ends])

@@ -15,11 +15,11 @@ from common.randomizers.unbiased_program import Solution
 
 Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
+Indices = NDArray[np.int64]
 
 _ROUNDS = 60
 _REDUCED = 1e-9
 _EMPTY = 1e-12
-_HIGHS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
 
 @dataclass(frozen=True)
@@ -123,20 +123,41 @@ def cheapest_columns(
     k = targets.size
     stairs = np.tri(k + 1, k, -1) > 0  # S = the first 0 … k labels: a feasible start
     ends = np.repeat(places[[0, -1]], k + 1)
-    outputs = np.concatenate([ends, places])
-    members = np.vstack([stairs, ~stairs, _best_sets(places, prior, start.alpha, start.beta)])
+    sets = _best_sets(places, prior, start.alpha, start.beta)
+    near, where = _neighbours(sets)
+    members = np.vstack([stairs, ~stairs, near])
+    outputs = np.concatenate([ends, places[where]])
     for _ in range(_ROUNDS):
         mass, alpha, beta = _master(members, outputs, targets, prior, boost)
         sets = _best_sets(places, prior, alpha, beta)
         cost = prior * places[:, None] ** 2 - alpha - beta * places[:, None]
         reduced = (cost * (1 + boost * sets)).sum(axis=1)
-        if reduced.min() > -_REDUCED * max(1.0, float(prior @ targets**2)):
+        optimum = float(mass @ (outputs**2 * (1 + boost * (members @ prior))))
+        if reduced.min() > -_REDUCED * (optimum - float(prior @ targets**2)):
             break
-        new = reduced < -_REDUCED / 10
-        members = np.vstack([members, sets[new]])
-        outputs = np.concatenate([outputs, places[new]])
+        near, where = _neighbours(sets[reduced < 0])
+        members = np.vstack([members[: mass.size], near])
+        outputs = np.concatenate([outputs[: mass.size], places[np.flatnonzero(reduced < 0)[where]]])
     keep = mass > _EMPTY
-    return _exact_mass(Columns(members[keep], mass[keep], outputs[keep]), targets, boost)
+    columns = Columns(members[: mass.size][keep], mass[keep], outputs[: mass.size][keep])
+    return _exact_mass(columns, targets, boost)
+
+
+def _neighbours(sets: Booleans) -> tuple[Booleans, Indices]:
+    """The sets, and those with an end one label further in or out; and where each came from."""
+    grown = sets.copy()
+    grown[:, 1:] |= sets[:, :-1]
+    right = grown.copy()
+    grown = sets.copy()
+    grown[:, :-1] |= sets[:, 1:]
+    left = grown.copy()
+    shrunk_left = sets.copy()
+    shrunk_left[:, 1:] &= sets[:, :-1]
+    shrunk_right = sets.copy()
+    shrunk_right[:, :-1] &= sets[:, 1:]
+    family = [sets, left, right, left | right, shrunk_left, shrunk_right]
+    index = np.tile(np.arange(sets.shape[0]), len(family))
+    return np.vstack(family), index
 
 
 def _best_sets(places: Floats, prior: Floats, alpha: Floats, beta: Floats) -> Booleans:
@@ -159,8 +180,14 @@ def _master(
     scale = 1 + boost * (inside @ prior)
     rows /= scale[:, None]
     matrix = csc_matrix(np.hstack([rows, rows * outputs[:, None]]).T)
-    right = np.concatenate([[1.0], np.zeros(k - 1), targets[:1], np.diff(targets)])
-    result = linprog(outputs**2, A_eq=matrix, b_eq=right, method="highs-ds", options=dict(_HIGHS))
+    right: Floats = np.concatenate([[1.0], np.zeros(k - 1), targets[:1], np.diff(targets)])
+    result = linprog(  # type: ignore[call-overload]  # its stubs know no sparse matrices
+        outputs**2,
+        A_eq=matrix,
+        b_eq=right,
+        method="highs-ds",
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )
     if result.x is None:
         raise PrivacyError(f"the unbiased program was not solved: {result.message}")
     duals = np.asarray(result.eqlin.marginals, dtype=np.float64)

@@ -178,3 +178,11 @@ def test_working_points_and_rounding(size: int, count: int, random) -> None:  # 
 def test_impossible_options_are_refused_with_their_bounds(option: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"{option}={value:g} must lie"):
         build_randomizer("auto", labels=GRID, prior=BELL, epsilon=1.0, **{option: value})
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_the_unit_of_the_label_does_not_matter(scale: float) -> None:
+    plain = build_randomizer("auto", labels=GRID, prior=BELL, epsilon=1.0)
+    scaled = build_randomizer("auto", labels=scale * GRID, prior=BELL, epsilon=1.0)
+    excess = plain.details["predicted_excess_error"]
+    assert scaled.details["predicted_excess_error"] == pytest.approx(scale**2 * excess, rel=0.01)

@@ -1,0 +1,220 @@
+"""``label-party plan``: compare randomizers before anything is spent.
+
+The comparison looks at the label domain, the number of events, ε and a prior. The prior is one that
+was released already, one that the operator knows from public sources, or uniform: never, unless
+asked for with a warning, the labels themselves, for a choice made by looking at them leaks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from common.errors import ConfigError, DataError
+from common.grid import Grid
+from common.keys import read_secret
+from common.manifest import Manifest
+from common.randomizers.assessment import Assessment, Assessor
+from common.randomizers.base import check_epsilon
+from common.randomizers.two_step import split_budget
+from common.randomizers.working_points import rounding_matrix
+from label_party.config import LabelPartyConfig
+from label_party.release import read_completed
+
+Floats = NDArray[np.float64]
+
+LEAK_WARNING = (
+    "this table is computed from the raw labels: a choice made by it depends on them beyond what"
+    " epsilon states, so neither the table nor the choice may leave the labels party"
+)
+
+
+@dataclass(frozen=True)
+class PriorKnowledge:
+    """What a plan assumes about the labels.
+
+    Attributes
+    ----------
+    values, weights
+        (j,) label values, ascending, and their weights >= 0; None for uniform over the domain.
+    rows
+        Number of events.
+    source
+        In words, for the table's caption.
+    leaks
+        Whether it comes from raw labels.
+    """
+
+    values: Floats | None
+    weights: Floats | None
+    rows: int
+    source: str
+    leaks: bool = False
+
+    def over(self, grid: Grid) -> Floats:
+        """(k,) prior over a grid: every value is split between its neighbours without bias."""
+        if self.values is None or self.weights is None:
+            return np.full(len(grid), 1.0 / len(grid))
+        inside = np.clip(self.values, grid.lower, grid.upper)
+        prior = self.weights @ rounding_matrix(inside, grid.points)
+        return np.asarray(prior / prior.sum())
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """One candidate at one ε; errors in the units of the loss."""
+
+    epsilon: float
+    epsilon_prior: float
+    epsilon_labels: float
+    assessment: Assessment
+
+    def to_json(self) -> dict[str, object]:
+        """Return a flat record."""
+        facts = asdict(self.assessment)
+        facts["randomizer"] = facts.pop("name")
+        facts["realised_epsilon"] = facts.pop("epsilon")
+        return {
+            "epsilon": self.epsilon,
+            "epsilon_prior": self.epsilon_prior,
+            "epsilon_labels": self.epsilon_labels,
+            **facts,
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All candidates, by ε and predicted error; what the errors are to be compared with."""
+
+    rows: list[PlanRow]
+    knowledge: PriorKnowledge
+    loss: str
+    unfit: dict[str, str]
+    constant_error: float
+    true_label_error: float
+
+
+def make_plan(
+    config: LabelPartyConfig, knowledge: PriorKnowledge, epsilons: Sequence[float]
+) -> Plan:
+    """Judge every randomizer at every ε.
+
+    Parameters
+    ----------
+    config
+        Domain, privacy unit and loss are taken from it.
+    knowledge
+        The prior and the number of events.
+    epsilons
+        Whole budgets, prior included, each in 0 … 40.
+    """
+    rows: list[PlanRow] = []
+    unfit: dict[str, str] = {}
+    constant = true_labels = float("nan")
+    for epsilon in sorted(epsilons):
+        check_epsilon(epsilon)
+        grid = config.domain.build(knowledge.rows, epsilon)
+        share = Fraction(config.privacy.prior_share)
+        split = split_budget(epsilon, len(grid), knowledge.rows, largest_share=share)
+        each = float(split.labels / config.privacy.group)
+        prior = knowledge.over(grid)
+        assessor = Assessor(grid.points, prior, knowledge.rows, config.randomizer.loss)
+        assessments, unfit = assessor.compare(each)
+        rows += [
+            PlanRow(epsilon, float(split.prior), float(split.labels), assessment)
+            for assessment in assessments
+        ]
+        constant, true_labels = assessor.constant, assessor.with_true_labels
+    return Plan(rows, knowledge, config.randomizer.loss, unfit, constant, true_labels)
+
+
+def choose_knowledge(
+    config: LabelPartyConfig,
+    release: Path | None,
+    table: Path | None,
+    raw_labels: bool,
+    rows: int,
+) -> PriorKnowledge:
+    """Pick the one source of the prior that was asked for; with none, assume nothing.
+
+    Raises
+    ------
+    ConfigError
+        If more than one source is named.
+    """
+    if sum([release is not None, table is not None, raw_labels]) > 1:
+        raise ConfigError(
+            "a plan has one prior; give one of --prior-release, --prior-file and --raw-labels"
+        )
+    if release is not None:
+        return from_manifest(release)
+    if table is not None:
+        return from_table(table, rows)
+    return from_raw_labels(config) if raw_labels else from_domain(rows)
+
+
+def from_manifest(path: Path) -> PriorKnowledge:
+    """Use the noisy prior of a release: it is public already, so planning with it is free."""
+    source = path / "manifest.json" if path.is_dir() else path
+    try:
+        manifest = Manifest.from_bytes(source.read_bytes())
+    except OSError as error:
+        raise DataError(f"{source} cannot be read: {error.strerror}") from error
+    return PriorKnowledge(
+        np.asarray(manifest.label.grid),
+        manifest.noisy_prior,
+        manifest.population.rows,
+        f"the released prior of {manifest.data_set!r}, epoch {manifest.epoch!r}",
+    )
+
+
+def from_table(path: Path, rows: int) -> PriorKnowledge:
+    """Use public knowledge: a CSV or Parquet file with the columns ``label`` and ``weight``."""
+    try:
+        table = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise DataError(f"{path} cannot be read as a table: {error}") from error
+    missing = {"label", "weight"} - set(table.columns)
+    if missing:
+        raise DataError(f"{path} has no column {sorted(missing)[0]!r}; it needs label and weight")
+    try:
+        table = table.select(pl.col("label", "weight").cast(pl.Float64)).sort("label")
+    except pl.exceptions.PolarsError as error:
+        raise DataError(f"{path}: label and weight must be numbers") from error
+    values, weights = table["label"].to_numpy(), table["weight"].to_numpy()
+    if not (np.isfinite(values).all() and np.isfinite(weights).all() and weights.min() >= 0):
+        raise DataError(f"{path}: labels must be finite and weights finite and >= 0")
+    if weights.sum() <= 0:
+        raise DataError(f"{path}: the weights are all zero; at least one must be positive")
+    return PriorKnowledge(values, weights, rows, f"the prior in {path}")
+
+
+def from_domain(rows: int) -> PriorKnowledge:
+    """Assume nothing: uniform over the domain."""
+    return PriorKnowledge(None, None, rows, "a uniform prior (nothing is known about the labels)")
+
+
+def from_raw_labels(config: LabelPartyConfig) -> PriorKnowledge:
+    """Use the labels themselves. The result is for the labels party's eyes; it leaks if used."""
+    completed = read_completed(config, read_secret(config.keys.secret_file), quiet=True)
+    values, counts = np.unique(completed.labels, return_counts=True)
+    return PriorKnowledge(
+        values, counts.astype(np.float64), completed.labels.size, "the raw labels", leaks=True
+    )
+
+
+def parse_epsilons(text: str) -> list[float]:
+    """Read ``0.5,1,2`` as a list of numbers."""
+    try:
+        found = [float(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        found = []
+    if not found:
+        raise ConfigError(f"epsilons={text!r} must be numbers separated by commas, such as 0.5,1,2")
+    return found

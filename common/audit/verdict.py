@@ -1,0 +1,208 @@
+"""What an audit finds: one verdict for each claim, with its evidence."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from common.errors import ConfigError
+
+FORMAT = "labelveil-audit/1"
+
+GATE = 1e-6
+"""False-alarm rate at which a statistical check fails a mechanism.
+
+Randomized response is exactly tight, so a gate at 5% would fail one right build in twenty.
+"""
+
+SHOWN = 0.05
+"""False-alarm rate of the bounds that are shown to people."""
+
+
+class Verdict(StrEnum):
+    """How one check ended."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    NOT_CHECKABLE = "not checkable"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One claim, what was tried against it, and what was found.
+
+    Attributes
+    ----------
+    name
+        Short and stable: the key in ``audit.json``.
+    verdict
+        Whether the claim survived.
+    claim
+        What is claimed, in one sentence.
+    tried
+        What was done, in one sentence.
+    found
+        What came out, in one sentence.
+    claimed
+        The claimed ε, where the check is about a number.
+    bound
+        Lower bound of the true ε that holds with confidence 1 - ``GATE`` (or exactly, if
+        ``confidence`` is 1); infinite where outputs occur that exclude a label.
+    shown
+        The same at 95%, for people.
+    confidence
+        Of ``bound``.
+    seconds
+        Run time.
+    details
+        Further facts, as JSON values.
+    """
+
+    name: str
+    verdict: Verdict
+    claim: str
+    tried: str
+    found: str
+    claimed: float | None = None
+    bound: float | None = None
+    shown: float | None = None
+    confidence: float | None = None
+    seconds: float = 0.0
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values; an infinite bound becomes the text ``infinity``."""
+        return {
+            "name": self.name,
+            "verdict": str(self.verdict),
+            "claim": self.claim,
+            "tried": self.tried,
+            "found": self.found,
+            "claimed_epsilon": _number(self.claimed),
+            "measured_bound": _number(self.bound),
+            "measured_bound_95": _number(self.shown),
+            "confidence": self.confidence,
+            "seconds": round(self.seconds, 4),
+            "details": dict(self.details),
+        }
+
+
+def verdict_of(holds: bool) -> Verdict:
+    """Pass or fail."""
+    return Verdict.PASS if holds else Verdict.FAIL
+
+
+def statistical(
+    name: str,
+    *,
+    claim: str,
+    tried: str,
+    claimed: float,
+    bound: float,
+    shown: float,
+    details: Mapping[str, Any] | None = None,
+) -> Check:
+    """Judge a measured lower bound of ε against the claim: above it, the claim is refuted."""
+    holds = bound <= claimed
+    relation = "does not exceed" if holds else "exceeds"
+    return Check(
+        name=name,
+        verdict=verdict_of(holds),
+        claim=claim,
+        tried=tried,
+        found=f"The true ε is at least {bound:.3f} with confidence 1 - {GATE:g}, which {relation}"
+        f" the claimed {claimed:.4g}; at 95% it is at least {shown:.3f}.",
+        claimed=claimed,
+        bound=bound,
+        shown=shown,
+        confidence=1 - GATE,
+        details=details or {},
+    )
+
+
+@dataclass
+class Audit:
+    """A whole audit: its subject and its checks, in the order in which they ran.
+
+    Attributes
+    ----------
+    kind
+        ``certificate``, ``mechanism``, ``party`` or ``inference``.
+    subject
+        What was audited.
+    claimed
+        The claimed ε, if there is one number.
+    facts
+        Table for the report: what the subject says about itself.
+    plots
+        Data of the report's pictures, as JSON values.
+    """
+
+    kind: str
+    subject: str
+    claimed: float | None = None
+    facts: dict[str, str] = field(default_factory=dict)
+    plots: dict[str, Any] = field(default_factory=dict)
+    checks: list[Check] = field(default_factory=list)
+    created: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+
+    def run(self, check: Callable[[], Check]) -> Check:
+        """Run one check, time it, and keep what it found."""
+        start = time.perf_counter()
+        found = check()
+        found = replace(found, seconds=time.perf_counter() - start)
+        self.checks.append(found)
+        return found
+
+    def add(self, *checks: Check) -> None:
+        """Keep checks that have run elsewhere."""
+        self.checks.extend(checks)
+
+    def count(self, verdict: Verdict) -> int:
+        return sum(check.verdict is verdict for check in self.checks)
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check failed."""
+        return self.count(Verdict.FAIL) == 0
+
+    @property
+    def seconds(self) -> float:
+        return sum(check.seconds for check in self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "kind": self.kind,
+            "subject": self.subject,
+            "created": self.created,
+            "verdict": str(verdict_of(self.passed)),
+            "claimed_epsilon": _number(self.claimed),
+            "gate": GATE,
+            "facts": self.facts,
+            "checks": [check.to_json() for check in self.checks],
+            "seconds": round(self.seconds, 3),
+            "plots": self.plots,
+        }
+
+    def write_json(self, path: Path) -> None:
+        """Write ``audit.json``."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
+            path.write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _number(value: float | None) -> float | str | None:
+    if value is None or math.isfinite(value):
+        return value
+    return "infinity" if value > 0 else "undefined"

@@ -23,6 +23,11 @@ ADJACENCY = Adjacency.ADD_REMOVE
 UNIT = Unit.USER
 
 
+def neighbours(step: int) -> Adjacency:
+    """Return the neighbours between which a gap moves by at most ``step``: 1 or 2."""
+    return ADJACENCY if step == 1 else Adjacency.REPLACE_RECORD
+
+
 @dataclass(frozen=True)
 class Selection:
     """What a selector releases.

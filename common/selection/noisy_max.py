@@ -19,7 +19,7 @@ from common.guarantees import BoundedRange, Guarantee, PureDP, RenyiDP
 from common.guarantees.renyi import DEFAULT_ORDERS
 from common.guarantees.rounding import above
 from common.noise import discrete_gaussian, discrete_laplace
-from common.selection.base import ADJACENCY, UNIT, Integers
+from common.selection.base import UNIT, Integers, neighbours
 from common.selection.choice import exponential_choice, permute_and_flip
 
 
@@ -61,24 +61,31 @@ class NoisyMax:
         σ² > 0 for Gaussian noise, with a denominator of at most 4096.
     monotone
         Whether all utilities move in one direction.
+    step
+        By how much one utility can move: 1, or 2 if one user's votes are replaced.
     """
 
     law: Law
     epsilon: Fraction | None = None
     variance: Fraction | None = None
     monotone: bool = False
+    step: int = 1
 
     def __post_init__(self) -> None:
         gaussian = self.law == Law.GAUSSIAN
         wanted, other = (self.variance, self.epsilon) if gaussian else (self.epsilon, self.variance)
         name = "variance" if gaussian else "epsilon"
+        if self.step not in (1, 2) or (self.step == 2 and self.monotone):
+            raise PrivacyError(
+                f"step={self.step} must be 1, or 2 for utilities that are not monotone"
+            )
         if wanted is None or wanted <= 0 or other is not None:
             raise PrivacyError(f"{self.law} noise needs {name} > 0 and nothing else")
 
     @property
     def reach(self) -> int:
-        """By how much two utilities can move apart: 1 if monotone, otherwise 2."""
-        return 1 if self.monotone else 2
+        """By how much two utilities can move apart: ``step`` if monotone, otherwise twice that."""
+        return self.step if self.monotone else 2 * self.step
 
     def guarantee(self, candidates: int) -> Guarantee:
         """The promise of one draw among that many candidates."""
@@ -87,11 +94,11 @@ class NoisyMax:
             shift = Fraction(self.reach**2) / (2 * self.variance)
             log_m = Fraction(above(float(np.log(candidates)))) if candidates > 1 else Fraction(0)
             values = tuple(order * shift + log_m / (order - 1) for order in DEFAULT_ORDERS)
-            return RenyiDP(ADJACENCY, UNIT, DEFAULT_ORDERS, values, Fraction(0))
+            return RenyiDP(neighbours(self.step), UNIT, DEFAULT_ORDERS, values, Fraction(0))
         assert self.epsilon is not None
         if self.law == Law.GUMBEL:
-            return BoundedRange.of(self.epsilon, ADJACENCY, UNIT)
-        return PureDP.of(self.epsilon, ADJACENCY, UNIT)
+            return BoundedRange.of(self.epsilon, neighbours(self.step), UNIT)
+        return PureDP.of(self.epsilon, neighbours(self.step), UNIT)
 
     def choose(self, utilities: Integers, source: WordSource, denominator: int = 1) -> int:
         """Return the noisy argmax of ``utilities / denominator``."""

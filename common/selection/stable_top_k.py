@@ -35,11 +35,11 @@ def choice_epsilon(rho: Fraction) -> Fraction:
     return epsilon
 
 
-def variance_for(rho: Fraction) -> Fraction:
-    """Return the least σ², a multiple of 1/4096, with 1/(2σ²) <= ρ."""
+def variance_for(rho: Fraction, step: int = 1) -> Fraction:
+    """Return the least σ², a multiple of 1/4096, with step²/(2σ²) <= ρ."""
     if rho <= 0:
         raise PrivacyError(f"rho={float(rho)} must be > 0")
-    return Fraction(math.ceil(_GRAIN / (2 * rho)), _GRAIN)
+    return Fraction(math.ceil(_GRAIN * step * step / (2 * rho)), _GRAIN)
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,9 @@ class StableTopK:
         Preference among the k; public.
     share
         Part of ρ that chooses k.
+    step
+        How far a gap can move: 1 if neighbours differ by a user who comes or goes, 2 if one
+        user's votes are replaced.
     """
 
     rho: Fraction
@@ -70,17 +73,22 @@ class StableTopK:
     most: int | None = None
     regularizer: Regularizer = indifferent
     share: Fraction = Fraction(1, 2)
+    step: int = 1
 
     @cached_property
     def rank_choice(self) -> ChooseRank:
         """The first half: Algorithm 1 with Gumbel noise."""
         epsilon = choice_epsilon(self.rho * self.share)
-        return ChooseRank(NoisyMax(Law.GUMBEL, epsilon), self.most, self.regularizer)
+        return ChooseRank(
+            NoisyMax(Law.GUMBEL, epsilon, step=self.step), self.most, self.regularizer
+        )
 
     @cached_property
     def test(self) -> GaussianTest:
         """The second half: propose-test-release with Gaussian noise."""
-        return GaussianTest(variance_for(self.rho * (1 - self.share)), self.delta)
+        return GaussianTest(
+            variance_for(self.rho * (1 - self.share), self.step), self.delta, self.step
+        )
 
     @cached_property
     def guarantee(self) -> ZeroConcentratedDP:

@@ -38,6 +38,7 @@ MAX_OUTPUTS = 1 << 16
 
 _WEIGHT = re.compile(r"[0-9]{1,20}")
 _MAX_SHIFT = 1e-6
+_MAX_ROUNDS = 20
 _CHUNK = 1 << 15
 _MAX_TABLE = 1 << 23
 _AMBIGUOUS = np.uint16(0xFFFF)
@@ -149,19 +150,26 @@ class FiniteChannel:
             raise PrivacyError(f"output {z} has probability 0 for every label; leave it out")
         limit = exp_lower_bound(epsilon)
         floors = [max(1, math.ceil(Fraction(p) * TOTAL)) for p in matrix.min(axis=0).tolist()]
-        caps = [math.floor(floor * limit) for floor in floors]
-        rows = []
-        for index, row in enumerate((matrix / sums[:, None]).tolist()):
-            wanted = [round(Fraction(p) * TOTAL) for p in row]
-            weights = _fit(wanted, floors, caps)
+        exact = [
+            [round(Fraction(p) * TOTAL) for p in row] for row in (matrix / sums[:, None]).tolist()
+        ]
+        for _ in range(_MAX_ROUNDS):
+            caps = [math.floor(floor * limit) for floor in floors]
+            fitted = [_fit(row, floors, caps) for row in exact]
+            left = max((TOTAL - sum(row) for row in fitted), key=abs)
+            if left == 0:
+                break
+            # ε is so small that rounding left no room: move the widest column's bounds
+            z = max(range(len(floors)), key=floors.__getitem__)
+            floors[z] = max(1, floors[z] + left)
+        for index, (wanted, weights) in enumerate(zip(exact, fitted, strict=True)):
             moved = sum(abs(w - v) for w, v in zip(weights, wanted, strict=True)) / (2 * TOTAL)
             if sum(weights) != TOTAL or moved > _MAX_SHIFT:
                 raise PrivacyError(
                     f"row {index} must move {moved:.3g} of its probability to be {epsilon:g}-DP;"
                     f" the matrix is not {epsilon:g}-DP"
                 )
-            rows.append(weights)
-        return cls(inputs, outputs, rows, row_of)
+        return cls(inputs, outputs, fitted, row_of)
 
     @cached_property
     def weights(self) -> tuple[tuple[int, ...], ...]:

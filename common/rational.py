@@ -11,7 +11,7 @@ from common.errors import PrivacyError
 
 _RATIONAL = re.compile(r"[0-9]{1,200}(/0*[1-9][0-9]{0,199})?")
 _TAYLOR_TERMS = 200
-_DECIMAL = Context(prec=60, rounding=ROUND_CEILING)
+_DIGITS = 100
 
 
 def parse_rational(text: object) -> Fraction:
@@ -44,15 +44,17 @@ def exp_lower_bound(epsilon: float | Fraction) -> Fraction:
 def log_upper_bound(ratio: Fraction) -> float:
     """Return the smallest float that is at least ln(ratio), for ratio >= 1.
 
-    The quotient is rounded up and its logarithm, correct to 60 digits, moved up by one of them:
-    the bound holds for any ratio, and it is the smallest unless ln(ratio) is within 1e-58 of a
-    float.
+    The quotient is rounded up and its logarithm, correct to over 100 digits, moved up by one of
+    them: the bound holds for any ratio, and it is the smallest unless ln(ratio) is closer than
+    that to a float.
     """
     if ratio < 1:
         raise ValueError(f"ratio={ratio} must be >= 1")
     if ratio == 1:
         return 0.0
-    quotient = _DECIMAL.divide(Decimal(ratio.numerator), Decimal(ratio.denominator))
-    bound = _DECIMAL.next_plus(_DECIMAL.ln(quotient))
+    digits = _DIGITS + ratio.denominator.bit_length() // 3  # so that ratio - 1 keeps its digits too
+    context = Context(prec=digits, rounding=ROUND_CEILING)
+    quotient = context.divide(Decimal(ratio.numerator), Decimal(ratio.denominator))
+    bound = context.next_plus(context.ln(quotient))
     nearest = float(bound)
     return math.nextafter(nearest, math.inf) if Decimal(nearest) < bound else nearest

@@ -45,14 +45,24 @@ def error_scale(
     def draw(figure: Figure, narrow: bool) -> None:
         axes = figure.subplots()
         colours = {"best constant": MUTED, "true labels": THIRD}
-        values = [error for _, error in errors]
-        ends = [*values, *(interval or ())]
-        low, high = min(ends), max(ends)
-        room = (high - low) or abs(high) or 1.0
+        low, high = error_limits(errors, interval)
+        axes.set_xlim(low, high)
         for row, (name, error) in enumerate(errors):
             y = len(errors) - 1 - row
             if interval and name.startswith("estimated"):
                 axes.plot(interval, [y, y], color=MAIN, linewidth=7, alpha=0.3)
+            if not low <= error <= high:
+                axes.annotate(
+                    f"{error:,.4g}, off the scale",
+                    (0.02 if error < low else 0.98, y),
+                    xycoords=("axes fraction", "data"),
+                    xytext=(0, 9),
+                    textcoords="offset points",
+                    ha="left" if error < low else "right",
+                    fontsize=9,
+                    color=INK,
+                )
+                continue
             colour = next((c for key, c in colours.items() if key in name), MAIN)
             axes.plot([error], [y], "o", color=colour, markersize=9)
             axes.annotate(
@@ -66,7 +76,6 @@ def error_scale(
             )
         axes.set_yticks(range(len(errors)), [name for name, _ in reversed(errors)], color=INK)
         axes.set_ylim(-0.6, len(errors) - 0.3)
-        axes.set_xlim(low - 0.12 * room, high + 0.12 * room)
         axes.set_xlabel("mean squared error")
         axes.spines["left"].set_visible(False)
         axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 7))
@@ -77,6 +86,21 @@ def error_scale(
     return responsive_figure(
         "errors", f"Mean squared errors: {words}", draw, wide_height=height, narrow_height=height
     )
+
+
+def error_limits(
+    errors: Sequence[tuple[str, float]], interval: tuple[float, float] | None
+) -> tuple[float, float]:
+    """Where the axis of errors ends: an estimate that says nothing must not squeeze the others."""
+    firm = [error for name, error in errors if not name.startswith("estimated")]
+    loose = [error for name, error in errors if name.startswith("estimated")]
+    loose += interval or ()
+    low, high = min(firm or loose), max(firm or loose)
+    room = max(high - low, 0.1 * abs(high)) or 1.0
+    low = max(min([low, *loose]), low - 3 * room)
+    high = min(max([high, *loose]), high + 3 * room)
+    room = (high - low) or 1.0
+    return low - 0.12 * room, high + 0.12 * room
 
 
 def prior(manifest: Manifest) -> Markup:

@@ -149,7 +149,8 @@ def headline(inputs: ReportInputs) -> Headline:
             " model's own word."
         )
         sentences.append(f"{lead} {number(estimate)}{within}{against}.{caution}")
-    return Headline(_title(label, epsilon, error, base, ideal, test is None), tuple(sentences))
+    sure = interval(inputs.metrics) if test is None else None
+    return Headline(_title(label, epsilon, error, base, ideal, sure), tuple(sentences))
 
 
 def _title(
@@ -158,10 +159,12 @@ def _title(
     error: float,
     base: float | None,
     ideal: float | None,
-    estimated: bool,
+    estimated_within: tuple[float, float] | None,
 ) -> str:
     if base is None:
         return f"{label}, learned at ε = {epsilon}"
+    if estimated_within and estimated_within[0] <= base <= estimated_within[1]:
+        return f"Too few events to tell what was learned about {label}, at ε = {epsilon}"
     if error >= base:
         return f"At ε = {epsilon} nothing was learned about {label} that beats its average"
     if ideal is not None and ideal < base:
@@ -169,8 +172,8 @@ def _title(
         if share >= 1:
             return f"At ε = {epsilon} nothing was lost on {label} by not seeing a single label"
         return f"{share:.0%} of what true labels teach about {label}, at ε = {epsilon}"
-    share = 1 - error / base
-    about = "An estimated " if estimated else ""
+    share = 1 - max(error, 0) / base
+    about = "An estimated " if estimated_within else ""
     return f"{about}{share:.0%} of the variation in {label} explained, at ε = {epsilon}"
 
 

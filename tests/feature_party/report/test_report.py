@@ -11,6 +11,7 @@ import pytest
 
 from feature_party.report import MatchCounts, ReportInputs, write_report
 from feature_party.report.page import render_report
+from feature_party.report.plots import error_limits
 
 MakeInputs = Callable[..., ReportInputs]
 
@@ -155,13 +156,38 @@ def test_degenerate_predictions_still_make_a_page(make_inputs: MakeInputs) -> No
         ({"test_mse": 8.0, "constant_mse": 7.7}, "nothing was learned"),
         ({"test_mse": 4.0, "constant_mse": 7.7, "nonprivate_mse": 4.1}, "nothing was lost"),
         ({"test_mse": 3.85, "constant_mse": 7.7}, "50% of the variation in visits explained"),
-        ({"estimated_mse": 3.85, "estimated_constant_mse": 7.7}, "An estimated 50%"),
+        (
+            {
+                "estimated_mse": 3.85,
+                "estimated_mse_low": 3.0,
+                "estimated_mse_high": 4.7,
+                "estimated_constant_mse": 7.7,
+            },
+            "An estimated 50%",
+        ),
+        (
+            {
+                "estimated_mse": -900,
+                "estimated_mse_low": -2000,
+                "estimated_mse_high": 200,
+                "estimated_constant_mse": 7.7,
+            },
+            "Too few events to tell what was learned about visits",
+        ),
     ],
 )
 def test_the_title_says_what_happened(
     make_inputs: MakeInputs, metrics: dict[str, float], title: str
 ) -> None:
     assert title in Page(render_report(make_inputs(metrics=metrics))).text
+
+
+def test_an_estimate_that_says_nothing_does_not_squeeze_the_others() -> None:
+    errors = [("best constant", 8.0), ("estimated from", -900.0), ("this model", 5.0)]
+    low, high = error_limits(errors, (-2000.0, 200.0))
+    assert -10 < low < 5
+    assert 8 < high < 20
+    assert error_limits([("estimated from", 5.0)], (4.0, 6.0)) == pytest.approx((3.76, 6.24))
 
 
 def test_a_written_page_states_matches_and_privacy(make_inputs: MakeInputs, tmp_path: Path) -> None:

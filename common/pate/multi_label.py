@@ -1,9 +1,10 @@
 """Many labels at once: which labels do the teachers agree on?
 
-Each teacher may vote for any number of the c labels. Neighbours differ by one teacher (one voter)
-who comes or goes, as in Zhu and Wang 2022; where one *record* is replaced within a teacher's shard
-its votes may change in both directions, which doubles the step of gaps and clipped norms
-(``replacing=True``). Noise is exact and discrete in every aggregator.
+Each teacher may vote for any number of the c labels; the number n of teachers is public. Neighbours
+differ by one teacher whose votes are withdrawn, the voter who comes or goes of Zhu and Wang 2022.
+Where one *record* changes within a teacher's shard, his votes may change in both directions: that
+doubles the step of gaps and the distance of clipped votes (``replacing=True``). Noise is exact and
+discrete in every aggregator.
 
 ======================  ==========================================  ============================
 aggregator              releases for a query                        zCDP of one query
@@ -19,7 +20,7 @@ aggregator              releases for a query                        zCDP of one 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
@@ -81,7 +82,7 @@ class StableVote:
 
     Two candidates that everybody knows stand at the ends: one that every teacher votes for, and one
     that nobody does. The gap above the first real label then says that no label is agreed on, and
-    the gap below the last one that all are; both move by at most 1 with a teacher, like any gap.
+    the gap below the last one that all are; both move like any gap.
 
     Attributes
     ----------
@@ -90,7 +91,7 @@ class StableVote:
     share
         Part of ρ that chooses k.
     replacing
-        Whether neighbours replace a teacher's votes rather than add or remove a teacher.
+        Whether neighbours replace a teacher's votes rather than withdraw them.
     """
 
     rho: Fraction
@@ -126,18 +127,18 @@ class StableMajority:
     """The set of labels that most teachers vote for, without noise, if no label is contested.
 
     StableTopK without the choice of k: the majority fixes the set, and its margin
-    ``g = min_j |2 n_j − n|`` moves by at most 1 when a teacher comes or goes (by at most 2 when his
-    votes are replaced). If g exceeds that step, every neighbour has the same majority set, so g is
-    to this set what the gap is to a top-k set, and the proof of propose-test-release (Zhu and Wang
-    2022, Theorem 11) applies word for word. The whole budget goes to the test; the price is that
-    one contested label silences a query, where StableTopK may find another gap.
+    ``g = min_j |2 n_j − n|`` moves by at most 2 when a teacher's votes are withdrawn or replaced. If
+    g exceeds 2, every neighbour has the same majority set, so g is to this set what the gap is to a
+    top-k set, and the proof of propose-test-release (Zhu and Wang 2022, Theorem 11) applies word
+    for word. The whole budget goes to the test; the price is that one contested label silences a
+    query, where StableTopK may find another gap.
 
     Attributes
     ----------
     rho, delta
         Budget and failure probability of one query.
     replacing
-        Whether neighbours replace a teacher's votes rather than add or remove a teacher.
+        Which neighbours the promise names; the noise is the same.
     """
 
     rho: Fraction
@@ -147,8 +148,12 @@ class StableMajority:
     @cached_property
     def test(self) -> GaussianTest:
         """The stability test run on every query."""
-        step = 2 if self.replacing else 1
-        return GaussianTest(variance_for(self.rho, step), self.delta, step)
+        return GaussianTest(variance_for(self.rho, 2), self.delta, 2)
+
+    def guarantee(self, queries: int) -> ZeroConcentratedDP:
+        """The promise of that many queries, for either neighbours."""
+        promise = self.test.guarantee.repeat(queries)
+        return replace(promise, adjacency=_neighbours(self.replacing))
 
     def aggregate(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
         """Answer every query without a contested label."""
@@ -158,7 +163,7 @@ class StableMajority:
         noise = discrete_gaussian(self.test.variance, queries, entropy.source("stable-majority"))
         answered = margins + noise > self.test.step + self.test.threshold
         labels = (lead > 0) & answered[:, None]
-        return LabelAnswers(labels, answered, self.test.guarantee.repeat(queries))
+        return LabelAnswers(labels, answered, self.guarantee(queries))
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,14 @@ from typing import NoReturn
 import typer
 
 from common.commands.certificates import certificates
+from common.commands.compare import compare_command
 from common.commands.demo import demo
 from common.commands.simulate import simulate_command
 from common.console import run
 
 app = typer.Typer(
     name="label-dp",
-    help="Simulate both parties on one machine, and prepare what both need.",
+    help="Simulate both parties on one machine, compare methods, prepare what both need.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -25,6 +26,11 @@ app.command(
     epilog="Example: label-dp simulate --labels sales.parquet --features clicks.parquet"
     " --key click_id --label amount --lower 0 --upper 400 --epsilon 1 --out out/sales",
 )(simulate_command)
+app.command(
+    "compare",
+    epilog="Example: label-dp compare --labels sales.parquet --features sales.parquet --label amount"
+    " --lower 0 --upper 400 --method auto --method rr-on-bins:raw --runs 3 --out out/comparison",
+)(compare_command)
 app.command(
     epilog="Example: label-dp certificates --out certificates --label-host labels.example.com"
 )(certificates)

@@ -46,11 +46,7 @@ def load_config(
         One line naming the file, the key, the value, the bound and the remedy.
     """
     data = _read(path) if path is not None else {}
-    for setting in settings:
-        key, separator, text = setting.partition("=")
-        if not separator or not key.strip():
-            raise ConfigError(f"--set {setting!r} must look like section.key=value")
-        _assign(data, key.strip(), _value(text.strip()))
+    _apply(data, settings)
     for key, value in (overrides or {}).items():
         if value is not None:
             _assign(data, key, value)
@@ -58,6 +54,21 @@ def load_config(
         return model.model_validate(data)
     except ValidationError as error:
         raise ConfigError(_first_problem(error, path)) from error
+
+
+def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
+    """Read ``section.key=value`` strings alone, as nested dictionaries."""
+    data: dict[str, Any] = {}
+    _apply(data, settings)
+    return data
+
+
+def _apply(data: dict[str, Any], settings: Iterable[str]) -> None:
+    for setting in settings:
+        key, separator, text = setting.partition("=")
+        if not separator or not key.strip():
+            raise ConfigError(f"setting {setting!r} must look like section.key=value")
+        _assign(data, key.strip(), _value(text.strip()))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from common.errors import LabelveilError
+from common.errors import ConfigError, LabelveilError
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
@@ -47,6 +47,17 @@ def fail(message: str) -> NoReturn:
     """Print one error line and leave with exit code 1."""
     print(f"error: {' '.join(message.split())}", file=sys.stderr)
     raise SystemExit(EXIT_ERROR)
+
+
+def numbers(option: str, text: str) -> list[float]:
+    """Read an option's value such as ``0.5,1,2`` as a list of numbers."""
+    try:
+        found = [float(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        found = []
+    if not found:
+        raise ConfigError(f"{option} {text!r} must be numbers separated by commas, such as 0.5,1,2")
+    return found
 
 
 def progress(*, quiet: bool = False) -> Progress:

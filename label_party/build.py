@@ -200,7 +200,8 @@ def _manifest(
         randomizer=RandomizerSection(
             name=two.randomizer.name,
             loss=two.randomizer.loss.name,
-            details=dict(two.randomizer.details),
+            # whoever rebuilds the channel from the noisy prior needs the builder's options
+            details={**two.randomizer.details, "options": config.randomizer.options},
             channel=two.randomizer.channel.to_json(),
             guarantee=labels.to_json(),
         ),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from common.console import run
+from common.console import numbers, run
 from label_party.config import DEFAULT_CONFIG, load
 
 app = typer.Typer(
@@ -161,7 +161,7 @@ def plan(
 
     loaded = load(config, {"randomizer.loss": loss}, settings or ())
     knowledge = planning.choose_knowledge(loaded, prior_release, prior_file, raw_labels, rows)
-    found = planning.make_plan(loaded, knowledge, planning.parse_epsilons(epsilons))
+    found = planning.make_plan(loaded, knowledge, numbers("--epsilons", epsilons))
     print_plan(found, as_json=as_json)
     if plot is not None:
         draw_plan(found, plot)

@@ -207,14 +207,3 @@ def from_raw_labels(config: LabelPartyConfig) -> PriorKnowledge:
     return PriorKnowledge(
         values, counts.astype(np.float64), completed.labels.size, "the raw labels", leaks=True
     )
-
-
-def parse_epsilons(text: str) -> list[float]:
-    """Read ``0.5,1,2`` as a list of numbers."""
-    try:
-        found = [float(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        found = []
-    if not found:
-        raise ConfigError(f"epsilons={text!r} must be numbers separated by commas, such as 0.5,1,2")
-    return found

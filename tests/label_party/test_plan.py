@@ -81,7 +81,7 @@ def test_a_public_prior_changes_the_plan_and_a_picture_is_drawn(config: Path) ->
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--epsilons", "x"), "epsilons='x' must be numbers"),
+        (("--epsilons", "x"), "--epsilons 'x' must be numbers"),
         (("--epsilons", "-1"), "epsilon=-1 must be a number above 0"),
         (("--prior-file", "nowhere.csv"), "nowhere.csv cannot be read"),
         (("--prior-release", "nowhere"), "nowhere cannot be read"),

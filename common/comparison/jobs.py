@@ -1,0 +1,121 @@
+"""What a comparison runs: methods, budgets, repetitions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from common.errors import ConfigError
+from common.randomizers import randomizer_names
+from common.randomizers.base import check_epsilon
+
+TRUE_LABELS = "true-labels"
+"""Name of the reference that trains on the labels themselves."""
+
+
+@dataclass(frozen=True, order=True)
+class Method:
+    """A randomizer and how to learn from it.
+
+    Attributes
+    ----------
+    randomizer
+        A name that :func:`common.randomizers.build_randomizer` knows, or ``true-labels``.
+    objective, head
+        As for training: ``raw``, ``debiased``, ``likelihood`` or ``auto``; a head for the last two.
+    """
+
+    randomizer: str
+    objective: str = "auto"
+    head: str = "auto"
+
+    @classmethod
+    def parse(cls, text: str) -> Method:
+        """Read ``RANDOMIZER[:OBJECTIVE[:HEAD]]``."""
+        parts = text.split(":")
+        if not 1 <= len(parts) <= 3 or not all(parts):
+            raise ConfigError(f"method {text!r} must look like RANDOMIZER[:OBJECTIVE[:HEAD]]")
+        method = cls(*parts)
+        if method.randomizer not in (TRUE_LABELS, *randomizer_names()):
+            raise ConfigError(
+                f"method {text!r}: randomizer must be one of {', '.join(randomizer_names())}"
+            )
+        return method
+
+    def __str__(self) -> str:
+        if self.randomizer == TRUE_LABELS:
+            return "true labels"
+        return " · ".join([self.randomizer, self.objective, *self._head])
+
+    @property
+    def _head(self) -> list[str]:
+        return [] if self.head == "auto" else [self.head]
+
+
+@dataclass(frozen=True, order=True)
+class Job:
+    """One release and one trained model.
+
+    Attributes
+    ----------
+    epsilon
+        Whole budget of a label, the prior included; infinite for the true labels.
+    run
+        Repetition: chooses the split and the initial weights. The noise is fresh in every job.
+    method
+        What is compared.
+    """
+
+    epsilon: float
+    run: int
+    method: Method
+
+    def to_json(self) -> dict[str, Any]:
+        epsilon = None if math.isinf(self.epsilon) else self.epsilon
+        return {"epsilon": epsilon, "run": self.run, **asdict(self.method)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Job:
+        epsilon = math.inf if data["epsilon"] is None else float(data["epsilon"])
+        method = Method(data["randomizer"], data["objective"], data["head"])
+        return cls(epsilon, int(data["run"]), method)
+
+
+def default_methods() -> list[Method]:
+    """The default, the published method in three ways, and what else is worth its time."""
+    return [
+        Method("auto", "auto"),
+        Method("rr-on-bins", "raw"),
+        Method("rr-on-bins", "debiased"),
+        Method("rr-on-bins", "likelihood"),
+        Method("laplace", "raw"),
+        Method("unbiased", "debiased"),
+        Method("unbiased", "likelihood"),
+        Method("randomized-thresholds", "likelihood"),
+    ]
+
+
+def make_jobs(methods: Iterable[Method], epsilons: Sequence[float], runs: int) -> list[Job]:
+    """List all jobs, run by run, so that an interrupted comparison has whole runs.
+
+    Raises
+    ------
+    ConfigError
+        If nothing is to be compared.
+    """
+    chosen = list(dict.fromkeys(methods))
+    if not chosen:
+        raise ConfigError("no method is given; name at least one with --method")
+    if not epsilons:
+        raise ConfigError("no epsilon is given; name at least one with --epsilons")
+    if runs < 1:
+        raise ConfigError(f"runs={runs} must be at least 1")
+    for epsilon in epsilons:
+        check_epsilon(epsilon, "epsilons")
+    jobs = []
+    for run in range(runs):
+        jobs.append(Job(math.inf, run, Method(TRUE_LABELS, "true", "auto")))
+        jobs += [Job(epsilon, run, method) for epsilon in epsilons for method in chosen]
+    return jobs

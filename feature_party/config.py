@@ -22,8 +22,17 @@ class DataSection(Section):
     numeric: list[str] = Field(default=[])
     categorical: list[str] = Field(default=[])
     ignore: list[str] = Field(default=[])
+    pieces: int | Literal["auto"] = "auto"
+    """Pieces that the range of a numeric column is cut into; auto fits what the labels say."""
     min_match: float = Field(0.9, ge=0, le=1)
     """Share of events that must match on either side before a warning is printed."""
+
+    @field_validator("pieces")
+    @classmethod
+    def _few_pieces(cls, value: int | str) -> int | str:
+        if isinstance(value, int) and not 0 <= value <= 256:
+            raise ValueError("must be auto or a whole number in 0 … 256")
+        return value
 
 
 class LabelsPartySection(Section):
@@ -162,6 +171,9 @@ key = "event_id"
 numeric = []
 categorical = []
 ignore = []
+# Pieces that the range of a numeric column is cut into, so that the network can bend in each; auto
+# takes more of them the more the privatized labels say.
+pieces = "auto"
 # Warn loudly when a smaller share of the events on either side finds its counterpart.
 min_match = 0.9
 

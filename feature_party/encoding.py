@@ -1,16 +1,22 @@
 """Features as numbers: decided once on training rows, applied alike for ever after.
 
 A numeric column is centred and scaled; a heavy-tailed one goes through a signed logarithm first,
-and missing values get the median and an indicator. A date and time becomes an hour, a weekday and
-a day number. A categorical column gets a vocabulary of the values that occur at least 5 times;
-everything else, and every value never seen, shares one place.
+and missing values get the median and an indicator. Its range may also be cut into pieces of equal
+count, with one input for each that says how far through the piece the value is: a small network
+then follows a bend anywhere in the range. (Piecewise linear encoding: Gorishniy, Rubachev and
+Babenko, *On Embeddings for Numerical Features in Tabular Deep Learning*, NeurIPS 2022.)
+
+A date and time becomes an hour, a weekday and a day number. A categorical column gets a vocabulary
+of the values that occur at least 5 times; everything else, and every value never seen, shares one
+place.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +50,13 @@ class NumericColumn:
     scale: float
     indicator: bool
     """Whether a second input says that the value was missing."""
+    edges: tuple[float, ...] = ()
+    """Ends of the pieces, ascending, on the standardised axis; empty for two values or fewer."""
+
+    @property
+    def inputs(self) -> int:
+        """Number of inputs that the column becomes."""
+        return 1 + self.indicator + max(len(self.edges) - 1, 0)
 
 
 @dataclass(frozen=True)
@@ -86,6 +99,7 @@ class Encoder:
         numeric: Sequence[str] = (),
         categorical: Sequence[str] = (),
         ignore: Sequence[str] = (),
+        pieces: int = 0,
     ) -> Encoder:
         """Decide on an encoding from training rows.
 
@@ -97,6 +111,8 @@ class Encoder:
             Columns whose kind is fixed; the kind of every other is inferred.
         ignore
             Columns that are not features.
+        pieces
+            How many pieces the range of a numeric column is cut into; 0 or 1 leaves it whole.
 
         Raises
         ------
@@ -122,7 +138,7 @@ class Encoder:
                 numbers += [
                     fitted
                     for part in _parts(series)
-                    if (fitted := _fit_numeric(series, part)) is not None
+                    if (fitted := _fit_numeric(series, part, pieces)) is not None
                 ]
             elif (fitted_category := _fit_categorical(series)) is not None:
                 categories.append(fitted_category)
@@ -142,7 +158,7 @@ class Encoder:
     @property
     def inputs(self) -> int:
         """Number F of numeric inputs."""
-        return len(self.numeric) + sum(column.indicator for column in self.numeric)
+        return sum(column.inputs for column in self.numeric)
 
     @property
     def cardinalities(self) -> tuple[int, ...]:
@@ -169,10 +185,15 @@ class Encoder:
             values = np.where(missing, column.middle, values)
             scaled = (_transform(values, column) - column.centre) / column.scale
             numeric[:, at] = np.clip(scaled, -_CLIP, _CLIP)
-            at += 1
             if column.indicator:
-                numeric[:, at] = missing
-                at += 1
+                numeric[:, at + 1] = missing
+            if column.edges:
+                edges = np.asarray(column.edges)
+                start = at + 1 + column.indicator
+                for piece, (low, high) in enumerate(itertools.pairwise(edges)):
+                    share = (scaled - low) / (high - low)
+                    numeric[:, start + piece] = np.clip(share, 0.0, 1.0) - 0.5
+            at += column.inputs
         categories = np.zeros((table.height, len(self.categorical)), dtype=np.int32)
         for index, category in enumerate(self.categorical):
             categories[:, index] = _lookup(table[category.name], category.vocabulary)
@@ -181,7 +202,7 @@ class Encoder:
     def to_json(self) -> dict[str, Any]:
         """Return the encoding as JSON values."""
         return {
-            "numeric": [asdict(column) for column in self.numeric],
+            "numeric": [{**asdict(column), "edges": list(column.edges)} for column in self.numeric],
             "categorical": [
                 {"name": column.name, "vocabulary": list(column.vocabulary)}
                 for column in self.categorical
@@ -192,7 +213,10 @@ class Encoder:
     def from_json(cls, data: dict[str, Any]) -> Encoder:
         """Rebuild an encoding from :meth:`to_json`."""
         return cls(
-            tuple(NumericColumn(**column) for column in data["numeric"]),
+            tuple(
+                NumericColumn(**{**column, "edges": tuple(column["edges"])})
+                for column in data["numeric"]
+            ),
             tuple(
                 CategoricalColumn(column["name"], tuple(column["vocabulary"]))
                 for column in data["categorical"]
@@ -252,7 +276,7 @@ def _values(series: pl.Series, part: str) -> NDArray[np.float64]:
         ) from error
 
 
-def _fit_numeric(series: pl.Series, part: str) -> NumericColumn | None:
+def _fit_numeric(series: pl.Series, part: str, pieces: int) -> NumericColumn | None:
     values = _values(series, part)
     finite = values[np.isfinite(values)]
     indicator = finite.size < values.size
@@ -266,12 +290,13 @@ def _fit_numeric(series: pl.Series, part: str) -> NumericColumn | None:
     logarithmic = bool(np.mean(standard**4) - 3 > _HEAVY_TAIL)
     column = NumericColumn(series.name, part, logarithmic, middle, spread, 0.0, 1.0, indicator)
     transformed = _transform(finite, column)
-    return NumericColumn(
-        **{
-            **asdict(column),
-            "centre": float(transformed.mean()),
-            "scale": float(transformed.std()) or 1.0,
-        }
+    centre, scale = float(transformed.mean()), float(transformed.std()) or 1.0
+    edges = np.unique(np.quantile((transformed - centre) / scale, np.linspace(0, 1, pieces + 1)))
+    return replace(
+        column,
+        centre=centre,
+        scale=scale,
+        edges=tuple(edges.tolist()) if pieces > 1 and edges.size > 2 else (),
     )
 
 

@@ -1,8 +1,13 @@
 """One training run: an ensemble, an objective, batches by index, early stopping, checkpoints.
 
-Every member leaves out a fold of the training rows. The loss of each member on its own fold,
-pooled over all members, is an out-of-fold loss over most of the data: it decides when to stop with
-far less noise than one validation split would, and no row is lost to validation altogether.
+Every member leaves out a fold of the training rows, each fold being left out by a small group of
+members. Losses on rows that a member did not see, pooled over all folds, decide when to stop with
+less noise than one validation split would, and no row is lost to validation altogether.
+
+What counts is the loss of the whole ensemble, which is lower than a member's and lowest later: the
+members' own errors average out. By how much is seen in each group: the loss of the average of g
+members lies below that of one by (1 − 1/g) times what averaging away all of it would bring, and
+that of all M members by (1 − 1/M) times as much.
 """
 
 from __future__ import annotations
@@ -82,9 +87,9 @@ class Fit:
     rows
         (v,) training row of each out-of-fold value.
     losses
-        (v,) out-of-fold loss of those rows at the best epoch.
+        (v,) out-of-fold loss of those rows at the best epoch, as the whole ensemble would have it.
     predictions
-        (v,) out-of-fold point predictions, in label units.
+        (v,) out-of-fold point predictions of the members that did not see the row, in label units.
     """
 
     network: Ensemble
@@ -127,6 +132,7 @@ class Fitter:
         self.categories = torch.as_tensor(inputs.categories.astype(np.int64), device=device)
         self.targets = targets.to(device)
         self.network = Ensemble(shape, self._generator("weights"), settings.dropout).to(device)
+        self.group = _smallest_factor(settings.members)
         self.training_rows, self.held_rows = self._folds(len(inputs))
         self.batch_size = min(settings.batch_size, self.training_rows.shape[1])
         self.steps = max(1, round(self.training_rows.shape[1] / self.batch_size))
@@ -160,7 +166,7 @@ class Fitter:
         return Fit(
             self.network,
             self.history,
-            self.held_rows.reshape(-1).cpu().numpy(),
+            self.held_rows[:: self.group].reshape(-1).cpu().numpy(),
             losses.reshape(-1).cpu().numpy().astype(np.float64),
             predictions.reshape(-1).cpu().numpy().astype(np.float64),
         )
@@ -203,26 +209,43 @@ class Fitter:
 
     @torch.no_grad()
     def _held_out(self, points: bool = False) -> tuple[Tensor, Tensor]:
-        """(M, v) out-of-fold losses and, if asked for, point predictions."""
+        """(G, v) out-of-fold losses of the ensemble and, if asked for, point predictions."""
         self.network.eval()
         losses, predictions = [], []
         size = max(1, _EVALUATION_ELEMENTS // (64 * self.settings.members))
         for index in torch.split(self.held_rows, size, dim=1):
             raw = self.network(self.numeric[index], self.categories[index])
-            losses.append(self.objective.loss(raw, self.targets[index]))
+            targets = self.targets[index]
+            single = self.objective.loss(raw, targets)
+            losses.append(self._of_ensemble(single, raw, targets))
             if points:
-                predictions.append(self.objective.points(raw))
+                predictions.append(self._grouped(self.objective.points(raw)).mean(dim=1))
         return torch.cat(losses, 1), torch.cat(predictions, 1) if points else losses[0]
 
+    def _grouped(self, values: Tensor) -> Tensor:
+        """(M, …) values by member as (G, g, …): groups share the rows that they leave out."""
+        return values.view(-1, self.group, *values.shape[1:])
+
+    def _of_ensemble(self, single: Tensor, raw: Tensor, targets: Tensor) -> Tensor:
+        """(G, v) losses that the whole ensemble would have, from each group's."""
+        alone = self._grouped(single).mean(dim=1)
+        if self.group == 1:
+            return alone
+        together = self.objective.average_loss(
+            self._grouped(raw), self._grouped(targets)[:, 0], self._grouped(single)
+        )
+        reach = (1 - 1 / self.settings.members) / (1 - 1 / self.group)
+        return alone - reach * (alone - together)
+
     def _folds(self, rows: int) -> tuple[Tensor, Tensor]:
-        """(M, t) training rows and (M, v) held-out rows; member m leaves out fold m mod K."""
+        """(M, t) training rows and (M, v) held-out rows, the latter shared by a group."""
         members = self.settings.members
         held = min(max(1, round(rows * self.settings.validation)), rows - 1)
         folds = max(1, rows // held)
         order = torch.randperm(rows, generator=self._generator("folds"))
         training, out = [], []
         for member in range(members):
-            start = (member % folds) * held
+            start = (member // self.group % folds) * held
             out.append(order[start : start + held])
             training.append(torch.cat([order[:start], order[start + held :]]))
         return torch.stack(training).to(self.device), torch.stack(out).to(self.device)
@@ -290,6 +313,11 @@ class Fitter:
         self.best, self.best_state = state["best"], state["best_state"]
         self.waited = state["waited"]
         self.history = [EpochRecord(**record) for record in state["history"]]
+
+
+def _smallest_factor(number: int) -> int:
+    """Return the smallest factor above 1, or 1 for 1."""
+    return next((g for g in range(2, number + 1) if number % g == 0), 1)
 
 
 def _copy(network: Ensemble) -> dict[str, Tensor]:

@@ -196,10 +196,10 @@ class Stages:
                 metrics |= beside
                 metrics["relative_mse"] = metrics["test_mse"] / metrics["constant_mse"]
         metrics["training_seconds"] = model.facts.get("seconds")
-        metrics["timings"] = {name: round(value, 3) for name, value in self.timings.items()}
         metrics["warnings"] = list(model.facts["warnings"])
-        self._write_metrics(metrics)
         self._report(model, metrics, predicted.points, codes, truth)
+        metrics["timings"] = {name: round(value, 3) for name, value in self.timings.items()}
+        self._write_metrics(metrics)
         return metrics
 
     def predict(self, model: Model) -> int:

@@ -21,7 +21,7 @@ from feature_party.fitting import EpochRecord, Fit, FitSettings, Fitter
 from feature_party.join import Joined, Table, collect_table, join_release, split_holdout
 from feature_party.learning.calibration import decoding_slope
 from feature_party.learning.heads import candidate_heads
-from feature_party.learning.mixing import mixture_weights
+from feature_party.learning.mixing import choose_mixture
 from feature_party.learning.objectives import Objective, PointObjective, build_objective
 from feature_party.learning.problem import Floats, LabelProblem
 from feature_party.learning.support import Support
@@ -161,21 +161,21 @@ class _Run:
             numeric=section.numeric,
             categorical=section.categorical,
             ignore=[*section.ignore, section.key],
+            pieces=resolve_pieces(section.pieces, data.problem, len(rows)),
         )
         self.inputs: Encoded = self.encoder.encode(rows)
         self.device = choose_device(self.section.device)
         self.warnings: list[str] = []
 
     def train(self) -> Model:
-        names = self._candidates()
-        fits = {name: self._fit(*name) for name in names}
-        if len(fits) == 1:
-            (chosen,) = fits
-            weights = {chosen: 1.0}
-        else:
+        plain, flexible = self._candidates()
+        fits = {name: self._fit(*name) for name in (*plain, *flexible)}
+        weights = {plain[0]: 1.0}
+        if len(fits) > 1:
             losses = np.stack([fit.losses for fit in fits.values()])
-            shares = mixture_weights(np.exp(-losses))
-            weights = {n: float(w) for n, w in zip(fits, shares, strict=True) if w > 0}
+            shares = choose_mixture(losses[: len(plain)], losses[len(plain) :])
+            both = np.concatenate(shares)
+            weights = {name: float(w) for name, w in zip(fits, both, strict=True) if w > 0}
         experts = [
             Expert(self._objective(*name), fits[name].network.cpu(), weight)
             for name, weight in weights.items()
@@ -186,15 +186,17 @@ class _Run:
         facts = self._facts(fits, weights, main)
         return Model(self.encoder, self.data.problem, self.support, experts, facts)
 
-    def _candidates(self) -> list[tuple[str, str]]:
+    def _candidates(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """Objectives with their heads: those trusted, and those that must prove themselves."""
         objective, head = self.section.objective, self.section.head
         if objective == "auto":
             objective = "likelihood"
         if objective != "likelihood":
-            return [(objective, "")]
+            return [(objective, "")], []
         if head != "auto":
-            return [(objective, head)]
-        return [(objective, name) for name in candidate_heads(self.support, self._counts)]
+            return [(objective, head)], []
+        plain, flexible = candidate_heads(self.support, self._counts)
+        return [(objective, name) for name in plain], [(objective, name) for name in flexible]
 
     @property
     def _counts(self) -> bool:
@@ -307,6 +309,18 @@ def resolve_settings(section: TrainingSection, rows: int) -> FitSettings:
         patience=section.patience,
         seed=section.seed,
     )
+
+
+def resolve_pieces(pieces: int | str, problem: LabelProblem, rows: int) -> int:
+    """Pieces that a numeric column's range is cut into: a 60th of the labels' worth, at most 32.
+
+    ``rows`` privatized labels are worth :attr:`LabelProblem.informativeness` times as many true
+    ones; below 4 pieces their noise costs more than the bends gain.
+    """
+    if isinstance(pieces, int):
+        return pieces
+    affordable = int(problem.informativeness * rows / 60)
+    return 0 if affordable < 4 else min(affordable, 32)
 
 
 def choose_device(name: str) -> torch.device:

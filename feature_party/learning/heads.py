@@ -275,8 +275,8 @@ def build_head(name: str, support: Support) -> Head:
     return _BUILDERS[name](support)
 
 
-def candidate_heads(support: Support, counts: bool) -> tuple[str, ...]:
-    """Heads worth trying for a prior, the most promising first.
+def candidate_heads(support: Support, counts: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Heads worth trying for a prior.
 
     Parameters
     ----------
@@ -284,13 +284,19 @@ def candidate_heads(support: Support, counts: bool) -> tuple[str, ...]:
         Cells and prior.
     counts
         Whether the grid holds consecutive whole numbers from 0.
+
+    Returns
+    -------
+    Plain heads, which are trusted unless the privatized labels speak against them, and flexible
+    ones, which must prove themselves: under much noise they fit it, and the likelihood of held-out
+    privatized labels is too blunt to show it.
     """
     if support.heavy_tailed:
-        names = ["log-prior-tilt", "prior-tilt", "log-normal", "gamma"]
-        if counts:
-            names.append("negative-binomial")
-        return tuple(names)
-    return ("gaussian", "prior-tilt", "softmax")
+        plain = ("log-normal", "log-prior-tilt")
+        return plain, (("negative-binomial",) if counts else ("gamma",))
+    if support.values[0] >= 0:
+        return ("gaussian", "log-normal"), ("prior-tilt", "softmax")
+    return ("gaussian",), ("prior-tilt", "softmax")
 
 
 def _soft_clamp(raw: Tensor, limit: float = _LIMIT) -> Tensor:

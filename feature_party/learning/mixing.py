@@ -9,6 +9,37 @@ from feature_party.learning.problem import Floats
 _NEGLIGIBLE = 0.02
 
 
+_STANDARD_ERRORS = 2.0
+
+
+def choose_mixture(plain: Floats, flexible: Floats) -> tuple[Floats, Floats]:
+    """Weights of plain and flexible candidates, from their out-of-fold losses.
+
+    The plain ones are mixed. Flexible ones take part only if the best of them beats that mixture by
+    more than two standard errors of the paired difference.
+
+    Parameters
+    ----------
+    plain, flexible
+        (a, n) and (b, n) losses −ln L of the same rows; b may be 0.
+
+    Returns
+    -------
+    (a,) and (b,) weights, together summing to 1.
+    """
+    weights = mixture_weights(np.exp(-plain))
+    none = np.zeros(flexible.shape[0])
+    if not flexible.shape[0]:
+        return weights, none
+    mixed = -np.log(weights @ np.exp(-plain))
+    gain = mixed - flexible[flexible.mean(axis=1).argmin()]
+    error = gain.std(ddof=1) / np.sqrt(gain.size)
+    if gain.mean() <= _STANDARD_ERRORS * error:
+        return weights, none
+    both = mixture_weights(np.exp(-np.concatenate([plain, flexible])))
+    return both[: plain.shape[0]], both[plain.shape[0] :]
+
+
 def mixture_weights(likelihoods: Floats, rounds: int = 500) -> Floats:
     """Weights w maximising Σ_i ln Σ_h w_h L_h(i), by expectation maximisation.
 

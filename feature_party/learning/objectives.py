@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
@@ -54,6 +55,20 @@ class Objective(ABC):
         """Loss of each row, (…,), for (…, p) outputs and (…,) targets."""
 
     @abstractmethod
+    def average_loss(self, raw: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
+        """Loss of a group's average prediction, (G, n).
+
+        Parameters
+        ----------
+        raw
+            (G, g, n, p) outputs of the g members of each group.
+        targets
+            (G, n), the same for all members.
+        losses
+            (G, g, n) losses of the members.
+        """
+
+    @abstractmethod
     def distributions(self, raw: Tensor) -> Tensor | None:
         """(…, m) probabilities of the support's cells, or None for a point prediction."""
 
@@ -90,6 +105,10 @@ class LikelihoodObjective(Objective):
         probabilities = torch.softmax(self.family.logits(raw), dim=-1)
         factors = self.factors.index_select(0, targets.reshape(-1)).view(*targets.shape, -1)
         return -torch.log((probabilities * factors).sum(-1))
+
+    def average_loss(self, raw: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
+        # the likelihood is linear in q, so that of the average is the average
+        return math.log(losses.shape[1]) - torch.logsumexp(-losses, dim=1)
 
     def distributions(self, raw: Tensor) -> Tensor:
         return torch.softmax(self.family.logits(raw), dim=-1)
@@ -141,6 +160,9 @@ class PointObjective(Objective):
         if self.kind == "absolute":
             return (output - targets).abs()
         return (output - targets) ** 2
+
+    def average_loss(self, raw: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
+        return self.loss(raw.mean(dim=1), targets)
 
     def distributions(self, raw: Tensor) -> None:
         return None

@@ -101,6 +101,18 @@ class LabelProblem:
         variance = float(self.prior @ (self.grid - self.mean) ** 2)
         return math.sqrt(max(variance, 1e-6 * float(self.grid[-1] - self.grid[0]) ** 2))
 
+    @cached_property
+    def informativeness(self) -> float:
+        """Share of the label's variance that one privatized label explains, in 0 … 1.
+
+        Var(E[y | z]) / Var(y) under the prior: n privatized labels say about as much about a mean
+        as that share of n true ones.
+        """
+        joint = self.prior @ (self.channel * (self.grid - self.mean)[:, None])
+        marginal = np.maximum(self.output_prior, 1e-300)
+        explained = float(np.sum(joint**2 / marginal))
+        return min(explained / self.deviation**2, 1.0)
+
     def check_codes(self, codes: NDArray[Any]) -> None:
         """Raise ``ConfigError`` if a code is not one of the d outputs."""
         if codes.size and int(codes.max()) >= self.outputs.size:

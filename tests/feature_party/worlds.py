@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from common.channel import FiniteChannel
+from common.channel import FiniteChannel, randomized_response_rows
 from common.entropy import seeded_entropy
 from common.grid import Grid
 from common.guarantees import PureDP
@@ -135,15 +135,27 @@ def made_up_events(rows: int, seed: int) -> tuple[pl.DataFrame, np.ndarray]:
 
 
 def build_world(
-    folder: Path, rows: int = 1500, epsilon: float = 4.0, seed: int = 1, *, keyed: bool = True
+    folder: Path,
+    rows: int = 1500,
+    epsilon: float = 4.0,
+    seed: int = 1,
+    *,
+    keyed: bool = True,
+    biased: bool = False,
 ) -> World:
-    """Write a release with its features and true labels into a folder."""
+    """Write a release with its features and true labels into a folder.
+
+    ``biased`` randomizes by randomized response over the grid: outputs are pulled to its middle.
+    """
     table, labels = made_up_events(rows, seed)
     grid = Grid(np.linspace(0, 4, 9))
     entropy = seeded_entropy(seed)
     indices = grid.round(labels, entropy.words("rounding", 0, rows))
     prior = private_prior(np.bincount(indices, minlength=len(grid)), 0.5, entropy)
     channel = thresholds_channel(grid.points, epsilon)
+    if biased:
+        rows_of_weights = randomized_response_rows(len(grid), epsilon)
+        channel = FiniteChannel(grid.points, grid.points, rows_of_weights)
     sampled = channel.sample(indices, entropy.words("labels", 0, rows))
     codes = encode_codes(sampled, channel.code_bytes)
     keys = hash_keys(table["event"], SECRET) if keyed else b""

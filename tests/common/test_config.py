@@ -1,0 +1,129 @@
+"""Configuration: overrides in order, and one helpful line for every mistake."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import Field, field_validator, model_validator
+
+from common.config import Section, load_config
+from common.errors import ConfigError
+
+
+class Privacy(Section):
+    epsilon: float = Field(default=1.0, gt=0)
+    unit: str = "record"
+
+    @field_validator("unit")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in ("record", "user"):
+            raise ValueError("must be record or user")
+        return value
+
+
+class File(Section):
+    key: str
+    privacy: Privacy = Privacy()
+
+    @model_validator(mode="after")
+    def _together(self) -> File:
+        if self.key == "bad" and self.privacy.epsilon > 5:
+            raise ValueError("epsilon above 5 does not go with key bad")
+        return self
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "party.toml"
+    path.write_text(text)
+    return path
+
+
+def test_overrides_win_over_settings_over_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, 'key = "id"\n[privacy]\nepsilon = 2\n')
+    assert load_config(File, path).privacy.epsilon == 2.0
+    settings = ["privacy.epsilon=3", "privacy.unit=user", "key = with space"]
+    config = load_config(File, path, settings=settings)
+    assert (config.privacy.epsilon, config.privacy.unit, config.key) == (3.0, "user", "with space")
+    overrides = {"privacy.epsilon": 4, "key": None}
+    config = load_config(File, path, overrides, settings)
+    assert (config.privacy.epsilon, config.key) == (4.0, "with space")
+    assert load_config(File, None, {"key": "k"}).privacy == Privacy()
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "said"),
+    [
+        ("", [], "key is missing; set it in the file or with --set key="),
+        ('key = "a"\ncolour = 1', [], "colour is not a known setting"),
+        ('key = "a"\n[privacy]\nepsilom = 1', [], r"privacy\.epsilom is not a known setting"),
+        ('key = "a"\n[privacy]\nepsilon = -1', [], r"privacy\.epsilon=-1: .*greater than 0"),
+        ('key = "a"\n[privacy]\nepsilon = "x"', [], r"privacy\.epsilon='x'"),
+        ('key = "a"\n[privacy]\nunit = "house"', [], "unit='house': must be record or user"),
+        ('key = "a"\nprivacy = 3', [], r"privacy is a section; write \[privacy\]"),
+        ("key = ", [], "not valid TOML"),
+        ("key = 1\nkey = 2", [], "not valid TOML"),
+        ("key = " + "[" * 100_000, [], "not valid TOML"),
+        ('key = "a"', ["privacy"], "must look like section.key=value"),
+        ('key = "a"', ["=3"], "must look like section.key=value"),
+        ('key = "a"', ["key.deeper=3"], "key is a value, not a section"),
+        ('key = "bad"', ["privacy.epsilon=6"], "party.toml: epsilon above 5 does not go"),
+        ('key = "a"', ["privacy.epsilon=" + "9" * 5000], "epsilon"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(
+    tmp_path: Path, text: str, settings: list[str], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        load_config(File, written(tmp_path, text), settings=settings)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_an_unreadable_file_is_told_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist; write one with the init command"):
+        load_config(File, tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(File, tmp_path)
+    path = tmp_path / "latin.toml"
+    path.write_bytes(b'key = "\xff"')
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        load_config(File, path)
+
+
+PROGRAM = """
+import typer
+from common import console
+from common.errors import DataError
+
+app = typer.Typer()
+
+@app.command()
+def main(how: str) -> None:
+    if how == "mistake":
+        raise DataError("first line\\n  second")
+    if how == "interrupt":
+        raise KeyboardInterrupt
+
+console.run(app)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "said"),
+    [("well", 0, ""), ("mistake", 1, "error: first line second\n"), ("interrupt", 130, None)],
+)
+def test_exit_codes(how: str, code: int, said: str | None) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, how],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert said is None or done.stderr == said

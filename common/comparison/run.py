@@ -144,8 +144,9 @@ def _fingerprint(truth: pl.DataFrame) -> str:
 
 
 def _earlier(path: Path) -> dict[Job, dict[str, Any]]:
-    """Results of an interrupted run; a line that was cut short is left out."""
-    results = {}
+    """Results of an interrupted run; a line that was cut short is taken out of the file."""
+    results: dict[Job, dict[str, Any]] = {}
+    whole = []
     if path.exists():
         for line in path.read_text().splitlines():
             try:
@@ -153,4 +154,8 @@ def _earlier(path: Path) -> dict[Job, dict[str, Any]]:
                 results[Job.from_json(record)] = record
             except (json.JSONDecodeError, KeyError):
                 continue
+            whole.append(line + "\n")
+        partial = path.with_suffix(".partial")
+        partial.write_text("".join(whole))
+        os.replace(partial, path)
     return results

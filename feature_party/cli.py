@@ -116,7 +116,7 @@ def fetch(
 
 @app.command(
     epilog="Examples: feature-party train; feature-party train --release release --features"
-    " features.parquet --key event_id --secret-file keys.secret --head gaussian"
+    " features.parquet --key event_id --secret-file certificates/join.key --head gaussian"
 )
 def train(
     config: Config = None,

@@ -184,8 +184,8 @@ address = "localhost:50051"
 # server_name = "labels.example"
 # The certificate authority that signed the server's certificate, and our own identity.
 ca = "certificates/ca.pem"
-certificate = "certificates/features.pem"
-private_key = "certificates/features.key"
+certificate = "certificates/feature-party.pem"
+private_key = "certificates/feature-party.key"
 # Which release to fetch; an empty epoch means the latest one.
 data_set = "conversions"
 epoch = ""
@@ -195,7 +195,7 @@ timeout = 60.0
 [keys]
 # The secret both parties share for this epoch: 64 hexadecimal digits. Leave it out when the
 # population was submitted by us and the release carries no keys.
-secret_file = "keys.secret"
+secret_file = "certificates/join.key"
 
 [release]
 # Where the fetched and verified release is kept.

@@ -15,9 +15,9 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 class Section(BaseModel):
-    """Base of every configuration section: unknown keys are errors, values are immutable."""
+    """Base of every section: unknown keys, NaN and infinity are errors, values are immutable."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def load_config(

@@ -48,7 +48,9 @@ class Grid:
                 f"a label grid of {points.size:,} points may have at most {MAX_POINTS:,};"
                 " use a larger step"
             )
-        if not (np.all(np.isfinite(points)) and math.isfinite(points.max() - points.min())):
+        if not (
+            np.all(np.isfinite(points)) and math.isfinite(float(points.max()) - float(points.min()))
+        ):
             raise ConfigError("label grid points must be finite numbers with a finite range")
         steps = np.diff(points)
         if np.any(steps <= 0):

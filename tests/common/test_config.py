@@ -67,6 +67,8 @@ def test_overrides_win_over_settings_over_the_file(tmp_path: Path) -> None:
         ("key = ", [], "not valid TOML"),
         ("key = 1\nkey = 2", [], "not valid TOML"),
         ("key = " + "[" * 100_000, [], "not valid TOML"),
+        ('key = "a"\n[privacy]\nepsilon = inf', [], r"privacy\.epsilon=inf: .*finite"),
+        ('key = "a"\n[privacy]\nepsilon = nan', [], r"privacy\.epsilon=nan"),
         ('key = "a"', ["privacy"], "must look like section.key=value"),
         ('key = "a"', ["=3"], "must look like section.key=value"),
         ('key = "a"', ["key.deeper=3"], "key is a value, not a section"),

@@ -29,7 +29,8 @@ app.command(
 app.command(
     "compare",
     epilog="Example: label-dp compare --labels sales.parquet --features sales.parquet"
-    " --label amount --lower 0 --upper 400 --method auto --method rr-on-bins:raw --runs 3 --out out/comparison",
+    " --label amount --lower 0 --upper 400 --method auto --method rr-on-bins:raw --runs 3"
+    " --out out/comparison",
 )(compare_command)
 app.command(
     epilog="Example: label-dp certificates --out certificates --label-host labels.example.com"

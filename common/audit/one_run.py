@@ -131,9 +131,7 @@ def one_run(
         observations[:start], secrets[:start], values, secrets.size - start, alpha
     )
     found = score(guesser(observations[start:]), secrets[start:], values, alpha)
-    return OneRun(
-        found.bound, found.shown, found.correct, found.guesses, int(secrets.size), values
-    )
+    return OneRun(found.bound, found.shown, found.correct, found.guesses, int(secrets.size), values)
 
 
 def score(guesses: Secrets, secrets: Secrets, values: int = 2, alpha: float = GATE) -> OneRun:

@@ -37,6 +37,7 @@ LARGEST_EPSILON = 10.0
 
 _MAX_BIAS = 1e-11
 _NEGLIGIBLE = 1e-8
+_EXTRA = 4
 _FLOORS = (0.0, 1e-9, 1e-6, 1e-3)
 _SPAN = 1.5
 
@@ -134,7 +135,10 @@ def _free_columns(targets: Floats, boost: float, solution: Solution) -> Columns:
     # label, however rare, may lose what it says with more than negligible probability
     probability, cost = solution.mass * solution.weight, solution.slack / solution.weight
     said = solution.mass * (1 + boost)
-    starts, ends = np.nonzero((probability > cost) | (said > _NEGLIGIBLE))
+    keep = probability > cost
+    rare = np.sort(said[~keep])[::-1][: _EXTRA * targets.size]
+    keep |= said > max(_NEGLIGIBLE, float(rare[-1]))
+    starts, ends = np.nonzero(keep)
     index = np.arange(targets.size)
     members = (starts[:, None] <= index) & (index < ends[:, None])
     columns = Columns(members, solution.mass[starts, ends], solution.outputs[starts, ends])

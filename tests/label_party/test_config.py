@@ -20,7 +20,7 @@ from tests.label_party.conftest import Party, Result
         ({"privacy__epsilon": -1}, ["epsilon=-1", "above 0", "[privacy] epsilon"]),
         ({"privacy__epsilon": 0}, ["epsilon=0", "above 0"]),
         ({"privacy__epsilon": 41}, ["epsilon=41", "at most 40"]),
-        ({"privacy__epsilon": "nan"}, ["epsilon=nan", "above 0"]),
+        ({"privacy__epsilon": "nan"}, ["epsilon=nan", "finite number"]),
         ({"privacy__epsilon": "much"}, ["privacy.epsilon", "'much'"]),
         ({"privacy__total_epsilon": 0}, ["total_epsilon=0", "above 0"]),
         ({"privacy__prior_share": 1}, ["prior_share=1", "between 0 and 1"]),

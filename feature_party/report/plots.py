@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
@@ -177,6 +178,7 @@ def joint(
             columns,
             label_edges,
             np.power(shares, 0.4),
+            vmin=0,
             cmap=COLOUR_MAP,
             rasterized=True,
             linewidth=0,
@@ -225,7 +227,7 @@ def loss_curve(history: Sequence[Mapping[str, Any]]) -> Markup:
             axes.annotate(
                 f"epoch {best[0]}",
                 best,
-                xytext=(0, -13),
+                xytext=(0, 8),
                 textcoords="offset points",
                 ha="center",
                 fontsize=9,
@@ -242,7 +244,7 @@ def loss_curve(history: Sequence[Mapping[str, Any]]) -> Markup:
         axes.set_ylabel("loss on privatized labels")
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(5))
-        axes.legend(loc="upper right")
+        _legend_above(axes, columns=2)
         clean(axes)
 
     return responsive_figure(
@@ -290,6 +292,11 @@ def predicted_against_actual(
     )
 
 
+def _legend_above(axes: Axes, *, columns: int) -> None:
+    """Inside the axes a legend would cover whatever happens to be there."""
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2)
+
+
 def calibration(deciles: Sequence[Decile], label_name: str) -> Markup:
     """Mean label by tenth of the predictions: decoded, and true where known."""
     predicted = [decile.predicted for decile in deciles]
@@ -325,7 +332,7 @@ def calibration(deciles: Sequence[Decile], label_name: str) -> Markup:
         axes.set_xlabel("mean prediction" if narrow else "mean prediction in each tenth of events")
         axes.set_ylabel(f"mean {label_name}")
         axes.margins(0.06)
-        axes.legend(loc="upper left")
+        _legend_above(axes, columns=1 if narrow else 2)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(5 if narrow else 7))
         clean(axes, grid="both")

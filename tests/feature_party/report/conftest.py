@@ -118,6 +118,7 @@ def make_inputs() -> MakeInputs:
             "predictions": means[scored],
             "codes": codes[scored],
             "decoded_outputs": decoded,
+            "decoding_exact": False,
             "objective": "likelihood",
             "head": "softmax",
             "settings": {"training": {"batch_size": 512, "seed": 0, "device": "cpu"}},

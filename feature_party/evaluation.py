@@ -26,7 +26,7 @@ from feature_party.learning.problem import Floats, LabelProblem
 from feature_party.learning.support import Support
 from feature_party.model import Predictions
 
-Method = Literal["unbiased", "model-within-groups", "model"]
+Method = Literal["unbiased", "unbiased-under-prior", "model-within-groups", "model"]
 
 _CHUNK_ELEMENTS = 1 << 22
 _NORMAL_95 = 1.959963984540054
@@ -41,7 +41,9 @@ class Estimate:
     value, low, high
         In units of the error; a noisy estimate of a small error may be negative.
     method
-        ``unbiased``: right on average whatever the labels are. ``model-within-groups``: unbiased
+        ``unbiased``: right on average whatever the labels are. ``unbiased-under-prior``: y is
+        decoded without bias, y² only on average over the released prior. ``model-within-groups``:
+        unbiased
         between groups of labels that the channel tells apart, the model's word within them.
         ``model``: the model's word, given the privatized labels.
     """
@@ -82,9 +84,10 @@ def estimate_squared_error(
     """
     f = predicted.points
     moments = decoder(problem, np.stack([problem.grid, squares(problem)], axis=1))
-    if moments.exact:
+    if moments.each[0]:
         first, second = moments.values[codes].T
-        return Estimate.of_terms(f**2 - 2 * f * first + second, "unbiased")
+        method: Method = "unbiased" if moments.exact else "unbiased-under-prior"
+        return Estimate.of_terms(f**2 - 2 * f * first + second, method)
     return _by_groups(problem, support, predicted, codes, lambda f, y: (f - y) ** 2)
 
 

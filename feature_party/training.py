@@ -312,15 +312,15 @@ def resolve_settings(section: TrainingSection, rows: int) -> FitSettings:
 
 
 def resolve_pieces(pieces: int | str, problem: LabelProblem, rows: int) -> int:
-    """Pieces that a numeric column's range is cut into: a 60th of the labels' worth, at most 32.
+    """Pieces that a numeric column's range is cut into: one a hundred labels' worth, at most 32.
 
     ``rows`` privatized labels are worth :attr:`LabelProblem.informativeness` times as many true
-    ones; below 4 pieces their noise costs more than the bends gain.
+    ones. Where they afford fewer than 8 pieces, their noise costs more than the bends gain.
     """
     if isinstance(pieces, int):
         return pieces
-    affordable = int(problem.informativeness * rows / 60)
-    return 0 if affordable < 4 else min(affordable, 32)
+    affordable = int(problem.informativeness * rows / 100)
+    return 0 if affordable < 8 else min(affordable, 32)
 
 
 def choose_device(name: str) -> torch.device:

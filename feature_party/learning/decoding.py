@@ -6,7 +6,8 @@ of least variance under the released prior is
     u = D⁻¹ Kᵀ (K D⁻¹ Kᵀ)⁺ h,    D = diag(P(z)),  P(z) = Σ_y p_y K[y, z],
 
 the weighted minimum-norm solution. Labels that share a channel row cannot be told apart, so h is
-first averaged within rows under the prior; what is lost by that is the decoder's bias.
+first averaged within rows under the prior. A target outside the range of K is replaced by the
+nearest decodable one, in the mean square under the prior: its bias is 0 on average.
 """
 
 from __future__ import annotations
@@ -33,11 +34,14 @@ class Decoder:
         (k, m) expected decoded value minus the target, for every grid point.
     exact
         Whether every target is decoded without bias, up to 1e-6 of its range.
+    each
+        (m,) the same for each target. A target that is not has bias 0 on average under the prior.
     """
 
     values: Floats
     bias: Floats
     exact: bool
+    each: tuple[bool, ...] = ()
 
 
 def decoder(problem: LabelProblem, targets: Floats, ridge: float = 0.0) -> Decoder:
@@ -71,10 +75,20 @@ def decoder(problem: LabelProblem, targets: Floats, ridge: float = 0.0) -> Decod
         solution = left.T @ np.linalg.solve(gram, root * (means - centre))
     else:
         solution = np.linalg.pinv(scaled, rcond=_RELATIVE_RANK) @ (means - centre)
+        left_over = np.abs(scaled @ solution - (means - centre)).max(axis=0)
+        inexact = left_over > _EXACT * np.maximum(np.ptp(wanted, axis=0), 1e-300)
+        if inexact.any():
+            # the constant is always decodable, so that the weighted residual has prior mean 0
+            root = np.sqrt(weight)[:, None]
+            projected = np.linalg.pinv(root * scaled, rcond=_RELATIVE_RANK) @ (
+                root * (means - centre)
+            )
+            solution[:, inexact] = projected[:, inexact]
     values = solution / np.sqrt(marginal)[:, None] + centre
     bias = (problem.rows @ values)[problem.row_of] - wanted
     span = np.maximum(np.ptp(wanted, axis=0), 1e-300)
-    return Decoder(values, bias, bool(np.all(np.abs(bias) <= _EXACT * span)))
+    each = np.all(np.abs(bias) <= _EXACT * span, axis=0)
+    return Decoder(values, bias, bool(each.all()), tuple(each.tolist()))
 
 
 def indicator_decoder(problem: LabelProblem) -> Decoder:

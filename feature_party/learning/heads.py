@@ -33,6 +33,8 @@ from feature_party.learning.problem import Floats
 from feature_party.learning.support import Support
 
 _LIMIT = 8.0
+_MOST_COUNTS = 128
+"""Whole numbers up to here are taken for counts; larger ones are more often amounts."""
 
 
 class Head(ABC):
@@ -293,7 +295,9 @@ def candidate_heads(support: Support, counts: bool) -> tuple[tuple[str, ...], tu
     """
     if support.heavy_tailed:
         plain = ("log-normal", "log-prior-tilt")
-        return plain, (("negative-binomial",) if counts else ("gamma",))
+        return plain, (
+            ("negative-binomial",) if counts and support.values[-1] < _MOST_COUNTS else ("gamma",)
+        )
     if support.values[0] >= 0:
         return ("gaussian", "log-normal"), ("prior-tilt", "softmax")
     return ("gaussian",), ("prior-tilt", "softmax")

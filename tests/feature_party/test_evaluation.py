@@ -98,3 +98,22 @@ def test_bins_need_the_model_and_say_so(labels: np.ndarray) -> None:
 def test_one_event_is_too_few() -> None:
     with pytest.raises(DataError, match="1 held-out events cannot estimate"):
         Estimate.of_terms(np.array([1.0]), "unbiased")
+
+
+@pytest.mark.statistical
+def test_squares_between_knots_are_right_on_average(labels: np.ndarray) -> None:
+    # a channel over 6 knots, with the 26 labels rounded to them at random without bias
+    knots, grid = np.linspace(0, 5, 6), np.linspace(0, 5, 26)
+    inner = thresholds_channel(knots, 2.0)
+    share = np.maximum(0, 1 - np.abs(grid[:, None] - knots))
+    channel = FiniteChannel.from_probabilities(
+        grid, inner.outputs, share @ inner.probabilities, 2.0
+    )
+    on_grid = grid[np.abs(labels[:, None] - grid).argmin(axis=1)]
+    points = np.full(labels.size, 2.0)
+    estimates = simulate(channel, on_grid, Predictions(points, None))
+    assert {e.method for e in estimates} == {"unbiased-under-prior"}
+    values = np.array([e.value for e in estimates])
+    # the correction for rounding to 26 points takes labels to be spread evenly between them
+    truth = float(np.mean((points - on_grid) ** 2)) - 0.2**2 / 6
+    assert abs(values.mean() - truth) <= 0.01 * truth + 2 * values.std() / np.sqrt(RELEASES)

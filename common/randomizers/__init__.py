@@ -4,9 +4,17 @@ Every randomizer is built by name with :func:`build_randomizer` and is a finite 
 weights, so its ε is derived from the bytes that leave (see :mod:`common.channel`).
 """
 
+from common.randomizers.additive import (
+    build_discrete_laplace,
+    build_discrete_staircase,
+    build_laplace,
+    build_staircase,
+)
 from common.randomizers.base import Randomizer, build_randomizer, randomizer_names
+from common.randomizers.exponential import build_exponential
 from common.randomizers.optimal_design import build_optimal_design
 from common.randomizers.prior import NoisyPrior, private_prior
+from common.randomizers.response import build_randomized_response, build_rr_with_prior
 from common.randomizers.rr_on_bins import Binning, optimal_binning
 from common.randomizers.thresholds import build_randomized_thresholds, threshold_weights
 from common.randomizers.two_point import build_two_point
@@ -19,9 +27,16 @@ __all__ = [
     "NoisyPrior",
     "Randomizer",
     "TwoStep",
+    "build_discrete_laplace",
+    "build_discrete_staircase",
+    "build_exponential",
+    "build_laplace",
     "build_optimal_design",
+    "build_randomized_response",
     "build_randomized_thresholds",
     "build_randomizer",
+    "build_rr_with_prior",
+    "build_staircase",
     "build_two_point",
     "build_unbiased",
     "optimal_binning",

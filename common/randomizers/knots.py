@@ -59,15 +59,13 @@ def choose_knots(labels: Floats, prior: Floats, count: int) -> Indices:
     return np.flatnonzero(chosen)
 
 
-def interpolation(labels: Floats, knots: Indices) -> Floats:
-    """Rounding probabilities from labels to knots.
+def interpolation(labels: Floats, points: Floats) -> Floats:
+    """Rounding probabilities from labels to ascending points that enclose them.
 
     Returns
     -------
-    (k, m) rows summing to 1 with at most two entries, and ``interpolation @ labels[knots]`` is
-    ``labels``.
+    (k, m) rows summing to 1 with at most two entries, and ``interpolation @ points`` is ``labels``.
     """
-    points = labels[knots]
     left = np.clip(np.searchsorted(points, labels, side="right") - 1, 0, points.size - 2)
     fraction = (labels - points[left]) / (points[left + 1] - points[left])
     matrix = np.zeros((labels.size, points.size))

@@ -204,7 +204,7 @@ def _named_cells(problem: Problem, weighting: str, most: int) -> _Cells:
     if labels.size - 1 <= most:
         return _merged_cells(labels, prior, threshold_weights(labels, prior, weighting))
     knots = choose_knots(labels, prior, most + 1)
-    rounding = interpolation(labels, knots)
+    rounding = interpolation(labels, labels[knots])
     thinned = prior @ rounding
     weights = threshold_weights(labels[knots], thinned, weighting)
     cells = _merged_cells(labels[knots], thinned, weights)

@@ -85,7 +85,7 @@ def build_unbiased(
     labels = problem.labels
     knots = choose_knots(labels, problem.prior, count)
     check_size(labels.size, 2 * knots.size)
-    rounding = interpolation(labels, knots)
+    rounding = interpolation(labels, labels[knots])
     prior = problem.prior @ rounding
     scale = _Scale((labels[0] + labels[-1]) / 2, (labels[-1] - labels[0]) / 2)
     targets = scale.inward(labels[knots])

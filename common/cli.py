@@ -6,6 +6,7 @@ from typing import NoReturn
 
 import typer
 
+from common.commands.audit import audit
 from common.commands.certificates import certificates
 from common.commands.compare import compare_command
 from common.commands.demo import demo
@@ -35,6 +36,7 @@ app.command(
 app.command(
     epilog="Example: label-dp certificates --out certificates --label-host labels.example.com"
 )(certificates)
+app.add_typer(audit, name="audit")
 
 
 def main() -> NoReturn:

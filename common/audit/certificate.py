@@ -213,8 +213,12 @@ def population_check(manifest: Manifest, labels: pl.DataFrame) -> Check:
             "The features party submitted the population, so the rows carry no keys.",
             f"Compare SHA-256 of the submitted keys with {manifest.population.digest}.",
         )
-    digest = hashlib.sha256(_keys(manifest, labels).data).hexdigest()
-    repeated = labels.height - labels["key"].n_unique()
+    keys = _keys(manifest, labels)
+    digest = hashlib.sha256(keys.data).hexdigest()
+    names = keys.view(f"S{manifest.content.key_bytes}").ravel()
+    if np.any(names[1:] <= names[:-1]):
+        names = np.sort(names)
+    repeated = int(np.count_nonzero(names[1:] == names[:-1]))
     return Check(
         name=name,
         verdict=verdict_of(digest == manifest.population.digest and not repeated),

@@ -39,12 +39,15 @@ class Message:
         Noisy counts.
     scale
         Stated scale of the noise on each cell.
+    prior_epsilon
+        ε₁ that the noise is said to spend.
     published
         Everything else that the features party is told about the channel: outputs, weights, bins.
     """
 
     noisy: tuple[int, ...]
     scale: Fraction
+    prior_epsilon: Fraction
     published: Hashable
 
 
@@ -75,6 +78,11 @@ class Replay:
     def scale(self) -> Fraction:
         """The smallest scale that was stated."""
         return min(message.scale for message in (*self.one, *self.other))
+
+    @property
+    def prior_epsilon(self) -> Fraction:
+        """ε₁ as claimed."""
+        return min(message.prior_epsilon for message in (*self.one, *self.other))
 
 
 def replay(
@@ -109,10 +117,11 @@ def replay(
     )
 
 
-def sensitivity_check(found: Replay, prior_epsilon: float | Fraction) -> Check:
+def sensitivity_check(found: Replay) -> Check:
     """Counts move by at most 2, and the stated noise scale pays for that."""
+    prior_epsilon = found.prior_epsilon
     spent = float(found.moved / found.scale) if found.scale else math.inf
-    holds = found.moved <= 2 and found.moved <= Fraction(prior_epsilon) * found.scale
+    holds = found.moved <= 2 and found.moved <= prior_epsilon * found.scale
     return Check(
         name="replay: histogram sensitivity",
         verdict=verdict_of(holds),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -239,8 +240,9 @@ def write_release(directory: Path, manifest_bytes: bytes, labels: pl.DataFrame) 
     except (OSError, pl.exceptions.PolarsError) as error:
         raise ReleaseError(f"{directory} cannot be written: {error}") from error
     finally:
-        new_manifest.unlink(missing_ok=True)
-        new_rows.unlink(missing_ok=True)
+        with suppress(OSError):
+            new_manifest.unlink(missing_ok=True)
+            new_rows.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:

@@ -9,6 +9,13 @@ from rich.box import ROUNDED
 from rich.table import Table
 
 
+_METHODS = {
+    "unbiased-under-prior": "from privatized labels and prior",
+    "model-within-groups": "in part the model's own word",
+    "model": "the model's own word",
+}
+
+
 def summary_table(metrics: Mapping[str, Any]) -> Table:
     """Lay the main numbers of ``metrics.json`` out for reading."""
     table = Table(show_header=False, box=ROUNDED, expand=False)
@@ -39,9 +46,7 @@ def _estimate(metrics: Mapping[str, Any]) -> str:
     low, high = metrics.get("estimated_mse_low"), metrics.get("estimated_mse_high")
     if low is None or high is None:
         return ""
-    how = "from privatized labels alone"
-    if metrics.get("estimated_mse_method", "unbiased") != "unbiased":
-        how = "in part the model's own word: the labels sent do not tell more"
+    how = _METHODS.get(str(metrics.get("estimated_mse_method")), "from privatized labels alone")
     return f"{number(low)} … {number(high)} (95%), {how}"
 
 

@@ -11,6 +11,15 @@ from typing import Any
 from common.release import Manifest
 from feature_party.report.model import MatchCounts, ReportInputs
 
+_CAUTION = {
+    "unbiased-under-prior": " It is right on average as far as the noisy prior is right.",
+    "model-within-groups": " The values sent do not tell all labels apart, so that this is in part"
+    " the model's own word.",
+    "model": " The values sent do not tell labels apart well enough to measure it, so that this is"
+    " the model's own word.",
+}
+"""What to say about an estimate that is not unbiased whatever the labels are."""
+
 
 @dataclass(frozen=True)
 class Headline:
@@ -142,12 +151,12 @@ def headline(inputs: ReportInputs) -> Headline:
             if test is None and base is not None
             else ""
         )
-        caution = (
-            ""
-            if inputs.metrics.get("estimated_mse_method", "unbiased") == "unbiased"
-            else " The values sent do not tell all labels apart, so that this is in part the"
-            " model's own word."
-        )
+        caution = _CAUTION.get(str(inputs.metrics.get("estimated_mse_method", "")), "")
+        if bounds and base is not None and bounds[1] - bounds[0] > base:
+            caution += (
+                " That is too wide to say much; more events kept for scoring or a larger ε would"
+                " narrow it."
+            )
         sentences.append(f"{lead} {number(estimate)}{within}{against}.{caution}")
     sure = interval(inputs.metrics) if test is None else None
     return Headline(_title(label, epsilon, error, base, ideal, sure), tuple(sentences))

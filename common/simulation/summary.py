@@ -8,7 +8,6 @@ from typing import Any
 from rich.box import ROUNDED
 from rich.table import Table
 
-
 _METHODS = {
     "unbiased-under-prior": "from privatized labels and prior",
     "model-within-groups": "in part the model's own word",

@@ -76,6 +76,10 @@ demo: $(STAMP) ## Run both parties on this machine on public data and write a re
 bench: $(STAMP) ## Measure speed and memory (asserts nothing)
 	$(PYTHON) -m tests.benchmarks
 
+.PHONY: compare
+compare: $(STAMP) ## Compare randomizers and objectives on real data (up to two hours)
+	$(PYTHON) -m tests.benchmarks.comparison
+
 $(PROTOS_STAMP): protos/requirements.txt
 	$(call make_venv,$(PROTOS_VENV))
 	@$(PROTOS_VENV)/bin/python -m pip install $(PIP_QUIET) $(PIP_ARGS) --requirement protos/requirements.txt

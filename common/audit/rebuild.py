@@ -64,6 +64,8 @@ def rebuilt_check(manifest: Manifest) -> Check:
         distance = _distance(stated, built)
         if best is None or distance < best[0]:
             best = (distance, builder)
+        if distance == 0:
+            break
     if best is None:
         found = f"It could not be built again: {problem}."
         return Check(name, Verdict.NOT_CHECKABLE, claim, tried, found)

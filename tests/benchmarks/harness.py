@@ -1,0 +1,140 @@
+"""What every benchmark shares: a stopwatch, tables, and finding the topics."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import rich.table
+from rich.console import Console
+
+import tests.benchmarks
+
+NOT_TOPICS = {"__main__", "harness"}
+
+Cell = str | int | float | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """One topic's result.
+
+    Attributes
+    ----------
+    title
+        What was measured, in one line.
+    columns
+        Names, with units.
+    rows
+        One list of cells a row.
+    note
+        What a reader must know to judge the numbers.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a topic is given.
+
+    Attributes
+    ----------
+    repeat
+        How often each measurement is taken; the median counts.
+    quick
+        Whether to use sizes a hundredth as large, to see that everything runs.
+    """
+
+    repeat: int = 3
+    quick: bool = False
+
+    def size(self, full: int) -> int:
+        """``full``, or a hundredth of it in a quick run."""
+        return max(full // 100, 1) if self.quick else full
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        """Return the median wall-clock time of ``work``, without the garbage collector's."""
+        times = []
+        for _ in range(self.repeat):
+            gc.collect()
+            gc.disable()
+            start = time.perf_counter()
+            try:
+                work()
+            finally:
+                times.append(time.perf_counter() - start)
+                gc.enable()
+        return statistics.median(times)
+
+
+def topics() -> dict[str, ModuleType]:
+    """Every topic by name; long studies with a command line of their own have no ``run``."""
+    names = sorted(module.name for module in pkgutil.iter_modules(tests.benchmarks.__path__))
+    found = {
+        name: importlib.import_module(f"tests.benchmarks.{name}")
+        for name in names
+        if name not in NOT_TOPICS
+    }
+    return {name: module for name, module in found.items() if hasattr(module, "run")}
+
+
+def description(topic: ModuleType) -> str:
+    return (topic.__doc__ or "").strip().partition("\n")[0]
+
+
+def show(table: Table, console: Console) -> None:
+    """Print a table."""
+    view = rich.table.Table(title=table.title, caption=table.note or None, title_justify="left")
+    for column in table.columns:
+        view.add_column(column, justify="right")
+    for row in table.rows:
+        view.add_row(*map(text, row))
+    console.print(view)
+
+
+def text(cell: Cell) -> str:
+    """Show a number with three significant digits, and nothing as a dash."""
+    if cell is None:
+        return "–"
+    if isinstance(cell, float):
+        return f"{cell:,.0f}" if abs(cell) >= 1000 else f"{cell:.3g}"
+    return f"{cell:,}" if isinstance(cell, int) else cell
+
+
+def write(name: str, table: Table, directory: Path) -> None:
+    """Write ``NAME.md`` and ``NAME.json``."""
+    directory.mkdir(parents=True, exist_ok=True)
+    lines = [f"# {table.title}", "", machine(), ""]
+    lines += ["| " + " | ".join(table.columns) + " |", "|" + "---:|" * len(table.columns)]
+    lines += ["| " + " | ".join(map(text, row)) + " |" for row in table.rows]
+    lines += ["", table.note] if table.note else []
+    (directory / f"{name}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    records = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    data = {"title": table.title, "note": table.note, "machine": machine(), "rows": records}
+    (directory / f"{name}.json").write_text(
+        json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
+
+
+def machine() -> str:
+    """Describe what the numbers were taken on."""
+    load = os.getloadavg()[0]
+    return (
+        f"{platform.machine()}, {os.cpu_count()} cores (load {load:.1f}),"
+        f" Python {platform.python_version()}, NumPy {np.__version__}"
+    )

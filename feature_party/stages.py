@@ -24,7 +24,8 @@ from feature_party.learning.problem import Floats
 from feature_party.model import Model
 from feature_party.prediction import predict_file
 from feature_party.report import ReportInputs, write_report
-from feature_party.training import CHECKPOINTS, Prepared, match_true_labels, prepare, train
+from feature_party.training import CHECKPOINTS, Prepared, prepare, train
+from feature_party.truth import match_true_labels
 
 
 @dataclass(frozen=True)

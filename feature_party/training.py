@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import torch
 
-from common.errors import ConfigError, DataError
-from common.keys import canonical_keys, read_secret
+from common.errors import ConfigError
+from common.keys import read_secret
 from common.release import Release, manifest_digest, read_release
 from feature_party.config import FeaturePartyConfig, TrainingSection
 from feature_party.encoding import Encoded, Encoder
 from feature_party.fitting import EpochRecord, Fit, FitSettings, Fitter
-from feature_party.join import Joined, Table, collect_table, join_release, split_holdout
+from feature_party.join import Joined, Table, join_release, split_holdout
 from feature_party.learning.calibration import decoding_slope
 from feature_party.learning.heads import candidate_heads
 from feature_party.learning.mixing import choose_mixture
@@ -161,7 +160,7 @@ class _Run:
             numeric=section.numeric,
             categorical=section.categorical,
             ignore=[*section.ignore, section.key],
-            pieces=resolve_pieces(section.pieces, data.problem, len(rows)),
+            pieces=resolve_pieces(section.pieces, self._worth * len(rows)),
         )
         self.inputs: Encoded = self.encoder.encode(rows)
         self.device = choose_device(self.section.device)
@@ -197,6 +196,12 @@ class _Run:
             return [(objective, head)], []
         plain, flexible = candidate_heads(self.support, self._counts)
         return [(objective, name) for name in plain], [(objective, name) for name in flexible]
+
+    @property
+    def _worth(self) -> float:
+        """How many true labels one label to train on is worth."""
+        true = self.section.objective == "true"
+        return 1.0 if true else self.data.problem.informativeness
 
     @property
     def _counts(self) -> bool:
@@ -311,15 +316,16 @@ def resolve_settings(section: TrainingSection, rows: int) -> FitSettings:
     )
 
 
-def resolve_pieces(pieces: int | str, problem: LabelProblem, rows: int) -> int:
+def resolve_pieces(pieces: int | str, worth: float) -> int:
     """Pieces that a numeric column's range is cut into: one a hundred labels' worth, at most 32.
 
-    ``rows`` privatized labels are worth :attr:`LabelProblem.informativeness` times as many true
-    ones. Where they afford fewer than 8 pieces, their noise costs more than the bends gain.
+    ``worth`` is the number of true labels that say as much: n privatized labels are worth
+    :attr:`LabelProblem.informativeness` n true ones. Where they afford fewer than 8 pieces, their
+    noise costs more than the bends gain.
     """
     if isinstance(pieces, int):
         return pieces
-    affordable = int(problem.informativeness * rows / 100)
+    affordable = int(worth / 100)
     return 0 if affordable < 8 else min(affordable, 32)
 
 
@@ -342,53 +348,10 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def match_true_labels(
-    events: pl.DataFrame,
-    key: str,
-    labels: Table,
-    label: str,
-    problem: LabelProblem,
-    missing: float,
-    label_key: str | None = None,
-) -> Floats:
-    """(m,) true labels of matched events, completed and clipped as the labels party does it.
-
-    Parameters
-    ----------
-    events
-        (m, …) matched events with their key column.
-    labels, label
-        Table of true labels and its label column; simulations alone have one.
-    missing
-        Label of an event without one.
-    label_key
-        Key column of ``labels``; the default is ``key``, or the only other column.
-    """
-    truth = collect_table(labels)
-    if label_key is None:
-        others = [name for name in truth.columns if name != label]
-        label_key = key if key in truth.columns or len(others) != 1 else others[0]
-    for column in (label_key, label):
-        if column not in truth.columns:
-            raise DataError(
-                f"the true labels have no column {column!r}; columns: {', '.join(truth.columns)}"
-            )
-    right = pl.DataFrame(
-        {"key": canonical_keys(truth[label_key]), "label": truth[label].cast(pl.Float64)}
-    )
-    if right["key"].n_unique() != right.height:
-        raise DataError(f"keys occur more than once in column {label_key!r} of the true labels")
-    left = pl.DataFrame({"key": canonical_keys(events[key])})
-    found = left.join(right, on="key", how="left", maintain_order="left")["label"]
-    values = found.fill_nan(None).fill_null(missing).to_numpy()
-    return np.asarray(np.clip(values, problem.grid[0], problem.grid[-1]))
-
-
 __all__ = [
     "Model",
     "Prepared",
     "choose_device",
-    "match_true_labels",
     "prepare",
     "resolve_settings",
     "train",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +19,11 @@ from feature_party.prediction import predict_file
 from feature_party.training import (
     Prepared,
     choose_device,
-    match_true_labels,
     prepare,
     resolve_settings,
     train,
 )
+from feature_party.truth import match_true_labels
 from tests.feature_party.worlds import SECRET, World, build_world
 
 
@@ -126,6 +127,27 @@ def test_seeds_repeat_and_differ(noisy: tuple[World, Prepared, np.ndarray]) -> N
 
     assert predictions(0).equals(predictions(0))
     assert not predictions(0).equals(predictions(1))
+
+
+@pytest.mark.parametrize("loss", ["absolute", "poisson"])
+@pytest.mark.parametrize("objective", ["likelihood", "debiased", "raw", "true"])
+def test_other_losses_learn_too(
+    noisy: tuple[World, Prepared, np.ndarray], loss: str, objective: str
+) -> None:
+    world, prepared, truth = noisy
+    problem = replace(prepared.problem, loss=loss)
+    settings = config(world, objective=objective, head="gaussian", epochs=6)
+    model = train(replace(prepared, problem=problem), config=settings, true_labels=truth)
+    table = prepared.joined.table[prepared.holdout]
+    points = model.predict(table)["prediction"].to_numpy()
+    held = truth[prepared.holdout]
+    assert np.isfinite(points).all()
+    assert np.corrcoef(points, held)[0, 1] > 0.6
+    if loss == "poisson":
+        assert points.min() >= 0
+    elif objective == "likelihood":
+        # a median is one of the labels that the model can give weight to
+        assert np.isin(points, model.support.values).all()
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "rmsprop"])

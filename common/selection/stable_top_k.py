@@ -133,8 +133,8 @@ class FixedStableTopK:
     delta: Fraction
     strength: Fraction = Fraction(1)
     most: int | None = None
-    choice_share: Fraction = Fraction(1, 4)
-    peel_share: Fraction = Fraction(3, 8)
+    choice_share: Fraction = Fraction(1, 20)
+    peel_share: Fraction = Fraction(9, 10)
 
     def __post_init__(self) -> None:
         if self.k < 1:

@@ -1,0 +1,1 @@
+"""The published comparisons of private selection and PATE, run again on data at hand."""

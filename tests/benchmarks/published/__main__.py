@@ -1,0 +1,110 @@
+"""Run the published comparisons: ``python -m tests.benchmarks.published [--out DIR]``."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from common.console import progress
+from tests.benchmarks.published import pate, sources, top_k
+
+
+def main() -> None:
+    """Write tables (Markdown) and plots (PNG) into a folder; skip what has no data, and say so."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("out/published"))
+    parser.add_argument("--trials", type=int, default=100, help="trials of each selection cell")
+    parser.add_argument("--only", choices=("top-k", "pate"), default=None)
+    options = parser.parse_args()
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    options.out.mkdir(parents=True, exist_ok=True)
+    parts: list[str] = []
+    if options.only != "pate":
+        parts += _selection(options.out, options.trials, plt)
+    if options.only != "top-k":
+        parts += _pate(options.out, plt)
+    report = options.out / "published.md"
+    report.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    print(f"wrote {report}")
+
+
+def _selection(out: Path, trials: int, plt: Any) -> list[str]:
+    parts = []
+    skipped = sources.missing("checkins_brightkite.parquet")
+    if skipped:
+        parts.append(f"Check-ins: skipped, {skipped}.")
+    else:
+        with progress() as bar:
+            cells = len(top_k.EPSILONS) * len(top_k.KS) * len(top_k.NAMES)
+            task = bar.add_task("check-ins", total=cells, note="")
+            result = top_k.brightkite(trials, lambda: bar.advance(task))
+        parts.append(
+            f"## Recall on check-ins, δ = 1e-6, {trials} trials\n\n{top_k.brightkite_table(result)}"
+        )
+    skipped = sources.missing("covid_nyt_us_states.parquet")
+    if skipped:
+        parts.append(f"Daily states: skipped, {skipped}.")
+    else:
+        summary = top_k.covid_plot(out / "covid.png", plt)
+        shown = ", ".join(f"{key} {value:g}" for key, value in summary.items())
+        parts.append(f"## Daily top states\n\n{shown}\n\n![states](covid.png)")
+    top_k.cliff_plot(out / "cliff.png", plt, trials)
+    parts.append("## One cliff of chosen height\n\n![cliff](cliff.png)")
+    return parts
+
+
+def _pate(out: Path, plt: Any) -> list[str]:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.multioutput import MultiOutputClassifier
+
+    def linear() -> Any:
+        return LogisticRegression(max_iter=300)
+
+    def linear_sets() -> Any:
+        return MultiOutputClassifier(LogisticRegression(max_iter=200))
+
+    single: list[tuple[str | None, Callable[[], pate.Outcome]]] = [
+        (None, lambda: pate.classes(sources.digits(), 10, linear)),
+        ("optdigits.parquet", lambda: pate.classes(sources.optdigits(), 10, linear)),
+        ("letter_recognition.parquet", lambda: pate.classes(sources.letters(), 26, linear)),
+    ]
+    several: list[tuple[str | None, Callable[[], pate.Outcome]]] = []
+    for replacing in (False, True):
+        several += [
+            (
+                "mulan_yeast.parquet",
+                lambda r=replacing: pate.label_sets(sources.yeast(), r, linear_sets),  # type: ignore[misc]
+            ),
+            ("nih_chestxray14_labels.parquet", lambda r=replacing: pate.chest(0.97, r)),  # type: ignore[misc]
+            ("nih_chestxray14_labels.parquet", lambda r=replacing: pate.chest(0.75, r)),  # type: ignore[misc]
+        ]
+    parts = []
+    for title, runs, image in (
+        ("PATE, one class", single, "classes.png"),
+        ("PATE, many labels", several, "labels.png"),
+    ):
+        outcomes, notes = [], []
+        for needed, run in runs:
+            skipped = needed and sources.missing(needed)
+            if skipped:
+                notes.append(f"Skipped: {skipped}.")
+                continue
+            start = time.perf_counter()
+            outcomes.append(run())
+            print(f"{outcomes[-1].task}: {time.perf_counter() - start:.1f} s")
+        if outcomes:
+            pate.plot(outcomes, out / image, plt)
+            notes.append(f"{pate.table(outcomes)}\n\n![{title}]({image})")
+        parts.append(f"## {title}, {pate.TEACHERS} teachers\n\n" + "\n\n".join(notes))
+    return parts
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""PATE: the least ε at which each aggregator's student is as good as a target.
+
+Published: Papernot et al., ICLR 2018 (multi-class); Zhu and Wang, AISTATS 2022 (multi-label).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.entropy import seeded_entropy
+from common.errors import DataError
+from common.guarantees import epsilon_at
+from common.pate import (
+    BinaryVote,
+    ClippedVote,
+    ConfidentGNMax,
+    FullVote,
+    GNMax,
+    MultiLabelAggregator,
+    Norm,
+    StableMajority,
+    StableVote,
+    class_votes,
+    incurred_epsilon,
+    label_votes,
+    partition,
+    train_student,
+    train_teachers,
+)
+from tests.benchmarks.published import sources
+
+DELTA = 1e-5
+TEACHERS = 100
+
+
+@dataclass(frozen=True)
+class Point:
+    """One aggregator at one noise level.
+
+    ``epsilon`` is promised, ``incurred`` is data-dependent (NaN where there is none), ``quality``
+    is the student's accuracy, or the released labels' where there is no student.
+    """
+
+    task: str
+    aggregator: str
+    epsilon: float
+    incurred: float
+    quality: float
+    answered: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All points of a task, and the quality that noise-free votes reach."""
+
+    task: str
+    ceiling: float
+    points: list[Point]
+
+    def least(self, slack: float = 0.02) -> dict[str, Point]:
+        """Each aggregator's cheapest point within ``slack`` of the ceiling."""
+        good = [p for p in self.points if p.quality >= self.ceiling - slack]
+        names = dict.fromkeys(p.aggregator for p in self.points)
+        return {
+            name: min((p for p in good if p.aggregator == name), key=lambda p: p.epsilon)
+            for name in names
+            if any(p.aggregator == name for p in good)
+        }
+
+
+def classes(task: sources.Task, classes: int, student: Callable[[], Any]) -> Outcome:
+    """GNMax and Confident-GNMax with nearest-neighbour teachers."""
+    from sklearn.neighbors import KNeighborsClassifier
+
+    x, y = task.private
+    shards = partition(len(x), TEACHERS, seeded_entropy(31))
+    teachers = train_teachers(lambda: KNeighborsClassifier(1), x, y, shards)
+    queries, truth = task.public
+    votes = class_votes(teachers, queries, classes)
+
+    def report(answers: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return train_student(student, queries, answers, *task.test, DELTA, truth)
+
+    clean = report(GNMax(Fraction(1, 4096)).aggregate(votes, seeded_entropy(0)))
+    points = []
+    for sigma in (2, 3, 4, 6, 8, 10, 13, 16, 20, 26, 34):
+        variance = Fraction(sigma * sigma)
+        for name, aggregator in {
+            "GNMax": GNMax(variance),
+            "Confident-GNMax": ConfidentGNMax(TEACHERS // 2, 3 * variance, variance, len(queries)),
+        }.items():
+            answers = aggregator.aggregate(votes, seeded_entropy(sigma))
+            try:
+                result = report(answers)
+            except DataError:
+                continue
+            points.append(
+                Point(
+                    task.name,
+                    name,
+                    result.privacy.epsilon,
+                    result.incurred_epsilon or float("nan"),
+                    result.accuracy,
+                    result.answered,
+                )
+            )
+    return Outcome(task.name, clean.accuracy, points)
+
+
+def aggregators(queries: int, replacing: bool) -> Iterator[tuple[str, MultiLabelAggregator]]:
+    """Every multi-label aggregator at a ladder of noise levels; PATE-τ at every τ worth trying."""
+    failure = Fraction(DELTA) / 4 / queries
+    for step in range(15):
+        rho = Fraction(2 * 0.6**step).limit_denominator(1 << 20)
+        variance = Fraction(2 * 1.6**step).limit_denominator(64)
+        yield "StableTopK", StableVote(rho, failure, replacing=replacing)
+        yield "stable majority", StableMajority(rho, failure, replacing)
+        yield "PATE", FullVote(variance, replacing)
+        for labels in (1, 2, 3, 4):
+            tau = Fraction(labels**0.5).limit_denominator(64)
+            yield "PATE-τ, L1", ClippedVote(variance, Fraction(labels), Norm.L1, replacing)
+            yield "PATE-τ, L2", ClippedVote(variance, tau, Norm.L2, replacing)
+        yield "binary", BinaryVote(variance)
+
+
+def label_sets(task: sources.Task, replacing: bool, student: Callable[[], Any]) -> Outcome:
+    """Multi-label aggregators with teachers of the student's kind; quality is micro-F1."""
+    x, y = task.private
+    shards = partition(len(x), TEACHERS // 2, seeded_entropy(37))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        teachers = train_teachers(student, x, y, shards)
+        queries, truth = task.public
+        votes = label_votes(teachers, queries)
+
+        def quality(answers: Any) -> float:
+            model = train_student(student, queries, answers, *task.test, 0.5, truth).student
+            return micro_f1(np.asarray(model.predict(task.test[0])) > 0.5, task.test[1] > 0.5)
+
+        return _sweep(task.name, votes, replacing, quality)
+
+
+def micro_f1(predicted: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:
+    """Harmonic mean of precision and recall over all labels together."""
+    both = 2 * int(np.sum(predicted & truth))
+    return both / max(1, int(predicted.sum() + truth.sum()))
+
+
+def chest(recall: float, replacing: bool, queries: int = 300) -> Outcome:
+    """Released labels of X-rays; there are no features, so quality is the labels' own."""
+    votes, truth = sources.chest_votes(2 * TEACHERS, queries, recall, 0.03)
+
+    def quality(answers: Any) -> float:
+        exact = np.all(answers.labels == truth, axis=1) & answers.answered
+        return float(exact.mean())
+
+    name = f"chest X-rays, recall {recall:g}"
+    return _sweep(name, votes, replacing, quality)
+
+
+def _sweep(
+    name: str,
+    votes: NDArray[np.bool_],
+    replacing: bool,
+    quality: Callable[[Any], float],
+) -> Outcome:
+    clean = FullVote(Fraction(1, 4096)).aggregate(votes, seeded_entropy(0))
+    points = []
+    for aggregator, mechanism in aggregators(votes.shape[1], replacing):
+        answers = mechanism.aggregate(votes, seeded_entropy(41))
+        try:
+            reached = quality(answers)
+        except DataError:
+            continue
+        incurred = (
+            float("nan") if answers.incurred is None else incurred_epsilon(answers.incurred, DELTA)
+        )
+        epsilon = epsilon_at(answers.guarantee, DELTA)
+        points.append(
+            Point(name, aggregator, epsilon, incurred, reached, int(answers.answered.sum()))
+        )
+    return Outcome(name + (", replacing" if replacing else ""), quality(clean), points)
+
+
+def table(outcomes: list[Outcome], slack: float = 0.02) -> str:
+    """The least ε of each aggregator at equal quality, as Markdown."""
+    lines = [
+        f"| task | quality of noise-free votes | aggregator | ε within {slack:g} of it | incurred ε"
+        " | quality | answered |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for outcome in outcomes:
+        cheapest = outcome.least(slack)
+        for name in dict.fromkeys(p.aggregator for p in outcome.points):
+            point = cheapest.get(name)
+            shown = "never | – | – | –"
+            if point is not None:
+                incurred = "–" if np.isnan(point.incurred) else f"{point.incurred:.2f}"
+                shown = f"{point.epsilon:.2f} | {incurred} | {point.quality:.3f} | {point.answered}"
+            lines.append(f"| {outcome.task} | {outcome.ceiling:.3f} | {name} | {shown} |")
+    return "\n".join(lines)
+
+
+def plot(outcomes: list[Outcome], path: Any, plt: Any) -> None:
+    """Quality against ε for each task."""
+    figure, axes = plt.subplots(1, len(outcomes), figsize=(4.2 * len(outcomes), 3.8), squeeze=False)
+    for axis, outcome in zip(axes[0], outcomes, strict=True):
+        for name in dict.fromkeys(p.aggregator for p in outcome.points):
+            row = sorted((p.epsilon, p.quality) for p in outcome.points if p.aggregator == name)
+            axis.plot(*zip(*row, strict=True), label=name, marker="o", ms=3)
+        axis.axhline(outcome.ceiling, color="grey", lw=0.8, ls="--")
+        axis.set_xscale("log")
+        axis.set_title(outcome.task, fontsize=9)
+        axis.set_xlabel("ε at δ = 1e-5")
+    axes[0][0].set_ylabel("quality")
+    axes[0][-1].legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path)
+    plt.close(figure)

@@ -19,7 +19,7 @@ def demo(
     epsilon: Annotated[float, typer.Option(help="What the release may reveal, above 0.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Chooses splits and weights, never noise.")] = 0,
 ) -> None:
-    """Simulate both parties on 20,190 people's visits to the doctor, and write a report."""
+    """Simulate both parties on 20,190 person-years of visits to the doctor; write a report."""
     files = write_demo_data(out / "data")
     show(
         Settings(

@@ -250,7 +250,7 @@ def _discrete(
 
 
 def _onto(labels: Floats, lattice: Floats) -> Floats:
-    """Rounding probabilities onto the lattice; labels that float error moved off it are put back."""
+    """Rounding probabilities onto the lattice; labels moved off it by float error are put back."""
     nearest = np.abs(labels[:, None] - lattice).argmin(axis=1)
     close = np.abs(labels - lattice[nearest]) < _EVEN * (lattice[-1] - lattice[0])
     return interpolation(np.where(close, lattice[nearest], labels), lattice)

@@ -26,6 +26,7 @@ MAX_WEIGHTS = 4_000_000
 _BITS = 64
 _TOLERANCE = 1e-9
 _LARGEST = (1 << _BITS) - 1
+_ROOM = 1 << 16
 
 
 def sorted_channel(
@@ -111,6 +112,14 @@ def exact_rows(probabilities: Floats, epsilon: float) -> list[list[int]]:
             f"the matrix passes e^{epsilon:g} by a probability of {lost:.3g}; it is not"
             f" {epsilon:g}-DP"
         )
+    # within these bounds every choice of entries is ε-DP; a little room below, where ε allows it
+    top = cut.max(axis=0)
+    floors = [
+        max(math.ceil(int(high) / grow), int(low) - _ROOM, 1)
+        for low, high in zip(least, top, strict=True)
+    ]
+    least = np.array(floors, dtype=np.uint64)
+    most = np.array([min(int(grow * low), _LARGEST) for low in floors], dtype=np.uint64)
     # uint64 sums wrap at 2**64, so the wrapped sum's negative is what the row lacks
     lacking = (np.uint64(0) - cut.sum(axis=1, dtype=np.uint64)).astype(np.int64)
     for row, amount in zip(cut, lacking.tolist(), strict=True):

@@ -73,7 +73,8 @@ def build_unbiased(
     outputs
         None leaves the output positions free (best, at most 2·points - 2 of them). A number asks
         for that many equally spaced candidates, a vector for these; the result is the optimum of
-        the linear program on them. They must reach to mid ± Δ/2 · (e^ε + 1)/(e^ε - 1).
+        the linear program on them, and several outputs may have one value. They must reach to
+        mid ± Δ/2 · (e^ε + 1)/(e^ε - 1).
 
     Returns
     -------
@@ -90,10 +91,14 @@ def build_unbiased(
     scale = _Scale((labels[0] + labels[-1]) / 2, (labels[-1] - labels[0]) / 2)
     targets = scale.inward(labels[knots])
     boost = float(exp_lower_bound(min(problem.epsilon, LARGEST_EPSILON)) - 1)
-    places = None if outputs is None else scale.inward(_places(outputs, scale, boost))
+    wanted = None if outputs is None else _places(outputs, scale, boost)
+    places = None if wanted is None else scale.inward(wanted)
     columns, solution, floor = _solve(targets, prior, boost, places)
     probabilities = columns.probabilities(boost)
-    values = scale.outward(columns.outputs)
+    if wanted is None or places is None:
+        values = scale.outward(columns.outputs)
+    else:
+        values = wanted[np.searchsorted(places, columns.outputs)]
     matrix = rounding @ probabilities
     channel, _ = sorted_channel(labels, values, matrix, problem.epsilon)
     details: dict[str, Any] = {

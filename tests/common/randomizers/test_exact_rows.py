@@ -1,0 +1,64 @@
+"""Rounding to integer rows: exact ε, and everything stays where it was."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.channel import TOTAL, FiniteChannel
+from common.errors import ConfigError, PrivacyError
+from common.randomizers.exact_rows import check_size, exact_rows
+from common.randomizers.knots import choose_knots, interpolation
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    size=st.integers(2, 6),
+    columns=st.integers(2, 12),
+    epsilon=st.floats(0.01, 12),
+    seed=st.integers(0, 10_000),
+)
+def test_rows_are_exact_and_close(size: int, columns: int, epsilon: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    # mixtures of e^ε-bounded columns: widely different sizes, entries at the very bound
+    base = rng.exponential(size=columns) ** 6
+    height = np.where(rng.random((size, columns)) < 0.5, 1.0, np.exp(epsilon / 2))
+    matrix = base * height
+    matrix /= matrix.sum(axis=1, keepdims=True)
+    rows = exact_rows(matrix, epsilon)
+    channel = FiniteChannel(np.arange(size), np.arange(columns), rows)
+    assert channel.satisfies(epsilon)
+    assert np.abs(channel.probabilities - matrix).max() < 1e-14
+
+
+def test_a_column_too_small_for_the_word_gets_a_unit() -> None:
+    rows = exact_rows(np.array([[1e-30, 1 - 1e-30], [2e-30, 1 - 2e-30]]), 1.0)
+    assert rows == [[1, TOTAL - 1], [1, TOTAL - 1]]
+
+
+def test_a_matrix_that_is_not_private_is_refused() -> None:
+    with pytest.raises(PrivacyError, match="not 1-DP"):
+        exact_rows(np.array([[0.8, 0.2], [0.2, 0.8]]), 1.0)
+    with pytest.raises(PrivacyError, match="must sum to 1"):
+        exact_rows(np.array([[0.5, 0.4]]), 1.0)
+    with pytest.raises(ConfigError, match="coarser"):
+        check_size(3000, 3000)
+
+
+def test_knots_keep_both_ends_and_follow_the_mass() -> None:
+    labels = np.arange(1000.0)
+    prior = np.exp(-labels / 30)
+    knots = choose_knots(labels, prior / prior.sum(), 40)
+    assert knots.size == 40
+    assert knots[0] == 0
+    assert knots[-1] == 999
+    assert np.count_nonzero(labels[knots] < 200) > 15
+    rounding = interpolation(labels, labels[knots])
+    np.testing.assert_allclose(rounding @ labels[knots], labels)
+    np.testing.assert_allclose(rounding.sum(axis=1), 1)
+    assert choose_knots(labels[:5], prior[:5], 9).tolist() == [0, 1, 2, 3, 4]
+    spike = np.zeros(1000)
+    spike[3] = 1.0
+    assert choose_knots(labels, spike, 100).size == 100

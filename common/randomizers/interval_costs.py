@@ -190,13 +190,15 @@ class _AbsoluteCosts(IntervalCosts):
         """Indices of the weighted medians of bins (r, i)."""
         c, mass = self.boost, self.mass
         start, end = mass[r], mass[i]
-        half = (mass[-1] + c * (end - start)) / 2
+        half = (mass[-1] + c * (end - start)) / 2  # of the bin's total weight
         # cumulative weight: the mass up to r, then 1 + c times as steep, then mass + c·inside
-        before = start >= half
-        inside = ~before & (start + (1 + c) * (end - start) >= half)
-        target = np.where(inside, start + (half - start) / (1 + c), half - c * (end - start))
-        found = np.searchsorted(mass[1:], np.where(before, half, target), side="left")
-        found = np.where(inside, np.clip(found, r, i - 1), found)
+        own = c * (end - start)
+        inside = (start < half) & (end + own >= half)
+        target = np.where(inside, start + (half - start) / (1 + c), half)
+        target -= np.where(end + own < half, own, 0.0)
+        found = np.searchsorted(mass[1:], target, side="left")
+        # rounding must not move a median out of the bin that holds it
+        found = np.where(inside, np.minimum(np.maximum(found, r), i - 1), found)
         return np.asarray(np.minimum(found, self.size - 1), dtype=np.int64)
 
     def ending_at(self, i: int) -> Floats:
@@ -207,7 +209,7 @@ class _AbsoluteCosts(IntervalCosts):
         mass, short = np.zeros(i + 1), np.zeros(i + 1)  # of labels r … i - 1, by r
         mass[:i] = np.cumsum(p)[::-1]
         short[:i] = np.cumsum(p * (last - self.labels[:i][::-1]))[::-1]
-        cut = np.clip(median + 1, r, i)
+        cut = np.minimum(np.maximum(median + 1, r), i)
         gap = last - self.labels[median]
         left = (short[:i] - short[cut]) - gap * (mass[:i] - mass[cut])
         right = gap * mass[cut] - short[cut]

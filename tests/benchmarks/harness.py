@@ -18,6 +18,7 @@ from types import ModuleType
 import numpy as np
 import rich.table
 from rich.console import Console
+from rich.markup import escape
 
 import tests.benchmarks
 
@@ -101,9 +102,9 @@ def show(table: Table, console: Console) -> None:
     """Print a table."""
     view = rich.table.Table(title=table.title, caption=table.note or None, title_justify="left")
     for column in table.columns:
-        view.add_column(column, justify="right")
+        view.add_column(escape(column), justify="right")
     for row in table.rows:
-        view.add_row(*map(text, row))
+        view.add_row(*(escape(text(cell)) for cell in row))
     console.print(view)
 
 

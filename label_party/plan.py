@@ -22,8 +22,8 @@ from common.keys import read_secret
 from common.manifest import Manifest
 from common.randomizers.assessment import Assessment, Assessor
 from common.randomizers.base import check_epsilon
+from common.randomizers.knots import interpolation
 from common.randomizers.two_step import split_budget
-from common.randomizers.working_points import rounding_matrix
 from label_party.config import LabelPartyConfig
 from label_party.release import read_completed
 
@@ -62,7 +62,7 @@ class PriorKnowledge:
         if self.values is None or self.weights is None:
             return np.full(len(grid), 1.0 / len(grid))
         inside = np.clip(self.values, grid.lower, grid.upper)
-        prior = self.weights @ rounding_matrix(inside, grid.points)
+        prior = self.weights @ interpolation(inside, grid.points)
         return np.asarray(prior / prior.sum())
 
 

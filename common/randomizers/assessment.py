@@ -22,8 +22,8 @@ from common.randomizers.conditionals import (
     effective_rows,
     plausible_conditionals,
 )
+from common.randomizers.knots import choose_knots, interpolation
 from common.randomizers.optimal_design import decoding_values
-from common.randomizers.working_points import rounding_matrix, working_points
 
 Floats = NDArray[np.float64]
 
@@ -91,9 +91,9 @@ class Assessor:
         self.prior = check_prior(prior, self.labels.size)
         self.rows = rows
         self.loss = get_loss(loss)
-        self._chosen = working_points(self.labels, self.prior, _POINTS)
+        self._chosen = choose_knots(self.labels, self.prior, _POINTS)
         self._places = self.labels[self._chosen]
-        self._mass = self.prior @ rounding_matrix(self.labels, self._places)
+        self._mass = self.prior @ interpolation(self.labels, self._places)
         self._family = plausible_conditionals(self._places, self._mass, self.loss, explained)
         self._effective = effective_rows(rows)
         self.constant = self._constant(self._mass)

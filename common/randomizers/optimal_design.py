@@ -42,12 +42,12 @@ from common.randomizers.conditionals import (
     effective_rows,
     plausible_conditionals,
 )
-from common.randomizers.working_points import rounding_matrix, working_points
+from common.randomizers.knots import choose_knots, interpolation
 
 Floats = NDArray[np.float64]
 
 POINTS = 32
-"""Working points: the program has about POINTS² variables."""
+"""Knots: the program has about POINTS² variables."""
 
 DEFAULT_ROWS = 20_000
 """Number of labels assumed where none is given."""
@@ -63,7 +63,7 @@ _DROP = 1e-7
 
 @dataclass(frozen=True)
 class Design:
-    """An optimised channel over the working points.
+    """An optimised channel over the knots.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ def optimal_design(
     Parameters
     ----------
     family
-        Plausible conditional distributions over k working points.
+        Plausible conditional distributions over k knots.
     epsilon
         Privacy parameter > 0.
     effective
@@ -249,7 +249,7 @@ def build_optimal_design(
     problem
         Its ``rows`` (20,000 if None) set the effective sample size.
     points
-        Working points that the grid is rounded to, 2 … 64.
+        Knots that the grid is rounded to, 2 … 64.
     explained
         Share of the label's variance that the features are taken to explain, in 0 … 1.
     threshold_share
@@ -261,9 +261,9 @@ def build_optimal_design(
         raise ConfigError(f"explained={explained:g} must lie between 0 and 1")
     if threshold_share is not None and not 0 <= threshold_share <= 0.9:
         raise ConfigError(f"threshold_share={threshold_share:g} must lie in 0 … 0.9")
-    chosen = working_points(problem.labels, problem.prior, points)
+    chosen = choose_knots(problem.labels, problem.prior, points)
     places = problem.labels[chosen]
-    rounding = rounding_matrix(problem.labels, places)
+    rounding = interpolation(problem.labels, places)
     prior = problem.prior @ rounding
     family = plausible_conditionals(places, prior, problem.loss, explained)
     effective = effective_rows(problem.rows or DEFAULT_ROWS)
@@ -272,7 +272,7 @@ def build_optimal_design(
     else:
         design = optimal_design(family, problem.epsilon, effective, threshold_share)
     details = {
-        "working_points": places.tolist(),
+        "points": places.tolist(),
         "predicted_excess_error": design.excess_error,
         "optimality_gap": design.gap,
         "effective_rows": effective,

@@ -13,8 +13,8 @@ from common.errors import ConfigError
 from common.losses import ABSOLUTE, POISSON, SQUARED, Loss
 from common.randomizers import build_randomizer
 from common.randomizers.conditionals import effective_rows, plausible_conditionals
+from common.randomizers.knots import choose_knots, interpolation
 from common.randomizers.optimal_design import optimal_design, uniform_thresholds
-from common.randomizers.working_points import rounding_matrix, working_points
 
 GRID = np.linspace(0.0, 5.0, 21)
 BELL = np.exp(-0.5 * ((GRID - 2.0) / 0.9) ** 2)
@@ -150,15 +150,15 @@ def test_outputs_are_unbiased_on_the_whole_grid(epsilon: float, points: int) -> 
 
 @given(st.integers(2, 60), st.integers(2, 70), st.randoms(use_true_random=False))
 @settings(max_examples=50, deadline=None)
-def test_working_points_and_rounding(size: int, count: int, random) -> None:  # type: ignore[no-untyped-def]
+def test_knots_and_rounding(size: int, count: int, random) -> None:  # type: ignore[no-untyped-def]
     labels = np.cumsum([random.uniform(0.01, 5) for _ in range(size)])
     prior = np.array([random.choice([0.0, random.random()]) for _ in range(size)]) + 1e-12
-    chosen = working_points(labels, prior / prior.sum(), count)
+    chosen = choose_knots(labels, prior / prior.sum(), count)
     assert 2 <= chosen.size <= max(count, 2)
     assert chosen[0] == 0
     assert chosen[-1] == size - 1
     assert np.all(np.diff(chosen) > 0)
-    matrix = rounding_matrix(labels, labels[chosen])
+    matrix = interpolation(labels, labels[chosen])
     assert np.allclose(matrix.sum(axis=1), 1)
     assert np.allclose(matrix @ labels[chosen], labels)
     assert matrix.min() >= -1e-15

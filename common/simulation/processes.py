@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -14,11 +13,10 @@ from types import TracebackType
 from typing import IO, Self
 
 from common.errors import LabelveilError
+from common.simulation.screen import Screen
 
 _POLL_SECONDS = 0.1
 _STOP_SECONDS = 20.0
-_TAIL_BYTES = 1 << 14
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 Watch = Callable[[str], None]
 """Told the last line that a process wrote, now and then."""
@@ -48,10 +46,12 @@ class Party:
         self._command = [sys.executable, "-m", module, *arguments]
         self._directory = directory
         self._log = log
-        self._tail = b""
+        self._screen = Screen(self._keep)
+        self._last_lines: list[str] = []
 
     def __enter__(self) -> Self:
         self._log.parent.mkdir(parents=True, exist_ok=True)
+        self._log.write_text("")
         self._process = subprocess.Popen(
             self._command,
             cwd=self._directory,
@@ -82,7 +82,7 @@ class Party:
     @property
     def last_line(self) -> str:
         """The last line written so far, without colours; a progress bar's latest state."""
-        return next(reversed(self._lines()), "")
+        return next(reversed(self._screen.lines), "")
 
     def wait(self, watch: Watch | None = None) -> None:
         """Wait for the end; raise ``StageFailed`` if it was not a success."""
@@ -99,8 +99,8 @@ class Party:
 
     def failure(self) -> StageFailed:
         """Say why the process ended: its own error line, or its last words."""
-        self._reader.join(_POLL_SECONDS)
-        lines = self._lines()
+        self._reader.join(_STOP_SECONDS)
+        lines = self._last_lines
         told = [line for line in lines if line.startswith("error: ")]
         if told:
             return StageFailed(f"{self.name}: {told[-1].removeprefix('error: ')}")
@@ -124,15 +124,14 @@ class Party:
             self._process.stdout.close()
 
     def _read(self, stream: IO[bytes]) -> None:
-        with self._log.open("ab") as log:
-            while chunk := os.read(stream.fileno(), 1 << 12):
-                log.write(_ESCAPES.sub("", chunk.decode(errors="replace")).encode())
-                log.flush()
-                self._tail = (self._tail + chunk)[-_TAIL_BYTES:]
+        while chunk := os.read(stream.fileno(), 1 << 12):
+            self._screen.feed(chunk)
+        self._last_lines = self._screen.lines
+        self._screen.close()
 
-    def _lines(self) -> list[str]:
-        text = _ESCAPES.sub("", self._tail.decode(errors="replace"))
-        return [line.strip() for line in re.split(r"[\r\n]+", text) if line.strip()]
+    def _keep(self, line: str) -> None:
+        with self._log.open("a", encoding="utf-8") as log:
+            log.write(line)
 
 
 def run_party(

@@ -32,6 +32,8 @@ ProgressCallback = Callable[[str, EpochRecord], None]
 
 CHECKPOINTS = "checkpoints"
 
+_MANY_ROWS = 100_000
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -222,14 +224,14 @@ class _Run:
             targets = objective.value_targets(self.true_labels[self.data.training])
         else:
             targets = objective.targets(self.codes)
+        settings = resolve_settings(self.section, len(self.inputs))
         shape = NetworkShape(
             self.encoder.inputs,
             self.encoder.cardinalities,
             tuple(self.section.hidden),
             objective.outputs,
-            self.section.ensemble,
+            settings.members,
         )
-        settings = resolve_settings(self.section, len(self.inputs))
         fitter = Fitter(objective, self.inputs, targets, shape, settings, self.device)
         what = "-".join(part for part in (name, head) if part)
         callback = self.on_epoch
@@ -292,6 +294,9 @@ class _Run:
 
 def resolve_settings(section: TrainingSection, rows: int) -> FitSettings:
     """Replace every ``auto`` by what suits the number of training rows."""
+    members = section.ensemble
+    if members == "auto":
+        members = 8 if rows < _MANY_ROWS else 4
     batch = section.batch_size
     if batch == "auto":
         batch = int(np.clip(2 ** round(np.log2(max(rows, 1) / 64)), 64, 4096))
@@ -302,7 +307,7 @@ def resolve_settings(section: TrainingSection, rows: int) -> FitSettings:
     if decay == "auto":
         decay = 0.01
     return FitSettings(
-        members=section.ensemble,
+        members=members,
         epochs=epochs,
         batch_size=batch,
         learning_rate=section.learning_rate,

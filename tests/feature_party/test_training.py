@@ -238,6 +238,8 @@ def test_settings_fit_the_data(world: World) -> None:
     large = resolve_settings(config(world, epochs="auto").training, 1_000_000)
     assert small.batch_size < large.batch_size
     assert small.epochs > large.epochs
+    automatic = config(world, ensemble="auto").training
+    assert [resolve_settings(automatic, n).members for n in (20_000, 400_000)] == [8, 4]
 
 
 def test_devices() -> None:

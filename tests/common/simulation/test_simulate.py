@@ -21,6 +21,7 @@ from common.simulation import Settings, simulate
 from common.simulation.processes import StageFailed
 
 pytest.importorskip("torch", reason="the features party needs torch")
+pytestmark = pytest.mark.slow
 
 ROWS = 1500
 QUICK = ("training.ensemble=1", "training.epochs=3", "training.checkpoint=false")

@@ -144,10 +144,9 @@ def choose_event(
         for swapped, (likely, rare) in enumerate(((first, second), (second, first))):
             order = np.argsort(-(likely + 0.5) / (rare + 0.5), kind="stable")
             hits, misses = np.cumsum(likely[order]), np.cumsum(rare[order])
+            runs = (other.size, one.size) if swapped else (one.size, other.size)
             for count in _prefixes(likely[order] > rare[order]):
-                bound = two_world_bound(
-                    int(hits[count - 1]), int(misses[count - 1]), one.size, other.size, alpha
-                )
+                bound = two_world_bound(int(hits[count - 1]), int(misses[count - 1]), *runs, alpha)
                 if bound > best_bound:
                     members = np.zeros(view.size, dtype=np.bool_)
                     members[order[:count]] = True

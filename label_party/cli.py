@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from common.console import numbers, run
+from common.console import numbers, progress, run
 from label_party.config import DEFAULT_CONFIG, load
 
 app = typer.Typer(
@@ -161,7 +161,12 @@ def plan(
 
     loaded = load(config, {"randomizer.loss": loss}, settings or ())
     knowledge = planning.choose_knowledge(loaded, prior_release, prior_file, raw_labels, rows)
-    found = planning.make_plan(loaded, knowledge, numbers("--epsilons", epsilons))
+    budgets = numbers("--epsilons", epsilons)
+    with progress(quiet=as_json) as bar:
+        task = bar.add_task("Comparing", total=len(budgets), note="")
+        found = planning.make_plan(
+            loaded, knowledge, budgets, lambda epsilon: bar.update(task, advance=1)
+        )
     print_plan(found, as_json=as_json)
     if plot is not None:
         draw_plan(found, plot)
@@ -210,6 +215,59 @@ def budget(
     from label_party.budget import account, print_account
 
     print_account(account(load(config, {"store.directory": store}, settings or ())), as_json)
+
+
+@app.command(
+    name="top-k",
+    epilog="Examples: label-party top-k --by product --categories products.txt --k 10"
+    " --epsilon 0.5; label-party top-k --by product --categories products.txt --adaptive"
+    " --plot leaders.png",
+)
+def top_k(
+    by: Annotated[str, typer.Option(help="Column of the label file with the category.")],
+    categories: Annotated[
+        Path, typer.Option(help="The public list of categories, one a line; others do not count.")
+    ],
+    config: Config = DEFAULT_CONFIG,
+    settings: Settings = None,
+    k: Annotated[int | None, typer.Option(min=1, help="How many categories to name.")] = None,
+    adaptive: Annotated[
+        bool, typer.Option("--adaptive", help="Let the widest gap decide how many.")
+    ] = False,
+    most: Annotated[int, typer.Option(min=1, help="The most that --adaptive may name.")] = 20,
+    user: Annotated[
+        str | None, typer.Option(help="Column that tells users apart; the event's key otherwise.")
+    ] = None,
+    labels: Labels = None,
+    data_set: DataSet = None,
+    epoch: Epoch = None,
+    epsilon: Epsilon = None,
+    total_epsilon: Total = None,
+    store: Directory = None,
+    out: Annotated[Path | None, typer.Option(help="Write the released JSON here, too.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw a bar chart to this picture.")] = None,
+) -> None:
+    """Release which categories lead by distinct users, and charge the budget for it."""
+    from common.errors import ConfigError
+    from label_party import top_k as leaders
+
+    if adaptive == (k is not None):
+        raise ConfigError("give either --k N or --adaptive, and not both")
+    overrides = {
+        "data.labels": labels,
+        "data.data_set": data_set,
+        "data.epoch": epoch,
+        "privacy.epsilon": epsilon,
+        "privacy.total_epsilon": total_epsilon,
+        "store.directory": store,
+    }
+    request = leaders.Request(by, k, most, categories, user)
+    result = leaders.run_top_k(load(config, overrides, settings or ()), request)
+    if out is not None:
+        leaders.write_copy(result, out)
+    leaders.print_top_k(result)
+    if plot is not None:
+        leaders.draw_top_k(result, plot)
 
 
 def main() -> None:

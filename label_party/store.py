@@ -22,7 +22,7 @@ from typing import BinaryIO
 
 from common.errors import LabelveilError, ReleaseError
 from common.release import MANIFEST_FILE, Manifest, block_digest, block_ranges, manifest_digest
-from label_party.ledger import Charge, Ledger
+from label_party.ledger import LABELS, Charge, Ledger
 
 KEYS_FILE = "keys.bin"
 CODES_FILE = "codes.bin"
@@ -258,7 +258,8 @@ class StoredRelease:
 
 
 def _committed(entry: Charge) -> bool:
-    return entry.state == "committed"
+    """Whether an entry paid for a directory of ``releases``; other purposes lie elsewhere."""
+    return entry.state == "committed" and entry.purpose == LABELS
 
 
 def _partial(path: Path) -> Path:

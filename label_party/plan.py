@@ -7,7 +7,7 @@ asked for with a warning, the labels themselves, for a choice made by looking at
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -21,7 +21,6 @@ from common.grid import Grid
 from common.keys import read_secret
 from common.manifest import Manifest
 from common.randomizers.assessment import Assessment, Assessor
-from common.randomizers.base import check_epsilon
 from common.randomizers.knots import interpolation
 from common.randomizers.two_step import split_budget
 from label_party.config import LabelPartyConfig
@@ -101,7 +100,10 @@ class Plan:
 
 
 def make_plan(
-    config: LabelPartyConfig, knowledge: PriorKnowledge, epsilons: Sequence[float]
+    config: LabelPartyConfig,
+    knowledge: PriorKnowledge,
+    epsilons: Sequence[float],
+    on_epsilon: Callable[[float], None] = lambda epsilon: None,
 ) -> Plan:
     """Judge every randomizer at every ε.
 
@@ -113,12 +115,13 @@ def make_plan(
         The prior and the number of events.
     epsilons
         Whole budgets, prior included, each in 0 … 40.
+    on_epsilon
+        Progress: called when everything at an ε has been judged.
     """
     rows: list[PlanRow] = []
     unfit: dict[str, str] = {}
     constant = true_labels = float("nan")
     for epsilon in sorted(epsilons):
-        check_epsilon(epsilon)
         grid = config.domain.build(knowledge.rows, epsilon)
         share = Fraction(config.privacy.prior_share)
         split = split_budget(epsilon, len(grid), knowledge.rows, largest_share=share)
@@ -131,6 +134,7 @@ def make_plan(
             for assessment in assessments
         ]
         constant, true_labels = assessor.constant, assessor.with_true_labels
+        on_epsilon(epsilon)
     return Plan(rows, knowledge, config.randomizer.loss, unfit, constant, true_labels)
 
 

@@ -54,7 +54,7 @@ def error_scale(
                 axes.plot(interval, [y, y], color=MAIN, linewidth=7, alpha=0.3)
             if not low <= error <= high:
                 axes.annotate(
-                    f"{error:,.4g}, off the scale",
+                    f"{compact(error, 4)}, off the scale",
                     (0.02 if error < low else 0.98, y),
                     xycoords=("axes fraction", "data"),
                     xytext=(0, 9),
@@ -67,7 +67,7 @@ def error_scale(
             colour = next((c for key, c in colours.items() if key in name), MAIN)
             axes.plot([error], [y], "o", color=colour, markersize=9)
             axes.annotate(
-                f"{error:,.4g}",
+                compact(error, 4),
                 (error, y),
                 xytext=(0, 9),
                 textcoords="offset points",
@@ -80,6 +80,7 @@ def error_scale(
         axes.set_xlabel("mean squared error")
         axes.spines["left"].set_visible(False)
         axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 7))
+        axes.xaxis.set_major_formatter(_compact_ticks)
         clean(axes, grid="both")
 
     words = ", ".join(f"{name} {error:.4g}" for name, error in errors)
@@ -136,6 +137,7 @@ def prior(manifest: Manifest) -> Markup:
         rug.set_xlabel(manifest.label.name)
         rug.spines["left"].set_visible(False)
         rug.xaxis.set_major_locator(MaxNLocator(5 if narrow else 9))
+        rug.xaxis.set_major_formatter(_compact_ticks)
         clean(top)
         clean(rug, grid="")
 
@@ -186,8 +188,9 @@ def joint(
         if d <= 24:
             for boundary in columns[1:-1]:
                 axes.axvline(boundary, color=PAPER, linewidth=2)
-        at = np.unique(np.linspace(0, d - 1, min(d, 5 if narrow else 9)).round().astype(int))
-        axes.set_xticks(at, [f"{outputs[i]:,.3g}" for i in at])
+        at = np.unique(np.linspace(0, d - 1, min(d, 5 if narrow else 8)).round().astype(int))
+        axes.set_xticks(at, [compact(outputs[i]) for i in at])
+        axes.yaxis.set_major_formatter(_compact_ticks)
         axes.set_xlabel("randomized label sent")
         axes.set_ylabel(f"true {label_name}" if simulated else label_name)
         bar = figure.colorbar(mesh, ax=axes, pad=0.02, aspect=28)
@@ -281,6 +284,7 @@ def predicted_against_actual(
         bar.ax.tick_params(length=0)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(5 if narrow else 6))
+            axis.set_major_formatter(_compact_ticks)
         clean(axes, grid="")
 
     return responsive_figure(
@@ -290,6 +294,19 @@ def predicted_against_actual(
         wide_height=4.6,
         narrow_height=3.3,
     )
+
+
+def compact(value: float, digits: int = 3) -> str:
+    """Format a number for a tick: a few digits, with k, M or G for thousands, millions, …"""
+    for factor, suffix in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= factor:
+            unit = 1e3 if suffix == "k" else factor
+            return f"{value / unit:.{digits}g}{suffix}".replace("-", "−")
+    return f"{value:.{max(digits, 4)}g}".replace("-", "−")
+
+
+def _compact_ticks(value: float, position: float) -> str:
+    return compact(value)
 
 
 def _legend_above(axes: Axes, *, columns: int) -> None:
@@ -335,6 +352,7 @@ def calibration(deciles: Sequence[Decile], label_name: str) -> Markup:
         _legend_above(axes, columns=1 if narrow else 2)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(5 if narrow else 7))
+            axis.set_major_formatter(_compact_ticks)
         clean(axes, grid="both")
 
     return responsive_figure(

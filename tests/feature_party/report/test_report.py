@@ -11,7 +11,7 @@ import pytest
 
 from feature_party.report import MatchCounts, ReportInputs, write_report
 from feature_party.report.page import render_report
-from feature_party.report.plots import error_limits
+from feature_party.report.plots import compact, error_limits
 
 MakeInputs = Callable[..., ReportInputs]
 
@@ -188,6 +188,22 @@ def test_an_estimate_that_says_nothing_does_not_squeeze_the_others() -> None:
     assert -10 < low < 5
     assert 8 < high < 20
     assert error_limits([("estimated from", 5.0)], (4.0, 6.0)) == pytest.approx((3.76, 6.24))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0"),
+        (7.5, "7.5"),
+        (2500, "2500"),
+        (100_000, "100k"),
+        (-3_876_795, "−3.88M"),
+        (1.37e10, "13.7G"),
+        (0.0123, "0.0123"),
+    ],
+)
+def test_ticks_are_short(value: float, shown: str) -> None:
+    assert compact(value) == shown
 
 
 def test_a_written_page_states_matches_and_privacy(make_inputs: MakeInputs, tmp_path: Path) -> None:

@@ -158,13 +158,15 @@ def plan(
     """Compare randomizers by the model they will give, without looking at a label."""
     from common.randomizers.base import check_epsilon
     from label_party import plan as planning
-    from label_party.plan_view import draw_plan, print_plan
+    from label_party.plan_view import check_plot, draw_plan, print_plan
 
     loaded = load(config, {"randomizer.loss": loss}, settings or ())
     knowledge = planning.choose_knowledge(loaded, prior_release, prior_file, raw_labels, rows)
     budgets = numbers("--epsilons", epsilons)
     for epsilon in budgets:
         check_epsilon(epsilon)
+    if plot is not None:
+        check_plot(plot)
     with progress(quiet=as_json) as bar:
         task = bar.add_task("Comparing", total=len(budgets), note="")
         found = planning.make_plan(

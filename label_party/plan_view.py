@@ -74,8 +74,8 @@ def _json(plan: Plan) -> dict[str, object]:
     }
 
 
-def draw_plan(plan: Plan, path: Path) -> None:
-    """Draw predicted model error and label error against ε.
+def check_plot(path: Path) -> None:
+    """Refuse a picture that could not be drawn, before anything is computed for it.
 
     Raises
     ------
@@ -84,11 +84,22 @@ def draw_plan(plan: Plan, path: Path) -> None:
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
     except ImportError as error:
         raise ConfigError(
             "--plot needs matplotlib, which is not installed; pip install 'labelveil[report]'"
         ) from error
+    known = sorted(FigureCanvasAgg.get_supported_filetypes())
+    if path.suffix.lower().removeprefix(".") not in known:
+        raise ConfigError(f"--plot {path} must end in one of .{', .'.join(known)}")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"--plot {path}: there is no folder {path.parent}; make it first")
+
+
+def draw_plan(plan: Plan, path: Path) -> None:
+    """Draw predicted model error and label error against ε; ``path`` is checked already."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(11, 4.6), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
@@ -124,5 +135,5 @@ def draw_plan(plan: Plan, path: Path) -> None:
     figure.legend(loc="outside lower center", ncols=4, frameon=False)
     try:
         figure.savefig(path, dpi=150)
-    except (ValueError, OSError) as error:
-        raise ConfigError(f"--plot {path} cannot be written: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"--plot {path} cannot be written: {error.strerror}") from error

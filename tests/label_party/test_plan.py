@@ -86,7 +86,7 @@ def test_a_public_prior_changes_the_plan_and_a_picture_is_drawn(config: Path) ->
         (("--prior-file", "nowhere.csv"), "nowhere.csv cannot be read"),
         (("--prior-release", "nowhere"), "nowhere cannot be read"),
         (("--raw-labels", "--prior-release", "x"), "a plan has one prior"),
-        (("--plot", "plan.xyz", "--epsilons", "1"), "plan.xyz cannot be written"),
+        (("--plot", "plan.xyz", "--epsilons", "1"), "plan.xyz must end in one of"),
     ],
 )
 def test_bad_input_is_one_line(config: Path, options: tuple[str, ...], message: str) -> None:

@@ -103,6 +103,12 @@ def _pate(out: Path, plt: Any) -> list[str]:
             pate.plot(outcomes, out / image, plt)
             notes.append(f"{pate.table(outcomes)}\n\n![{title}]({image})")
         parts.append(f"## {title}, {pate.TEACHERS} teachers\n\n" + "\n\n".join(notes))
+    agreed = [outcome for r in (False, True) for outcome in pate.by_set_size(r)]
+    pate.plot(agreed[:5], out / "agreed.png", plt)
+    parts.append(
+        "## Agreed label sets of growing size, 40 labels, 200 teachers\n\n"
+        f"{pate.table(agreed)}\n\n![agreed](agreed.png)"
+    )
     return parts
 
 

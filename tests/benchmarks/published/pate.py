@@ -6,7 +6,7 @@ Published: Papernot et al., ICLR 2018 (multi-class); Zhu and Wang, AISTATS 2022 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -167,15 +167,49 @@ def chest(recall: float, replacing: bool, queries: int = 300) -> Outcome:
     return _sweep(name, votes, replacing, quality)
 
 
+def by_set_size(replacing: bool, sizes: tuple[int, ...] = (1, 2, 4, 8, 16)) -> list[Outcome]:
+    """40 labels, 200 teachers of whom 196 agree: where does StableTopK's cost stop growing?
+
+    PATE-τ is given the τ that fits: the size of every set.
+    """
+    outcomes = []
+    for size in sizes:
+        truth = np.zeros((100, 40), dtype=np.bool_)
+        for i in range(100):
+            truth[i, (7 * i + np.arange(size)) % 40] = True
+        votes = np.repeat(truth[None], 200, axis=0)
+        votes[:4] = False
+
+        def quality(answers: Any, wanted: NDArray[np.bool_] = truth) -> float:
+            return float(np.mean(np.all(answers.labels == wanted, axis=1) & answers.answered))
+
+        failure = Fraction(DELTA) / 4 / 100
+        tau = Fraction(size**0.5).limit_denominator(64)
+        ladder: list[tuple[str, MultiLabelAggregator]] = []
+        for step in range(26):
+            rho = Fraction(0.05 * 0.82**step).limit_denominator(1 << 20)
+            variance = Fraction(60 * 1.2**step).limit_denominator(64)
+            ladder += [
+                ("StableTopK", StableVote(rho, failure, replacing=replacing)),
+                ("stable majority", StableMajority(rho, failure, replacing)),
+                ("PATE", FullVote(variance, replacing)),
+                ("PATE-τ, L1", ClippedVote(variance, Fraction(size), Norm.L1, replacing)),
+                ("PATE-τ, L2", ClippedVote(variance, tau, Norm.L2, replacing)),
+            ]
+        outcomes.append(_sweep(f"agreed sets of {size}", votes, replacing, quality, ladder))
+    return outcomes
+
+
 def _sweep(
     name: str,
     votes: NDArray[np.bool_],
     replacing: bool,
     quality: Callable[[Any], float],
+    ladder: Iterable[tuple[str, MultiLabelAggregator]] | None = None,
 ) -> Outcome:
     clean = FullVote(Fraction(1, 4096)).aggregate(votes, seeded_entropy(0))
     points = []
-    for aggregator, mechanism in aggregators(votes.shape[1], replacing):
+    for aggregator, mechanism in ladder or aggregators(votes.shape[1], replacing):
         answers = mechanism.aggregate(votes, seeded_entropy(41))
         try:
             reached = quality(answers)

@@ -26,6 +26,9 @@ Secrets = NDArray[np.int64]
 PILOT = 0.1
 """Share of the records from which the guess is learnt; they are not counted."""
 
+LEAST = 0.1
+"""Share of the pilot's records that must be guessed, lest a few lucky ones decide."""
+
 
 @dataclass(frozen=True)
 class OneRun:
@@ -95,7 +98,7 @@ def learn_guesser(
             bound = one_run_bound(
                 float(hits[count - 1] * scale), float(made[count - 1] * scale), alpha, values
             )
-            if bound > best_bound:
+            if bound > best_bound and made[count - 1] >= LEAST * secrets.size:
                 guess = np.full(view.size, -1, dtype=np.int64)
                 guess[order[:count]] = table[order[:count]].argmax(axis=1)
                 best, best_bound = Guesser(view, guess), bound

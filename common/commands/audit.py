@@ -101,6 +101,53 @@ def mechanism(
     _finish(found, out, quiet)
 
 
+@audit.command(
+    epilog="Examples: label-dp audit inference out/demo/run; label-dp audit inference run"
+    " --release other/release --canaries planted.parquet"
+)
+def inference(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Folder that `label-dp simulate` left behind.")
+    ],
+    release: Annotated[Path | None, typer.Option(help="Release folder; RUN/release.")] = None,
+    predictions: Annotated[
+        Path | None, typer.Option(help="Parquet with key, prediction; RUN/predictions.parquet.")
+    ] = None,
+    features: Annotated[Path | None, typer.Option(help="Features with the same key.")] = None,
+    truth: Annotated[
+        Path | None, typer.Option(help="Parquet with key, label: the labels before any noise.")
+    ] = None,
+    secret: Annotated[Path | None, typer.Option(help="Secret that keys are hashed with.")] = None,
+    canaries: Annotated[
+        Path | None,
+        typer.Option(
+            help="Parquet with key, secret (0: lowest label, 1: highest) of events whose"
+            " label was replaced at random before the release."
+        ),
+    ] = None,
+    out: Out = Path("audit"),
+    quiet: Quiet = False,
+) -> None:
+    """Infer labels from the message, and from the model that was trained on it."""
+    from dataclasses import replace
+
+    from common.audit.inference_audit import STEPS, audit_inference
+    from common.audit.run_folder import RunFiles
+
+    given = {
+        "release": release,
+        "predictions": predictions,
+        "features": features,
+        "truth": truth,
+        "secret": secret,
+    }
+    named = {name: path for name, path in given.items() if path is not None}
+    files = replace(RunFiles.under(run, canaries), **named)
+    with _bar("inference", len(STEPS), quiet) as advance:
+        found = audit_inference(files, advance)
+    _finish(found, out, quiet)
+
+
 @contextmanager
 def _bar(what: str, steps: int, quiet: bool) -> Iterator[Callable[[str], None]]:
     """Show a progress bar over named checks; yields what is told each name before it runs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -13,9 +14,10 @@ from common.audit.events import two_worlds
 from common.audit.histogram_event import TwoStepResponse, histogram_event
 from common.audit.implementation import permutation_check, timing_check
 from common.audit.one_run import draw_secrets, one_run
-from common.audit.replay import noise_scale_check, replay
+from common.audit.replay import Replay, noise_scale_check, replay
 from common.audit.verdict import GATE, Verdict
 from common.entropy import system_entropy
+from common.noise import discrete_laplace
 from tests.common.audit import twins
 
 REPETITIONS = 200
@@ -67,13 +69,24 @@ def test_full_sizes_over_many_repetitions() -> None:
     assert all(two_world_bound(v, w, runs, runs, GATE) <= 1 for v, w in pairs)
 
 
-def test_orders_noise_and_timing_over_many_repetitions() -> None:
+def test_orders_over_many_repetitions() -> None:
     labels = np.resize(np.arange(5.0), 300)
-    release = twins.releaser()
-    found = replay(release, np.array([0.0, 0.0, 1.0, 2.0]), 0, 1.0, (2, 1, 1), 40)
-    assert noise_scale_check(found).verdict is Verdict.PASS
     for _ in range(REPETITIONS):
         order = np.argsort(system_entropy().words("order", 0, labels.size))
         assert permutation_check(labels[order]).verdict is Verdict.PASS
+
+
+def test_noise_over_many_repetitions() -> None:
+    found = replay(twins.releaser(), np.array([0.0, 0.0, 1.0, 2.0]), 0, 1.0, (2, 1, 1), 40)
+    noise = discrete_laplace(found.scale, REPETITIONS * 300, system_entropy().source("noise"))
+    for drawn in noise.reshape(REPETITIONS, 100, 3).tolist():
+        messages = tuple(replace(found.one[0], noisy=tuple(cells)) for cells in drawn)
+        again = Replay(messages, messages, (0, 0, 0))
+        assert noise_scale_check(again).verdict is Verdict.PASS
+
+
+@pytest.mark.slow
+def test_timing_over_many_repetitions() -> None:
+    for _ in range(REPETITIONS):
         timed = timing_check(twins.right_response, 0.0, 1.0, 1.0, 60)
         assert timed.verdict is Verdict.PASS

@@ -102,6 +102,64 @@ def mechanism(
 
 
 @audit.command(
+    epilog="Examples: label-dp audit party (canaries alone); label-dp audit party --address"
+    " labels.example.com:50051 --data-set conversions --ca ca.pem --certificate auditor.pem"
+    " --private-key auditor.key --no-canaries"
+)
+def party(
+    address: Annotated[
+        str | None, typer.Option(help="host:port of a running labels party; default: none.")
+    ] = None,
+    data_set: Annotated[str, typer.Option(help="Its data set.")] = "labels",
+    epoch: Annotated[str, typer.Option(help="Its release; the latest by default.")] = "",
+    ca: Annotated[Path, typer.Option(help="Authority of its certificate, PEM.")] = Path(
+        "certificates/ca.pem"
+    ),
+    certificate_file: Annotated[
+        Path, typer.Option("--certificate", help="Certificate of a client it admits, PEM.")
+    ] = Path("certificates/feature-party.pem"),
+    private_key: Annotated[Path, typer.Option(help="Its private key, PEM.")] = Path(
+        "certificates/feature-party.key"
+    ),
+    server_name: Annotated[
+        str | None, typer.Option(help="Name in the server's certificate, if not the host's.")
+    ] = None,
+    canaries: Annotated[
+        bool, typer.Option(help="Start labels parties on data sets made for the audit.")
+    ] = True,
+    rows: Annotated[int, typer.Option(help="Events in the canary data sets.")] = 20_000,
+    epsilon: Annotated[float, typer.Option(help="ε of the canary releases.")] = 1.0,
+    randomizer: Annotated[str, typer.Option(help="Randomizer of the canary releases.")] = "auto",
+    out: Out = Path("audit"),
+    quiet: Quiet = False,
+) -> None:
+    """Question a labels party, and run its software on two data sets that differ in one label."""
+    import tempfile
+
+    from common.audit.party import CANARY_STEPS, RUNNING_STEPS, audit_party
+    from common.audit.wire import Connection
+    from common.audit.worlds import Plan
+    from common.errors import ConfigError
+    from common.randomizers.base import check_epsilon
+
+    check_epsilon(epsilon, "--epsilon")
+    if rows < 1000:
+        raise ConfigError(f"--rows {rows} must be at least 1000: fewer canaries show nothing")
+    if address is None and not canaries:
+        raise ConfigError("--no-canaries without --address leaves nothing to audit; name one")
+    connection = None
+    if address is not None:
+        connection = Connection(
+            address, ca, certificate_file, private_key, data_set, epoch, server_name
+        )
+    steps = len(RUNNING_STEPS) * (address is not None) + len(CANARY_STEPS) * canaries
+    with tempfile.TemporaryDirectory() as folder, _bar("party", steps, quiet) as advance:
+        plan = Plan(Path(folder) / "canaries", rows, epsilon, randomizer) if canaries else None
+        found = audit_party(connection, plan, advance)
+    _finish(found, out, quiet)
+
+
+@audit.command(
     epilog="Examples: label-dp audit inference out/demo/run; label-dp audit inference run"
     " --release other/release --canaries planted.parquet"
 )

@@ -25,6 +25,8 @@ Codes = NDArray[np.int64]
 
 MAX_DISTINCT = 1 << 12
 QUANTILES = 64
+REPEATED = 8
+"""Values are looked at one by one where they occur at least so often on average."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,10 @@ def views_of(sample: Observations) -> list[View]:
     """Views that fit the first halves of both worlds' outputs, (n,) numbers."""
     views = []
     distinct = np.unique(sample)
-    if distinct.size <= MAX_DISTINCT:
+    # a value that is seen once tells nothing about the runs to come
+    if distinct.size <= min(MAX_DISTINCT, max(sample.size // REPEATED, 2)):
         views.append(_values_view(distinct))
-    if distinct.size > QUANTILES:
+    if distinct.size > QUANTILES or not views:
         edges = np.unique(np.quantile(sample.astype(np.float64), np.linspace(0, 1, QUANTILES + 1)))
         inner = edges[1:-1]
         views.append(

@@ -86,9 +86,12 @@ def log_odds_change(channel: Floats, prior: Floats) -> Floats:
     It is ln K[y, z] - ln P[z | not y]: a ratio of the channel alone and of a mixture of its rows,
     so it never passes the channel's own ε.
     """
-    outputs = prior @ channel
-    others = (outputs[None, :] - prior[:, None] * channel) / np.maximum(1 - prior, 1e-300)[:, None]
-    certain = prior >= 1
+    # the other labels' mixture is summed, not subtracted from the whole: nothing cancels
+    weights = np.broadcast_to(prior, (prior.size, prior.size)).copy()
+    np.fill_diagonal(weights, 0.0)
+    rest = weights.sum(axis=1, keepdims=True)
+    others = weights @ channel / np.where(rest > 0, rest, 1.0)
+    certain = rest[:, 0] == 0
     with np.errstate(divide="ignore", invalid="ignore"):
         change = np.log(channel) - np.log(others)
     change[certain] = 0.0

@@ -97,6 +97,8 @@ def run_top_k(config: LabelPartyConfig, request: Request) -> TopK:
         if charge is not None:
             return _existing(config, request, store, ledger, charge, wanted)
         store.recover(ledger)
+        path = _path(store, config, request)
+        path.unlink(missing_ok=True)  # what a killed process wrote and never paid for
         reserved = ledger.reserve(
             config.data.data_set,
             config.data.epoch,
@@ -107,10 +109,11 @@ def run_top_k(config: LabelPartyConfig, request: Request) -> TopK:
         )
         try:
             data = _build(config, request, leaders, counts)
-            _write(_path(store, config, request), data)
+            _write(path, data)
             digest = hashlib.sha256(data).hexdigest()
             ledger.commit(reserved, digest, json.loads(data)["k"])
         except BaseException:
+            path.unlink(missing_ok=True)  # bytes first: nothing unpaid may be left to read
             ledger.abandon(reserved)
             raise
         return TopK(data, digest, False, _left(config, ledger))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -12,6 +11,7 @@ import pytest
 
 from common.guarantees import Adjacency, PureDP, guarantee_from_json
 from label_party import top_k
+from label_party.ledger import Ledger
 from tests.label_party.conftest import Party
 
 SIZES = {"shoes": 900, "hats": 700, "coats": 650, "socks": 20, "belts": 5}
@@ -75,13 +75,15 @@ def test_adaptive_k_stops_at_the_cliff(shop: Party) -> None:
 
 
 def test_a_dead_process_spends_nothing(shop: Party, monkeypatch: pytest.MonkeyPatch) -> None:
-    def die(path: Path, data: bytes) -> None:
+    def die(*given: object) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(top_k, "_write", die)
-        assert shop.run(*arguments("--k", "2")).code == 130
-    assert shop.nothing_left()
+    for owner, step in ((top_k, "_write"), (Ledger, "commit")):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, step, die)
+            assert shop.run(*arguments("--k", "2")).code == 130
+        assert shop.nothing_left()
+        assert not list(shop.store.glob("top-k/*/*/*.json"))
     assert shop.run(*arguments("--k", "2")).code == 0
 
 

@@ -167,15 +167,17 @@ def chest(recall: float, replacing: bool, queries: int = 300) -> Outcome:
     return _sweep(name, votes, replacing, quality)
 
 
-def by_set_size(replacing: bool, sizes: tuple[int, ...] = (1, 2, 4, 8, 16)) -> list[Outcome]:
+def by_set_size(
+    replacing: bool, sizes: tuple[int, ...] = (1, 2, 4, 8, 16), queries: int = 100
+) -> list[Outcome]:
     """40 labels, 200 teachers of whom 196 agree: where does StableTopK's cost stop growing?
 
     PATE-τ is given the τ that fits: the size of every set.
     """
     outcomes = []
     for size in sizes:
-        truth = np.zeros((100, 40), dtype=np.bool_)
-        for i in range(100):
+        truth = np.zeros((queries, 40), dtype=np.bool_)
+        for i in range(queries):
             truth[i, (7 * i + np.arange(size)) % 40] = True
         votes = np.repeat(truth[None], 200, axis=0)
         votes[:4] = False
@@ -183,7 +185,7 @@ def by_set_size(replacing: bool, sizes: tuple[int, ...] = (1, 2, 4, 8, 16)) -> l
         def quality(answers: Any, wanted: NDArray[np.bool_] = truth) -> float:
             return float(np.mean(np.all(answers.labels == wanted, axis=1) & answers.answered))
 
-        failure = Fraction(DELTA) / 4 / 100
+        failure = Fraction(DELTA) / 4 / queries
         tau = Fraction(size**0.5).limit_denominator(64)
         ladder: list[tuple[str, MultiLabelAggregator]] = []
         for step in range(26):
@@ -245,18 +247,23 @@ def table(outcomes: list[Outcome], slack: float = 0.02) -> str:
 
 
 def plot(outcomes: list[Outcome], path: Any, plt: Any) -> None:
-    """Quality against ε for each task."""
-    figure, axes = plt.subplots(1, len(outcomes), figsize=(4.2 * len(outcomes), 3.8), squeeze=False)
-    for axis, outcome in zip(axes[0], outcomes, strict=True):
+    """Best quality up to each ε, for every task and aggregator."""
+    wide = 3
+    tall = -(-len(outcomes) // wide)
+    figure, axes = plt.subplots(tall, wide, figsize=(4.2 * wide, 3.6 * tall), squeeze=False)
+    for axis in axes.flat[len(outcomes) :]:
+        axis.set_axis_off()
+    for axis, outcome in zip(axes.flat, outcomes, strict=False):
         for name in dict.fromkeys(p.aggregator for p in outcome.points):
             row = sorted((p.epsilon, p.quality) for p in outcome.points if p.aggregator == name)
-            axis.plot(*zip(*row, strict=True), label=name, marker="o", ms=3)
+            best = np.maximum.accumulate([quality for _, quality in row])
+            axis.plot([epsilon for epsilon, _ in row], best, label=name, marker="o", ms=3)
         axis.axhline(outcome.ceiling, color="grey", lw=0.8, ls="--")
         axis.set_xscale("log")
         axis.set_title(outcome.task, fontsize=9)
         axis.set_xlabel("ε at δ = 1e-5")
-    axes[0][0].set_ylabel("quality")
-    axes[0][-1].legend(fontsize=7)
+        axis.set_ylabel("best quality up to ε")
+    axes[0][0].legend(fontsize=7)
     figure.tight_layout()
     figure.savefig(path)
     plt.close(figure)

@@ -27,7 +27,7 @@ def test_a_hundred_teachers_on_optical_digits() -> None:
 
 
 def test_stable_answers_win_where_sets_are_large() -> None:
-    small, large = pate.by_set_size(False, sizes=(1, 16))
+    small, large = pate.by_set_size(False, sizes=(1, 16), queries=50)
     cheap = {o.task: {n: p.epsilon for n, p in o.least().items()} for o in (small, large)}
     stable, clipped = (cheap[large.task][name] for name in ("StableTopK", "PATE-τ, L2"))
     assert stable * 1.8 < clipped

@@ -76,6 +76,8 @@ class Model:
         Cells of predicted distributions.
     experts
         Trained ensembles; all of them give distributions, or there is just one.
+    shrinkage
+        Share of the released prior that predicted distributions are mixed with, 0 … 1.
     facts
         What is known about the training run (``objective``, ``head``, ``history``, …), as JSON.
     """
@@ -84,6 +86,7 @@ class Model:
     problem: LabelProblem
     support: Support
     experts: Sequence[Expert]
+    shrinkage: float = 0.0
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -138,6 +141,7 @@ class Model:
         if not parts:
             return Predictions(np.concatenate(points), None)
         probabilities_ = np.concatenate(parts)
+        probabilities_ = (1 - self.shrinkage) * probabilities_ + self.shrinkage * self.support.prior
         if self.problem.loss == "absolute":
             return Predictions(self.quantile(probabilities_, 0.5), probabilities_)
         return Predictions(probabilities_ @ self.support.values, probabilities_)
@@ -171,6 +175,7 @@ class Model:
             "encoder": self.encoder.to_json(),
             "problem": problem,
             "experts": experts,
+            "shrinkage": self.shrinkage,
             "facts": self.facts,
         }
         (directory / MODEL_FILE).write_text(json.dumps(data), encoding="utf-8")
@@ -203,12 +208,13 @@ class Model:
                 for entry, state in zip(data["experts"], states, strict=True)
             ]
             encoder = Encoder.from_json(data["encoder"])
+            share = float(data["shrinkage"])
         except (KeyError, TypeError, ValueError, OSError, RuntimeError) as error:
             raise DataError(
                 f"the model in {directory} is damaged ({type(error).__name__}: {error});"
                 " train it again"
             ) from error
-        return cls(encoder, problem, support, experts, data["facts"])
+        return cls(encoder, problem, support, experts, share, data["facts"])
 
 
 def _expert(

@@ -20,7 +20,7 @@ from feature_party.fitting import EpochRecord, Fit, FitSettings, Fitter
 from feature_party.join import Joined, Table, join_release, split_holdout
 from feature_party.learning.calibration import decoding_slope
 from feature_party.learning.heads import candidate_heads
-from feature_party.learning.mixing import choose_mixture
+from feature_party.learning.mixing import choose_mixture, shrinkage
 from feature_party.learning.objectives import Objective, PointObjective, build_objective
 from feature_party.learning.problem import Floats, LabelProblem
 from feature_party.learning.support import Support
@@ -184,8 +184,19 @@ class _Run:
         for expert in experts:
             expert.objective.to(torch.device("cpu"))
         main = max(weights, key=lambda name: weights[name])
-        facts = self._facts(fits, weights, main)
-        return Model(self.encoder, self.data.problem, self.support, experts, facts)
+        shrunk = self._shrinkage(fits, weights) if main[0] == "likelihood" else 0.0
+        facts = self._facts(fits, weights, main, shrunk)
+        return Model(self.encoder, self.data.problem, self.support, experts, shrunk, facts)
+
+    def _shrinkage(
+        self, fits: dict[tuple[str, str], Fit], weights: dict[tuple[str, str], float]
+    ) -> float:
+        """How far the mixture's out-of-fold likelihoods speak for the prior alone."""
+        rows = next(iter(fits.values())).rows
+        mixed = sum(w * np.exp(-fits[name].losses) for name, w in weights.items())
+        likelihood = self.support.likelihood  # losses are relative to each code's largest
+        alone = self.support.prior @ (likelihood / likelihood.max(axis=0))
+        return shrinkage(-np.log(mixed), -np.log(alone[self.codes[rows]]))
 
     def _candidates(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         """Objectives with their heads: those trusted, and those that must prove themselves."""
@@ -245,6 +256,7 @@ class _Run:
         fits: dict[tuple[str, str], Fit],
         weights: dict[tuple[str, str], float],
         main: tuple[str, str],
+        shrunk: float,
     ) -> dict[str, Any]:
         heads = {
             head or name: {
@@ -257,10 +269,9 @@ class _Run:
         slope = None
         if main[0] != "true":
             first = next(iter(fits.values()))
-            mixed = sum(w * fits[name].predictions for name, w in weights.items())
-            slope = decoding_slope(
-                self.data.problem, self.codes[first.rows], np.asarray(mixed, dtype=np.float64)
-            )
+            mixed = np.asarray(sum(w * fits[name].predictions for name, w in weights.items()))
+            mixed = (1 - shrunk) * mixed + shrunk * self.data.problem.mean
+            slope = decoding_slope(self.data.problem, self.codes[first.rows], mixed)
             if slope is not None and slope.misspecified:
                 self.warnings.append(slope.sentence)
         poor = self.data.joined.poor_match(self.config.data.min_match)
@@ -273,6 +284,7 @@ class _Run:
                 for (_, head), weight in sorted(weights.items(), key=lambda item: -item[1])
             ),
             "heads": heads,
+            "shrinkage": shrunk,
             "history": [
                 {
                     "epoch": record.epoch,

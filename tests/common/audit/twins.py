@@ -155,12 +155,20 @@ def serving(entropy: Callable[[], Entropy]) -> Callable[[], bytes]:
 def constant_seed(labels: Labels) -> NDArray[np.int64]:
     """Noise under one seed for ever."""
     words = seeded_entropy(7).words("labels", 0, labels.size)
-    return np.asarray(word_sampler(randomized_response_rows(2, 1.0))(labels.astype(int), words))
+    indices = np.clip(labels, 0, 1).astype(np.int64)
+    return np.asarray(word_sampler(randomized_response_rows(2, 1.0))(indices, words))
 
 
 def right_response(labels: Labels) -> NDArray[np.int64]:
     """Randomized response as it should be, ε = 1."""
-    return mechanism(word_sampler(randomized_response_rows(2, 1.0)))(labels)
+    return mechanism(word_sampler(randomized_response_rows(2, 1.0)))(np.clip(labels, 0, 1))
+
+
+def strict_response(labels: Labels) -> NDArray[np.int64]:
+    """Randomized response that refuses labels outside its domain."""
+    if labels.min() < 0 or labels.max() > 1:
+        raise ValueError("a label is outside 0 … 1")
+    return right_response(labels)
 
 
 def float_laplace(labels: Labels) -> Labels:

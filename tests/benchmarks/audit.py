@@ -72,11 +72,11 @@ def _one_run(epsilon: float, size: int, bench: Bench) -> list[Cell]:
     return [
         "one run",
         epsilon,
-        size,
+        f"{size:.0e}",
         _median([item.shown for item in found]),
         _median([item.bound for item in found]),
-        round(expected_one_run_bound(epsilon, size, SHOWN), 3),
-        round(expected_one_run_bound(epsilon, size, GATE), 3),
+        _shown(expected_one_run_bound(epsilon, size, SHOWN)),
+        _shown(expected_one_run_bound(epsilon, size, GATE)),
         REPORTED[epsilon, size],
     ]
 
@@ -90,11 +90,11 @@ def _event(epsilon: float, size: int, bench: Bench) -> list[Cell]:
     return [
         "E*",
         epsilon,
-        runs,
+        f"{runs:.0e}",
         _median([item.shown for item in found]),
         _median([item.bound for item in found]),
-        round(expected_histogram_event_bound(epsilon, runs, SHOWN), 3),
-        round(expected_histogram_event_bound(epsilon, runs, GATE), 3),
+        _shown(expected_histogram_event_bound(epsilon, runs, SHOWN)),
+        _shown(expected_histogram_event_bound(epsilon, runs, GATE)),
         EVENT_REPORTED[epsilon, size],
     ]
 
@@ -104,5 +104,9 @@ def _repetitions(size: int, bench: Bench) -> int:
     return max(bench.repeat, min(101, 1_000_000 // size))
 
 
-def _median(values: list[float]) -> float:
-    return round(statistics.median(values), 3)
+def _median(values: list[float]) -> str:
+    return _shown(statistics.median(values))
+
+
+def _shown(bound: float) -> str:
+    return f"{bound:.3f}"

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from common.audit.rebuild import own_software
 from common.manifest import Manifest
 from common.release import (
     block_digest,
@@ -36,6 +37,7 @@ def in_key_order(manifest: Manifest, keys: bytes, codes: bytes) -> tuple[Manifes
     ]
     data = manifest.model_dump()
     data["content"] |= {"blocks": blocks, "digest": content_digest(blocks)}
+    data["software"] = own_software()
     data["population"]["digest"] = hashlib.sha256(keys).hexdigest()
     return Manifest.model_validate(data), keys, codes
 

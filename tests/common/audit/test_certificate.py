@@ -97,6 +97,17 @@ def test_every_change_is_named(write: WriteRelease, change: Change, names: set[s
     assert names <= failed(certificate(read_evidence(write(change))))
 
 
+def test_another_version_is_no_verdict_on_the_channel(write: WriteRelease) -> None:
+    def other(data: dict[str, Any]) -> None:
+        other_counts(data)
+        data["software"] = "labelveil/0.0.1"
+
+    audit = certificate(read_evidence(write(other)))
+    found = next(c for c in audit.checks if c.name.startswith("channel is a function"))
+    assert found.verdict is Verdict.NOT_CHECKABLE
+    assert "labelveil/0.0.1" in found.found
+
+
 def test_rows_in_another_order(write: WriteRelease) -> None:
     folder = write()
     path = folder / LABELS_FILE

@@ -71,7 +71,7 @@ def sums_check(manifest: Manifest) -> Check:
         claim="The channel is a matrix of integers whose rows sum to 2⁶⁴, one row for each label"
         " of the grid.",
         tried=f"{len(rows)} distinct rows of {outputs} weights were added up.",
-        found=f"{wrong} rows are not such distributions; the channel's labels"
+        found=f"{wrong} of them are not such distributions; the channel's labels"
         f" {'are' if inputs_fit else 'are not'} the grid.",
     )
 

@@ -142,6 +142,10 @@ def beliefs(data: Mapping[str, Any]) -> Markup:
         ):
             set_scale("log")
             set_limit(low, 1.1)
+        powers = [10.0**p for p in range(math.ceil(math.log10(low)), 1)]
+        names = [f"{power:g}" if power >= 1e-4 else f"{power:.0e}" for power in powers]
+        axes.set_xticks(powers, names)
+        axes.set_yticks(powers, names)
         axes.set_xlabel("probability of the label before")
         axes.set_ylabel("after the message")
         axes.minorticks_off()

@@ -80,6 +80,10 @@ bench: $(STAMP) ## Measure speed and memory (asserts nothing)
 compare: $(STAMP) ## Compare randomizers and objectives on real data (up to two hours)
 	$(PYTHON) -m tests.benchmarks.comparison
 
+.PHONY: published
+published: $(STAMP) ## Rerun the published comparisons of private selection and PATE (minutes)
+	$(PYTHON) -m tests.benchmarks.published
+
 $(PROTOS_STAMP): protos/requirements.txt
 	$(call make_venv,$(PROTOS_VENV))
 	@$(PROTOS_VENV)/bin/python -m pip install $(PIP_QUIET) $(PIP_ARGS) --requirement protos/requirements.txt

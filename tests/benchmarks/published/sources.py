@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -12,9 +10,7 @@ from numpy.typing import NDArray
 
 from common.entropy import seeded_entropy
 from common.selection import count_users
-
-FOLDER = Path(os.environ.get("LABELVEIL_DATA", "../shared/data"))
-"""Where the tables lie; set LABELVEIL_DATA to look elsewhere."""
+from tests.data_sets import FOLDER
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]

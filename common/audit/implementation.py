@@ -40,7 +40,9 @@ def byte_equality_check(fetch: Callable[[], bytes], times: int = 3) -> Check:
         verdict=verdict_of(distinct == 1),
         claim="A release is built once: the same request returns the same bytes for ever.",
         tried=f"The same request was made {times} times.",
-        found=f"{distinct} different answer{'s' * (distinct > 1)}; SHA-256 {answers[0][:16]}…",
+        found=f"{distinct} of {times} answers are different; SHA-256 {answers[0][:16]}…"
+        if distinct > 1
+        else f"All answers are the same bytes, SHA-256 {answers[0][:16]}….",
         details={"sha256": answers},
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from common.audit import claims
+from common.audit.canaries import Canaries
 from common.audit.certificate import parse_manifest
 from common.audit.endpoint_checks import (
     fetched_certificate,
@@ -26,11 +27,11 @@ from common.audit.implementation import (
     cold_start_check,
     permutation_check,
 )
-from common.audit.one_run import one_run
+from common.audit.model_attack import attack_control
 from common.audit.static import release_sources, static_check
 from common.audit.verdict import Audit, Check, statistical, verdict_of
 from common.audit.wire import Answer, Connection, Refusal, connected, stranger
-from common.audit.worlds import UPPER, Canaries, Plan, World, make_worlds
+from common.audit.worlds import UPPER, Plan, World, Worlds, make_worlds
 from common.certificates import write_certificates
 from common.manifest import Manifest, manifest_digest
 from common.rational import parse_rational
@@ -69,7 +70,7 @@ def audit_party(
     if connection is not None:
         _running(audit, connection, progress)
     if plan is not None:
-        _canaries(audit, plan, progress)
+        _canaries(audit, plan, progress, certify=connection is None)
     return audit
 
 
@@ -92,7 +93,7 @@ def _running(audit: Audit, connection: Connection, progress: Progress) -> None:
         audit.add(*fetched_certificate(whole))
 
 
-def _canaries(audit: Audit, plan: Plan, progress: Progress) -> None:
+def _canaries(audit: Audit, plan: Plan, progress: Progress, *, certify: bool) -> None:
     progress(CANARY_STEPS[0])
     canaries = make_worlds(plan)
     for world in (canaries.whole, canaries.less, canaries.again):
@@ -119,6 +120,8 @@ def _canaries(audit: Audit, plan: Plan, progress: Progress) -> None:
         audit.run(lambda: same_refusals_check(one, other))
         progress(CANARY_STEPS[3])
         audit.run(lambda: latency_check(one, other, plan.epsilon))
+    if certify:  # of a running party it has been done already
+        audit.add(*fetched_certificate(answers[0]))
     audit.run(lambda: _logs_check(canaries))
     with canaries.again.serving() as third, connected(third) as endpoint:
         again = endpoint.fetch()
@@ -131,15 +134,19 @@ def _canaries(audit: Audit, plan: Plan, progress: Progress) -> None:
     audit.run(lambda: static_check(release_sources(), "the labels party"))
 
 
-def _labels(audit: Audit, canaries: Canaries, answer: Answer, manifest: Manifest) -> None:
+def _labels(audit: Audit, made: Worlds, answer: Answer, manifest: Manifest) -> None:
     """What the order and the outputs of the rows say about the canary labels."""
-    secrets = canaries.in_row_order()
+    secrets = made.in_row_order()
     audit.run(lambda: permutation_check(secrets.astype(np.float64)))
     codes = decode_codes(answer.codes, manifest.content.code_bytes)
     epsilon = manifest.labels_guarantee.epsilon
 
     def check() -> Check:
-        found = one_run(codes, secrets)
+        planted = Canaries(
+            np.arange(codes.size), secrets, 0, manifest.channel.inputs.size - 1, planted=True
+        )
+        channel = manifest.channel.probabilities
+        found = attack_control(channel, codes.astype(np.int64), None, planted, epsilon).result
         return statistical(
             "one run",
             claim=f"An output tells at most ε₂ = {epsilon:.4g} about its label.",
@@ -173,7 +180,7 @@ def _strangers_check(connection: Connection, folder: Path) -> Check:
     )
 
 
-def _logs_check(canaries: Canaries) -> Check:
+def _logs_check(canaries: Worlds) -> Check:
     """The servers' logs of two worlds say the same."""
     logs = [_normalised(world.folder / "serve.log") for world in (canaries.whole, canaries.less)]
     differing = sorted(logs[0] ^ logs[1])
@@ -223,7 +230,7 @@ def _budget_check(world: World, manifest: Manifest) -> Check:
     )
 
 
-def _frozen_check(canaries: Canaries, answer: Answer) -> Check:
+def _frozen_check(canaries: Worlds, answer: Answer) -> Check:
     """Labels that change after a release change nothing that is served."""
     world = canaries.whole
     world.write_labels(1 - canaries.secrets)

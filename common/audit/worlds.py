@@ -140,7 +140,7 @@ class World:
 
 
 @dataclass(frozen=True)
-class Canaries:
+class Worlds:
     """Three labels parties over one population: all labels, one label less, all labels again."""
 
     whole: World
@@ -155,7 +155,7 @@ class Canaries:
         return self.secrets[np.argsort(np.frombuffer(hashed, dtype="S16"), kind="stable")]
 
 
-def make_worlds(plan: Plan) -> Canaries:
+def make_worlds(plan: Plan) -> Worlds:
     """Make certificates, data sets and configurations."""
     files = write_certificates(plan.folder / "certificates", days=2)
     secrets = draw_secrets(plan.rows, 2)
@@ -164,4 +164,4 @@ def make_worlds(plan: Plan) -> Canaries:
     whole.furnish(secrets)
     less.furnish(secrets, missing=0)
     again.furnish(secrets)
-    return Canaries(whole, less, again, secrets)
+    return Worlds(whole, less, again, secrets)

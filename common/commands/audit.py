@@ -17,6 +17,8 @@ from common.console import fail, progress, stderr, stdout
 
 audit = typer.Typer(
     help="Check the privacy claim from outside: certificate, attacks, verdicts.",
+    epilog="Examples: label-dp audit certificate out/demo/run/release; label-dp audit mechanism"
+    " rr-on-bins --epsilon 1; label-dp audit party --address HOST:PORT --data-set NAME",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

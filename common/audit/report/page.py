@@ -130,10 +130,10 @@ def figures(audit: Audit) -> list[Figure]:
         found.append(
             Figure(
                 "Measured against claimed",
-                "Each row is an attempt. The upright tick is the ε that was claimed, the dot the"
-                " lower bound of the true ε that was measured: at 95% confidence the light dot, at"
-                " the gate of one in a million the dark one. A dark dot to the right of its tick"
-                " refutes the claim.",
+                "Each row is an attempt. The upright tick is the ε that was claimed; the dots are"
+                " lower bounds of the true ε that were measured, the faint one at 95% confidence,"
+                " the solid one at the gate of one in a million. A solid dot to the right of its"
+                " tick refutes the claim.",
                 plots.bounds(bounds),
             )
         )

@@ -33,6 +33,7 @@ from common.audit.one_run import draw_secrets, one_run
 from common.audit.static import static_check
 from common.audit.subject import CallableSubject, NamedSubject, Subject, cold_output
 from common.audit.verdict import GATE, SHOWN, Audit, Check, Verdict, statistical, verdict_of
+from common.errors import LabelveilError
 
 Progress = Callable[[str], None]
 
@@ -88,11 +89,26 @@ def audit_mechanism(
         "runs in each of two worlds": f"{sizes.runs:,}",
         "records of the one-run audit": f"{sizes.records:,}",
     }
+    subject.mechanism(subject.labels[:1])  # a subject that cannot run at all is a mistake
     for name, check in steps(subject, sizes):
         progress(name)
-        audit.run(check)
+        audit.run(lambda name=name, check=check: _guarded(name, check))  # type: ignore[misc]
     audit.plots = {"bounds": bound_plot(audit)}
     return audit
+
+
+def _guarded(name: str, check: Callable[[], Check]) -> Check:
+    """Run a check; one that the subject refuses is undecided, and the others go on."""
+    try:
+        return check()
+    except LabelveilError as error:
+        return Check(
+            name=name,
+            verdict=Verdict.NOT_CHECKABLE,
+            claim="The subject can be built and run for this check.",
+            tried="The check was begun.",
+            found=f"The subject refused: {error}",
+        )
 
 
 def step_names(subject: Subject) -> list[str]:

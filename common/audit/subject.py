@@ -26,8 +26,8 @@ from common.errors import ConfigError
 from common.grid import Grid
 from common.randomizers import Randomizer, build_randomizer, two_step
 
-REPLAY_SPLIT = Fraction(2)
-"""ε₁ = ε₂ in replays: enough for the noisy histograms of two data sets to coincide often."""
+REPLAY_EPSILON = 1.5
+"""Budget of replayed releases; their few rows make ε₁ large enough for histograms to coincide."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class NamedSubject:
         two = two_step(
             counts,
             grid,
-            float(2 * REPLAY_SPLIT),
+            REPLAY_EPSILON,
             entropy,
             randomizer=self.name,
             loss=self.loss,

@@ -2,11 +2,11 @@
 #
 #   PYTHON3=python3.12   the interpreter that .venv is made with (3.11 or newer)
 #   PIP_ARGS=...         more options for pip, for example an index with CPU builds of torch
-#   PYTEST_ARGS=...      more options for pytest, for example '-n auto' or 'tests/common -k noise'
+#   PYTEST_ARGS=...      options for pytest instead of running in parallel, for example '-k noise'
 
 PYTHON3 ?= python3
 PIP_ARGS ?=
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n auto --maxprocesses 4
 
 VENV := .venv
 BIN := $(VENV)/bin

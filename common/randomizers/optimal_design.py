@@ -73,11 +73,14 @@ class Design:
         Its predicted excess error.
     gap
         Bound on how far that is above the least possible, relative.
+    masses
+        (J,) masses of the interval columns, of which every row would sum to 1.
     """
 
     channel: Floats
     excess_error: float
     gap: float
+    masses: Floats
 
 
 def optimal_design(
@@ -85,6 +88,7 @@ def optimal_design(
     epsilon: float,
     effective: float,
     threshold_share: float = 0.0,
+    start: Floats | None = None,
 ) -> Design:
     """Minimise the predicted excess error over all channels with interval columns.
 
@@ -98,6 +102,8 @@ def optimal_design(
         Number of randomized labels that bear on one prediction.
     threshold_share
         Share of the events, 0 <= share < 1, that uniform randomized thresholds get.
+    start
+        (J,) masses to start from, of an earlier design.
     """
     boost = float(exp_lower_bound(epsilon)) - 1.0
     members = _interval_sets(family.labels.size)
@@ -105,7 +111,9 @@ def optimal_design(
     fixed = threshold_share * uniform_thresholds(family.labels, boost)
     objective = _Objective(family, members, boost, effective, fixed)
     free = 1.0 - threshold_share
-    masses = _vertex(columns, np.ones(columns.shape[1]), free)
+    if start is None:
+        start = _vertex(columns, np.ones(columns.shape[1]), 1.0)
+    masses = free * start
     gap = np.inf
     for _ in range(_STEPS):
         value, slope = objective(masses)
@@ -120,9 +128,23 @@ def optimal_design(
         masses = masses + float(step.x) * direction
     used = masses > _DROP
     parts = [columns[:, used] * masses[used], fixed[:, fixed.sum(axis=0) > 0]]
-    channel = np.concatenate(parts, axis=1)
-    channel /= channel.sum(axis=1, keepdims=True)
-    return Design(channel, family.excess_error(channel, effective), gap)
+    channel = _within(np.concatenate(parts, axis=1), 1.0 + boost)
+    return Design(channel, family.excess_error(channel, effective), gap, masses / free)
+
+
+def _within(channel: Floats, largest: float) -> Floats:
+    """Mend what the solver's tolerance broke: rows that sum to 1, ratios that do not pass e^ε.
+
+    Rows are mixed with one and the same distribution, in proportion to the columns' minima, which
+    brings every ratio closer to 1.
+    """
+    channel = channel / channel.sum(axis=1, keepdims=True)
+    floor = channel.min(axis=0) / channel.min(axis=0).sum()
+    share, mended = 1e-9, channel
+    while np.max(mended.max(axis=0) / mended.min(axis=0)) > largest * (1 - 1e-10):
+        mended = (1 - share) * channel + share * floor
+        share *= 2
+    return np.asarray(mended)
 
 
 def uniform_thresholds(labels: Floats, boost: float) -> Floats:
@@ -203,7 +225,7 @@ def identifying_design(
     """Return the design with the largest affordable threshold share, and that share."""
     best = optimal_design(family, epsilon, effective)
     for share in THRESHOLD_SHARES:
-        design = optimal_design(family, epsilon, effective, share)
+        design = optimal_design(family, epsilon, effective, share, best.masses)
         if design.excess_error <= (1 + _SHARE_COST) * best.excess_error:
             break
     return design, share

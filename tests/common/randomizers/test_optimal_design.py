@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from common.channel import exp_lower_bound
+from common.entropy import seeded_entropy
 from common.errors import ConfigError
 from common.losses import ABSOLUTE, POISSON, SQUARED, Loss
 from common.randomizers import build_randomizer
@@ -186,3 +187,15 @@ def test_the_unit_of_the_label_does_not_matter(scale: float) -> None:
     scaled = build_randomizer("auto", labels=scale * GRID, prior=BELL, epsilon=1.0)
     excess = plain.details["predicted_excess_error"]
     assert scaled.details["predicted_excess_error"] == pytest.approx(scale**2 * excess, rel=0.01)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 3.29289, 8.0])
+@pytest.mark.parametrize("seed", range(6))
+def test_any_small_noisy_prior_gives_a_channel(epsilon: float, seed: int) -> None:
+    words = seeded_entropy(seed).words("prior", 0, 5).astype(np.float64)
+    prior = np.where(words > np.median(words), words, 0.0)
+    for k in (2, 3, 5):
+        weights = prior[:k] if prior[:k].any() else np.ones(k)
+        built = build_randomizer("auto", labels=range(k), prior=weights, epsilon=epsilon, rows=6)
+        assert built.channel.satisfies(epsilon)
+        assert built.channel.epsilon > 0.999 * epsilon

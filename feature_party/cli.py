@@ -320,10 +320,11 @@ def _echo_matches(stages: Stages) -> None:
 
 def _echo_metrics(stages: Stages, metrics: dict[str, Any]) -> None:
     _echo_matches(stages)
+    low, high = metrics["estimated_mse_low"], metrics["estimated_mse_high"]
+    interval = "" if low is None else f"95%: {low:.6g} … {high:.6g}, "
     typer.echo(
-        f"estimated test MSE {metrics['estimated_mse']:.6g}"
-        f" (95%: {metrics['estimated_mse_low']:.6g} … {metrics['estimated_mse_high']:.6g},"
-        f" {metrics['estimated_mse_method']}), from {metrics['holdout_rows']:,} held-out events"
+        f"estimated test MSE {metrics['estimated_mse']:.6g} ({interval}"
+        f"{metrics['estimated_mse_method']}), from {metrics['holdout_rows']:,} held-out events"
     )
     if "test_mse" in metrics:
         typer.echo(

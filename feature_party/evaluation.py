@@ -38,19 +38,20 @@ class Estimate:
 
     Attributes
     ----------
-    value, low, high
+    value
         In units of the error; a noisy estimate of a small error may be negative.
+    low, high
+        95% confidence interval; None for the method ``model``, whose own error nobody knows.
     method
         ``unbiased``: right on average whatever the labels are. ``unbiased-under-prior``: y is
         decoded without bias, y² only on average over the released prior. ``model-within-groups``:
-        unbiased
-        between groups of labels that the channel tells apart, the model's word within them.
-        ``model``: the model's word, given the privatized labels.
+        unbiased between groups of labels that the channel tells apart, the model's word within
+        them. ``model``: the model's word, given the privatized labels.
     """
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     method: Method
 
     @classmethod
@@ -61,6 +62,8 @@ class Estimate:
                 f"{terms.size} held-out events cannot estimate an error; raise [training] holdout"
             )
         value = float(terms.mean())
+        if method == "model":
+            return cls(value, None, None, method)
         half = _NORMAL_95 * float(terms.std(ddof=1)) / math.sqrt(terms.size)
         return cls(value, value - half, value + half, method)
 

@@ -43,9 +43,9 @@ def summary_table(metrics: Mapping[str, Any]) -> Table:
 
 def _estimate(metrics: Mapping[str, Any]) -> str:
     low, high = metrics.get("estimated_mse_low"), metrics.get("estimated_mse_high")
-    if low is None or high is None:
-        return ""
     how = _METHODS.get(str(metrics.get("estimated_mse_method")), "from privatized labels alone")
+    if low is None or high is None:
+        return how
     return f"{number(low)} … {number(high)} (95%), {how}"
 
 

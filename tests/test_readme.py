@@ -17,7 +17,7 @@ MODULES = {
     "label-dp": "common.cli",
 }
 COMMANDS = sorted(
-    set(re.findall(r"(?:\$ |bin/|`)(label-party|feature-party|label-dp) ([a-z]+)", TEXT))
+    set(re.findall(r"(?:\$ |bin/|`)(label-party|feature-party|label-dp) ([a-z-]+)", TEXT))
 )
 
 

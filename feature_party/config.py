@@ -77,7 +77,7 @@ class TrainingSection(Section):
     dropout: float = Field(0.0, ge=0, lt=1)
     holdout: float = Field(0.2, ge=0, lt=1)
     validation: float = Field(0.1, gt=0, le=0.5)
-    patience: int = Field(4, ge=1)
+    patience: int = Field(6, ge=1)
     seed: int = Field(0, ge=0)
     device: str = "auto"
     checkpoint: bool = True
@@ -232,7 +232,7 @@ holdout = 0.2
 # Share of the other events that each network leaves out to know when to stop.
 validation = 0.1
 # Epochs without improvement after which training stops.
-patience = 4
+patience = 6
 # Chooses splits and initial weights; the privacy noise never depends on it.
 seed = 0
 # auto | cpu | cuda

@@ -35,6 +35,10 @@ EpochCallback = Callable[["EpochRecord"], None]
 _EVALUATION_ELEMENTS = 1 << 22
 """Members times rows evaluated at once."""
 
+_SMOOTHED = 3
+"""Epochs whose losses are averaged: under label noise the loss of held-out labels wanders from
+epoch to epoch by more than the model changes, and a lucky early epoch must not end the training."""
+
 
 @dataclass(frozen=True)
 class FitSettings:
@@ -137,7 +141,7 @@ class Fitter:
         self.batch_size = min(settings.batch_size, self.training_rows.shape[1])
         self.steps = max(1, round(self.training_rows.shape[1] / self.batch_size))
         self.optimizer = self._optimizer()
-        self.best, self.best_losses = math.inf, torch.zeros(0)
+        self.best = math.inf
         self.best_state = _copy(self.network)
         self.waited = 0
         self.history: list[EpochRecord] = []
@@ -197,16 +201,15 @@ class Fitter:
         return self._record(epoch, float(total) / self.steps)
 
     def _record(self, epoch: int, training: float) -> EpochRecord:
-        losses = self._held_out()[0].reshape(-1)
-        validation = float(losses.mean())
-        if validation < self.best:
-            self.best, self.best_losses = validation, losses
-        kept = not _worse(losses, self.best_losses)
-        if kept:
-            self.best_state, self.waited = _copy(self.network), 0
+        validation = float(self._held_out()[0].mean())
+        recent = [record.validation for record in self.history[1 - _SMOOTHED :]]
+        smoothed = (sum(recent) + validation) / (len(recent) + 1)
+        better = smoothed < self.best
+        if better:
+            self.best, self.best_state, self.waited = smoothed, _copy(self.network), 0
         else:
             self.waited += 1
-        record = EpochRecord(epoch + 1, self.settings.epochs, training, validation, kept)
+        record = EpochRecord(epoch + 1, self.settings.epochs, training, validation, better)
         self.history.append(record)
         return record
 
@@ -296,7 +299,6 @@ class Fitter:
             "network": self.network.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "best": self.best,
-            "best_losses": self.best_losses,
             "best_state": self.best_state,
             "waited": self.waited,
             "history": [asdict(record) for record in self.history],
@@ -314,8 +316,7 @@ class Fitter:
             return
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.best, self.best_losses = state["best"], state["best_losses"]
-        self.best_state = state["best_state"]
+        self.best, self.best_state = state["best"], state["best_state"]
         self.waited = state["waited"]
         self.history = [EpochRecord(**record) for record in state["history"]]
 
@@ -323,18 +324,6 @@ class Fitter:
 def _smallest_factor(number: int) -> int:
     """Return the smallest factor above 1, or 1 for 1."""
     return next((g for g in range(2, number + 1) if number % g == 0), 1)
-
-
-def _worse(losses: Tensor, least: Tensor) -> bool:
-    """Whether losses of the same rows are higher by more than a standard error of the difference.
-
-    Under heavy label noise the loss of held-out labels wanders from epoch to epoch by more than the
-    model changes. The latest epoch that is not clearly worse is kept then: its learning rate is the
-    lowest, and stopping at a lucky early epoch costs far more.
-    """
-    difference = (losses - least).double()
-    error = difference.std() / math.sqrt(max(difference.numel(), 1))
-    return bool(difference.mean() > error)
 
 
 def _copy(network: Ensemble) -> dict[str, Tensor]:

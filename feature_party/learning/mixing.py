@@ -9,7 +9,7 @@ from feature_party.learning.problem import Floats
 _NEGLIGIBLE = 0.02
 _SHARES = 200
 _TRUST = 9.0
-_DOUBT = 0.9
+_DOUBT = 0.75
 _STANDARD_ERRORS = 2.0
 
 
@@ -45,8 +45,8 @@ def shrinkage(model: Floats, nothing: Floats) -> float:
     """Share of the released prior that predictions are mixed with, from out-of-fold losses.
 
     The mixture (1 − s)·model + s·prior has likelihood L(s) over the privatized labels. Before they
-    are seen, s is 1 with probability 0.9 (a few noisy labels mostly teach noise) and otherwise has
-    the density 10(1 − s)⁹. A model is thus believed once the labels speak for it by more than nine
+    are seen, s is 1 with probability 3/4 (a few noisy labels mostly teach noise) and otherwise has
+    the density 10(1 − s)⁹. A model is thus believed once the labels speak for it by more than three
     to one, which a few hundred labels' worth of information do, and hardly shrunk from then on.
 
     Parameters

@@ -24,7 +24,7 @@ def test_a_model_that_is_worse_than_nothing_is_shrunk_to_the_prior() -> None:
 
 def test_few_labels_that_say_nothing_do_not_make_a_model_believed() -> None:
     model, nothing = _losses(0.0, 0.02, 500)
-    assert shrinkage(model, nothing) > 0.8
+    assert shrinkage(model, nothing) > 0.7
 
 
 def test_an_overconfident_model_is_shrunk_to_the_mixture_that_explains_best() -> None:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from common.audit import implementation
 from common.audit.exact import certify, count_weights, exp_series, randomizer_sampler
 from common.audit.mechanism import (
     Sizes,
@@ -18,6 +19,7 @@ from common.audit.subject import CallableSubject, NamedSubject
 from common.audit.verdict import Verdict
 from common.errors import ConfigError
 from common.randomizers import build_randomizer
+from tests.common.audit import twins
 
 SMALL = Sizes(runs=20_000, records=20_000, releases=5_000, calls=100, seeds=60)
 
@@ -41,7 +43,8 @@ def test_a_named_randomizer(name: str) -> None:
         ("slow_flips", {"timing"}),
     ],
 )
-def test_a_callable(name: str, names: set[str]) -> None:
+def test_a_callable(name: str, names: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(implementation, "clock", twins.CLOCK)
     subject = CallableSubject(f"tests.common.audit.twins:{name}", np.array([0.0, 1.0]), 1.0)
     sizes = Sizes(runs=20_000, records=20_000, calls=600)
     audit = audit_mechanism(subject, sizes)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.audit import claims
+from common.audit import claims, implementation
 from common.audit.events import two_worlds
 from common.audit.exact import certify, count_weights
 from common.audit.histogram_event import histogram_event
@@ -227,7 +227,8 @@ def test_rows_sorted_by_label() -> None:
     assert permutation_check(np.array([labels[key] for key in right])).verdict is Verdict.PASS
 
 
-def test_latency_that_depends_on_keep_or_flip() -> None:
+def test_latency_that_depends_on_keep_or_flip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(implementation, "clock", twins.CLOCK)
     assert timing_check(twins.slow_flips, 0.0, 1.0, 1.0, 1000).verdict is Verdict.FAIL
 
 

@@ -28,9 +28,11 @@ from label_party.access import AccessPolicy
 from label_party.catalog import Catalog
 from label_party.config import LabelPartyConfig, ServerSection
 from label_party.credentials import ServerCredentials
+from label_party.disk import StoreBusy
 from label_party.limits import RateLimit, StreamLimit
-from label_party.service import LabelReleaseService, Refusal
-from label_party.store import Store, StoreBusy
+from label_party.refusal import Refusal
+from label_party.service import LabelReleaseService
+from label_party.store import Store
 
 _log = logging.getLogger(__name__)
 

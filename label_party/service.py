@@ -20,6 +20,7 @@ from common.wire import label_release_pb2_grpc as stubs
 from label_party.access import AccessPolicy
 from label_party.catalog import Catalog
 from label_party.limits import RateLimit, StreamLimit
+from label_party.refusal import Refusal, forbidden, invalid, not_found
 from label_party.store import StoredRelease
 
 _log = logging.getLogger(__name__)
@@ -30,27 +31,6 @@ _DIGEST_BYTES = 32
 _NAME_CHARACTERS = 64
 
 T = TypeVar("T")
-
-
-class Refusal(Exception):
-    """Ends a call with a status and a constant text."""
-
-    def __init__(self, code: grpc.StatusCode, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-        self.text = text
-
-
-def _forbidden() -> Refusal:
-    return Refusal(grpc.StatusCode.PERMISSION_DENIED, "not permitted")
-
-
-def _not_found() -> Refusal:
-    return Refusal(grpc.StatusCode.NOT_FOUND, "no such release")
-
-
-def _invalid(text: str) -> Refusal:
-    return Refusal(grpc.StatusCode.INVALID_ARGUMENT, text)
 
 
 def _unary(method: Callable[..., T]) -> Callable[..., T]:
@@ -125,7 +105,7 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
         """Return the name of an authorized client; refuse a stranger, or one in too much haste."""
         name = self._policy.identify(context.auth_context())
         if name is None:
-            raise _forbidden()
+            raise forbidden()
         if not self._rate.allow():
             raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many requests; try again later")
         return name
@@ -147,9 +127,9 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
     ) -> Iterator[wire.FetchReleaseResponse]:
         client = self.client(context)
         if not request.epoch:
-            raise _invalid("epoch is required")
+            raise invalid("epoch is required")
         if len(request.manifest_sha256) != _DIGEST_BYTES:
-            raise _invalid("manifest_sha256 must have 32 bytes")
+            raise invalid("manifest_sha256 must have 32 bytes")
         release = self._find(client, request.data_set, request.epoch)
         if request.manifest_sha256.hex() != release.digest:
             raise Refusal(
@@ -190,14 +170,14 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
 
     def _find(self, client: str, data_set: str, epoch: str | None) -> StoredRelease:
         if not data_set:
-            raise _invalid("data_set is required")
+            raise invalid("data_set is required")
         if len(data_set) > _NAME_CHARACTERS or len(epoch or "") > _NAME_CHARACTERS:
-            raise _invalid("data_set and epoch have at most 64 characters")
+            raise invalid("data_set and epoch have at most 64 characters")
         if not self._policy.allows(client, data_set):
-            raise _forbidden()
+            raise forbidden()
         release = self._catalog.find(data_set, epoch)
         if release is None:
-            raise _not_found()
+            raise not_found()
         return release
 
 

@@ -11,17 +11,15 @@ next one that holds the lock.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
-from common.errors import LabelveilError, ReleaseError
+from common.errors import ReleaseError
 from common.release import MANIFEST_FILE, Manifest, block_digest, block_ranges, manifest_digest
+from label_party.disk import StoreError, exclusive, flush, sync_directory, told
 from label_party.ledger import LABELS, Charge, Ledger
 
 KEYS_FILE = "keys.bin"
@@ -30,14 +28,6 @@ LEDGER_FILE = "ledger.sqlite"
 LOCK_FILE = "lock"
 RELEASES = "releases"
 _PARTIAL = ".partial-"
-
-
-class StoreError(LabelveilError):
-    """The store cannot be read or written; nothing was spent."""
-
-
-class StoreBusy(StoreError):
-    """Another process is building a release."""
 
 
 class Store:
@@ -58,10 +48,10 @@ class Store:
 
     def create(self) -> None:
         """Make the directories, for their owner alone; harmless if they exist."""
-        with _told(self.directory):
+        with told(self.directory):
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             (self.directory / RELEASES).mkdir(mode=0o700, exist_ok=True)
-            _sync(self.directory)
+            sync_directory(self.directory)
 
     def open_ledger(self) -> Ledger:
         """Open the ledger, which is created with the store's first release."""
@@ -80,24 +70,12 @@ class Store:
         StoreBusy
             If another process is building.
         """
-        with _told(self.directory):
-            descriptor = os.open(self.directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno not in (errno.EAGAIN, errno.EACCES):
-                    raise StoreError(
-                        f"{self.directory} cannot be locked: {error.strerror};"
-                        " use a local disk for [store] directory"
-                    ) from error
-                raise StoreBusy(
-                    f"another process is building a release in {self.directory};"
-                    " try again when it has finished"
-                ) from error
+        busy = (
+            f"another process is building a release in {self.directory};"
+            " try again when it has finished"
+        )
+        with exclusive(self.directory / LOCK_FILE, busy):
             yield
-        finally:
-            os.close(descriptor)
 
     def recover(self, ledger: Ledger) -> int:
         """Undo what dead processes left; the caller holds the lock.
@@ -110,7 +88,7 @@ class Store:
         Number of reservations taken back.
         """
         paid = {(entry.data_set, entry.epoch) for entry in ledger.charges() if _committed(entry)}
-        with _told(self.directory):
+        with told(self.directory):
             for path in sorted((self.directory / RELEASES).glob("*/*")):
                 if (path.parent.name, path.name) not in paid:
                     shutil.rmtree(path)
@@ -160,35 +138,35 @@ class ReleaseWriter:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._partial = _partial(path)
-        with _told(path):
+        with told(path):
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            _sync(path.parent.parent)
+            sync_directory(path.parent.parent)
             self._partial.mkdir(mode=0o700)
             self._keys = (self._partial / KEYS_FILE).open("xb")
             self._codes = (self._partial / CODES_FILE).open("xb")
 
     def write_rows(self, keys: bytes, codes: bytes) -> None:
         """Append rows."""
-        with _told(self._path):
+        with told(self._path):
             self._keys.write(keys)
             self._codes.write(codes)
 
     def finish(self, manifest: bytes) -> None:
         """Write the manifest and wait until every byte is on the disk."""
-        with _told(self._path):
+        with told(self._path):
             with (self._partial / MANIFEST_FILE).open("xb") as file:
                 file.write(manifest)
-                _flush(file)
+                flush(file)
             for file in (self._keys, self._codes):
-                _flush(file)
+                flush(file)
                 file.close()
-            _sync(self._partial)
+            sync_directory(self._partial)
 
     def publish(self) -> None:
         """Give the directory its name. Nobody is served from it before the ledger commits."""
-        with _told(self._path):
+        with told(self._path):
             self._partial.rename(self._path)
-            _sync(self._path.parent)
+            sync_directory(self._path.parent)
 
     def close(self) -> None:
         """Close what an error left open."""
@@ -274,28 +252,3 @@ def _read(descriptor: int, offset: int, size: int) -> bytes:
             raise ReleaseError("a release file became shorter; restore it from a backup")
         data += more
     return data
-
-
-def _flush(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Turn the file system's errors into one line."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(
-            f"{path} cannot be written: {error.strerror}; nothing was spent; check the disk's"
-            " space and rights, or set [store] directory"
-        ) from error

@@ -27,8 +27,9 @@ from common.selection import count_users
 from common.selection.leaders import Leaders
 from label_party.build import software
 from label_party.config import LabelPartyConfig, decimal_value
+from label_party.disk import StoreError
 from label_party.ledger import Charge, Ledger, remaining
-from label_party.store import Store, StoreError
+from label_party.store import Store
 
 FORMAT = "labelveil-top-k/1"
 _BAR = 30

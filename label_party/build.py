@@ -156,19 +156,22 @@ def _randomize(
             channel.code_bytes,
         )
         keys = completed.keys[start:stop].tobytes()
-        writer.write_rows(keys, codes)
-        blocks.append(block_digest(keys, codes))
         population.update(keys)
+        sent = b"" if completed.submitted else keys
+        writer.write_rows(sent, codes)
+        blocks.append(block_digest(sent, codes))
         progress(stop - start)
     content = ContentSection(
         code_bytes=2 if channel.code_bytes == 2 else 1,
-        key_bytes=KEY_BYTES,
+        key_bytes=0 if completed.submitted else KEY_BYTES,
         block_rows=BLOCK_ROWS,
         blocks=blocks,
         digest=content_digest(blocks),
     )
     return content, PopulationSection(
-        rows=indices.size, digest=population.hexdigest(), keys="hmac-sha256-128"
+        rows=indices.size,
+        digest=population.hexdigest(),
+        keys="submitted" if completed.submitted else "hmac-sha256-128",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from label_party.store import Store, StoredRelease
+from label_party.store import Store, StoredRelease, is_release
 
 
 class Catalog:
@@ -43,6 +43,12 @@ class Catalog:
         for entry in entries:
             self.find(entry.data_set, entry.epoch)
         return len(entries)
+
+    def epochs(self, data_set: str) -> set[str]:
+        """Return the epochs of a data set that have a release."""
+        with self._store.open_ledger() as ledger:
+            charges = ledger.charges(data_set)
+        return {charge.epoch for charge in charges if is_release(charge)}
 
     def check(self) -> None:
         """Raise a ``LabelveilError`` if the ledger cannot be read."""

@@ -24,7 +24,7 @@ Settings = Annotated[
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one key; repeatable."),
 ]
 Labels = Annotated[Path | None, typer.Option(help="File with the labels, CSV or Parquet.")]
-Population = Annotated[Path | None, typer.Option(help="File with all events' keys.")]
+Population = Annotated[Path | None, typer.Option(help="File with all events' keys; or: submitted.")]
 Key = Annotated[str | None, typer.Option(help="Column with the event's key.")]
 Label = Annotated[str | None, typer.Option(help="Column with the label.")]
 DataSet = Annotated[str | None, typer.Option(help="Name of the data set.")]
@@ -150,7 +150,10 @@ def plan(
     raw_labels: Annotated[
         bool, typer.Option("--raw-labels", help="Use the labels themselves. The choice leaks.")
     ] = False,
-    rows: Annotated[int, typer.Option(min=1, help="Number of events.")] = 20_000,
+    rows: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of events; default as submitted, or 20,000."),
+    ] = None,
     loss: Loss = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the table to this picture.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
@@ -161,7 +164,8 @@ def plan(
     from label_party.plan_view import check_plot, draw_plan, print_plan
 
     loaded = load(config, {"randomizer.loss": loss}, settings or ())
-    knowledge = planning.choose_knowledge(loaded, prior_release, prior_file, raw_labels, rows)
+    events = planning.planned_rows(loaded, rows)
+    knowledge = planning.choose_knowledge(loaded, prior_release, prior_file, raw_labels, events)
     budgets = numbers("--epsilons", epsilons)
     for epsilon in budgets:
         check_epsilon(epsilon)

@@ -23,6 +23,8 @@ from common.losses import LOSS_NAMES
 from common.randomizers.base import MAX_EPSILON
 
 DEFAULT_CONFIG = Path("label_party.toml")
+SUBMITTED = "submitted"
+"""In place of a population's file: the features party submits its keys."""
 
 
 def _as_text(value: Any) -> Any:
@@ -31,11 +33,8 @@ def _as_text(value: Any) -> Any:
     return str(value) if whole or type(value) is date else value
 
 
-Name = Annotated[
-    str,
-    BeforeValidator(_as_text),
-    StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"),
-]
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+Name = Annotated[str, BeforeValidator(_as_text), StringConstraints(pattern=NAME_PATTERN)]
 """Names a directory and travels in requests: up to 64 letters, digits, dots, dashes, underscores"""
 
 
@@ -50,6 +49,11 @@ class DataSection(Section):
     epoch: Name = "1"
     missing: float | None = None
     duplicates: Literal["refuse", "sum", "mean", "last"] = "refuse"
+
+    @property
+    def submitted(self) -> bool:
+        """Whether the features party submits the population."""
+        return str(self.population) == SUBMITTED
 
 
 class DomainSection(Section):
@@ -216,6 +220,8 @@ class ServerSection(Section):
     max_streams: int = Field(default=16, ge=1, le=1024)
     spare_threads: int = Field(default=8, ge=2, le=256)
     max_message_bytes: int = Field(default=4 << 20, ge=4096, le=64 << 20)
+    max_population_rows: int = Field(default=50_000_000, ge=1)
+    max_waiting_populations: int = Field(default=8, ge=1)
     requests_per_minute: int = Field(default=600, ge=1)
     stall_seconds: float = Field(default=120.0, gt=0)
     grace_seconds: float = Field(default=30.0, ge=0)
@@ -252,6 +258,8 @@ class LabelPartyConfig(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.data.submitted:
+            self._check_submitted()
         lower, upper = self.domain.lower, self.domain.upper
         if not lower <= self.missing_value <= upper:
             raise ConfigError(
@@ -259,6 +267,19 @@ class LabelPartyConfig(Section):
                 " set [data] missing"
             )
         return self
+
+    def _check_submitted(self) -> None:
+        # nothing but the submitter's word would say that these claims are true
+        if self.privacy.unit == "user":
+            raise ConfigError(
+                "unit='user' needs to know whose event is whose, labelled or not, and a submitted"
+                " population does not say; name a file in [data] population, or set [privacy] unit"
+            )
+        if self.privacy.epochs == "disjoint":
+            raise ConfigError(
+                "epochs='disjoint' must be 'additive' when the features party submits the"
+                " population: it could name one event in two epochs; set [privacy] epochs"
+            )
 
     @property
     def missing_value(self) -> float:
@@ -279,7 +300,10 @@ class LabelPartyConfig(Section):
         Two configurations with the same meaning ask for the same release; where files lie and how
         the server is set up are no part of it.
         """
+        # only where it applies, so that older releases keep their meaning
+        population = {"population": SUBMITTED} if self.data.submitted else {}
         return {
+            **population,
             "label": self.data.label,
             "missing": self.missing_value,
             "duplicates": self.data.duplicates,

@@ -24,9 +24,13 @@ from common.randomizers.assessment import Assessment, Assessor
 from common.randomizers.knots import interpolation
 from common.randomizers.two_step import split_budget
 from label_party.config import LabelPartyConfig
-from label_party.release import read_completed
+from label_party.populations import Populations
+from label_party.release import read_completed, submitted_keys
+from label_party.store import Store
 
 Floats = NDArray[np.float64]
+
+_USUAL_ROWS = 20_000
 
 LEAK_WARNING = (
     "this table is computed from the raw labels: a choice made by it depends on them beyond what"
@@ -163,6 +167,17 @@ def choose_knowledge(
     return from_raw_labels(config) if raw_labels else from_domain(rows)
 
 
+def planned_rows(config: LabelPartyConfig, rows: int | None) -> int:
+    """Return the number of events to plan for: as asked, as submitted, or a usual number."""
+    if rows is not None:
+        return rows
+    data = config.data
+    found = None
+    if data.submitted:
+        found = Populations(Store(config.store.directory)).current(data.data_set, data.epoch)
+    return _USUAL_ROWS if found is None else found.rows
+
+
 def from_manifest(path: Path) -> PriorKnowledge:
     """Use the noisy prior of a release: it is public already, so planning with it is free."""
     source = path / "manifest.json" if path.is_dir() else path
@@ -206,7 +221,9 @@ def from_domain(rows: int) -> PriorKnowledge:
 
 def from_raw_labels(config: LabelPartyConfig) -> PriorKnowledge:
     """Use the labels themselves. The result is for the labels party's eyes; it leaks if used."""
-    completed = read_completed(config, read_secret(config.keys.secret_file), quiet=True)
+    secret = read_secret(config.keys.secret_file)
+    with submitted_keys(config, secret) as submitted:
+        completed = read_completed(config, secret, submitted, quiet=True)
     values, counts = np.unique(completed.labels, return_counts=True)
     return PriorKnowledge(
         values, counts.astype(np.float64), completed.labels.size, "the raw labels", leaks=True

@@ -3,7 +3,7 @@
 The features party sees how many rows a release has and in which order. Neither may depend on a
 label, so an event without a label gets the configured missing value before anything random
 happens, an event that only the labels party knows is left out, and rows are ordered by their hashed
-keys.
+keys; where the features party submitted the population, they are in its order instead.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ Duplicates = Literal["refuse", "sum", "mean", "last"]
 Progress = Callable[[int], None]
 
 _SLICE = 1 << 16
+_SORTED_AT_ONCE = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -62,21 +63,24 @@ class Completed:
     Attributes
     ----------
     keys
-        (n,) 16-byte hashed keys, strictly ascending.
+        (n,) 16-byte hashed keys: strictly ascending, or in the order submitted.
     labels
         (n,) float64 without NaN, not yet clipped.
     tally
         What was done to get there.
+    submitted
+        Whether the features party submitted the keys, and so need not be sent them.
     """
 
     keys: Keys
     labels: Floats
     tally: Tally
+    submitted: bool = False
 
 
 def complete(
     labels: pl.DataFrame,
-    population: pl.DataFrame | None,
+    population: pl.DataFrame | Keys | None,
     secret: bytes,
     *,
     missing: float,
@@ -91,7 +95,8 @@ def complete(
     labels
         Columns ``key``, ``label``; and ``user`` if users count and there is no population.
     population
-        Column ``key``; and ``user`` if users count. None: the labels' own keys.
+        Column ``key``; and ``user`` if users count. None: the labels' own keys. An array: hashed
+        keys that the features party submitted, whose order the result keeps.
     secret
         Shared secret that keys are hashed under.
     missing
@@ -109,20 +114,29 @@ def complete(
         If there is no event, or a key occurs twice where it may not.
     """
     label_keys = _hashed(labels[KEY], secret, progress)
+    submitted = population if isinstance(population, np.ndarray) else None
+    users: pl.Series | None = None
+    order: Positions | None = None
     if population is None:
         keys, first = np.unique(label_keys, return_index=True)
         users = _users_of_labels(labels, label_keys, keys, first)
     else:
-        keys = _hashed(population[KEY], secret, progress)
-        order = np.argsort(keys, kind="stable")
-        keys = keys[order]
+        if isinstance(population, pl.DataFrame):
+            listed = _hashed(population[KEY], secret, progress)
+        else:
+            # whether a release is refused must not tell the submitter which keys have labels
+            _refuse_several(label_keys, duplicates)
+            listed = population
+        order = np.argsort(listed, kind="stable")
+        keys = listed[order]
         repeated = int(np.count_nonzero(keys[1:] == keys[:-1]))
         if repeated:
             raise DataError(
                 f"{repeated:,} rows of the population repeat a key that occurred before; every"
                 " event must be listed once, so remove the repetitions"
             )
-        users = population[USER].gather(order) if USER in population.columns else None
+        if isinstance(population, pl.DataFrame) and USER in population.columns:
+            users = population[USER].gather(order)
     if not keys.size:
         raise DataError("the population has no events; a release needs at least one")
 
@@ -146,7 +160,30 @@ def complete(
         merged=merged,
         over_limit=int(np.count_nonzero(over)),
     )
-    return Completed(keys, completed, tally)
+    if submitted is None or order is None:
+        return Completed(keys, completed, tally)
+    as_submitted = np.empty_like(completed)
+    as_submitted[order] = completed
+    return Completed(submitted, as_submitted, tally, submitted=True)
+
+
+def count_repeated(keys: Keys) -> int:
+    """Return how many of (n,) 16-byte keys occurred before.
+
+    Sorting their first eight bytes as integers, a part of them at a time, finds all suspects many
+    times faster than sorting the keys, and in bounded memory unless nearly all are alike.
+    """
+    heads = keys.view("<u8")[::2]
+    parts = -(-heads.size // _SORTED_AT_ONCE)
+    repeated = 0
+    for part in range(parts):
+        mine = heads[heads % parts == part] if parts > 1 else heads
+        ordered = np.sort(mine)
+        twins = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+        if twins.size:
+            suspects = keys[np.isin(heads, twins)]
+            repeated += int(suspects.size - np.unique(suspects).size)
+    return repeated
 
 
 def _hashed(keys: pl.Series, secret: bytes, progress: Progress) -> Keys:
@@ -185,10 +222,7 @@ def _one_per_key(
     """Place labels at their rows, NaN elsewhere, and count the rows that had several."""
     merged = int(np.count_nonzero(np.bincount(at, minlength=rows) > 1))
     if merged and duplicates == "refuse":
-        raise DataError(
-            f"{merged:,} keys have more than one label row; remove the repetitions, or say how"
-            ' they add up: [data] duplicates = "sum", "mean" or "last"'
-        )
+        raise _several(merged)
     present = ~np.isnan(values)
     at, values = at[present], values[present]
     out = np.full(rows, np.nan)
@@ -200,6 +234,20 @@ def _one_per_key(
     labelled = counts > 0
     out[labelled] = sums[labelled] / (counts[labelled] if duplicates == "mean" else 1)
     return out, merged
+
+
+def _refuse_several(label_keys: Keys, duplicates: Duplicates) -> None:
+    """Refuse keys with several labels, in the population or not."""
+    if duplicates == "refuse" and count_repeated(label_keys):
+        _, counts = np.unique(label_keys, return_counts=True)
+        raise _several(int(np.count_nonzero(counts > 1)))
+
+
+def _several(keys: int) -> DataError:
+    return DataError(
+        f"{keys:,} keys have more than one label row; remove the repetitions, or say how"
+        ' they add up: [data] duplicates = "sum", "mean" or "last"'
+    )
 
 
 def _beyond(users: pl.Series, limit: int) -> NDArray[np.bool_]:

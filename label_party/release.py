@@ -12,17 +12,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import polars as pl
+
 from common.console import progress as progress_bar
 from common.entropy import system_entropy
-from common.errors import ConfigError, LabelveilError, ReleaseError
+from common.errors import ConfigError, DataError, LabelveilError, ReleaseError
 from common.guarantees import Guarantee
-from common.keys import read_secret
+from common.keys import read_secret, secret_check
 from common.randomizers import randomizer_names
 from common.release import Manifest, manifest_digest
 from label_party.build import Built, build
 from label_party.config import LabelPartyConfig
 from label_party.ledger import Charge, Ledger, remaining
-from label_party.population import Completed, Tally, complete
+from label_party.population import Completed, Keys, Tally, complete
+from label_party.populations import Populations
 from label_party.sources import read_events
 from label_party.store import Store
 
@@ -80,7 +83,12 @@ def run_release(config: LabelPartyConfig, *, quiet: bool = False) -> Outcome:
     if existing is not None:
         return existing
     secret = read_secret(config.keys.secret_file)
-    completed = read_completed(config, secret, quiet=quiet)
+    with submitted_keys(config, secret) as submitted:
+        completed = read_completed(config, secret, submitted, quiet=quiet)
+        return _release(config, completed, store, quiet)
+
+
+def _release(config: LabelPartyConfig, completed: Completed, store: Store, quiet: bool) -> Outcome:
     store.create()
     with store.building(), store.open_ledger() as ledger:
         existing = _existing(config, store)  # another process may have been faster
@@ -123,7 +131,8 @@ def _existing(config: LabelPartyConfig, store: Store) -> Outcome | None:
 
 def _check_same(config: LabelPartyConfig, charge: Charge) -> None:
     wanted = config.request()
-    different = sorted(key for key in wanted if charge.request.get(key) != wanted[key])
+    either = wanted.keys() | charge.request.keys()
+    different = sorted(key for key in either if charge.request.get(key) != wanted.get(key))
     if different:
         raise ReleaseError(
             f"epoch {charge.epoch!r} of data set {charge.data_set!r} was released with other"
@@ -132,17 +141,44 @@ def _check_same(config: LabelPartyConfig, charge: Charge) -> None:
         )
 
 
-def read_completed(config: LabelPartyConfig, secret: bytes, *, quiet: bool) -> Completed:
+@contextmanager
+def submitted_keys(config: LabelPartyConfig, secret: bytes) -> Iterator[Keys | None]:
+    """Yield the submitted population, which stays as it is meanwhile; None if files say what it is.
+
+    Raises
+    ------
+    DataError
+        If none was submitted, or it was hashed under another secret.
+    """
+    data = config.data
+    if not data.submitted:
+        yield None
+        return
+    populations = Populations(Store(config.store.directory))
+    with populations.in_use(data.data_set, data.epoch) as submitted:
+        if submitted.secret_check != secret_check(secret).hex():
+            raise DataError(
+                f"{submitted.client} hashed the population that it submitted under another secret"
+                f" than {config.keys.secret_file}; both parties need the same one, so set [keys]"
+                " secret_file, or have the population submitted again"
+            )
+        yield populations.keys(data.data_set, data.epoch, submitted)
+
+
+def read_completed(
+    config: LabelPartyConfig, secret: bytes, submitted: Keys | None, *, quiet: bool
+) -> Completed:
     """Read labels and population, and give every event of the population its label."""
     data, privacy = config.data, config.privacy
     own = data.population is None
     labels = read_events(
         data.labels, data.key, label=data.label, user=privacy.user if own else None
     )
-    population = None
-    if data.population is not None:
+    population: pl.DataFrame | Keys | None = submitted
+    rows = labels.height
+    if submitted is None and data.population is not None:
         population = read_events(data.population, data.key, user=privacy.user)
-    rows = labels.height + (0 if population is None else population.height)
+        rows += population.height
     with _progress("Hashing keys", rows, quiet) as advance:
         return complete(
             labels,

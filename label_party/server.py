@@ -30,9 +30,11 @@ from label_party.config import LabelPartyConfig, ServerSection
 from label_party.credentials import ServerCredentials
 from label_party.disk import StoreBusy
 from label_party.limits import RateLimit, StreamLimit
+from label_party.populations import Populations
 from label_party.refusal import Refusal
 from label_party.service import LabelReleaseService
 from label_party.store import Store
+from label_party.submission import Reception
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +80,9 @@ def running(config: LabelPartyConfig) -> Iterator[str]:
     """Run a server in this process's background; yields the address that it listens on."""
     settings = config.server
     credentials = ServerCredentials(settings)
-    catalog = Catalog(_ready_store(config))
+    store = _ready_store(config)
+    catalog, populations = Catalog(store), Populations(store)
+    populations.clean()
     data_sets = sorted({name for names in config.entitlements.values() for name in names})
     releases = catalog.open_all(data_sets)
     checker = health.HealthServicer()
@@ -89,6 +93,7 @@ def running(config: LabelPartyConfig) -> Iterator[str]:
             AccessPolicy(config.entitlements),
             streams,
             RateLimit(settings.requests_per_minute),
+            Reception(catalog, populations, config),
         )
         stubs.add_LabelReleaseServiceServicer_to_server(service, server)
         health_pb2_grpc.add_HealthServicer_to_server(checker, server)

@@ -1,4 +1,4 @@
-"""The gRPC service: describe a release, stream its rows.
+"""The gRPC service: take in a population, describe a release, stream its rows.
 
 Everything that a client can observe, row count, order, sizes, errors, is a function of its request
 and the public population. Refusals have constant texts, and strangers get the same one whatever
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, NoReturn, TypeVar
 
@@ -19,9 +20,10 @@ from common.wire import label_release_pb2 as wire
 from common.wire import label_release_pb2_grpc as stubs
 from label_party.access import AccessPolicy
 from label_party.catalog import Catalog
-from label_party.limits import RateLimit, StreamLimit
+from label_party.limits import RateLimit, Stream, StreamLimit
 from label_party.refusal import Refusal, forbidden, invalid, not_found
 from label_party.store import StoredRelease
+from label_party.submission import Reception
 
 _log = logging.getLogger(__name__)
 
@@ -91,15 +93,23 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
         Who may fetch what.
     streams, rate
         How much at a time.
+    reception
+        Takes in submitted populations.
     """
 
     def __init__(
-        self, catalog: Catalog, policy: AccessPolicy, streams: StreamLimit, rate: RateLimit
+        self,
+        catalog: Catalog,
+        policy: AccessPolicy,
+        streams: StreamLimit,
+        rate: RateLimit,
+        reception: Reception,
     ) -> None:
         self._catalog = catalog
         self._policy = policy
         self._streams = streams
         self._rate = rate
+        self._reception = reception
 
     def client(self, context: grpc.ServicerContext) -> str:
         """Return the name of an authorized client; refuse a stranger, or one in too much haste."""
@@ -137,11 +147,7 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
             )
         if request.start_row > release.rows:
             raise Refusal(grpc.StatusCode.OUT_OF_RANGE, "start_row is beyond the last row")
-        with self._streams.place(context.cancel) as stream:
-            if stream is None:
-                raise Refusal(
-                    grpc.StatusCode.RESOURCE_EXHAUSTED, "too many fetches; try again later"
-                )
+        with self._stream(context) as stream:
             began, row = time.monotonic(), request.start_row
             for message in _rows(release, request.start_row, request.max_chunk_bytes):
                 yield message
@@ -163,18 +169,49 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
     def SubmitPopulation(
         self, request: Iterator[wire.SubmitPopulationRequest], context: grpc.ServicerContext
     ) -> wire.SubmitPopulationResponse:
-        self.client(context)
-        raise Refusal(
-            grpc.StatusCode.FAILED_PRECONDITION, "this labels party supplies the population itself"
+        client = self.client(context)
+        with self._stream(context) as stream:
+            began = time.monotonic()
+            try:
+                header = next(request, wire.SubmitPopulationRequest()).header
+                # a stream that begins otherwise has an empty header, which names no data set
+                self._check_access(client, header.data_set, header.epoch)
+                answer = self._reception.receive(header, request, client, stream.progress)
+            except grpc.RpcError as error:  # the client left, or stood still for too long
+                raise Refusal(grpc.StatusCode.CANCELLED, "the submission broke off") from error
+        _log.info(
+            "population submitted",
+            extra={
+                "client": client,
+                "data_set": header.data_set,
+                "epoch": header.epoch,
+                "rows": header.rows,
+                "status": wire.PopulationStatus.Name(answer.status),
+                "seconds": round(time.monotonic() - began, 3),
+            },
         )
+        return answer
 
-    def _find(self, client: str, data_set: str, epoch: str | None) -> StoredRelease:
+    @contextmanager
+    def _stream(self, context: grpc.ServicerContext) -> Iterator[Stream]:
+        """Hold one of the places for calls that last."""
+        with self._streams.place(context.cancel) as stream:
+            if stream is None:
+                raise Refusal(
+                    grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams; try again later"
+                )
+            yield stream
+
+    def _check_access(self, client: str, data_set: str, epoch: str) -> None:
         if not data_set:
             raise invalid("data_set is required")
-        if len(data_set) > _NAME_CHARACTERS or len(epoch or "") > _NAME_CHARACTERS:
+        if len(data_set) > _NAME_CHARACTERS or len(epoch) > _NAME_CHARACTERS:
             raise invalid("data_set and epoch have at most 64 characters")
         if not self._policy.allows(client, data_set):
             raise forbidden()
+
+    def _find(self, client: str, data_set: str, epoch: str | None) -> StoredRelease:
+        self._check_access(client, data_set, epoch or "")
         release = self._catalog.find(data_set, epoch)
         if release is None:
             raise not_found()

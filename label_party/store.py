@@ -3,6 +3,7 @@
     <store>/ledger.sqlite
     <store>/lock                              held by the one process that builds
     <store>/releases/<data set>/<epoch>/      manifest.json, keys.bin, codes.bin
+    <store>/populations/                      what the features party submitted
 
 A release directory appears by one rename, after all its bytes are on the disk, and is served only
 once the ledger has committed its digest. Whatever a dead process left half done is removed by the
@@ -27,6 +28,7 @@ CODES_FILE = "codes.bin"
 LEDGER_FILE = "ledger.sqlite"
 LOCK_FILE = "lock"
 RELEASES = "releases"
+POPULATIONS = "populations"
 _PARTIAL = ".partial-"
 
 
@@ -87,7 +89,7 @@ class Store:
         -------
         Number of reservations taken back.
         """
-        paid = {(entry.data_set, entry.epoch) for entry in ledger.charges() if _committed(entry)}
+        paid = {(entry.data_set, entry.epoch) for entry in ledger.charges() if is_release(entry)}
         with told(self.directory):
             for path in sorted((self.directory / RELEASES).glob("*/*")):
                 if (path.parent.name, path.name) not in paid:
@@ -99,10 +101,16 @@ class Store:
 
     def path(self, data_set: str, epoch: str) -> Path:
         """Return a release's directory. Names come from a checked configuration or the ledger."""
-        for name in (data_set, epoch):
-            if not name or name.startswith(".") or "/" in name:
-                raise StoreError(f"{name!r} cannot be the name of a release")
-        return self.directory / RELEASES / data_set / epoch
+        return _place(self.directory / RELEASES, data_set, epoch)
+
+    @property
+    def populations(self) -> Path:
+        """Directory of the populations that the features party submitted."""
+        return self.directory / POPULATIONS
+
+    def population(self, data_set: str, epoch: str) -> Path:
+        """Return the directory of an epoch's submitted population."""
+        return _place(self.populations, data_set, epoch)
 
     def writer(self, data_set: str, epoch: str) -> ReleaseWriter:
         """Begin a release directory under a temporary name."""
@@ -235,9 +243,16 @@ class StoredRelease:
             )
 
 
-def _committed(entry: Charge) -> bool:
+def is_release(entry: Charge) -> bool:
     """Whether an entry paid for a directory of ``releases``; other purposes lie elsewhere."""
     return entry.state == "committed" and entry.purpose == LABELS
+
+
+def _place(root: Path, data_set: str, epoch: str) -> Path:
+    for name in (data_set, epoch):
+        if not name or name.startswith(".") or "/" in name:
+            raise StoreError(f"{name!r} cannot be the name of a release")
+    return root / data_set / epoch
 
 
 def _partial(path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from common.manifest import Manifest
 from label_party.release import Outcome
 
 
@@ -23,7 +24,7 @@ def _facts(outcome: Outcome) -> list[tuple[str, str]]:
     outputs = manifest.channel.outputs.size
     facts = [
         ("data set", f"{manifest.data_set}, epoch {manifest.epoch}"),
-        ("events", f"{manifest.population.rows:,}"),
+        ("events", f"{manifest.population.rows:,}{_origin(manifest)}"),
     ]
     if tally is not None:
         facts += [
@@ -46,6 +47,10 @@ def _facts(outcome: Outcome) -> list[tuple[str, str]]:
     if outcome.recovered:
         facts.append(("taken back", f"{outcome.recovered} unfinished release(s) of dead processes"))
     return facts
+
+
+def _origin(manifest: Manifest) -> str:
+    return " (submitted by the features party)" if manifest.content.key_bytes == 0 else ""
 
 
 def _short(guarantee: object) -> str:

@@ -19,7 +19,8 @@ _TEMPLATE = """\
 labels = {labels}
 # File that lists every event that both parties know, labelled or not, with the same key column.
 # An event without a label gets `missing` before randomization, so that nobody learns which events
-# have one. Default: the events in `labels` are the population.
+# have one. Default: the events in `labels` are the population. "submitted": the features party
+# submits its list of keys while `label-party serve` runs, and gets labels in that order.
 {population}
 # Column with the event's key: text, or whole numbers. In CSV files keys are taken as text.
 key = {key}
@@ -101,15 +102,19 @@ client_ca = {client_ca}
 client_san = {client_san}
 # Data sets that it may fetch. Default: data_set above.
 # data_sets = ["conversions"]
-# Fetches that may run at the same time, 1 to 1024.
+# Fetches and submissions that may run at the same time, 1 to 1024.
 max_streams = 16
 # Threads kept free for everything else, health checks above all, 2 to 256.
 spare_threads = 8
 # Largest message that a client may send, in bytes, 4096 to 67108864.
 max_message_bytes = 4194304
+# Most events in a population that a client submits, at least 1, and how many populations may wait
+# for their releases, at least 1.
+max_population_rows = 50000000
+max_waiting_populations = 8
 # Requests per minute, at least 1.
 requests_per_minute = 600
-# Seconds without progress after which a fetch is ended, above 0.
+# Seconds without progress after which a fetch or a submission is ended, above 0.
 stall_seconds = 120.0
 # Seconds that running fetches get to finish when the server stops, at least 0.
 grace_seconds = 30.0

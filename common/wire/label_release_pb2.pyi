@@ -8,11 +8,13 @@ DESCRIPTOR: _descriptor.FileDescriptor
 class PopulationStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     POPULATION_STATUS_UNSPECIFIED: _ClassVar[PopulationStatus]
+    POPULATION_STATUS_STORED: _ClassVar[PopulationStatus]
+    POPULATION_STATUS_ALREADY_STORED: _ClassVar[PopulationStatus]
     POPULATION_STATUS_FROZEN: _ClassVar[PopulationStatus]
-    POPULATION_STATUS_ALREADY_FROZEN_IDENTICAL: _ClassVar[PopulationStatus]
 POPULATION_STATUS_UNSPECIFIED: PopulationStatus
+POPULATION_STATUS_STORED: PopulationStatus
+POPULATION_STATUS_ALREADY_STORED: PopulationStatus
 POPULATION_STATUS_FROZEN: PopulationStatus
-POPULATION_STATUS_ALREADY_FROZEN_IDENTICAL: PopulationStatus
 
 class DescribeReleaseRequest(_message.Message):
     __slots__ = ("data_set", "epoch")
@@ -65,16 +67,18 @@ class SubmitPopulationRequest(_message.Message):
     def __init__(self, header: _Optional[_Union[PopulationHeader, _Mapping]] = ..., keys: _Optional[bytes] = ...) -> None: ...
 
 class PopulationHeader(_message.Message):
-    __slots__ = ("data_set", "epoch", "rows", "population_sha256")
+    __slots__ = ("data_set", "epoch", "rows", "population_sha256", "secret_check")
     DATA_SET_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     POPULATION_SHA256_FIELD_NUMBER: _ClassVar[int]
+    SECRET_CHECK_FIELD_NUMBER: _ClassVar[int]
     data_set: str
     epoch: str
     rows: int
     population_sha256: bytes
-    def __init__(self, data_set: _Optional[str] = ..., epoch: _Optional[str] = ..., rows: _Optional[int] = ..., population_sha256: _Optional[bytes] = ...) -> None: ...
+    secret_check: bytes
+    def __init__(self, data_set: _Optional[str] = ..., epoch: _Optional[str] = ..., rows: _Optional[int] = ..., population_sha256: _Optional[bytes] = ..., secret_check: _Optional[bytes] = ...) -> None: ...
 
 class SubmitPopulationResponse(_message.Message):
     __slots__ = ("rows", "population_sha256", "status")

@@ -64,16 +64,19 @@ class LabelReleaseServiceStub:
         common.wire.label_release_pb2.SubmitPopulationRequest,
         common.wire.label_release_pb2.SubmitPopulationResponse,
     ]
-    """Fixes the events that the release of an epoch will cover: the keys that the client sends, in
-    the order in which it sends them. The first submission that is complete freezes the population
-    for ever. Sending the same keys again in the same order is harmless, and answers
-    POPULATION_STATUS_ALREADY_FROZEN_IDENTICAL. Nothing is kept of a submission that fails.
+    """Names the events that the release of an epoch will cover: the keys that the client sends, in
+    the order in which it sends them. The epoch's release freezes them for ever; until it exists,
+    another submission takes the place of the last one. Sending the same keys again in the same
+    order is harmless at any time, and is answered as soon as the header has arrived. Nothing is
+    kept of a submission that fails.
 
-    ALREADY_EXISTS when another population is frozen for the epoch. FAILED_PRECONDITION when the
-    labels party is configured to supply the population itself. INVALID_ARGUMENT when the first
-    message is not the header or a later one is, when a message's keys are not a multiple of 16
-    bytes, when a key occurs twice, or when the row count or the digest is not the header's.
-    RESOURCE_EXHAUSTED when the header's row count is above the server's limit.
+    ALREADY_EXISTS when the epoch's release covers another population. FAILED_PRECONDITION when
+    the labels party is configured to supply the population itself, or when too many populations
+    wait for their releases. INVALID_ARGUMENT when the first message is not the header or a later
+    one is, when a message's keys are none or not a multiple of 16 bytes, when a key occurs twice,
+    or when the row count or the digest is not the header's. OUT_OF_RANGE when the header's row
+    count is above the server's limit. RESOURCE_EXHAUSTED when too many streams run at once, and
+    UNAVAILABLE while the epoch's release is being built; try again later.
     """
 
 class LabelReleaseServiceAsyncStub:
@@ -111,16 +114,19 @@ class LabelReleaseServiceAsyncStub:
         common.wire.label_release_pb2.SubmitPopulationRequest,
         common.wire.label_release_pb2.SubmitPopulationResponse,
     ]
-    """Fixes the events that the release of an epoch will cover: the keys that the client sends, in
-    the order in which it sends them. The first submission that is complete freezes the population
-    for ever. Sending the same keys again in the same order is harmless, and answers
-    POPULATION_STATUS_ALREADY_FROZEN_IDENTICAL. Nothing is kept of a submission that fails.
+    """Names the events that the release of an epoch will cover: the keys that the client sends, in
+    the order in which it sends them. The epoch's release freezes them for ever; until it exists,
+    another submission takes the place of the last one. Sending the same keys again in the same
+    order is harmless at any time, and is answered as soon as the header has arrived. Nothing is
+    kept of a submission that fails.
 
-    ALREADY_EXISTS when another population is frozen for the epoch. FAILED_PRECONDITION when the
-    labels party is configured to supply the population itself. INVALID_ARGUMENT when the first
-    message is not the header or a later one is, when a message's keys are not a multiple of 16
-    bytes, when a key occurs twice, or when the row count or the digest is not the header's.
-    RESOURCE_EXHAUSTED when the header's row count is above the server's limit.
+    ALREADY_EXISTS when the epoch's release covers another population. FAILED_PRECONDITION when
+    the labels party is configured to supply the population itself, or when too many populations
+    wait for their releases. INVALID_ARGUMENT when the first message is not the header or a later
+    one is, when a message's keys are none or not a multiple of 16 bytes, when a key occurs twice,
+    or when the row count or the digest is not the header's. OUT_OF_RANGE when the header's row
+    count is above the server's limit. RESOURCE_EXHAUSTED when too many streams run at once, and
+    UNAVAILABLE while the epoch's release is being built; try again later.
     """
 
 class LabelReleaseServiceServicer(metaclass=abc.ABCMeta):
@@ -164,16 +170,19 @@ class LabelReleaseServiceServicer(metaclass=abc.ABCMeta):
         request_iterator: _MaybeAsyncIterator[common.wire.label_release_pb2.SubmitPopulationRequest],
         context: _ServicerContext,
     ) -> typing.Union[common.wire.label_release_pb2.SubmitPopulationResponse, collections.abc.Awaitable[common.wire.label_release_pb2.SubmitPopulationResponse]]:
-        """Fixes the events that the release of an epoch will cover: the keys that the client sends, in
-        the order in which it sends them. The first submission that is complete freezes the population
-        for ever. Sending the same keys again in the same order is harmless, and answers
-        POPULATION_STATUS_ALREADY_FROZEN_IDENTICAL. Nothing is kept of a submission that fails.
+        """Names the events that the release of an epoch will cover: the keys that the client sends, in
+        the order in which it sends them. The epoch's release freezes them for ever; until it exists,
+        another submission takes the place of the last one. Sending the same keys again in the same
+        order is harmless at any time, and is answered as soon as the header has arrived. Nothing is
+        kept of a submission that fails.
 
-        ALREADY_EXISTS when another population is frozen for the epoch. FAILED_PRECONDITION when the
-        labels party is configured to supply the population itself. INVALID_ARGUMENT when the first
-        message is not the header or a later one is, when a message's keys are not a multiple of 16
-        bytes, when a key occurs twice, or when the row count or the digest is not the header's.
-        RESOURCE_EXHAUSTED when the header's row count is above the server's limit.
+        ALREADY_EXISTS when the epoch's release covers another population. FAILED_PRECONDITION when
+        the labels party is configured to supply the population itself, or when too many populations
+        wait for their releases. INVALID_ARGUMENT when the first message is not the header or a later
+        one is, when a message's keys are none or not a multiple of 16 bytes, when a key occurs twice,
+        or when the row count or the digest is not the header's. OUT_OF_RANGE when the header's row
+        count is above the server's limit. RESOURCE_EXHAUSTED when too many streams run at once, and
+        UNAVAILABLE while the epoch's release is being built; try again later.
         """
 
 def add_LabelReleaseServiceServicer_to_server(servicer: LabelReleaseServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +16,7 @@ import polars as pl
 import pytest
 
 from common.certificates import Authority, Credentials, Role, issue, make_authority
-from common.keys import write_secret
+from common.keys import secret_check, write_secret
 from common.wire import label_release_pb2 as wire
 from common.wire import label_release_pb2_grpc as stubs
 from label_party import cli, config
@@ -184,6 +186,24 @@ class Client:
         )
         return b"".join(m.keys for m in messages), b"".join(m.codes for m in messages)
 
+    def submit(
+        self, keys: bytes, secret: bytes, *, chunk: int = 640, timeout: float = 20, **header: Any
+    ) -> wire.SubmitPopulationResponse:
+        """Submit a population, with a header that fits it unless told otherwise."""
+        facts = {
+            "data_set": "labels",
+            "epoch": "1",
+            "rows": len(keys) // 16,
+            "population_sha256": hashlib.sha256(keys).digest(),
+            "secret_check": secret_check(secret),
+        }
+        parts = [keys[i : i + chunk] for i in range(0, len(keys), chunk)]
+        messages = [
+            wire.SubmitPopulationRequest(header=wire.PopulationHeader(**{**facts, **header})),
+            *(wire.SubmitPopulationRequest(keys=part) for part in parts),
+        ]
+        return self.stub.SubmitPopulation(iter(messages), timeout=timeout)
+
 
 @pytest.fixture
 def connect(authority: Authority, client_identity: Credentials) -> Iterator[Callable[..., Client]]:
@@ -210,6 +230,16 @@ def connect(authority: Authority, client_identity: Credentials) -> Iterator[Call
     yield connect
     for channel in channels:
         channel.close()
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait for a condition; fail if it does not come true."""
+    pause, polls = threading.Event(), int(seconds / 0.02)
+    for _ in range(polls):
+        if condition():
+            return
+        pause.wait(0.02)
+    raise AssertionError("waited in vain")
 
 
 @pytest.fixture

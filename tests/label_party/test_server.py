@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from common.release import Manifest, block_digest, block_ranges
 from common.wire import label_release_pb2 as wire
 from common.wire import label_release_pb2_grpc as stubs
 from label_party.server import SERVICE, running
-from tests.label_party.conftest import CLIENT, EVENTS, Client, Party
+from tests.label_party.conftest import CLIENT, EVENTS, Client, Party, eventually
 
 Connect = Callable[..., Client]
 
@@ -274,7 +273,7 @@ def test_serve_tells_its_port_logs_no_secret_and_stops_when_asked(
         assert process.stdout is not None
         announced = process.stdout.readline()
         assert announced.startswith("serving on localhost:")
-        _wait(port_file.exists)
+        eventually(port_file.exists)
         assert announced.strip().endswith(":" + port_file.read_text().strip())
         client = connect(announced.split()[-1])
         client.fetch(client.describe())
@@ -300,15 +299,6 @@ def _reflect(client: Client) -> list[str]:
     return [service.name for service in answer.list_services_response.service]
 
 
-def _wait(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    pause, polls = threading.Event(), int(seconds / 0.02)
-    for _ in range(polls):
-        if condition():
-            return
-        pause.wait(0.02)
-    raise AssertionError("waited in vain")
-
-
 def _fetch_when_free(
     client: Client, described: wire.DescribeReleaseResponse
 ) -> tuple[bytes, bytes]:
@@ -323,5 +313,5 @@ def _fetch_when_free(
             raise
         return True
 
-    _wait(try_)
+    eventually(try_)
     return fetched[0]

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from common.console import progress
-from tests.benchmarks.published import pate, sources, top_k
+from tests.benchmarks.published import pate, sources, synthesis, top_k
+
+PARTS = ("top-k", "pate", "synthesis")
 
 
 def main() -> None:
@@ -17,7 +19,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("out/published"))
     parser.add_argument("--trials", type=int, default=100, help="trials of each selection cell")
-    parser.add_argument("--only", choices=("top-k", "pate"), default=None)
+    parser.add_argument("--only", choices=PARTS, default=None)
     options = parser.parse_args()
     import matplotlib as mpl
 
@@ -26,10 +28,13 @@ def main() -> None:
 
     options.out.mkdir(parents=True, exist_ok=True)
     parts: list[str] = []
-    if options.only != "pate":
-        parts += _selection(options.out, options.trials, plt)
-    if options.only != "top-k":
-        parts += _pate(options.out, plt)
+    run: dict[str, Callable[[], list[str]]] = {
+        "top-k": lambda: _selection(options.out, options.trials, plt),
+        "pate": lambda: _pate(options.out, plt),
+        "synthesis": lambda: _synthesis(options.out, plt),
+    }
+    for part in PARTS if options.only is None else (options.only,):
+        parts += run[part]()
     report = options.out / "published.md"
     report.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     print(f"wrote {report}")
@@ -110,6 +115,23 @@ def _pate(out: Path, plt: Any) -> list[str]:
         f"{pate.table(agreed)}\n\n![agreed](agreed.png)"
     )
     return parts
+
+
+def _synthesis(out: Path, plt: Any) -> list[str]:
+    parts = [f"## BLR on eight cells, seven thresholds\n\n{synthesis.blr_table()}"]
+    skipped = sources.CENSUS.missing
+    if skipped:
+        return [*parts, f"Census marginals: skipped, {skipped}."]
+    with progress() as bar:
+        count = len(synthesis.EPSILONS) * len(synthesis.SETS) * len(synthesis.NAMES)
+        task = bar.add_task("census marginals", total=count, note="")
+        cells = synthesis.census(3, lambda: bar.advance(task))
+    synthesis.plot(cells, out / "synthesis.png", plt)
+    return [
+        *parts,
+        "## Census marginals: mean (largest) error, percent of records\n\n"
+        f"{synthesis.table_of(cells)}\n\n![census marginals](synthesis.png)",
+    ]
 
 
 if __name__ == "__main__":

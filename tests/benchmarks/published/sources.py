@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from common.entropy import seeded_entropy
 from common.selection import count_users
-from tests.data_sets import FOLDER
+from common.synthesis import Domain
+from tests.data_sets import CENSUS, FOLDER
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -38,6 +39,31 @@ def covid() -> tuple[list[str], list[str], Integers]:
     wide = table.pivot("state", index="day", values="cases").sort("day").fill_null(0)
     states = [column for column in wide.columns if column != "day"]
     return wide["day"].to_list(), states, wide.select(states).to_numpy().astype(np.int64)
+
+
+CENSUS_COLUMNS = (
+    "sex",
+    "income",
+    "own business or self employed",
+    "veterans benefits",
+    "member of a labor union",
+    "live in this house 1 year ago",
+    "enroll in edu inst last wk",
+    "race",
+)
+"""Few values each, so that there are many marginals on a small domain (4,860 cells)."""
+
+
+def census_table() -> tuple[Domain, Integers]:
+    """Domain and histogram of eight categorical census columns."""
+    table = CENSUS.load()
+    codes, sizes = [], []
+    for column in CENSUS_COLUMNS:
+        values, code = np.unique(table[column].cast(pl.String).to_numpy(), return_inverse=True)
+        codes.append(code)
+        sizes.append(len(values))
+    domain = Domain(CENSUS_COLUMNS, tuple(sizes))
+    return domain, domain.histogram(np.stack(codes, axis=1))
 
 
 def synthetic(k: int, gap: int, candidates: int = 1000) -> Integers:

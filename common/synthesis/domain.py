@@ -1,0 +1,122 @@
+"""The domain of a categorical table: a public list of attributes, each with its number of values.
+
+A table is a vector of counts, one for each *cell*: each combination of values. Neighbours differ in
+one replaced record, so the number of rows is public and one unit moves between two cells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from math import prod
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from common.errors import ConfigError, DataError
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+MAX_CELLS = 1 << 22
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Attributes and their numbers of values, in a fixed order.
+
+    Attributes
+    ----------
+    names
+        Distinct names of the d >= 1 attributes.
+    sizes
+        Number of values of each, at least 1; their product is at most 2**22 cells.
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.names or len(set(self.names)) < len(self.names):
+            raise ConfigError(f"attributes {list(self.names)} must be at least one, each once")
+        if len(self.names) != len(self.sizes) or min(self.sizes) < 1:
+            raise ConfigError(f"sizes {list(self.sizes)} must be one number >= 1 per attribute")
+        if self.cells > MAX_CELLS:
+            raise ConfigError(
+                f"a domain of {self.cells:,} cells is above {MAX_CELLS:,}; leave an attribute out,"
+                " or merge values"
+            )
+
+    @property
+    def cells(self) -> int:
+        """Number of combinations of values."""
+        return prod(self.sizes)
+
+    def index(self, codes: ArrayLike) -> Integers:
+        """Cell of each record.
+
+        Parameters
+        ----------
+        codes
+            (n, d) integers, each in 0 … size - 1 of its attribute.
+
+        Returns
+        -------
+        (n,) int64; the last attribute varies fastest.
+        """
+        array = np.asarray(codes)
+        if array.ndim != 2 or array.shape[1] != len(self.sizes) or array.dtype.kind not in "iu":
+            raise DataError(
+                f"codes of shape {array.shape}, type {array.dtype} must be integers with one column"
+                f" for each of {len(self.sizes)} attributes"
+            )
+        if array.size and (array.min() < 0 or np.any(array >= np.array(self.sizes))):
+            raise DataError(f"a code lies outside its attribute's values, {list(self.sizes)}")
+        columns = tuple(array[:, j].astype(np.int64) for j in range(len(self.sizes)))
+        return np.asarray(np.ravel_multi_index(columns, self.sizes), dtype=np.int64)
+
+    def codes(self, cells: Integers) -> Integers:
+        """(n, d) codes of (n,) cells: the inverse of :meth:`index`."""
+        return np.stack(np.unravel_index(cells, self.sizes), axis=1).astype(np.int64)
+
+    def histogram(self, codes: ArrayLike) -> Integers:
+        """(cells,) int64 counts of (n, d) records."""
+        return np.bincount(self.index(codes), minlength=self.cells).astype(np.int64)
+
+    def rows(self, weights: Floats, count: int) -> Integers:
+        """(count, d) records whose cells have the shares ``weights``, each to within one record.
+
+        Systematic: records lie at equal distances along the cumulative weights, so every run of
+        neighbouring cells, the values of the first attribute among them, is right to within one.
+
+        Parameters
+        ----------
+        weights
+            (cells,) >= 0, not all 0.
+        count
+            Number of records >= 0.
+        """
+        cumulative = np.cumsum(weights)
+        targets = (np.arange(count) + 0.5) / max(count, 1) * cumulative[-1]
+        return self.codes(np.searchsorted(cumulative, targets, side="right").astype(np.int64))
+
+
+def check_histogram(histogram: ArrayLike, cells: int) -> Integers:
+    """Return a histogram as int64; refuse one of another length, of no rows or of wrong numbers."""
+    array = np.asarray(histogram)
+    if array.shape != (cells,) or array.dtype.kind not in "iu":
+        raise DataError(
+            f"a histogram of shape {array.shape}, type {array.dtype} must be {cells} integers"
+        )
+    if array.min() < 0 or not 1 <= int(array.sum()) <= 1 << 40:
+        raise DataError(
+            f"a histogram of {array.sum()} rows must have counts >= 0, 1 … 2**40 in all"
+        )
+    return array.astype(np.int64)
+
+
+def subsets(attributes: int, most: int) -> list[tuple[int, ...]]:
+    """All sets of 1 … ``most`` of that many attributes, small sets first."""
+    if not 1 <= most <= attributes:
+        raise ConfigError(f"marginals of {most} attributes must be of 1 … {attributes}")
+    return [s for size in range(1, most + 1) for s in combinations(range(attributes), size)]

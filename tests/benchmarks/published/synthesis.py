@@ -1,0 +1,142 @@
+"""Synthesis: error of census marginals against the number of queries, and BLR on a tiny domain.
+
+Published: Hardt, Ligett and McSherry, NeurIPS 2012, Figures 1 to 3; Blum, Ligett and Roth 2008.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common.entropy import seeded_entropy
+from common.guarantees import largest_rho
+from common.synthesis import (
+    BLR,
+    MWEM,
+    ConcentratedBudget,
+    LinearQueries,
+    Marginals,
+    PureBudget,
+    SelectMeasureProject,
+    errors,
+    laplace_answers,
+)
+from tests.benchmarks.published.sources import census_table
+
+EPSILONS = (Fraction(1, 10), Fraction(1))
+SETS = (8, 12, 20, 44, 92)
+DELTA = Fraction(1, 10**9)
+ROUNDS = 60
+NAMES = (
+    "noise on each answer",
+    "noise on each cell",
+    "MWEM",
+    "select–measure–project",
+    "the same in zCDP, δ = 1e-9",
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Largest and mean error of one method on one workload, as shares of the records."""
+
+    epsilon: float
+    queries: int
+    name: str
+    largest: float
+    mean: float
+
+
+def census(runs: int, on_cell: Callable[[], None]) -> list[Cell]:
+    """Every method on ever more marginals of up to three of eight columns, means over runs."""
+    domain, table = census_table()
+    every = Marginals.up_to(domain, 3).sets
+    singles = len(domain.sizes)
+    cells = []
+    for epsilon in EPSILONS:
+        rho = largest_rho(float(epsilon), DELTA)
+        for sets in SETS:
+            # larger sets are taken at equal distances, so that all columns are among them
+            chosen = np.linspace(singles, len(every) - 1, sets - singles, dtype=int)
+            workload = Marginals(domain, every[:singles] + tuple(every[i] for i in chosen))
+            for name in NAMES:
+                found = []
+                for run in range(runs):
+                    answers = _answers(name, workload, table, epsilon, rho, run)
+                    found.append(errors(workload, table, answers))
+                largest, mean = np.mean(found, axis=0)
+                cells.append(Cell(float(epsilon), workload.size, name, largest, mean))
+                on_cell()
+    return cells
+
+
+def _answers(
+    name: str, workload: Marginals, table: np.ndarray, epsilon: Fraction, rho: Fraction, seed: int
+) -> np.ndarray:
+    entropy = seeded_entropy(seed)
+    records = int(table.sum())
+    if name == NAMES[0]:
+        return laplace_answers(workload, table, epsilon, entropy)
+    if name == NAMES[1]:
+        full = Marginals(workload.domain, (tuple(range(len(workload.domain.sizes))),))
+        return workload.answers(laplace_answers(full, table, epsilon, entropy))
+    if name == NAMES[2]:
+        weights = MWEM(epsilon, ROUNDS).fit(table, workload, entropy).weights
+    else:
+        budget = PureBudget(epsilon) if name == NAMES[3] else ConcentratedBudget(rho)
+        weights = SelectMeasureProject(budget).fit(table, workload, entropy).weights
+    return workload.answers(weights * records)
+
+
+def table_of(cells: list[Cell]) -> str:
+    """Mean (largest) errors as Markdown, in percent of the records."""
+    by = {(cell.epsilon, cell.queries, cell.name): cell for cell in cells}
+    lines = ["| ε | queries | " + " | ".join(NAMES) + " |", "|---" * (len(NAMES) + 2) + "|"]
+    for epsilon in sorted({cell.epsilon for cell in cells}):
+        for queries in sorted({cell.queries for cell in cells}):
+            row = [by[epsilon, queries, name] for name in NAMES]
+            shown = " | ".join(f"{100 * c.mean:.3f} ({100 * c.largest:.2f})" for c in row)
+            lines.append(f"| {epsilon:g} | {queries:,} | {shown} |")
+    return "\n".join(lines)
+
+
+def plot(cells: list[Cell], path: Path, plt: Any) -> None:
+    """Mean error against the number of queries."""
+    figure, axes = plt.subplots(1, len(EPSILONS), figsize=(10, 4.2), sharey=True)
+    for axis, epsilon in zip(axes, EPSILONS, strict=True):
+        for name in NAMES:
+            row = [c for c in cells if c.name == name and c.epsilon == float(epsilon)]
+            axis.plot([c.queries for c in row], [c.mean for c in row], marker="o", ms=3, label=name)
+        axis.set(xscale="log", yscale="log", xlabel="queries", title=f"ε = {float(epsilon):g}")
+    axes[0].set_ylabel("mean error, share of records")
+    axes[0].legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def blr_table() -> str:
+    """BLR on eight cells: mean error of the exact law, its bound, and noise on each answer."""
+    cells = 8
+    queries = LinearQueries(np.tril(np.ones((cells, cells), dtype=np.int64))[:-1])
+    shares = np.array([30, 5, 0, 0, 20, 25, 15, 5])
+    lines = ["| records | ε | BLR | bound (95%) | noise on each answer |", "|---|---|---|---|---|"]
+    for records in (100, 1_000, 10_000):
+        table = shares * (records // 100)
+        for epsilon in EPSILONS:
+            blr = BLR(queries, epsilon, alpha=0.4)
+            mean = float(blr.probabilities(table) @ blr.errors(table))
+            noisy = [
+                errors(queries, table, laplace_answers(queries, table, epsilon, seeded_entropy(s)))
+                for s in range(200)
+            ]
+            lines.append(
+                f"| {records:,} | {float(epsilon):g} | {mean:.3f} | {blr.bound(records, 0.05):.3f}"
+                f" | {np.mean([largest for largest, _ in noisy]):.3f} |"
+            )
+    return "\n".join(lines)

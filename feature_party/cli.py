@@ -81,6 +81,31 @@ def init(
 
 
 @app.command(
+    epilog="Examples: feature-party submit; feature-party submit --address labels.example:50051"
+    " --data-set conversions --epoch 2024-06-01 --features clicks.parquet --key click_id"
+)
+def submit(
+    config: Config = None,
+    features: Features = None,
+    key: Key = None,
+    secret_file: SecretFile = None,
+    address: Address = None,
+    data_set: DataSet = None,
+    epoch: Epoch = None,
+    settings: Settings = None,
+    quiet: Quiet = False,
+) -> None:
+    """Submit the features' keys as the population; harmless to repeat."""
+    overrides = _data_overrides(features, key, secret_file, None, None)
+    overrides |= {
+        "labels_party.address": address,
+        "labels_party.data_set": data_set,
+        "labels_party.epoch": epoch,
+    }
+    _submit(_stages(config, settings, quiet, overrides))
+
+
+@app.command(
     epilog="Examples: feature-party fetch; feature-party fetch --address labels.example:50051"
     " --data-set conversions --epoch 2024-06-01"
 )
@@ -232,7 +257,7 @@ def run(
     settings: Settings = None,
     quiet: Quiet = False,
 ) -> None:
-    """Fetch, join, train, predict, evaluate and report."""
+    """Submit the population if so configured; fetch, join, train, predict, evaluate and report."""
     overrides = _training_overrides(objective, head, ensemble, epochs, seed, device)
     overrides |= _data_overrides(features, key, secret_file, release, model)
     overrides |= {
@@ -244,10 +269,21 @@ def run(
         "output.report": report,
     }
     stages = _stages(config, settings, quiet, overrides, (true_labels, true_label, true_key))
+    if stages.config.labels_party.submit:
+        _submit(stages)
     stages.fetch()
     trained = stages.train()
     stages.predict(trained)
     _echo_metrics(stages, stages.evaluate(trained))
+
+
+def _submit(stages: Stages) -> None:
+    population, ending = stages.submit()
+    party = stages.config.labels_party
+    typer.echo(
+        f"{population.rows:,} keys as the population of {party.data_set!r}, epoch"
+        f" {party.epoch!r}: {ending}; SHA-256 {population.digest.hex()}"
+    )
 
 
 def _stages(

@@ -1,4 +1,4 @@
-"""Fetch a release: verify what it claims, stream its rows, resume wherever the stream breaks."""
+"""Submit a population; fetch a release: verify its claims, resume wherever its stream breaks."""
 
 from __future__ import annotations
 
@@ -12,16 +12,24 @@ from pathlib import Path
 
 import grpc
 
-from common.errors import ReleaseError
+from common.errors import ConfigError, ReleaseError
 from common.release import LABELS_FILE, MANIFEST_FILE, SIGNATURE_FILE, Manifest
 from common.wire import label_release_pb2 as pb2
 from common.wire import label_release_pb2_grpc as pb2_grpc
 from feature_party.config import LabelsPartySection
 from feature_party.spool import Spool
+from feature_party.submission import Population
 from feature_party.transport import explain, open_channel, retryable
 
 RowsCallback = Callable[[int, int], None]
 """Called with rows received so far and rows in all."""
+
+
+_ENDINGS = {
+    pb2.POPULATION_STATUS_STORED: "stored",
+    pb2.POPULATION_STATUS_ALREADY_STORED: "stored before",
+    pb2.POPULATION_STATUS_FROZEN: "released already",
+}
 
 
 @dataclass(frozen=True)
@@ -34,11 +42,14 @@ class RetryPolicy:
         Calls in a row that may fail without a single new row.
     first, longest
         Bounds of the waiting time before the second call, and before any call, in seconds.
+    poll
+        Seconds between two looks for a release that does not exist yet.
     """
 
     attempts: int = 6
     first: float = 0.25
     longest: float = 20.0
+    poll: float = 2.0
 
     def delay(self, failures: int) -> float:
         """Seconds to wait after so many failures in a row, at random up to the bound."""
@@ -128,15 +139,85 @@ class ReleaseClient:
             (directory / SIGNATURE_FILE).write_bytes(described.signature)
         return Fetched(manifest, rows, received, time.monotonic() - begun)
 
+    def submit(self, population: Population, on_rows: RowsCallback | None = None) -> str:
+        """Submit our key list as the population of the configured epoch.
+
+        Nothing is kept of a submission that breaks: it starts again from the first key. One that
+        arrived before is recognised by its header.
+
+        Returns
+        -------
+        How it ended, in words.
+
+        Raises
+        ------
+        ConfigError
+            If no epoch is configured.
+        ConnectionFailed
+            If the labels party cannot be reached, cannot prove its name, or refuses us.
+        ReleaseError
+            If it does not take this population.
+        """
+        settings = self.settings
+        if not settings.epoch:
+            raise ConfigError(
+                "epoch is empty, but a population belongs to one epoch; set [labels_party] epoch"
+            )
+        failures = 0
+        with open_channel(settings) as channel:
+            stub = pb2_grpc.LabelReleaseServiceStub(channel)
+            while True:
+                try:
+                    return self._submit(stub, population, on_rows)
+                except grpc.RpcError as error:
+                    failures = self._wait_or_raise(error, failures, "submit")
+
+    def _submit(
+        self,
+        stub: pb2_grpc.LabelReleaseServiceStub,
+        population: Population,
+        on_rows: RowsCallback | None,
+    ) -> str:
+        started = threading.Event()
+
+        def sent(done: int, total: int) -> None:
+            started.wait()
+            patience.progress()
+            if on_rows is not None:
+                on_rows(done, total)
+
+        settings = self.settings
+        messages = population.messages(settings.data_set, settings.epoch, sent)
+        call = stub.SubmitPopulation.future(messages)
+        patience = _Patience(call.cancel, settings.timeout)
+        started.set()
+        try:
+            answer = call.result()
+        except grpc.FutureCancelledError:
+            # our own patience; the call itself is the error that every other failure raises
+            assert isinstance(call, grpc.RpcError)
+            raise call from None
+        finally:
+            patience.stop()
+            call.cancel()
+        if (answer.rows, answer.population_sha256) != (population.rows, population.digest):
+            raise ReleaseError("the labels party confirms another population than was submitted")
+        return _ENDINGS.get(answer.status, "stored")
+
     def _describe(self, stub: pb2_grpc.LabelReleaseServiceStub) -> pb2.DescribeReleaseResponse:
         request = pb2.DescribeReleaseRequest(
             data_set=self.settings.data_set, epoch=self.settings.epoch
         )
         failures = 0
+        until = time.monotonic() + self.settings.wait
         while True:
             try:
                 return stub.DescribeRelease(request, timeout=self.settings.timeout)
             except grpc.RpcError as error:
+                left = until - time.monotonic()
+                if error.code() == grpc.StatusCode.NOT_FOUND and left > 0:
+                    self._wake.wait(min(left, self.retry.poll))
+                    continue
                 failures = self._wait_or_raise(error, failures)
 
     def _verify(self, described: pb2.DescribeReleaseResponse) -> Manifest:
@@ -196,10 +277,10 @@ class ReleaseClient:
                 f"the stream ended after {received:,} of {total:,} rows; run fetch again to go on"
             )
 
-    def _wait_or_raise(self, error: grpc.RpcError, failures: int) -> int:
+    def _wait_or_raise(self, error: grpc.RpcError, failures: int, command: str = "fetch") -> int:
         failures += 1
         if failures >= self.retry.attempts or not retryable(error):
-            raise explain(error, self.settings) from error
+            raise explain(error, self.settings, command) from error
         self._wake.wait(self.retry.delay(failures))
         return failures
 

@@ -48,6 +48,10 @@ class LabelsPartySection(Section):
     epoch: str = ""
     timeout: float = Field(60.0, gt=0, le=3600)
     """Seconds without any progress after which the server counts as down."""
+    submit: bool = False
+    """Whether ``run`` submits our key list as the population first."""
+    wait: float = Field(0.0, ge=0, le=7 * 24 * 3600)
+    """Seconds for which a fetch waits for a release that does not exist yet."""
 
 
 class KeysSection(Section):
@@ -162,6 +166,15 @@ class FeaturePartyConfig(Section):
             raise ConfigError("no key column is configured; set [data] key or pass --key COLUMN")
         return self.data.key
 
+    @property
+    def secret_file(self) -> Path:
+        """The key secret's file, or one line saying that none is configured."""
+        if self.keys.secret_file is None:
+            raise ConfigError(
+                "no key secret is configured; set [keys] secret_file or pass --secret-file FILE"
+            )
+        return self.keys.secret_file
+
 
 TEMPLATE = """\
 # Configuration of the features party. Every key can be overridden on the command line:
@@ -198,10 +211,15 @@ data_set = "conversions"
 epoch = ""
 # Seconds without any progress after which the server counts as down.
 timeout = 60.0
+# Whether `run` first submits the keys of our features as the population of the epoch, which must be
+# named then; the labels party's configuration says whether it takes them. Labels come back in the
+# order of the features file, which has to stay as it is.
+submit = false
+# Seconds to wait for a release that does not exist yet.
+wait = 0.0
 
 [keys]
-# The secret both parties share for this epoch: 64 hexadecimal digits. Leave it out when the
-# population was submitted by us and the release carries no keys.
+# The secret both parties share for this epoch: 64 hexadecimal digits.
 secret_file = "certificates/join.key"
 
 [release]

@@ -11,11 +11,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from common.channel import Codes
-from common.errors import ConfigError, DataError
-from common.keys import canonical_keys, hash_keys
+from common.errors import DataError
 from common.release import Release
 from feature_party.report import MatchCounts
 from feature_party.spool import key_array
+from feature_party.submission import Population, hash_population
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,7 +116,7 @@ def check_key(frame: pl.LazyFrame, key: str, source: str = "the features") -> No
         raise DataError(f"{source} have no key column {key!r}; set [data] key to one of: {shown}")
 
 
-def join_release(release: Release, features: Table, key: str, secret: bytes | None) -> Joined:
+def join_release(release: Release, features: Table, key: str, secret: bytes) -> Joined:
     """Match features with privatized labels.
 
     Parameters
@@ -126,9 +126,10 @@ def join_release(release: Release, features: Table, key: str, secret: bytes | No
     features
         One row an event.
     key
-        Its key column; unused where the release has no keys, because we submitted them.
+        Its key column. Where we submitted the population, the release has no keys, and the column
+        must be what was submitted, in the same order.
     secret
-        The shared secret that keys are hashed with; None where the release has no keys.
+        The shared secret that keys are hashed with.
 
     Raises
     ------
@@ -136,15 +137,13 @@ def join_release(release: Release, features: Table, key: str, secret: bytes | No
         If keys are missing, occur twice, or match nothing.
     """
     frame = lazy_table(features, key)
-    if release.manifest.content.key_bytes == 0:
-        return _join_by_order(release, collect_table(frame))
     check_key(frame, key)
-    if secret is None:
-        raise ConfigError(
-            "the release has hashed keys, but no secret is configured; set [keys] secret_file"
-        )
     table = collect_table(frame)
-    hashed = hashed_keys(table[key], secret)
+    population = hash_population(table[key], secret)
+    if release.manifest.content.key_bytes == 0:
+        return _join_by_order(release, table, key, population)
+    array = key_array(population.keys, population.rows)
+    hashed = pl.Series("key", pl.from_arrow(array), dtype=pl.Binary)
     left = pl.DataFrame({"row": np.arange(table.height), "key": hashed})
     right = release.labels.select("key", "code")
     both = left.join(right, on="key", how="inner").sort("row")
@@ -160,29 +159,19 @@ def join_release(release: Release, features: Table, key: str, secret: bytes | No
     return Joined(matched, both["code"].to_numpy().astype(np.uint16), matches, rows)
 
 
-def hashed_keys(keys: pl.Series, secret: bytes) -> pl.Series:
-    """(n,) 16-byte hashes of a key column without repetitions."""
-    if not keys.len():
-        raise DataError("the features have no rows")
-    text = canonical_keys(keys)
-    if text.n_unique() != text.len():
-        twice = text.filter(text.is_duplicated())
+def _join_by_order(
+    release: Release, table: pl.DataFrame, key: str, population: Population
+) -> Joined:
+    """Match row by row; sound if our keys, in our order, are those that the release covers."""
+    rows = release.labels.height
+    if population.digest.hex() != release.manifest.population.digest:
         raise DataError(
-            f"key {twice[0]!r} and {twice.n_unique() - 1:,} others occur more than once in column"
-            f" {keys.name!r}; keep one row for each event"
+            f"the release covers {rows:,} submitted events, and column {key!r} of the features,"
+            f" with {table.height:,} rows, is not the list that was submitted; use exactly the"
+            " submitted events in their order, and the same [keys] secret_file"
         )
-    array = key_array(hash_keys(keys, secret), keys.len())
-    return pl.Series("key", pl.from_arrow(array), dtype=pl.Binary)
-
-
-def _join_by_order(release: Release, table: pl.DataFrame) -> Joined:
-    if table.height != release.labels.height:
-        raise DataError(
-            f"{table.height:,} rows of features for a release of {release.labels.height:,} rows"
-            " without keys; use exactly the events that were submitted, in their order"
-        )
-    matches = MatchCounts(table.height, table.height, table.height)
-    return Joined(table, release.codes, matches, np.arange(table.height))
+    matches = MatchCounts(rows, rows, rows)
+    return Joined(table, release.codes, matches, np.arange(rows))
 
 
 def split_holdout(

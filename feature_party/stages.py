@@ -14,16 +14,19 @@ import numpy as np
 
 from common.console import progress, stderr
 from common.errors import DataError
+from common.keys import read_secret
 from common.release import Manifest, Release, manifest_digest, read_release
 from feature_party.client import Fetched, ReleaseClient
 from feature_party.config import FeaturePartyConfig
 from feature_party.evaluation import estimate_absolute_error, estimate_squared_error
 from feature_party.fitting import EpochRecord
+from feature_party.join import check_key, collect_table, scan_table
 from feature_party.learning.decoding import decoder
 from feature_party.learning.problem import Floats
 from feature_party.model import Model
 from feature_party.prediction import predict_file
 from feature_party.report import ReportInputs, write_report
+from feature_party.submission import Population, hash_population
 from feature_party.training import CHECKPOINTS, Prepared, prepare, train
 from feature_party.truth import match_true_labels
 
@@ -67,6 +70,30 @@ class Stages:
     timings: dict[str, float] = field(default_factory=dict)
     _release: Release | None = None
     _prepared: Prepared | None = None
+
+    def submit(self) -> tuple[Population, str]:
+        """Submit the keys of the features as the population; returns them, and how it ended."""
+        config = self.config
+        secret = read_secret(config.secret_file)
+        client = ReleaseClient(config.labels_party)
+        frame = scan_table(config.features, config.key)
+        check_key(frame, config.key)
+        keys = collect_table(frame.select(config.key))[config.key]
+        with self._timed("submit"), progress(quiet=self.quiet) as bar:
+            hashing = bar.add_task("hash keys", total=keys.len(), note="keys")
+            population = hash_population(
+                keys, secret, lambda done, total: bar.update(hashing, completed=done)
+            )
+            task = bar.add_task("submit", total=population.rows, note="keys")
+            begun = time.monotonic()
+
+            def show(done: int, total: int) -> None:
+                rate = done / max(time.monotonic() - begun, 1e-9)
+                bar.update(task, completed=done, total=total, note=f"keys, {rate:,.0f}/s")
+
+            ending = client.submit(population, show)
+            bar.update(task, completed=population.rows)
+            return population, ending
 
     def fetch(self) -> Fetched:
         """Fetch and verify the release."""

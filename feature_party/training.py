@@ -75,20 +75,13 @@ def prepare(
     config
         Uses the sections ``data``, ``keys`` and ``training``.
     secret
-        The shared key secret; None reads the configured file, where the release has keys.
+        The shared key secret; None reads the configured file.
     """
     if isinstance(release, Path):
         release = read_release(release)
-    keyed = release.manifest.content.key_bytes > 0
-    if keyed and secret is None:
-        if config.keys.secret_file is None:
-            raise ConfigError(
-                "the release has hashed keys, but no secret is configured; set [keys] secret_file"
-                " or pass --secret-file FILE"
-            )
-        secret = read_secret(config.keys.secret_file)
-    key = config.key if keyed else config.data.key
-    joined = join_release(release, features, key, secret)
+    if secret is None:
+        secret = read_secret(config.secret_file)
+    joined = join_release(release, features, config.key, secret)
     problem = LabelProblem.from_manifest(release.manifest)
     problem.check_codes(joined.codes)
     training, holdout = split_holdout(

@@ -69,8 +69,10 @@ def retryable(error: grpc.RpcError) -> bool:
     return error.code() in _RETRYABLE and not _identity_problem(_details(error), "")
 
 
-def explain(error: grpc.RpcError, settings: LabelsPartySection) -> LabelveilError:
-    """Turn a failed call into one line that says what to do."""
+def explain(
+    error: grpc.RpcError, settings: LabelsPartySection, command: str = "fetch"
+) -> LabelveilError:
+    """Turn a failed call into one line that says what to do; ``command`` is what failed."""
     code, details = error.code(), _details(error)
     if problem := _identity_problem(details, settings.address):
         return ConnectionFailed(problem)
@@ -85,7 +87,7 @@ def explain(error: grpc.RpcError, settings: LabelsPartySection) -> LabelveilErro
     if code == grpc.StatusCode.NOT_FOUND:
         return ReleaseError(
             f"the labels party at {settings.address} has no release for {what}: {details};"
-            " check [labels_party] data_set and epoch"
+            " check [labels_party] data_set and epoch, or set wait if it is still to be built"
         )
     if code == grpc.StatusCode.UNIMPLEMENTED:
         return ConnectionFailed(
@@ -94,7 +96,7 @@ def explain(error: grpc.RpcError, settings: LabelsPartySection) -> LabelveilErro
     if code in _RETRYABLE:
         return ConnectionFailed(
             f"the labels party at {settings.address} cannot be reached: {details or code.name};"
-            " check [labels_party] address and that it serves, then run fetch again"
+            f" check [labels_party] address and that it serves, then run {command} again"
         )
     return ReleaseError(f"the labels party at {settings.address} answered {code.name}: {details}")
 

@@ -28,6 +28,15 @@ class Behaviour:
     chunk_rows: int = 100
     refuse: grpc.StatusCode | None = None
     started_at: list[int] = field(default_factory=list)
+    absent: int = 0
+    """How often to say that there is no release yet."""
+    cut_submissions: list[int] = field(default_factory=list)
+    """Keys after which each submission breaks, one entry a call; later calls go through."""
+    refuse_submission: grpc.StatusCode | None = None
+    confirm: bytes | None = None
+    """Digest to confirm in place of the one received."""
+    ending: pb2.PopulationStatus = pb2.POPULATION_STATUS_STORED
+    submitted: list[tuple[pb2.PopulationHeader, bytes]] = field(default_factory=list)
 
 
 class LabelsPartyDouble(pb2_grpc.LabelReleaseServiceServicer):
@@ -36,11 +45,32 @@ class LabelsPartyDouble(pb2_grpc.LabelReleaseServiceServicer):
     def __init__(self, world: World, behaviour: Behaviour) -> None:
         self.world, self.behaviour = world, behaviour
 
+    def SubmitPopulation(
+        self, request: Iterator[pb2.SubmitPopulationRequest], context: grpc.ServicerContext
+    ) -> pb2.SubmitPopulationResponse:
+        behaviour = self.behaviour
+        if behaviour.refuse_submission is not None:
+            context.abort(behaviour.refuse_submission, "not this one")
+        header, keys = next(request).header, b""
+        stop = behaviour.cut_submissions.pop(0) if behaviour.cut_submissions else None
+        for message in request:
+            keys += message.keys
+            if stop is not None and len(keys) >= 16 * stop:
+                context.abort(grpc.StatusCode.UNAVAILABLE, "the stream broke")
+        behaviour.submitted.append((header, keys))
+        digest = behaviour.confirm or hashlib.sha256(keys).digest()
+        return pb2.SubmitPopulationResponse(
+            rows=len(keys) // 16, population_sha256=digest, status=behaviour.ending
+        )
+
     def DescribeRelease(
         self, request: pb2.DescribeReleaseRequest, context: grpc.ServicerContext
     ) -> pb2.DescribeReleaseResponse:
         if self.behaviour.refuse is not None:
             context.abort(self.behaviour.refuse, "not for you")
+        if self.behaviour.absent:
+            self.behaviour.absent -= 1
+            context.abort(grpc.StatusCode.NOT_FOUND, "no such release")
         if request.data_set != "sales":
             context.abort(grpc.StatusCode.NOT_FOUND, f"no data set {request.data_set!r}")
         manifest = self.world.release.manifest_bytes

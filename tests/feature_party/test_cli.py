@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -17,7 +18,7 @@ from common.errors import LabelveilError
 from feature_party.cli import app
 from feature_party.config import FeaturePartyConfig
 from tests.feature_party.servers import Behaviour, certificates, serving
-from tests.feature_party.worlds import World
+from tests.feature_party.worlds import World, build_world
 
 SMALL = ["--ensemble", "2", "--epochs", "2", "--set", "training.hidden=[8]", "--quiet"]
 
@@ -87,6 +88,27 @@ def test_run_does_everything(
     assert "<html" in (tmp_path / "report.html").read_text()[:200].lower()
 
 
+def test_run_submits_first_if_configured(
+    data: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    world = build_world(tmp_path / "world", rows=600, keyed=False)
+    files = certificates(tmp_path / "certificates")
+    behaviour = Behaviour()
+    with serving(world, behaviour, files) as address:
+        output = invoke(
+            *("run", "--address", address, "--data-set", "sales", "--epoch", "one", *data, *SMALL),
+            *("--features", str(world.features), "--set", "labels_party.submit=true"),
+            *("--set", f"labels_party.ca={files.authority}"),
+            *("--set", f"labels_party.certificate={files.feature_party_certificate}"),
+            *("--set", f"labels_party.private_key={files.feature_party_key}"),
+        )
+    digest = world.release.manifest.population.digest
+    assert f"600 keys as the population of 'sales', epoch 'one': stored; SHA-256 {digest}" in output
+    assert "600 events match, of 600 in the features and 600 in the release" in output
+    assert [hashlib.sha256(keys).hexdigest() for _, keys in behaviour.submitted] == [digest]
+
+
 def test_stages_one_by_one(
     world: World, data: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +134,11 @@ def test_every_mistake_is_one_line(
     cases = {
         ("train", "--config", "nowhere.toml"): "does not exist",
         ("train", *release): "no features file is configured",
-        ("train", *release, "--features", str(world.features)): "no secret is configured",
+        ("train", *release, "--features", str(world.features)): "no key secret is configured",
+        ("submit", *data, "--set", "labels_party.ca=x"): "epoch is empty",
+        ("submit", *data[:4]): "no key secret is configured",
+        ("submit", *data, "--key", "click"): "no key column 'click'",
+        ("submit", *data, "--key", "shop"): "occur more than once",
         ("train", *data): "not a complete release",
         ("train", *release, *data, "--key", "click"): "no key column 'click'",
         ("train", *release, *data, "--head", "normal"): "must be auto or one of",

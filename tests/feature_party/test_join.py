@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.errors import ConfigError, DataError
+from common.errors import DataError
 from feature_party.join import collect_table, join_release, scan_table, split_holdout
 from tests.feature_party.worlds import SECRET, World, build_world
 
@@ -51,15 +51,24 @@ def test_csv_keys_are_text(tmp_path: Path) -> None:
 
 def test_a_submitted_population_joins_by_order(tmp_path: Path) -> None:
     world = build_world(tmp_path, rows=600, keyed=False)
-    joined = join_release(world.release, world.features, "event", None)
+    joined = join_release(world.release, world.features, "event", SECRET)
     np.testing.assert_array_equal(joined.codes, world.release.codes)
-    with pytest.raises(DataError, match="599 rows of features for a release of 600 rows"):
-        join_release(world.release, pl.read_parquet(world.features).head(599), "event", None)
+    assert joined.matches.matched == 600
+    table = pl.read_parquet(world.features)
+    for frame, secret in (
+        (table.head(599), SECRET),
+        (table.reverse(), SECRET),
+        (table.with_columns(event=pl.col("event") + "?"), SECRET),
+        (table, bytes(32)),
+    ):
+        with pytest.raises(DataError, match="600 submitted events, and column 'event'") as caught:
+            join_release(world.release, frame, "event", secret)
+        assert "\n" not in str(caught.value)
 
 
 def test_refusals(world: World, tmp_path: Path) -> None:
     table = pl.read_parquet(world.features)
-    cases: list[tuple[pl.DataFrame, str, bytes | None, str]] = [
+    cases: list[tuple[pl.DataFrame, str, bytes, str]] = [
         (table, "click", SECRET, "no key column 'click'"),
         (table, "event", bytes(32), "none of the 1,500 events"),
         (pl.concat([table, table.head(2)]), "event", SECRET, "occur more than once"),
@@ -70,8 +79,6 @@ def test_refusals(world: World, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=message) as caught:
             join_release(world.release, frame, key, secret)
         assert "\n" not in str(caught.value)
-    with pytest.raises(ConfigError, match="no secret is configured"):
-        join_release(world.release, table, "event", None)
 
 
 def test_unreadable_files(tmp_path: Path) -> None:

@@ -63,10 +63,11 @@ def build_manifest(
     keys: bytes,
     codes: bytes,
     *,
+    submitted: bytes = b"",
     block_rows: int = 256,
     loss: str = "squared",
 ) -> Manifest:
-    """The manifest that belongs to rows; without keys the population counts as submitted."""
+    """The manifest that belongs to rows; without keys the population is what was submitted."""
     width, key_width = channel.code_bytes, 16 if keys else 0
     rows = len(codes) // width
     blocks = [
@@ -102,7 +103,7 @@ def build_manifest(
             },
             "population": {
                 "rows": rows,
-                "digest": hashlib.sha256(keys).hexdigest(),
+                "digest": hashlib.sha256(keys or submitted).hexdigest(),
                 "keys": "hmac-sha256-128" if keys else "submitted",
             },
             "content": {
@@ -158,8 +159,9 @@ def build_world(
         channel = FiniteChannel(grid.points, grid.points, rows_of_weights)
     sampled = channel.sample(indices, entropy.words("labels", 0, rows))
     codes = encode_codes(sampled, channel.code_bytes)
-    keys = hash_keys(table["event"], SECRET) if keyed else b""
-    manifest = build_manifest(channel, prior, keys, codes)
+    hashed = hash_keys(table["event"], SECRET)
+    keys = hashed if keyed else b""
+    manifest = build_manifest(channel, prior, keys, codes, submitted=hashed)
     frame = labels_frame(manifest, keys, codes)
     write_release(folder / "release", manifest.to_bytes(), frame)
     secret = folder / "keys.secret"

@@ -7,6 +7,7 @@ from pathlib import Path
 import grpc
 
 from common.errors import ConfigError, ConnectionFailed, LabelveilError, ReleaseError
+from common.tls import check_tls13_only
 from feature_party.config import LabelsPartySection
 
 _RETRYABLE = frozenset(
@@ -22,6 +23,13 @@ _RETRYABLE = frozenset(
     }
 )
 
+_NO_COMMON_VERSION = (
+    "alert_handshake_failure",
+    "alert_protocol_version",
+    "unsupported_protocol",
+    "no_shared_cipher",
+)
+
 _MESSAGE_LIMIT = 8 << 20
 
 
@@ -33,6 +41,7 @@ def open_channel(settings: LabelsPartySection) -> grpc.Channel:
     ConfigError
         If a certificate or key is not configured or cannot be read.
     """
+    check_tls13_only()
     credentials = grpc.ssl_channel_credentials(
         root_certificates=_read("ca", settings.ca),
         private_key=_read("private_key", settings.private_key),
@@ -118,7 +127,9 @@ def _identity_problem(details: str, address: str) -> str:
             f"the certificate of {address} is for another name;"
             " check [labels_party] address, or set server_name to the name it must have"
         )
-    if "alert" in lowered and ("certificate" in lowered or "unknown_ca" in lowered):
+    if any(name in lowered for name in _NO_COMMON_VERSION):
+        return f"{address} does not speak TLS 1.3, which is required; check [labels_party] address"
+    if "alert_bad_certificate" in lowered or "alert_unknown_ca" in lowered:
         return (
             f"{address} does not accept our certificate; check [labels_party] certificate,"
             " private_key, and that the labels party trusts its authority"

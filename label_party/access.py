@@ -13,6 +13,9 @@ from typing import Any
 
 from cryptography import x509
 
+_SECURED = ([b"ssl"], [b"tls"])
+"""What gRPC calls its two implementations of TLS; which one is used depends on its version."""
+
 
 class AccessPolicy:
     """Which named certificate may fetch which data sets.
@@ -34,7 +37,7 @@ class AccessPolicy:
         auth_context
             What gRPC says about the connection.
         """
-        if list(auth_context.get("transport_security_type", ())) != [b"ssl"]:
+        if list(auth_context.get("transport_security_type", ())) not in _SECURED:
             return None
         chain = list(auth_context.get("x509_pem_cert", ()))
         if len(chain) != 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from label_party.disk import StoreError
 from label_party.store import Store, StoredRelease, is_release
 
 
@@ -51,7 +52,9 @@ class Catalog:
         return {charge.epoch for charge in charges if is_release(charge)}
 
     def check(self) -> None:
-        """Raise a ``LabelveilError`` if the ledger cannot be read."""
+        """Raise a ``LabelveilError`` if the ledger cannot be read, or is gone."""
+        if not self._store.ledger_path.exists():  # opening it would make a new one
+            raise StoreError(f"{self._store.ledger_path} is gone; restore it from a backup")
         with self._store.open_ledger() as ledger:
             ledger.data_sets()
 

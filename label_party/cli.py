@@ -197,7 +197,8 @@ def serve(
     ] = None,
 ) -> None:
     """Serve committed releases over mutual TLS until SIGTERM or ^C."""
-    from label_party import logs, server
+    from label_party import logs, native_log, server
+    from label_party.handshakes import Handshakes
 
     overrides: dict[str, Any] = {
         "store.directory": store,
@@ -209,8 +210,15 @@ def serve(
         "server.client_san": client_san,
     }
     loaded = load(config, overrides, settings or ())
-    logs.configure(loaded.server.log_level, loaded.server.log_format)
-    server.serve(loaded, port_file=port_file, announce=lambda line: print(line, flush=True))
+    handshakes = Handshakes()
+    with native_log.captured(handshakes.read):
+        logs.configure(loaded.server.log_level, loaded.server.log_format)
+        server.serve(
+            loaded,
+            port_file=port_file,
+            announce=lambda line: print(line, flush=True),
+            handshakes=handshakes,
+        )
 
 
 @app.command(epilog="Example: label-party budget --json")

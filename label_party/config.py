@@ -217,6 +217,7 @@ class ServerSection(Section):
     client_ca: Path = Path("certificates/ca.pem")
     client_san: str = "feature-party"
     data_sets: list[Name] = Field(default_factory=list)
+    clients: dict[str, list[Name]] = Field(default_factory=dict)
     max_streams: int = Field(default=16, ge=1, le=1024)
     spare_threads: int = Field(default=8, ge=2, le=256)
     max_message_bytes: int = Field(default=4 << 20, ge=4096, le=64 << 20)
@@ -226,23 +227,52 @@ class ServerSection(Section):
     stall_seconds: float = Field(default=120.0, gt=0)
     grace_seconds: float = Field(default=30.0, ge=0)
     reflection: bool = True
-    log_format: Literal["text", "json"] = "text"
+    log_format: Literal["auto", "text", "json"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        host, separator, port = self.listen.rpartition(":")
-        if not (host and separator and port.isdigit() and int(port) < 65536):
+        _check_listen(self.listen, "server")
+        for key, name in [("client_san", self.client_san), *(("clients", n) for n in self.clients)]:
+            if not name or "*" in name:
+                raise ConfigError(
+                    f"{key}={name!r} must be one exact DNS name or URI; set [server] {key}"
+                )
+        for name, data_sets in self.clients.items():
+            if not data_sets:
+                raise ConfigError(
+                    f"client {name!r} may fetch no data set; name some in [server] clients, or"
+                    " remove it"
+                )
+        alone = self.model_fields_set & {"client_san", "data_sets"}
+        if self.clients and alone:
             raise ConfigError(
-                f"listen={self.listen!r} must be host:port with a port from 0 to 65535;"
-                " set [server] listen"
-            )
-        if not self.client_san or "*" in self.client_san:
-            raise ConfigError(
-                f"client_san={self.client_san!r} must be one exact DNS name or URI;"
-                " set [server] client_san"
+                f"{sorted(alone)[0]} has no effect beside [server] clients, which names every"
+                " client; move its names there, or remove one of the two"
             )
         return self
+
+
+class ObservabilitySection(Section):
+    """What the operator sees besides the log: probes and metrics over HTTP, and traces."""
+
+    listen: str | None = None
+    tracing: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.listen is not None:
+            _check_listen(self.listen, "observability")
+        return self
+
+
+def _check_listen(listen: str, section: str) -> None:
+    host, separator, port = listen.rpartition(":")
+    if not (host and separator and port.isdigit() and int(port) < 65536):
+        raise ConfigError(
+            f"listen={listen!r} must be host:port with a port from 0 to 65535;"
+            f" set [{section}] listen"
+        )
 
 
 class LabelPartyConfig(Section):
@@ -255,6 +285,7 @@ class LabelPartyConfig(Section):
     keys: KeysSection = Field(default_factory=KeysSection)
     store: StoreSection = Field(default_factory=StoreSection)
     server: ServerSection = Field(default_factory=ServerSection)
+    observability: ObservabilitySection = Field(default_factory=ObservabilitySection)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -291,6 +322,8 @@ class LabelPartyConfig(Section):
     @property
     def entitlements(self) -> dict[str, frozenset[str]]:
         """Which named certificate may fetch which data sets."""
+        if self.server.clients:
+            return {name: frozenset(sets) for name, sets in self.server.clients.items()}
         names = self.server.data_sets or [self.data.data_set]
         return {self.server.client_san: frozenset(names)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from common.errors import ConfigError, LabelveilError
+from common.tls import check_tls13_only
 from label_party.config import ServerSection
+from label_party.handshakes import Handshakes
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +33,13 @@ class ServerCredentials:
     ----------
     server
         Paths of the certificate, the private key and the clients' authority.
+    handshakes
+        Told of every new connection.
+
+    Attributes
+    ----------
+    reloads
+        How often the files were read again, by outcome: ``done`` or ``failed``.
 
     Raises
     ------
@@ -37,8 +47,13 @@ class ServerCredentials:
         If a file is missing or unusable, or the certificate has expired.
     """
 
-    def __init__(self, server: ServerSection) -> None:
+    def __init__(self, server: ServerSection, handshakes: Handshakes) -> None:
+        check_tls13_only()
         self._server = server
+        self._handshakes = handshakes
+        self._lock = threading.Lock()
+        self._ends: dict[str, datetime] = {}
+        self.reloads = {"done": 0, "failed": 0}
         self._stamp = self._stamps()
         initial = self._read()
         self.grpc: grpc.ServerCredentials = grpc.dynamic_ssl_server_credentials(
@@ -47,19 +62,36 @@ class ServerCredentials:
             require_client_authentication=True,
         )
 
+    def ends(self, which: str) -> datetime:
+        """Return when the certificate in use ends: ``server`` or ``client_ca``."""
+        with self._lock:
+            return self._ends[which]
+
+    def check(self) -> None:
+        """Raise a ``ConfigError`` if a certificate in use has ended."""
+        for which, path in (
+            ("server", self._server.certificate),
+            ("client_ca", self._server.client_ca),
+        ):
+            _check_end(path, self.ends(which))
+
     def _changed(self) -> grpc.ServerCertificateConfiguration | None:
         """Return the new identity at the first handshake after a change; keep the old otherwise."""
-        try:
-            stamp = self._stamps()
-            if stamp == self._stamp:
+        self._handshakes.connected()
+        with self._lock:
+            try:
+                stamp = self._stamps()
+                if stamp == self._stamp:
+                    return None
+                configuration = self._read()
+            except LabelveilError as error:
+                self.reloads["failed"] += 1
+                _log.error("certificates not reloaded", extra={"reason": str(error)})
                 return None
-            configuration = self._read()
-        except LabelveilError as error:
-            _log.error("certificates not reloaded", extra={"reason": str(error)})
-            return None
-        self._stamp = stamp
-        _log.info("certificates reloaded")
-        return configuration
+            self._stamp = stamp
+            self.reloads["done"] += 1
+            _log.info("certificates reloaded")
+            return configuration
 
     def _files(self) -> tuple[Path, ...]:
         return self._server.certificate, self._server.private_key, self._server.client_ca
@@ -77,15 +109,24 @@ class ServerCredentials:
     def _read(self) -> grpc.ServerCertificateConfiguration:
         chain, key, authority = (_bytes(path) for path in self._files())
         certificates = _certificates(self._server.certificate, chain)
-        _certificates(self._server.client_ca, authority)
+        authorities = _certificates(self._server.client_ca, authority)
         _check_key(self._server, key, certificates[0])
-        ends = certificates[0].not_valid_after_utc
-        if ends < datetime.now(UTC):
-            raise ConfigError(
-                f"certificate {self._server.certificate} expired on {ends:%Y-%m-%d %H:%M} UTC;"
-                " issue a new one"
-            )
+        ends = {
+            "server": min(entry.not_valid_after_utc for entry in certificates),
+            # during a rotation an old authority may end while the new one goes on
+            "client_ca": max(entry.not_valid_after_utc for entry in authorities),
+        }
+        _check_end(self._server.certificate, ends["server"])
+        _check_end(self._server.client_ca, ends["client_ca"])
+        self._ends = ends
         return grpc.ssl_server_certificate_configuration([(key, chain)], authority)
+
+
+def _check_end(path: Path, ends: datetime) -> None:
+    if ends < datetime.now(UTC):
+        raise ConfigError(
+            f"certificate {path} expired on {ends:%Y-%m-%d %H:%M} UTC; issue a new one"
+        )
 
 
 def _bytes(path: Path) -> bytes:

@@ -32,6 +32,24 @@ class RateLimit:
             return True
 
 
+class RateLimits:
+    """A rate limit for each client, so that one in haste cannot use up another's."""
+
+    def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_minute = per_minute
+        self._clock = clock
+        self._limits: dict[str, RateLimit] = {}
+        self._lock = threading.Lock()
+
+    def allow(self, client: str) -> bool:
+        """Take one token of a client's; only known clients are asked about."""
+        with self._lock:
+            limit = self._limits.get(client)
+            if limit is None:
+                limit = self._limits[client] = RateLimit(self._per_minute, self._clock)
+        return limit.allow()
+
+
 class Stream:
     """One running fetch: it says when it makes progress, and can be ended."""
 
@@ -75,6 +93,17 @@ class StreamLimit:
     ) -> None:
         self._stopped.set()
         self._watch.join()
+
+    @property
+    def active(self) -> int:
+        """How many fetches run."""
+        with self._lock:
+            return len(self._streams)
+
+    @property
+    def watching(self) -> bool:
+        """Whether stalled fetches are still looked for."""
+        return self._watch.is_alive()
 
     @contextmanager
     def place(self, cancel: Callable[[], object]) -> Iterator[Stream | None]:

@@ -23,8 +23,10 @@ def configure(level: str, form: str) -> None:
     level
         ``debug``, ``info``, ``warning`` or ``error``.
     form
-        ``text`` or ``json``.
+        ``text``, ``json``, or ``auto``: text on a terminal, JSON elsewhere.
     """
+    if form == "auto":
+        form = "text" if sys.stderr.isatty() else "json"
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     root = logging.getLogger()

@@ -6,24 +6,38 @@ import grpc
 
 
 class Refusal(Exception):
-    """Ends a call with a status and a constant text."""
+    """Ends a call with a status and a constant text.
 
-    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+    Parameters
+    ----------
+    code, text
+        What the client is told.
+    reason
+        What logs and metrics call it: a stable word, by default the status.
+    """
+
+    def __init__(self, code: grpc.StatusCode, text: str, reason: str = "") -> None:
         super().__init__(text)
         self.code = code
         self.text = text
+        self.reason = reason or code.name.lower()
+
+
+def stranger() -> Refusal:
+    """Return what whoever has no name that we know gets, whatever they ask for."""
+    return Refusal(grpc.StatusCode.PERMISSION_DENIED, "not permitted", "stranger")
 
 
 def forbidden() -> Refusal:
-    """Return what strangers get, whatever they ask for."""
-    return Refusal(grpc.StatusCode.PERMISSION_DENIED, "not permitted")
+    """Return the same for a client that asks for a data set which is none of its."""
+    return Refusal(grpc.StatusCode.PERMISSION_DENIED, "not permitted", "data_set_not_permitted")
 
 
 def not_found() -> Refusal:
     """Return the refusal of a release that does not exist."""
-    return Refusal(grpc.StatusCode.NOT_FOUND, "no such release")
+    return Refusal(grpc.StatusCode.NOT_FOUND, "no such release", "no_release")
 
 
 def invalid(text: str) -> Refusal:
     """Return the refusal of a request that breaks the contract."""
-    return Refusal(grpc.StatusCode.INVALID_ARGUMENT, text)
+    return Refusal(grpc.StatusCode.INVALID_ARGUMENT, text, "invalid_request")

@@ -14,34 +14,57 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
+from prometheus_client import ProcessCollector
 
-from common.errors import ConfigError, LabelveilError
-from common.wire import label_release_pb2 as wire
+from common.errors import ConfigError
 from common.wire import label_release_pb2_grpc as stubs
 from label_party.access import AccessPolicy
+from label_party.budget import Account, account
+from label_party.budget_metrics import BudgetMetrics
+from label_party.calls import streaming
 from label_party.catalog import Catalog
 from label_party.config import LabelPartyConfig, ServerSection
 from label_party.credentials import ServerCredentials
 from label_party.disk import StoreBusy
-from label_party.limits import RateLimit, StreamLimit
+from label_party.handshakes import Handshakes
+from label_party.limits import RateLimits, StreamLimit
 from label_party.populations import Populations
-from label_party.refusal import Refusal
+from label_party.probes import answering
 from label_party.service import LabelReleaseService
 from label_party.store import Store
 from label_party.submission import Reception
+from label_party.telemetry import Call, Telemetry
+from label_party.tracing import NO_TRACES, SERVICE, make_traces
+from label_party.vitals import Vitals, watching
 
 _log = logging.getLogger(__name__)
 
-SERVICE = wire.DESCRIPTOR.services_by_name["LabelReleaseService"].full_name
-_HEALTH_SECONDS = 5.0
 _METADATA_BYTES = 8192
 _STREAMS_PER_CONNECTION = 64
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server at work.
+
+    Attributes
+    ----------
+    address
+        Where it listens.
+    observed_at
+        Where probes and metrics are answered, if anywhere.
+    """
+
+    address: str
+    observed_at: str | None
 
 
 def serve(
@@ -49,6 +72,7 @@ def serve(
     *,
     port_file: Path | None = None,
     announce: Callable[[str], None] = print,
+    handshakes: Handshakes | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; running fetches then get the grace period to finish.
 
@@ -59,7 +83,9 @@ def serve(
     port_file
         Where the port number is written, atomically, once requests are answered.
     announce
-        Told the address.
+        Told the addresses.
+    handshakes
+        Where gRPC's log is read; without it, failed handshakes are not seen.
 
     Raises
     ------
@@ -67,10 +93,12 @@ def serve(
         If certificates, address or store cannot be used.
     """
     stop = threading.Event()
-    with _signals(stop), running(config) as address:
-        announce(f"serving on {address}")
+    with _signals(stop), open_server(config, handshakes) as server:
+        announce(f"serving on {server.address}")
+        if server.observed_at is not None:
+            announce(f"probes and metrics on http://{server.observed_at}")
         if port_file is not None:
-            _write_atomically(port_file, address.rpartition(":")[2] + "\n")
+            _write_atomically(port_file, server.address.rpartition(":")[2] + "\n")
         stop.wait()
         _log.info("stopping", extra={"grace_seconds": config.server.grace_seconds})
 
@@ -78,22 +106,48 @@ def serve(
 @contextlib.contextmanager
 def running(config: LabelPartyConfig) -> Iterator[str]:
     """Run a server in this process's background; yields the address that it listens on."""
+    with open_server(config) as server:
+        yield server.address
+
+
+@contextlib.contextmanager
+def open_server(
+    config: LabelPartyConfig, handshakes: Handshakes | None = None
+) -> Iterator[Running]:
+    """Run a server in this process's background, with everything around it.
+
+    Parameters
+    ----------
+    config
+        The whole configuration.
+    handshakes
+        Where gRPC's log is read, if it is.
+    """
     settings = config.server
-    credentials = ServerCredentials(settings)
+    heard = handshakes is not None
+    handshakes = handshakes or Handshakes()
+    credentials = ServerCredentials(settings, handshakes)
+    traces = make_traces() if config.observability.tracing else NO_TRACES
+    telemetry = Telemetry(traces)
     store = _ready_store(config)
     catalog, populations = Catalog(store), Populations(store)
     populations.clean()
     data_sets = sorted({name for names in config.entitlements.values() for name in names})
     releases = catalog.open_all(data_sets)
     checker = health.HealthServicer()
-    with StreamLimit(settings.max_streams, settings.stall_seconds) as streams:
-        server = _server(settings)
+    with contextlib.ExitStack() as stack:
+        stack.callback(traces.close)
+        stack.callback(catalog.close)
+        streams = stack.enter_context(StreamLimit(settings.max_streams, settings.stall_seconds))
+        threads = ThreadPoolExecutor(settings.max_streams + settings.spare_threads, "call")
+        server = _server(settings, threads)
         service = LabelReleaseService(
             catalog,
             AccessPolicy(config.entitlements),
             streams,
-            RateLimit(settings.requests_per_minute),
+            RateLimits(settings.requests_per_minute),
             Reception(catalog, populations, config),
+            telemetry,
         )
         stubs.add_LabelReleaseServiceServicer_to_server(service, server)
         health_pb2_grpc.add_HealthServicer_to_server(checker, server)
@@ -104,14 +158,70 @@ def running(config: LabelPartyConfig) -> Iterator[str]:
             )
         address = _listen(server, settings, credentials)
         server.start()
-        with _watching(checker, catalog):
-            _log.info("serving", extra={"address": address, "releases": releases})
-            try:
-                yield address
-            finally:
-                checker.enter_graceful_shutdown()
-                server.stop(settings.grace_seconds).wait()
-    catalog.close()
+        stack.callback(lambda: server.stop(None).wait())
+        _check_handshakes(handshakes, address, heard)
+        handshakes.on_refused = lambda reason: telemetry.refuse("handshake refused", reason)
+        _measure(telemetry, config, catalog, streams, credentials, handshakes)
+        vitals = Vitals(threads, streams, catalog, credentials, handshakes, address)
+        observed_at = None
+        if config.observability.listen is not None:
+            observed_at = stack.enter_context(
+                answering(config.observability.listen, vitals, telemetry.registry)
+            )
+        stack.enter_context(watching(vitals, checker, ("", SERVICE)))
+        # probes are answered until the last fetch has ended, or an orchestrator loses patience
+        stack.callback(lambda: server.stop(settings.grace_seconds).wait())
+        stack.callback(checker.enter_graceful_shutdown)
+        stack.callback(vitals.stop)
+        _log.info(
+            "serving",
+            extra={"address": address, "observed_at": observed_at, "releases": releases},
+        )
+        yield Running(address, observed_at)
+
+
+def _check_handshakes(handshakes: Handshakes, address: str, heard: bool) -> None:
+    seen = handshakes.try_tls12(address, listening=heard)
+    if heard and not seen:
+        _log.warning(
+            "failed handshakes are not counted",
+            extra={"reason": "gRPC's log is silent; is GRPC_VERBOSITY set?"},
+        )
+
+
+def _measure(
+    telemetry: Telemetry,
+    config: LabelPartyConfig,
+    catalog: Catalog,
+    streams: StreamLimit,
+    credentials: ServerCredentials,
+    handshakes: Handshakes,
+) -> None:
+    telemetry.gauge("label_party_fetches_active", "Fetches running.", lambda: streams.active)
+    telemetry.count(
+        "label_party_connections",
+        "Connections taken, whatever became of them.",
+        lambda: {"": handshakes.connections},
+    )
+    telemetry.count(
+        "label_party_certificate_reloads",
+        "Changed certificate files, by what reading them gave.",
+        lambda: credentials.reloads,
+        label="outcome",
+    )
+    for which in ("server", "client_ca"):
+        telemetry.gauge(
+            f"label_party_{which}_certificate_expiry_timestamp_seconds",
+            "When the certificate in use ends.",
+            partial(_end, credentials, which),
+        )
+
+    def accounts() -> list[Account]:
+        catalog.check()
+        return account(config)
+
+    telemetry.add(BudgetMetrics(accounts))
+    telemetry.add(ProcessCollector(registry=None))
 
 
 class _AuthorizedReflection(reflection.ReflectionServicer):
@@ -120,12 +230,11 @@ class _AuthorizedReflection(reflection.ReflectionServicer):
     def __init__(self, names: tuple[str, ...], service: LabelReleaseService) -> None:
         super().__init__(names)
         self._service = service
+        self.telemetry = service.telemetry
 
-    def ServerReflectionInfo(self, request_iterator: Any, context: Any) -> Any:
-        try:
-            self._service.client(context)
-        except Refusal as refusal:
-            context.abort(refusal.code, refusal.text)
+    @streaming
+    def ServerReflectionInfo(self, request_iterator: Any, context: Any, call: Call) -> Any:
+        self._service.client(context, call)
         yield from super().ServerReflectionInfo(request_iterator, context)
 
 
@@ -140,9 +249,9 @@ def _ready_store(config: LabelPartyConfig) -> Store:
     return store
 
 
-def _server(settings: ServerSection) -> grpc.Server:
+def _server(settings: ServerSection, threads: ThreadPoolExecutor) -> grpc.Server:
     return grpc.server(
-        ThreadPoolExecutor(settings.max_streams + settings.spare_threads, "call"),
+        threads,
         options=[
             # two servers on one port would share clients by chance
             ("grpc.so_reuseport", 0),
@@ -169,33 +278,8 @@ def _listen(server: grpc.Server, settings: ServerSection, credentials: ServerCre
     return f"{settings.listen.rpartition(':')[0]}:{port}"
 
 
-@contextlib.contextmanager
-def _watching(checker: health.HealthServicer, catalog: Catalog) -> Iterator[None]:
-    """Report health: serving as long as the ledger can be read."""
-    stopped = threading.Event()
-
-    def check() -> None:
-        status: Any = health_pb2.HealthCheckResponse.SERVING
-        try:
-            catalog.check()
-        except LabelveilError as error:
-            _log.error("not healthy", extra={"reason": str(error)})
-            status = health_pb2.HealthCheckResponse.NOT_SERVING
-        for name in ("", SERVICE):
-            checker.set(name, status)
-
-    def watch() -> None:
-        while not stopped.wait(_HEALTH_SECONDS):
-            check()
-
-    check()
-    thread = threading.Thread(target=watch, name="health-watch", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopped.set()
-        thread.join()
+def _end(credentials: ServerCredentials, which: str) -> float:
+    return credentials.ends(which).timestamp()
 
 
 @contextlib.contextmanager

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
-from typing import Any, NoReturn, TypeVar
 
 import grpc
 
 from common.wire import label_release_pb2 as wire
 from common.wire import label_release_pb2_grpc as stubs
 from label_party.access import AccessPolicy
+from label_party.calls import streaming, unary
 from label_party.catalog import Catalog
-from label_party.limits import RateLimit, Stream, StreamLimit
-from label_party.refusal import Refusal, forbidden, invalid, not_found
+from label_party.limits import RateLimits, Stream, StreamLimit
+from label_party.refusal import Refusal, forbidden, invalid, not_found, stranger
 from label_party.store import StoredRelease
 from label_party.submission import Reception
+from label_party.telemetry import Call, Telemetry
 
 _log = logging.getLogger(__name__)
 
@@ -31,55 +31,6 @@ DEFAULT_CHUNK_BYTES = 1 << 20
 MAX_CHUNK_BYTES = 3 << 20
 _DIGEST_BYTES = 32
 _NAME_CHARACTERS = 64
-
-T = TypeVar("T")
-
-
-def _unary(method: Callable[..., T]) -> Callable[..., T]:
-    """Answer refusals with their status and everything unforeseen with a constant one."""
-
-    @wraps(method)
-    def answer(self: Any, request: Any, context: Any) -> T:
-        try:
-            return method(self, request, context)
-        except Refusal as refusal:
-            failure = refusal
-        except Exception:
-            failure = _unforeseen(method.__name__)
-        _abort(context, method.__name__, failure)
-
-    return answer
-
-
-def _streaming(method: Callable[..., Iterator[T]]) -> Callable[..., Iterator[T]]:
-    """As :func:`_unary`, for a stream of answers."""
-
-    @wraps(method)
-    def answer(self: Any, request: Any, context: Any) -> Iterator[T]:
-        try:
-            yield from method(self, request, context)
-            return
-        except Refusal as refusal:
-            failure = refusal
-        except Exception:
-            failure = _unforeseen(method.__name__)
-        _abort(context, method.__name__, failure)
-
-    return answer
-
-
-def _unforeseen(method: str) -> Refusal:
-    # gRPC would send the exception's text to the client
-    _log.exception("call failed", extra={"method": method})
-    return Refusal(grpc.StatusCode.INTERNAL, "internal error")
-
-
-def _abort(context: grpc.ServicerContext, method: str, refusal: Refusal) -> NoReturn:
-    _log.warning(
-        "call refused",
-        extra={"method": method, "status": refusal.code.name, "peer": context.peer()},
-    )
-    context.abort(refusal.code, refusal.text)
 
 
 class LabelReleaseService(stubs.LabelReleaseServiceServicer):
@@ -95,6 +46,8 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
         How much at a time.
     reception
         Takes in submitted populations.
+    telemetry
+        Told of every call.
     """
 
     def __init__(
@@ -102,74 +55,86 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
         catalog: Catalog,
         policy: AccessPolicy,
         streams: StreamLimit,
-        rate: RateLimit,
+        rate: RateLimits,
         reception: Reception,
+        telemetry: Telemetry,
     ) -> None:
+        self.telemetry = telemetry
         self._catalog = catalog
         self._policy = policy
         self._streams = streams
         self._rate = rate
         self._reception = reception
 
-    def client(self, context: grpc.ServicerContext) -> str:
+    def client(self, context: grpc.ServicerContext, call: Call) -> str:
         """Return the name of an authorized client; refuse a stranger, or one in too much haste."""
         name = self._policy.identify(context.auth_context())
         if name is None:
-            raise forbidden()
-        if not self._rate.allow():
-            raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many requests; try again later")
+            raise stranger()
+        call.facts["client"] = name
+        if not self._rate.allow(name):
+            raise Refusal(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                "too many requests; try again later",
+                "too_many_requests",
+            )
         return name
 
-    @_unary
+    @unary
     def DescribeRelease(
-        self, request: wire.DescribeReleaseRequest, context: grpc.ServicerContext
+        self, request: wire.DescribeReleaseRequest, context: grpc.ServicerContext, call: Call
     ) -> wire.DescribeReleaseResponse:
-        client = self.client(context)
+        client = self.client(context, call)
         release = self._find(client, request.data_set, request.epoch or None)
-        _log.info("described", extra={"client": client, **_names(release)})
+        call.facts |= _names(release)
+        _log.info("described", extra=call.facts)
         return wire.DescribeReleaseResponse(
             manifest=release.manifest_bytes, manifest_sha256=bytes.fromhex(release.digest)
         )
 
-    @_streaming
+    @streaming
     def FetchRelease(
-        self, request: wire.FetchReleaseRequest, context: grpc.ServicerContext
+        self, request: wire.FetchReleaseRequest, context: grpc.ServicerContext, call: Call
     ) -> Iterator[wire.FetchReleaseResponse]:
-        client = self.client(context)
+        client = self.client(context, call)
         if not request.epoch:
             raise invalid("epoch is required")
         if len(request.manifest_sha256) != _DIGEST_BYTES:
             raise invalid("manifest_sha256 must have 32 bytes")
         release = self._find(client, request.data_set, request.epoch)
+        call.facts |= _names(release)
         if request.manifest_sha256.hex() != release.digest:
             raise Refusal(
-                grpc.StatusCode.FAILED_PRECONDITION, "manifest_sha256 is not this release's"
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "manifest_sha256 is not this release's",
+                "another_release",
             )
         if request.start_row > release.rows:
-            raise Refusal(grpc.StatusCode.OUT_OF_RANGE, "start_row is beyond the last row")
+            raise Refusal(
+                grpc.StatusCode.OUT_OF_RANGE, "start_row is beyond the last row", "invalid_request"
+            )
         with self._stream(context) as stream:
-            began, row = time.monotonic(), request.start_row
+            began = time.monotonic()
+            call.facts |= {"from_row": request.start_row, "rows": 0, "bytes": 0}
             for message in _rows(release, request.start_row, request.max_chunk_bytes):
                 yield message
                 stream.progress()
-                row = message.start_row + len(message.codes) // release.manifest.content.code_bytes
-            _log.info(
-                "fetched",
-                extra={
-                    "client": client,
-                    **_names(release),
-                    "from_row": request.start_row,
-                    "rows": row - request.start_row,
-                    "bytes": (row - request.start_row) * release.row_bytes,
-                    "seconds": round(time.monotonic() - began, 3),
-                },
-            )
+                call.sent(
+                    request.data_set,
+                    len(message.codes) // release.manifest.content.code_bytes,
+                    len(message.keys) + len(message.codes),
+                )
+            seconds = round(time.monotonic() - began, 3)
+            _log.info("fetched", extra={**call.facts, "seconds": seconds})
 
-    @_unary
+    @unary
     def SubmitPopulation(
-        self, request: Iterator[wire.SubmitPopulationRequest], context: grpc.ServicerContext
+        self,
+        request: Iterator[wire.SubmitPopulationRequest],
+        context: grpc.ServicerContext,
+        call: Call,
     ) -> wire.SubmitPopulationResponse:
-        client = self.client(context)
+        client = self.client(context, call)
         with self._stream(context) as stream:
             began = time.monotonic()
             try:
@@ -179,17 +144,14 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
                 answer = self._reception.receive(header, request, client, stream.progress)
             except grpc.RpcError as error:  # the client left, or stood still for too long
                 raise Refusal(grpc.StatusCode.CANCELLED, "the submission broke off") from error
-        _log.info(
-            "population submitted",
-            extra={
-                "client": client,
-                "data_set": header.data_set,
-                "epoch": header.epoch,
-                "rows": header.rows,
-                "status": wire.PopulationStatus.Name(answer.status),
-                "seconds": round(time.monotonic() - began, 3),
-            },
-        )
+        call.facts |= {
+            "data_set": header.data_set,
+            "epoch": header.epoch,
+            "rows": header.rows,
+            "status": wire.PopulationStatus.Name(answer.status),
+        }
+        seconds = round(time.monotonic() - began, 3)
+        _log.info("population submitted", extra={**call.facts, "seconds": seconds})
         return answer
 
     @contextmanager
@@ -198,7 +160,9 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
         with self._streams.place(context.cancel) as stream:
             if stream is None:
                 raise Refusal(
-                    grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams; try again later"
+                    grpc.StatusCode.RESOURCE_EXHAUSTED,
+                    "too many streams; try again later",
+                    "too_many_streams",
                 )
             yield stream
 

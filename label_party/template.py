@@ -102,6 +102,8 @@ client_ca = {client_ca}
 client_san = {client_san}
 # Data sets that it may fetch. Default: data_set above.
 # data_sets = ["conversions"]
+# Several clients: instead of these two, each one's name with its data sets, in one line.
+# clients = {{ "publisher.example" = ["conversions"], "spiffe://net.example/a" = ["installs"] }}
 # Fetches and submissions that may run at the same time, 1 to 1024.
 max_streams = 16
 # Threads kept free for everything else, health checks above all, 2 to 256.
@@ -112,7 +114,7 @@ max_message_bytes = 4194304
 # for their releases, at least 1.
 max_population_rows = 50000000
 max_waiting_populations = 8
-# Requests per minute, at least 1.
+# Requests per minute that each client may make, at least 1.
 requests_per_minute = 600
 # Seconds without progress after which a fetch or a submission is ended, above 0.
 stall_seconds = 120.0
@@ -120,9 +122,18 @@ stall_seconds = 120.0
 grace_seconds = 30.0
 # Whether authorized clients may ask for the service's description (gRPC reflection).
 reflection = true
-# Log lines: "text" or "json"; "debug", "info", "warning" or "error".
-log_format = "text"
+# Log lines: "text", "json" (one object a line), or "auto", which is text on a terminal and JSON
+# elsewhere; "debug", "info", "warning" or "error".
+log_format = "auto"
 log_level = "info"
+
+[observability]
+# Plain HTTP for the operator alone: /livez, /readyz and /metrics (Prometheus). Anybody who reaches
+# this address can read it. Leave it out for no HTTP at all.
+listen = "127.0.0.1:9464"
+# Whether calls are traced with OpenTelemetry (pip install 'labelveil[tracing]'); where traces go is
+# said by the usual environment, OTEL_EXPORTER_OTLP_ENDPOINT above all.
+tracing = false
 """
 
 _DEFAULTS: dict[str, Any] = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hypothesis import settings
 
+import common  # noqa: F401  before any test module imports gRPC: TLS 1.3 only
+
 # Time says more about the machine than about the code; tests/benchmarks measures it.
 settings.register_profile("labelveil", deadline=None)
 settings.load_profile("labelveil")

@@ -11,6 +11,7 @@ from typing import Protocol
 import grpc
 
 from common.errors import ConfigError, ConnectionFailed
+from common.tls import check_tls13_only
 from common.wire import label_release_pb2 as pb2
 from common.wire import label_release_pb2_grpc as pb2_grpc
 
@@ -182,6 +183,7 @@ class WireEndpoint:
 @contextmanager
 def connected(connection: Connection) -> Iterator[WireEndpoint]:
     """Open a channel; nothing is sent before the first call."""
+    check_tls13_only()
     credentials = grpc.ssl_channel_credentials(
         root_certificates=_read("--ca", connection.ca),
         private_key=_read("--private-key", connection.private_key)

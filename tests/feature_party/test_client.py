@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 
 import grpc
 import polars as pl
@@ -169,6 +173,52 @@ def test_an_untrusted_client(world: World, files: CertificateFiles, tmp_path: Pa
         private_key=other.feature_party_key,
     )
     assert isinstance(error, ConnectionFailed)
+
+
+def test_a_server_of_tls12_alone_is_refused(files: CertificateFiles, tmp_path: Path) -> None:
+    """It is accepted when it also speaks TLS 1.3, so it is the version that decides."""
+    for newest, shaken in ((ssl.TLSVersion.TLSv1_2, None), (ssl.TLSVersion.TLSv1_3, "TLSv1.3")):
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=files.authority)
+        context.load_cert_chain(files.label_party_certificate, files.label_party_key)
+        context.maximum_version = newest
+        context.set_alpn_protocols(["h2"])
+        shakes: list[str | None] = []
+        with _accepting(context, shakes) as address:
+            settings = client_settings(address, files)
+            with pytest.raises(ConnectionFailed) as caught:
+                ReleaseClient(settings, RetryPolicy(attempts=1)).fetch(tmp_path)
+        assert "\n" not in str(caught.value)
+        assert shakes[0] == shaken
+        assert ("TLS 1.3" in str(caught.value)) == (shaken is None), str(caught.value)
+
+
+@contextmanager
+def _accepting(context: ssl.SSLContext, shakes: list[str | None]) -> Iterator[str]:
+    """Shake hands, note the version that was agreed on, and hang up, until the block is left."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection:
+                connection.settimeout(20)
+                try:
+                    with context.wrap_socket(connection, server_side=True) as secured:
+                        shakes.append(secured.version())
+                except OSError:
+                    shakes.append(None)
+
+    thread = Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join(20)
 
 
 def test_missing_identity(files: CertificateFiles, tmp_path: Path) -> None:

@@ -40,6 +40,10 @@ from tests.label_party.conftest import Party, Result
         ({"randomizer__loss": "cubic"}, ["loss='cubic'", "squared"]),
         ({"server__listen": "nowhere"}, ["listen='nowhere'", "host:port"]),
         ({"server__client_san": "*.example"}, ["client_san='*.example'", "exact"]),
+        ({"server__clients": "{'x.example' = ['labels']}"}, ["client_san", "[server] clients"]),
+        ({"server__clients": "{'*.example' = ['labels']}"}, ["clients='*.example'", "exact"]),
+        ({"server__clients": "{'x.example' = []}"}, ["'x.example'", "no data set"]),
+        ({"observability__listen": "loopback"}, ["listen='loopback'", "[observability] listen"]),
         ({"privacy__epsilom": 1}, ["privacy.epsilom", "not a known setting"]),
     ],
 )
@@ -131,3 +135,16 @@ def _sections(text: str) -> dict[str, str]:
         elif name:
             found[name] += line + "\n"
     return found
+
+
+def test_the_clients_of_a_server(party: Party) -> None:
+    assert party.config().entitlements == {"partner.example": {"labels"}}
+    both = party.config(server__data_sets='["labels", "installs"]').entitlements
+    assert both == {"partner.example": {"labels", "installs"}}
+    text = (party.folder / "label_party.toml").read_text()
+    table = '{ "a.example" = ["labels"], "spiffe://b/c" = ["labels", "installs"] }'
+    text = text.replace('client_san = "partner.example"', f"clients = {table}")
+    (party.folder / "label_party.toml").write_text(text)
+    assert party.config().entitlements == {
+        "a.example": {"labels"}, "spiffe://b/c": {"labels", "installs"},
+    }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from label_party.limits import RateLimit, StreamLimit
+from label_party.limits import RateLimit, RateLimits, StreamLimit
 
 
 class Clock:
@@ -23,6 +23,12 @@ def test_requests_per_minute() -> None:
     assert not rate.allow()
     clock.now += 3600
     assert sum(rate.allow() for _ in range(100)) == 60
+
+
+def test_one_client_in_haste_leaves_the_others_theirs() -> None:
+    limits = RateLimits(3, Clock())
+    assert [limits.allow("hasty") for _ in range(4)] == [True, True, True, False]
+    assert limits.allow("patient")
 
 
 def test_places_are_limited_and_come_back() -> None:

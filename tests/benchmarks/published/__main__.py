@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from common.console import progress
-from tests.benchmarks.published import pate, sources, synthesis, top_k
+from tests.benchmarks.published import generalization, pate, sources, synthesis, top_k
 
-PARTS = ("top-k", "pate", "synthesis")
+PARTS = ("top-k", "pate", "synthesis", "generalization")
 
 
 def main() -> None:
@@ -32,6 +32,7 @@ def main() -> None:
         "top-k": lambda: _selection(options.out, options.trials, plt),
         "pate": lambda: _pate(options.out, plt),
         "synthesis": lambda: _synthesis(options.out, plt),
+        "generalization": lambda: _generalization(options.out, plt),
     }
     for part in PARTS if options.only is None else (options.only,):
         parts += run[part]()
@@ -131,6 +132,15 @@ def _synthesis(out: Path, plt: Any) -> list[str]:
         *parts,
         "## Census marginals: mean (largest) error, percent of records\n\n"
         f"{synthesis.table_of(cells)}\n\n![census marginals](synthesis.png)",
+    ]
+
+
+def _generalization(out: Path, plt: Any) -> list[str]:
+    table = generalization.plot(out / "holdout.png", plt)
+    records, epsilon = generalization.RECORDS, float(generalization.MECHANISM.epsilon)
+    return [
+        f"## Features selected on a holdout of {records:,}, Thresholdout at ε = {epsilon:g}\n\n"
+        f"{table}\n\n![holdouts](holdout.png)"
     ]
 
 

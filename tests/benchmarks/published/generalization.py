@@ -1,0 +1,169 @@
+"""Adaptive overfitting: features selected on a holdout, reported accuracy against the truth.
+
+Published: Dwork et al., NeurIPS 2015, Figure 2 (and *Science* 349, 2015, Figure 1). Labels are coin
+flips. The analyst keeps the features whose agreement with the label has the same sign on training
+set and holdout, takes the k that agree most in training, and lets them vote. Features are ±1 here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.entropy import Entropy, seeded_entropy
+from common.generalization import ReusableHoldout, Thresholdout
+
+Booleans = NDArray[np.bool_]
+Ask = Callable[[NDArray[np.float64], float], float]
+
+RECORDS, FEATURES = 10_000, 1_000
+SIZES = (10, 20, 50, 100, 200, 300, 400, 500)
+MECHANISM = Thresholdout(epsilon=Fraction(4), most=40, threshold=Fraction(4, 100))
+BETA = 0.05
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Accuracy of the voting classifiers of growing size.
+
+    Attributes
+    ----------
+    sizes
+        Number of features.
+    training, reported, fresh
+        Accuracy on the training set, as the holdout reports it, and on fresh data.
+    from_holdout
+        Whether the report came from the holdout.
+    used
+        Answers that came from the holdout in all; 0 for the plain one.
+    """
+
+    sizes: tuple[int, ...]
+    training: tuple[float, ...]
+    reported: tuple[float, ...]
+    fresh: tuple[float, ...]
+    from_holdout: tuple[bool, ...]
+    used: int
+
+
+def sample(entropy: Entropy, name: str, records: int, features: int, good: int) -> Booleans:
+    """(records, features) whether each feature agrees with the record's label.
+
+    ``good`` features agree with probability ½ + 3/√n, the others with probability ½: for ±1
+    features and labels agreement is all that an analyst of this kind looks at.
+    """
+    words = entropy.words(name, 0, records * features // 4 + 1)
+    coins = (words.view(np.uint16)[: records * features] / 65536.0).reshape(records, features)
+    bar = np.full(features, 0.5)
+    bar[:good] += 3 / math.sqrt(records)
+    return np.asarray(coins < bar)
+
+
+def analyse(
+    training: Booleans,
+    holdout: Booleans,
+    fresh: Booleans,
+    mechanism: Thresholdout | None,
+    seed: int,
+) -> Curve:
+    """Select on training set and holdout, and report through the holdout.
+
+    Parameters
+    ----------
+    mechanism
+        None for a plain holdout, which answers exactly.
+    """
+    private = None if mechanism is None else ReusableHoldout(mechanism, seeded_entropy(seed))
+    kinds: list[bool] = []
+
+    def ask(values: NDArray[np.float64], estimate: float) -> float:
+        if private is None:
+            kinds.append(True)
+            return float(values.mean())
+        answer = private.ask(values, estimate)
+        kinds.append(answer.from_holdout)
+        return answer.value
+
+    means = training.mean(axis=0)
+    answers = np.array([ask(holdout[:, j].astype(float), means[j]) for j in range(means.size)])
+    signs = np.sign(means - 0.5)
+    kept = np.flatnonzero((signs == np.sign(answers - 0.5)) & (signs != 0))
+    kept = kept[np.argsort(-np.abs(means[kept] - 0.5), kind="stable")]
+    rows: list[tuple[int, float, float, float, bool]] = []
+    for size in (size for size in SIZES if size <= kept.size):
+        chosen = kept[:size]
+        right = [_right(data[:, chosen], signs[chosen]) for data in (training, holdout, fresh)]
+        estimate = float(right[0].mean())
+        reported = ask(right[1], estimate)
+        rows.append((size, estimate, reported, float(right[2].mean()), kinds[-1]))
+    sizes, own, reports, truth, sources = zip(*rows, strict=True)
+    used = 0 if private is None else private.mechanism.most - private.left
+    return Curve(sizes, own, reports, truth, sources, used)
+
+
+def _right(agreement: Booleans, signs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Share of each record's vote that is right: 1, 0, or ½ for a tie."""
+    votes = np.where(agreement, 1, -1).astype(np.int32) @ signs.astype(np.int32)
+    return np.asarray((np.sign(votes) + 1) / 2)
+
+
+def experiment(records: int, features: int, good: int, seed: int) -> tuple[Curve, Curve]:
+    """The same analyst with a plain and with a private holdout."""
+    entropy = seeded_entropy(seed)
+    parts = [
+        sample(entropy, name, records, features, good) for name in ("training", "holdout", "fresh")
+    ]
+    plain = analyse(parts[0], parts[1], parts[2], None, seed)
+    return plain, analyse(parts[0], parts[1], parts[2], MECHANISM, seed)
+
+
+def sampling_error(records: int, questions: int) -> float:
+    """How far a holdout's mean may be from the population's, but for probability β (Hoeffding)."""
+    return math.sqrt(math.log(2 * questions / BETA) / (2 * records))
+
+
+def plot(path: Path, plt: Any, seeds: Sequence[int] = (0, 1, 2, 3)) -> str:
+    """Draw both holdouts without and with features that are any good; returns a table."""
+    figure, axes = plt.subplots(2, 2, figsize=(9, 7), sharex=True, sharey="row")
+    lines = [
+        "| good features | holdout | k | training | reported | fresh | answers used |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row, good in zip(axes, (0, 20), strict=True):
+        curves = [experiment(RECORDS, FEATURES, good, seed) for seed in seeds]
+        for axis, which, name in zip(row, (0, 1), ("plain", "Thresholdout"), strict=True):
+            group = [curve[which] for curve in curves]
+            shared = min(len(curve.sizes) for curve in group)
+            sizes = group[0].sizes[:shared]
+            for label, color in (
+                ("training", "tab:grey"),
+                ("reported", "tab:blue"),
+                ("fresh", "tab:green"),
+            ):
+                values = np.array([getattr(curve, label)[:shared] for curve in group])
+                mean, deviation = values.mean(axis=0), values.std(axis=0)
+                axis.plot(sizes, mean, color=color, marker="o", ms=3, label=label)
+                axis.fill_between(sizes, mean - deviation, mean + deviation, color=color, alpha=0.2)
+            axis.set_title(f"{name}, {good} good features of {FEATURES:,}")
+            last = [
+                float(np.mean([getattr(curve, label)[shared - 1] for curve in group]))
+                for label in ("training", "reported", "fresh")
+            ]
+            shown = " | ".join(f"{value:.3f}" for value in last)
+            used = float(np.mean([curve.used for curve in group]))
+            lines.append(f"| {good} | {name} | {sizes[-1]} | {shown} | {used:g} |")
+        row[0].set_ylabel("accuracy")
+    axes[0, 0].legend()
+    for axis in axes[1]:
+        axis.set_xlabel("features in the vote")
+    figure.tight_layout()
+    figure.savefig(path)
+    plt.close(figure)
+    return "\n".join(lines)

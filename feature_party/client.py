@@ -97,6 +97,20 @@ class _Patience:
             self._timer.cancel()
 
 
+class _NoProgress(grpc.RpcError):
+    """A call that our patience has ended, as a failure like others."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.CANCELLED
+
+    def details(self) -> str:
+        return f"no progress for {self._seconds:g} s"
+
+
 class ReleaseClient:
     """One labels party, as seen from here.
 
@@ -193,10 +207,8 @@ class ReleaseClient:
         started.set()
         try:
             answer = call.result()
-        except grpc.FutureCancelledError:
-            # our own patience; the call itself is the error that every other failure raises
-            assert isinstance(call, grpc.RpcError)
-            raise call from None
+        except grpc.FutureCancelledError as error:
+            raise _NoProgress(settings.timeout) from error
         finally:
             patience.stop()
             call.cancel()

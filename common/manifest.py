@@ -119,12 +119,13 @@ class Manifest(_Section):
     def _channel(self) -> tuple[dict[str, Any], FiniteChannel]:
         return self.randomizer.channel, FiniteChannel.from_json(self.randomizer.channel)
 
-    @property
+    @cached_property
     def noisy_prior(self) -> NDArray[np.float64]:
-        """(k,) released prior over the grid: the histogram nearest to the noisy counts."""
+        """(k,) released prior over the grid, estimated from the noisy counts."""
         epsilon = self.prior_guarantee.exact_epsilon
         counts = np.asarray(self.prior.noisy_counts, dtype=np.int64)
-        return NoisyPrior(counts, epsilon, self.population.rows).probabilities
+        group = self.privacy.records_per_unit
+        return NoisyPrior(counts, epsilon, self.population.rows, group).probabilities
 
     @property
     def prior_guarantee(self) -> PureDP:

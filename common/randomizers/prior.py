@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +18,7 @@ from common.entropy import Entropy
 from common.errors import DataError, PrivacyError
 from common.guarantees import PureDP, Unit
 from common.noise import discrete_laplace
+from common.randomizers.denoising import denoise_histogram
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -58,15 +60,21 @@ class NoisyPrior:
         return SENSITIVITY * self.group / self.exact_epsilon
 
     @property
-    def probabilities(self) -> Floats:
-        """(k,) float64 >= 0, summing to 1: the nearest histogram to the noisy one.
+    def deviation(self) -> float:
+        """Standard deviation of the noise on each cell, in counts: with t = 1/scale it is
+        √(2e^−t)/(1 − e^−t)."""
+        t = 1 / float(self.scale)
+        return math.sqrt(2 * math.exp(-t)) / -math.expm1(-t)
 
-        The number of rows is public, so the noisy counts are projected (least squares) onto the
-        histograms of that many rows: one amount is taken off every count, and what falls below 0
-        is 0. Clipping at 0 and normalising, as in the paper, keeps the positive half of the noise
-        on every empty cell, which is a heavy spurious tail on a long grid.
+    @cached_property
+    def probabilities(self) -> Floats:
+        """(k,) float64 >= 0, summing to 1: an estimate of the histogram from the noisy one.
+
+        Clipping at 0 and normalising, as in the paper, keeps the positive half of the noise on
+        every empty cell, which is a heavy spurious tail on a long grid;
+        :func:`common.randomizers.denoising.denoise_histogram` says what is done instead.
         """
-        return project_to_simplex(self.noisy_counts / self.rows)
+        return denoise_histogram(self.noisy_counts.astype(np.float64), self.rows, self.deviation)
 
     @property
     def guarantee(self) -> PureDP:
@@ -115,16 +123,3 @@ def private_prior(
     noise = discrete_laplace(scale, histogram.size, entropy.source(PRIOR_STREAM))
     rows = max(int(histogram.sum()), 1)
     return NoisyPrior(histogram.astype(np.int64) + noise, exact, rows, group)
-
-
-def project_to_simplex(values: Floats) -> Floats:
-    """Return the probability vector nearest to ``values`` in the Euclidean distance.
-
-    Source: Duchi, Shalev-Shwartz, Singer, Chandra, *Efficient Projections onto the l1-Ball*, ICML
-    2008, Figure 1.
-    """
-    descending = np.sort(values)[::-1]
-    surplus = (np.cumsum(descending) - 1.0) / np.arange(1, values.size + 1)
-    last = int(np.flatnonzero(descending > surplus)[-1])
-    positive = np.maximum(values - surplus[last], 0.0)
-    return np.asarray(positive / positive.sum())

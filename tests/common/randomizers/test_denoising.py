@@ -1,0 +1,107 @@
+"""The estimate of a histogram from a noisy one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.entropy import seeded_entropy
+from common.noise import discrete_laplace
+from common.randomizers.denoising import MOST_CELLS, denoise_histogram, project_to_simplex
+from common.randomizers.prior import NoisyPrior, private_prior
+
+ROWS = 20_000
+
+
+def geometric_counts(cells: int, ratio: float) -> np.ndarray:
+    masses = ratio ** np.arange(cells)
+    return np.round(ROWS * masses / masses.sum()).astype(np.int64)
+
+
+def noisy_priors(counts: np.ndarray, epsilon: float, repetitions: int) -> list[NoisyPrior]:
+    return [private_prior(counts, epsilon, seeded_entropy(seed)) for seed in range(repetitions)]
+
+
+def spread(cells: int, probabilities: np.ndarray) -> float:
+    labels = np.arange(cells)
+    mean = probabilities @ labels
+    return float(np.sqrt(probabilities @ (labels - mean) ** 2))
+
+
+def test_a_smooth_tail_is_told_from_noise() -> None:
+    counts = geometric_counts(80, 0.8)
+    truth = counts / counts.sum()
+    smooth, projected = [], []
+    for prior in noisy_priors(counts, 0.06, 10):
+        smooth.append(spread(80, prior.probabilities))
+        projected.append(spread(80, project_to_simplex(prior.noisy_counts / prior.rows)))
+    true = spread(80, truth)
+    assert np.mean(projected) > 1.5 * true  # what the noise alone does to the tail
+    assert np.mean(smooth) == pytest.approx(true, rel=0.2)
+
+
+def test_heaps_that_stand_out_of_the_noise_stay() -> None:
+    counts = geometric_counts(60, 0.95)
+    counts[[10, 25, 40]] += 3_000
+    for prior in noisy_priors(counts, 0.1, 5):
+        found = prior.probabilities * counts.sum()
+        assert found[[10, 25, 40]] == pytest.approx(counts[[10, 25, 40]], rel=0.1)
+        assert np.abs(found - counts).sum() < 1.1 * np.abs(prior.noisy_counts - counts).sum()
+
+
+def test_point_masses_at_both_ends_stay() -> None:
+    counts = np.full(53, 40)
+    counts[0], counts[-1] = 9_000, 7_000
+    for prior in noisy_priors(counts, 0.05, 5):
+        ends = prior.probabilities[[0, -1]] * counts.sum()
+        assert ends == pytest.approx([9_000, 7_000], rel=0.05)
+
+
+def test_the_larger_the_data_the_closer() -> None:
+    shape = np.abs(np.sin(np.arange(100) / 3)) + 0.1  # nothing that the penalty likes
+    errors = []
+    for rows in (10_000, 1_000_000, 100_000_000):
+        counts = np.round(rows * shape / shape.sum()).astype(np.int64)
+        found = private_prior(counts, 0.05, seeded_entropy(3)).probabilities
+        errors.append(float(np.abs(found - counts / counts.sum()).sum()))
+    assert errors[0] > 10 * errors[1] > 100 * errors[2]
+
+
+def test_hardly_any_noise_gives_the_counts() -> None:
+    counts = np.array([5, 0, 90, 5, 0, 0, 1, 0])
+    found = denoise_histogram(counts.astype(float), int(counts.sum()), 0.0)
+    assert found == pytest.approx(counts / counts.sum(), abs=1e-15)
+
+
+def test_long_grids_are_projected() -> None:
+    noisy = np.arange(MOST_CELLS + 1, dtype=float) - 500
+    found = denoise_histogram(noisy, 1_000_000, 10.0)
+    assert np.array_equal(found, project_to_simplex(noisy / 1_000_000))
+
+
+def test_mallows_criterion_estimates_the_risk() -> None:
+    """The criterion's promise on real noise: the choice is no worse than the projection."""
+    counts = geometric_counts(40, 0.7)
+    ours, theirs = 0.0, 0.0
+    for seed in range(20):
+        noise = discrete_laplace(30, counts.size, seeded_entropy(seed).source("test"))
+        noisy = (counts + noise).astype(float)
+        truth = counts / counts.sum()
+        found = denoise_histogram(noisy, int(counts.sum()), 30 * 2**0.5)
+        ours += float(np.sum((found - truth) ** 2))
+        theirs += float(np.sum((project_to_simplex(noisy / counts.sum()) - truth) ** 2))
+    assert ours < 0.8 * theirs
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.integers(-1_000, 5_000), min_size=1, max_size=30),
+    st.integers(1, 10_000),
+    st.floats(0.01, 1e4),
+)
+def test_the_estimate_is_a_distribution(noisy: list[int], rows: int, deviation: float) -> None:
+    found = denoise_histogram(np.array(noisy, dtype=float), rows, deviation)
+    assert found.min() >= 0
+    assert found.sum() == pytest.approx(1.0, abs=1e-12)

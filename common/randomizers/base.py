@@ -24,6 +24,8 @@ MAX_EPSILON = 40.0
 LABEL_STREAM = "labels"
 ROUNDING_STREAM = "rounding"
 
+_MAX_CELLS = 1 << 22
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -80,10 +82,15 @@ class Randomizer:
     @property
     def expected_loss(self) -> float:
         """E ℓ(output, label) under the prior: the published objective (label error)."""
-        seen = self.prior > 0  # an impossible label may have an infinite loss
-        losses = self.loss.matrix(self.channel.outputs, self.channel.inputs[seen])
-        joint = self.prior[seen, None] * self.channel.probabilities[seen]
-        return float(np.sum(joint * losses.T))
+        channel = self.channel
+        seen = np.flatnonzero(self.prior > 0)  # an impossible label may have an infinite loss
+        step = max(_MAX_CELLS // channel.outputs.size, 1)
+        parts = []
+        for some in np.split(seen, range(step, seen.size, step)):
+            losses = self.loss.matrix(channel.outputs, channel.inputs[some])
+            joint = self.prior[some, None] * channel.row_probabilities[channel.row_of[some]]
+            parts.append(np.sum(joint * losses.T))
+        return math.fsum(parts)
 
     def randomize(self, values: ArrayLike, entropy: Entropy, start_row: int = 0) -> Codes:
         """Randomize labels; those between grid points are rounded at random without bias first.

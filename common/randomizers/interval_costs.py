@@ -2,16 +2,16 @@
 
 For a bin S of consecutive labels and c = e^ε - 1,
 
-    L(S) = min over ŷ of  Σ_{all y} p_y ℓ(ŷ, y) + c Σ_{y in S} p_y ℓ(ŷ, y),
+    L(S) = min over ŷ of  G(ŷ) + c Σ_{y in S} p_y ℓ(ŷ, y),     G(ŷ) = Σ_{all y} p_y ℓ(ŷ, y),
 
 a weighted version of "best constant" with weights p_y (1 + c·1[y in S]). Bins are half-open index
-ranges (r, i): labels r … i - 1.
+ranges (r, i): labels r … i - 1. The *confined* cost is the same minimum over those ŷ that lie
+between the bin's neighbours, the labels r - 1 and i (:mod:`common.randomizers.bin_search` says what
+that is good for); ℓ is convex in ŷ, so the minimum is at the nearest point allowed.
 
 c reaches e^40, so a bin's own spread must not be the difference of two prefix sums over the whole
-grid: an error in their last digit, times c, would outweigh everything. The sums below run from the
-bin's right end to its left, relative to its last label, and add only terms of one sign. Squared and
-Poisson loss then split like a variance: spread of all labels, plus c times the spread in the bin,
-plus the distance between the two means.
+grid: an error in their last digit, times c, would outweigh everything. All sums are of terms of one
+sign (:class:`~common.randomizers.range_sums.RangeSums`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from common.errors import ConfigError
 from common.losses import Loss
+from common.randomizers.range_sums import Divergence, RangeSums
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -48,79 +49,100 @@ class IntervalCosts(ABC):
 
     Attributes
     ----------
+    ordered
+        Whether the loss grows with the distance between label and prediction, either of them fixed
+        (Assumption 4 of Ghazi et al. 2023), so that the confined cost can stand for the cost.
     offset
         What a subclass leaves out of every L(S): the ratio of any partition is short of its loss by
         this much.
     """
 
+    ordered: bool = True
     offset: float = 0.0
 
     def __init__(self, labels: Floats, prior: Floats, boost: float) -> None:
         self.labels = labels
         self.prior = prior
         self.boost = boost
-        self._reversed_prior = prior[::-1].copy()
+        edges = np.concatenate([[-np.inf], labels, [np.inf]])
+        self._least, self._most = edges[:-1], edges[1:]  # by r and by i: where ŷ is confined to
 
     @property
     def size(self) -> int:
         return int(self.labels.size)
 
     @abstractmethod
-    def ending_at(self, i: int) -> Floats:
-        """(i,) costs L(r, i) for r = 0 … i - 1."""
+    def cost(self, r: Indices, i: Indices) -> Floats:
+        """(n,) costs L(r, i) of n bins."""
 
     @abstractmethod
-    def minimiser(self, r: int, i: int) -> float:
-        """The output value of bin (r, i)."""
+    def confined(self, r: Indices, i: Indices) -> Floats:
+        """(n,) confined costs of n bins; r or i may be a single index."""
 
-    def cost(self, r: int, i: int) -> float:
-        """L(r, i)."""
-        return float(self.ending_at(i)[r])
+    @abstractmethod
+    def minimiser(self, r: Indices, i: Indices) -> Floats:
+        """(n,) output values of n bins."""
 
     def whole(self) -> float:
         """Loss of the best constant: L of the whole grid without its boost."""
-        return self.cost(0, self.size) / (1 + self.boost)
+        return float(self.cost(np.array([0]), np.array([self.size]))[0] / (1 + self.boost))
 
 
 class _MeanCosts(IntervalCosts):
-    """Losses whose best constant is the weighted mean."""
+    """Losses that are a Bregman divergence D(y, ŷ), whose best constant is the weighted mean.
 
-    def __init__(self, labels: Floats, prior: Floats, boost: float) -> None:
+    Σ w_y D(y, ŷ) over any labels is the same sum at their mean, plus Σ w_y times D(mean, ŷ)
+    (Banerjee, Guo and Wang, *On the Optimality of Conditional Expectation as a Bregman Predictor*,
+    2005). With m and μ the bin's mass and mean, M the mean of all labels and
+    ŷ = (M + c m μ) / (1 + c m):
+
+        L(S) = V + c V_S + D(M, ŷ) + c m D(μ, ŷ),    V_S = Σ_{y in S} p_y D(y, μ),
+
+    and confining ŷ to a point z adds (1 + c m) D(ŷ, z).
+    """
+
+    def __init__(self, labels: Floats, prior: Floats, boost: float, divergence: Divergence) -> None:
         super().__init__(labels, prior, boost)
-        self.middle = float(labels[labels.size // 2])
-        self.centred = labels - self.middle  # exact where labels are close to one another
-        self.centred_mean = float(prior @ self.centred)
-        self.mean = self.middle + self.centred_mean
-        self._reversed_labels = labels[::-1].copy()
+        self._divergence = divergence
+        self._sums = RangeSums(labels, prior, divergence)
+        whole = self._sums.spread(np.array([0]), np.array([labels.size - 1]))
+        self._above, self._spread = float(whole.above[0]), float(whole.within[0])
+        self._mean = float(labels[0]) + self._above
+        self._offsets = labels - labels[0]
 
-    def minimiser(self, r: int, i: int) -> float:
-        weights = self.prior.copy()
-        weights[r:i] *= 1 + self.boost
-        value = self.middle + weights @ self.centred / weights.sum()
-        return float(np.clip(value, self.labels[0], self.labels[-1]))
+    def cost(self, r: Indices, i: Indices) -> Floats:
+        return self._solve(r, i, confined=False)
 
+    def confined(self, r: Indices, i: Indices) -> Floats:
+        return self._solve(r, i, confined=True)
 
-class _SquaredCosts(_MeanCosts):
-    """With m and μ the bin's mass and mean: L = V + c V_S + c m (μ - mean)² / (1 + c m)."""
+    def _solve(self, r: Indices, i: Indices, *, confined: bool) -> Floats:
+        bins = self._sums.spread(r, i - 1)
+        first = self.labels[r]
+        boosted = self.boost * bins.mass
+        total = 1 + boosted
+        apart = (self._above - self._offsets[r]) - bins.above  # from the bin's mean to that of all
+        costs = self._spread + self.boost * bins.within
+        costs += self._divergence(np.full(apart.shape, self._mean), -apart * (boosted / total))
+        costs += boosted * self._divergence(first + bins.above, apart / total)
+        if confined:
+            value = (self._mean + boosted * (first + bins.above)) / total
+            beyond = bins.above + apart / total  # ŷ less the first label
+            short = (self._least[r] - first) - beyond
+            over = beyond - (self._most[i] - first)
+            move = np.where(short > 0, short, np.where(over > 0, -over, 0.0))
+            costs += total * self._divergence(value, move)
+        return np.asarray(costs)
 
-    def __init__(self, labels: Floats, prior: Floats, boost: float) -> None:
-        super().__init__(labels, prior, boost)
-        self.spread = float(prior @ (self.centred - self.centred_mean) ** 2)
-
-    def ending_at(self, i: int) -> Floats:
-        c, skip, last = self.boost, self.size - i, self.labels[i - 1]
-        p, y = self._reversed_prior[skip:], self._reversed_labels[skip:] - last
-        shift = self.centred[i - 1] - self.centred_mean  # from the last label to the mean
-        mass = np.cumsum(p)
-        mean = np.cumsum(p * y) / mass
-        within = np.zeros(i)  # each label r adds p_r m / (p_r + m) times its squared distance
-        np.cumsum(p[1:] * (mass[:-1] / mass[1:]) * (y[1:] - mean[:-1]) ** 2, out=within[1:])
-        between = c * mass / (1 + c * mass) * (mean + shift) ** 2
-        return np.asarray(self.spread + c * within + between)[::-1]
+    def minimiser(self, r: Indices, i: Indices) -> Floats:
+        bins = self._sums.spread(r, i - 1)
+        boosted = self.boost * bins.mass
+        above = (self._above + boosted * (self._offsets[r] + bins.above)) / (1 + boosted)
+        return np.asarray(np.clip(self.labels[0] + above, self.labels[0], self.labels[-1]))
 
 
 class _PoissonCosts(_MeanCosts):
-    """As squared loss with the divergence D(y, ŷ) = ŷ - y + y ln(y/ŷ) in the square's place.
+    """The divergence is D(y, ŷ) = ŷ - y + y ln(y/ŷ).
 
     ℓ(ŷ, y) is D(y, ŷ) plus y - y ln y, which no ŷ can change: L(S) is the cost in D plus the
     entropy term (E[y - y ln y] and c times its part in the bin). That term adds the same amount to
@@ -128,49 +150,35 @@ class _PoissonCosts(_MeanCosts):
     """
 
     def __init__(self, labels: Floats, prior: Floats, boost: float) -> None:
-        super().__init__(labels, prior, boost)
+        super().__init__(labels, prior, boost, _poisson_divergence)
         logs = np.log(np.where(labels > 0, labels, 1.0))
         self.offset = float(prior @ (labels - labels * logs))
-        self._mean = np.full(labels.size, self.mean)
-        self.spread = float(
-            np.dot(prior, _divergence(labels, self._mean, self.centred_mean - self.centred))
-        )
-        with np.errstate(divide="ignore"):
-            self._reversed_steps = np.log1p(np.diff(labels) / labels[:-1])[::-1].copy()
-
-    def ending_at(self, i: int) -> Floats:
-        c, skip, last = self.boost, self.size - i, self.labels[i - 1]
-        p, y = self._reversed_prior[skip:], self._reversed_labels[skip:]
-        mass = np.cumsum(p)
-        if last == 0:  # the bin that holds the label 0 alone
-            return np.asarray(self.spread + self.mean * np.log1p(c * mass))
-        total = np.cumsum(p * y)
-        below = np.cumsum(p * (y - last)) / mass  # the bin's mean less its last label
-        mean = total / mass
-        logs = np.zeros(i)  # ln(y / last); a label 0 counts for nothing below
-        np.cumsum(-self._reversed_steps[skip:], out=logs[1:])
-        logs[y == 0] = 0.0
-        within = np.cumsum(p * y * logs) - total * _log_ratio(below / last, mean / last)
-        centre = (self.mean + c * total) / (1 + c * mass)
-        apart = (below + (self.centred[i - 1] - self.centred_mean)) / (1 + c * mass)
-        between = _divergence(self._mean[:i], centre, c * mass * apart)
-        between += c * mass * _divergence(mean, centre, -apart)
-        return np.asarray(self.spread + c * np.maximum(within, 0.0) + between)[::-1]
 
 
-def _log_ratio(excess: Floats, ratio: Floats) -> Floats:
-    """ln(ratio), where ``excess`` is ratio - 1 without cancellation."""
-    logs = np.log1p(np.maximum(excess, -0.5))
-    far = excess < -0.5
-    if far.any():
-        logs[far] = np.log(ratio[far])
-    return np.asarray(logs)
+def _squared_divergence(value: Floats, step: Floats) -> Floats:
+    """D(a, a + t) = t²."""
+    return np.asarray(step * step)
 
 
-def _divergence(a: Floats, b: Floats, difference: Floats) -> Floats:
-    """D(a, b) = b - a + a ln(a/b) for a >= 0 and b > 0, from an exact b - a; D(0, b) = b."""
-    safe = np.where(a > 0, a, 1.0)
-    return np.asarray(difference - a * _log_ratio(difference / safe, b / safe))
+def _poisson_divergence(value: Floats, step: Floats) -> Floats:
+    """D(a, a + t) = t - a ln(1 + t/a) for a >= 0 and a + t > 0; D(0, t) = t.
+
+    Near t = 0 that is the difference of two equal numbers. With s = t / (2a + t) the logarithm is
+    2 artanh s, and what remains is a (2s²/(1 - s) - 2s³ (1/3 + s²/5 + s⁴/7 + …)).
+    """
+    safe = np.where(value > 0, value, 1.0)
+    ratio = step / safe
+    s = ratio / (2 + ratio)
+    near = np.abs(ratio) < 0.25
+    s = np.where(near, s, 0.0)
+    square = s * s
+    series = np.full(s.shape, 1 / 19)
+    for odd in range(17, 1, -2):
+        series = series * square + 1 / odd
+    small = 2 * square / (1 - s) - 2 * s * square * series
+    far = np.where(near, 0.0, ratio)
+    large = far - np.log(np.where(near, 1.0, np.maximum(value + step, 0.0) / safe))
+    return np.asarray(np.where(value > 0, safe * np.where(near, small, large), step))
 
 
 class _AbsoluteCosts(IntervalCosts):
@@ -178,17 +186,17 @@ class _AbsoluteCosts(IntervalCosts):
 
     def __init__(self, labels: Floats, prior: Floats, boost: float) -> None:
         super().__init__(labels, prior, boost)
-        self.mass = np.concatenate([[0.0], np.cumsum(prior)])
-        gaps = np.diff(labels)
-        # overall[j] = Σ_y p_y |y_j - y|, gap by gap from the left and from the right
-        below, above = np.zeros(labels.size), np.zeros(labels.size)
-        np.cumsum(self.mass[1:-1] * gaps, out=below[1:])
-        np.cumsum(np.cumsum(self._reversed_prior)[:-1] * gaps[::-1], out=above[1:])
-        self.overall = below + above[::-1]
+        self._mass = np.concatenate([[0.0], np.cumsum(prior)])
+        self._sums = RangeSums(labels, prior)
+        every = np.arange(labels.size)
+        # Σ_y p_y |y_j - y| for every label j
+        self._overall = self._sums.below(np.zeros_like(every), every) + self._sums.above(
+            every, np.full_like(every, labels.size - 1)
+        )
 
-    def _medians(self, r: Indices, i: int) -> Indices:
+    def _medians(self, r: Indices, i: Indices) -> Indices:
         """Indices of the weighted medians of bins (r, i)."""
-        c, mass = self.boost, self.mass
+        c, mass = self.boost, self._mass
         start, end = mass[r], mass[i]
         half = (mass[-1] + c * (end - start)) / 2  # of the bin's total weight
         # cumulative weight: the mass up to r, then 1 + c times as steep, then mass + c·inside
@@ -201,31 +209,35 @@ class _AbsoluteCosts(IntervalCosts):
         found = np.where(inside, np.minimum(np.maximum(found, r), i - 1), found)
         return np.asarray(np.minimum(found, self.size - 1), dtype=np.int64)
 
-    def ending_at(self, i: int) -> Floats:
-        r = np.arange(i)
-        median = self._medians(r, i)
-        skip, last = self.size - i, self.labels[i - 1]
-        p = self._reversed_prior[skip:]
-        mass, short = np.zeros(i + 1), np.zeros(i + 1)  # of labels r … i - 1, by r
-        mass[:i] = np.cumsum(p)[::-1]
-        short[:i] = np.cumsum(p * (last - self.labels[:i][::-1]))[::-1]
-        cut = np.minimum(np.maximum(median + 1, r), i)
-        gap = last - self.labels[median]
-        left = (short[:i] - short[cut]) - gap * (mass[:i] - mass[cut])
-        right = gap * mass[cut] - short[cut]
-        own = np.maximum(left, 0.0) + np.maximum(right, 0.0)
-        return np.asarray(self.overall[median] + self.boost * own)
+    def _at(self, label: Indices, r: Indices, i: Indices) -> Floats:
+        """The bins' costs where ŷ is a label of the grid."""
+        last = i - 1
+        nearest = np.minimum(np.maximum(label, r), last)
+        own = self._sums.below(r, nearest) + self._sums.above(nearest, last)
+        outside = np.abs(self.labels[label] - self.labels[nearest])
+        own += np.where(outside > 0, self._sums.mass(r, last) * outside, 0.0)
+        return np.asarray(self._overall[label] + self.boost * own)
 
-    def minimiser(self, r: int, i: int) -> float:
-        return float(self.labels[self._medians(np.array([r]), i)[0]])
+    def cost(self, r: Indices, i: Indices) -> Floats:
+        return self._at(self._medians(r, i), r, i)
+
+    def confined(self, r: Indices, i: Indices) -> Floats:
+        r, i = np.broadcast_arrays(r, i)
+        near = np.clip(self._medians(r, i), np.maximum(r - 1, 0), np.minimum(i, self.size - 1))
+        return self._at(near, r, i)
+
+    def minimiser(self, r: Indices, i: Indices) -> Floats:
+        return np.asarray(self.labels[self._medians(r, i)])
 
 
 class _ConvexCosts(IntervalCosts):
-    """Any convex loss, by golden-section search for all bins at once; O(k³), cached.
+    """Any convex loss, by golden-section search for all bins of one end at once; O(k³), kept.
 
     The search ends between two labels; the better of them is taken if it is better still, because
     that is where a loss with a kink has its minimum.
     """
+
+    ordered = False
 
     def __init__(self, labels: Floats, prior: Floats, boost: float, loss: Loss) -> None:
         super().__init__(labels, prior, boost)
@@ -235,12 +247,10 @@ class _ConvexCosts(IntervalCosts):
                 f" {MAX_CUSTOM_LABELS:,}, or one of the named losses"
             )
         self.loss = loss
-        self._table: dict[int, tuple[Floats, Floats]] = {}
-
-    def _solve(self, i: int) -> tuple[Floats, Floats]:
-        if i not in self._table:
-            self._table[i] = self._search(i)
-        return self._table[i]
+        shape = (labels.size, labels.size + 1)
+        self._costs, self._values = np.full(shape, np.inf), np.full(shape, np.nan)
+        for i in range(1, labels.size + 1):
+            self._costs[:i, i], self._values[:i, i] = self._search(i)
 
     def _search(self, i: int) -> tuple[Floats, Floats]:
         inside = np.tri(i, self.size, -1) == 0  # row r: labels from r on
@@ -269,17 +279,19 @@ class _ConvexCosts(IntervalCosts):
     def _value(self, predictions: Floats, weights: Floats) -> Floats:
         return np.asarray((self.loss.matrix(predictions, self.labels) * weights).sum(axis=1))
 
-    def ending_at(self, i: int) -> Floats:
-        return self._solve(i)[0]
+    def cost(self, r: Indices, i: Indices) -> Floats:
+        return np.asarray(self._costs[r, i])
 
-    def minimiser(self, r: int, i: int) -> float:
-        return float(self._solve(i)[1][r])
+    confined = cost
+
+    def minimiser(self, r: Indices, i: Indices) -> Floats:
+        return np.asarray(self._values[r, i])
 
 
 def interval_costs(labels: Floats, prior: Floats, boost: float, loss: Loss) -> IntervalCosts:
-    """Pick the cheapest exact cost table for a loss."""
+    """Pick the cheapest exact costs for a loss."""
     if loss.name == "squared":
-        return _SquaredCosts(labels, prior, boost)
+        return _MeanCosts(labels, prior, boost, _squared_divergence)
     if loss.name == "poisson":
         return _PoissonCosts(labels, prior, boost)
     if loss.name == "absolute":

@@ -9,19 +9,21 @@ Privacy*, ICLR 2023, Theorem 5). Note that the least label error does not give t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.channel import FiniteChannel, exp_lower_bound, randomized_response_rows
 from common.randomizers.base import Problem, Randomizer, register
-from common.randomizers.interval_costs import IntervalCosts, interval_costs
+from common.randomizers.bin_search import cheapest_path
+from common.randomizers.exact_rows import check_size
+from common.randomizers.interval_costs import interval_costs
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _MAX_ROUNDS = 100
+_FEW_EDGES = 2048
 
 
 @dataclass(frozen=True)
@@ -47,61 +49,51 @@ class Binning:
 
 
 def optimal_binning(problem: Problem) -> Binning:
-    """Find the best bins exactly, with the number of bins free: O(k²) time, O(k) memory.
+    """Find the best bins exactly, with the number of bins free: O(k log k) memory and bin costs.
 
     The objective is a ratio N/D: N = Σ_j L(S_j) over the bins and D = e^ε - 1 + d. Dinkelbach's
     method (1967) minimises N - λD for a trial λ, which is a shortest path
-
-        F[i] = min over r < i of  F[r] + L(r, i) - λ,
-
-    sets λ to the ratio of the partition found and repeats until λ no longer falls. It starts from
-    the best constant output and takes a handful of rounds. (Algorithm 2 of Ghazi et al. tabulates
+    (:mod:`common.randomizers.bin_search`), sets λ to the ratio of the partition found and repeats
+    until λ no longer falls. It starts from the best constant output. The first rounds allow an edge
+    at every 4^j-th label only: any partition's ratio is a sound λ, and what they find is so near
+    the optimum that one or two rounds over all edges remain. (Algorithm 2 of Ghazi et al. tabulates
     every number of bins instead, in O(k³).)
     """
     keep = np.flatnonzero(problem.prior > 0)  # a label of no mass may join any bin for free
     boost = float(exp_lower_bound(problem.epsilon) - 1)
     costs = interval_costs(problem.labels[keep], problem.prior[keep], boost, problem.loss)
-    best = costs.whole()
-    edges = np.array([0, keep.size], dtype=np.int64)
+    best, edges = costs.whole(), np.array([0, keep.size])
     rounds = 0
-    while rounds < _MAX_ROUNDS:
-        rounds += 1
-        path = _shortest_path(costs, best)
-        total = sum(costs.cost(r, i) for r, i in pairwise(path.tolist()))
-        ratio = total / (boost + path.size - 1)
-        if ratio >= best - 1e-15 * abs(best):
+    for stride in _strides(keep.size):
+        allowed = np.append(np.arange(0, keep.size, stride), keep.size)
+        while rounds < _MAX_ROUNDS:
+            rounds += 1
+            path = cheapest_path(costs, best, allowed)
+            ratio = float(costs.cost(path[:-1], path[1:]).sum()) / (boost + path.size - 1)
+            falls = ratio < best - 1e-15 * abs(best)
             if ratio < best:
                 best, edges = ratio, path
-            break
-        best, edges = ratio, path
-    if edges.size == 2:
-        best = costs.cost(0, keep.size) / (boost + 1)
-    values = np.array([costs.minimiser(r, i) for r, i in pairwise(edges.tolist())])
+            if not falls:
+                break
+    values = costs.minimiser(edges[:-1], edges[1:])
     full = np.append(keep, problem.labels.size)[edges]
     full[0] = 0
-    return Binning(full, values, float(best + costs.offset), rounds)
+    return Binning(full, values, best + costs.offset, rounds)
 
 
-def _shortest_path(costs: IntervalCosts, penalty: float) -> Integers:
-    """Return the edges of the partition that minimises Σ (L(S_j) - penalty)."""
-    k = costs.size
-    best = np.zeros(k + 1)
-    previous = np.zeros(k + 1, dtype=np.int64)
-    for i in range(1, k + 1):
-        candidates = costs.ending_at(i) + best[:i]
-        r = int(candidates.argmin())
-        previous[i] = r
-        best[i] = candidates[r] - penalty
-    path = [k]
-    while path[-1] > 0:
-        path.append(int(previous[path[-1]]))
-    return np.array(path[::-1], dtype=np.int64)
+def _strides(labels: int) -> list[int]:
+    """Distances between the edges that rounds may use, down to 1."""
+    strides = [1]
+    while labels // strides[-1] > _FEW_EDGES:
+        strides.append(4 * strides[-1])
+    return strides[::-1]
 
 
 @register("rr-on-bins")
 def build_rr_on_bins(problem: Problem) -> Randomizer:
     """Build randomized response over the optimal bins for this prior, ε and loss."""
     binning = optimal_binning(problem)
+    check_size(binning.values.size, binning.values.size)
     order = np.argsort(binning.values, kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(order.size)

@@ -37,8 +37,6 @@ MAX_OUTPUTS = 1 << 16
 """The most outputs a channel may have: codes are at most two bytes wide."""
 
 _WEIGHT = re.compile(r"[0-9]{1,20}")
-_MAX_SHIFT = 1e-6
-_MAX_ROUNDS = 20
 _CHUNK = 1 << 15
 _MAX_TABLE = 1 << 23
 _AMBIGUOUS = np.uint16(0xFFFF)
@@ -109,67 +107,6 @@ class FiniteChannel:
                     f"output {z} has weight 0 for some label: its ε would be infinite (or, if it"
                     " is 0 for every label, the output is superfluous)"
                 )
-
-    @classmethod
-    def from_probabilities(
-        cls,
-        inputs: ArrayLike,
-        outputs: ArrayLike,
-        probabilities: ArrayLike,
-        epsilon: float,
-        row_of: ArrayLike | None = None,
-    ) -> FiniteChannel:
-        """Round a float matrix to integer weights that certainly satisfy ε.
-
-        Rounding and float error can push a ratio past e^ε. So every column's least weight u is
-        rounded up, the rest of the column is held between u and ⌊u e^ε⌋, and each row's sum is
-        restored where its largest weights leave room.
-
-        Parameters
-        ----------
-        inputs, outputs, row_of
-            As in the constructor.
-        probabilities
-            (r, d) floats, rows summing to 1 up to float error, ε-DP up to float error.
-        epsilon
-            The bound that no ratio may pass.
-
-        Raises
-        ------
-        PrivacyError
-            If that moves more than 1e-6 of a row's probability: the matrix is not ε-DP.
-        """
-        matrix = np.asarray(probabilities, dtype=np.float64)
-        if matrix.ndim != 2 or not np.all(np.isfinite(matrix)) or matrix.min() < 0:
-            raise PrivacyError("probabilities must be a matrix of finite numbers >= 0")
-        sums = matrix.sum(axis=1)
-        if np.any(np.abs(sums - 1) > _MAX_SHIFT):
-            raise PrivacyError(f"rows sum to {sums.min()} … {sums.max()}; each must sum to 1")
-        if matrix.max(axis=0).min() == 0:
-            z = int(matrix.max(axis=0).argmin())
-            raise PrivacyError(f"output {z} has probability 0 for every label; leave it out")
-        limit = exp_lower_bound(epsilon)
-        floors = [max(1, math.ceil(Fraction(p) * TOTAL)) for p in matrix.min(axis=0).tolist()]
-        exact = [
-            [round(Fraction(p) * TOTAL) for p in row] for row in (matrix / sums[:, None]).tolist()
-        ]
-        for _ in range(_MAX_ROUNDS):
-            caps = [math.floor(floor * limit) for floor in floors]
-            fitted = [_fit(row, floors, caps) for row in exact]
-            left = max((TOTAL - sum(row) for row in fitted), key=abs)
-            if left == 0:
-                break
-            # ε is so small that rounding left no room: move the widest column's bounds
-            z = max(range(len(floors)), key=floors.__getitem__)
-            floors[z] = max(1, floors[z] + left)
-        for index, (wanted, weights) in enumerate(zip(exact, fitted, strict=True)):
-            moved = sum(abs(w - v) for w, v in zip(weights, wanted, strict=True)) / (2 * TOTAL)
-            if sum(weights) != TOTAL or moved > _MAX_SHIFT:
-                raise PrivacyError(
-                    f"row {index} must move {moved:.3g} of its probability to be {epsilon:g}-DP;"
-                    f" the matrix is not {epsilon:g}-DP"
-                )
-        return cls(inputs, outputs, fitted, row_of)
 
     @cached_property
     def weights(self) -> tuple[tuple[int, ...], ...]:
@@ -361,24 +298,6 @@ def randomized_response_rows(outputs: int, epsilon: float | Fraction) -> list[li
 
 def _worst_ratio(rows: Sequence[Sequence[int]]) -> Fraction:
     return max(Fraction(max(column), min(column)) for column in zip(*rows, strict=True))
-
-
-def _fit(wanted: Sequence[int], floors: Sequence[int], caps: Sequence[int]) -> list[int]:
-    """Hold weights between floors and caps and make them sum to 2**64, where that can be done.
-
-    What is missing goes to the largest weights first, as far as their caps allow; what is too much
-    is taken from the largest first, down to their floors.
-    """
-    bounds = zip(wanted, floors, caps, strict=True)
-    weights = [min(max(w, floor), cap) for w, floor, cap in bounds]
-    left = TOTAL - sum(weights)
-    for z in sorted(range(len(weights)), key=weights.__getitem__, reverse=True):
-        if left == 0:
-            break
-        before = weights[z]
-        weights[z] = min(max(before + left, floors[z]), caps[z])
-        left -= weights[z] - before
-    return weights
 
 
 def _is_list_of(value: object, *types: type) -> TypeGuard[list[Any]]:

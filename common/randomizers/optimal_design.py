@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog, minimize_scalar
 
-from common.channel import FiniteChannel, exp_lower_bound
+from common.channel import TOTAL, FiniteChannel, exp_lower_bound
 from common.errors import ConfigError, PrivacyError
 from common.randomizers.base import Problem, Randomizer, register
 from common.randomizers.conditionals import (
@@ -42,6 +42,7 @@ from common.randomizers.conditionals import (
     effective_rows,
     plausible_conditionals,
 )
+from common.randomizers.exact_rows import exact_rows
 from common.randomizers.knots import choose_knots, interpolation
 
 Floats = NDArray[np.float64]
@@ -309,11 +310,10 @@ def _finite(
     problem: Problem, probabilities: Floats, chosen: NDArray[np.int64], prior: Floats
 ) -> FiniteChannel:
     """Round to integers, then decode the integers: the outputs are unbiased for what is sampled."""
-    unnamed = FiniteChannel.from_probabilities(
-        problem.labels, np.zeros(probabilities.shape[1]), probabilities, problem.epsilon
-    )
-    exact = unnamed.probabilities[chosen]
+    rows = exact_rows(probabilities, problem.epsilon)
+    exact = np.array([rows[y] for y in chosen.tolist()], dtype=np.float64) / TOTAL
     values = decoding_values(exact, problem.labels[chosen], prior)
     order = np.argsort(values, kind="stable")
-    rows = [[row[z] for z in order.tolist()] for row in unnamed.rows]
-    return FiniteChannel(problem.labels, values[order], rows, unnamed.row_of)
+    return FiniteChannel(
+        problem.labels, values[order], [[row[z] for z in order.tolist()] for row in rows]
+    )

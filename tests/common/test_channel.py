@@ -201,42 +201,6 @@ def test_arrays_are_frozen() -> None:
             array[0] = 1
 
 
-@settings(max_examples=60)
-@given(
-    shape=st.tuples(st.integers(1, 6), st.integers(1, 8)),
-    epsilon=st.sampled_from([1e-6, 0.05, 1.0, 8.0, 25.0, 40.0]),
-    seed=st.integers(0, 10**6),
-)
-def test_float_matrices_become_certified_ones(
-    shape: tuple[int, int], epsilon: float, seed: int
-) -> None:
-    draw = np.random.default_rng(seed)
-    # entries in {u, e^ε u} after normalising: every ratio is at its limit or beyond, by rounding
-    base = draw.random(shape[1]) ** draw.integers(1, 20)
-    high = draw.random(shape) < 0.5
-    lean = base * np.where(high, math.exp(epsilon / 2), 1.0)
-    matrix = lean / lean.sum(axis=1, keepdims=True)
-    channel = FiniteChannel.from_probabilities(
-        np.arange(shape[0]), np.arange(shape[1]), matrix, epsilon
-    )
-    assert channel.satisfies(epsilon)
-    assert np.abs(channel.probabilities - matrix).max() < 1e-6
-
-
-def test_a_matrix_that_is_not_private_is_refused() -> None:
-    with pytest.raises(PrivacyError, match="not 1-DP"):
-        FiniteChannel.from_probabilities([0, 1], [0, 1], [[0.8, 0.2], [0.2, 0.8]], 1.0)
-    with pytest.raises(PrivacyError, match="not 1-DP"):
-        FiniteChannel.from_probabilities([0, 1], [0, 1], [[1.0, 0.0], [0.5, 0.5]], 1.0)
-    with pytest.raises(PrivacyError, match="leave it out"):
-        FiniteChannel.from_probabilities([0, 1], [0, 1], [[1.0, 0.0], [1.0, 0.0]], 1.0)
-    with pytest.raises(PrivacyError, match="sum"):
-        FiniteChannel.from_probabilities([0, 1], [0, 1], [[0.5, 0.4], [0.5, 0.5]], 1.0)
-    for bad in (math.nan, -0.5):
-        with pytest.raises(PrivacyError, match="finite"):
-            FiniteChannel.from_probabilities([0], [0, 1], [[bad, 1.0]], 1.0)
-
-
 def test_json_round_trip_is_exact() -> None:
     channel = channel_of(randomized_response_rows(5, 0.3), [0, 1, 1, 4])
     again = FiniteChannel.from_json(json.loads(json.dumps(channel.to_json())))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -38,11 +40,36 @@ def test_a_column_too_small_for_the_word_gets_a_unit() -> None:
     assert rows == [[1, TOTAL - 1], [1, TOTAL - 1]]
 
 
+@settings(deadline=None)
+@given(
+    shape=st.tuples(st.integers(1, 6), st.integers(1, 8)),
+    epsilon=st.sampled_from([1e-6, 0.05, 1.0, 8.0, 25.0, 40.0]),
+    seed=st.integers(0, 10**6),
+)
+def test_float_matrices_become_certified_ones(
+    shape: tuple[int, int], epsilon: float, seed: int
+) -> None:
+    draw = np.random.default_rng(seed)
+    # entries in {u, e^ε u} after normalising: every ratio is at its limit or beyond, by rounding
+    base = draw.random(shape[1]) ** draw.integers(1, 20)
+    high = draw.random(shape) < 0.5
+    lean = base * np.where(high, math.exp(epsilon / 2), 1.0)
+    matrix = lean / lean.sum(axis=1, keepdims=True)
+    rows = exact_rows(matrix, epsilon)
+    channel = FiniteChannel(np.arange(shape[0]), np.arange(shape[1]), rows)
+    assert channel.satisfies(epsilon)
+    assert np.abs(channel.probabilities - matrix).max() < 1e-9
+
+
 def test_a_matrix_that_is_not_private_is_refused() -> None:
-    with pytest.raises(PrivacyError, match="not 1-DP"):
-        exact_rows(np.array([[0.8, 0.2], [0.2, 0.8]]), 1.0)
+    for matrix in ([[0.8, 0.2], [0.2, 0.8]], [[1.0, 0.0], [0.5, 0.5]]):
+        with pytest.raises(PrivacyError, match="not 1-DP"):
+            exact_rows(np.array(matrix), 1.0)
     with pytest.raises(PrivacyError, match="must sum to 1"):
         exact_rows(np.array([[0.5, 0.4]]), 1.0)
+    for bad in (math.nan, -0.5):
+        with pytest.raises(PrivacyError, match="finite"):
+            exact_rows(np.array([[bad, 1.0]]), 1.0)
     with pytest.raises(ConfigError, match="coarser"):
         check_size(3000, 3000)
 

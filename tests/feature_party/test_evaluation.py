@@ -9,6 +9,7 @@ from common.channel import FiniteChannel, randomized_response_rows
 from common.entropy import seeded_entropy
 from common.errors import DataError
 from common.grid import Grid
+from common.randomizers.exact_rows import sorted_channel
 from feature_party.evaluation import (
     Estimate,
     estimate_absolute_error,
@@ -106,9 +107,7 @@ def test_squares_between_knots_are_right_on_average(labels: np.ndarray) -> None:
     knots, grid = np.linspace(0, 5, 6), np.linspace(0, 5, 26)
     inner = thresholds_channel(knots, 2.0)
     share = np.maximum(0, 1 - np.abs(grid[:, None] - knots))
-    channel = FiniteChannel.from_probabilities(
-        grid, inner.outputs, share @ inner.probabilities, 2.0
-    )
+    channel, _ = sorted_channel(grid, inner.outputs, share @ inner.probabilities, 2.0)
     on_grid = grid[np.abs(labels[:, None] - grid).argmin(axis=1)]
     points = np.full(labels.size, 2.0)
     estimates = simulate(channel, on_grid, Predictions(points, None))

@@ -15,6 +15,7 @@ from common.grid import Grid
 from common.guarantees import PureDP
 from common.keys import hash_keys
 from common.randomizers import NoisyPrior, private_prior
+from common.randomizers.exact_rows import sorted_channel
 from common.release import (
     FORMAT,
     Manifest,
@@ -54,7 +55,7 @@ def thresholds_channel(grid: np.ndarray, epsilon: float) -> FiniteChannel:
     span = float(gaps.sum())
     low = grid[0] - span / (grow - 1) - 1e-9 * np.arange(k - 1)[::-1]
     top = grid[0] + span * grow / (grow - 1) + 1e-9 * np.arange(k - 1)
-    return FiniteChannel.from_probabilities(grid, np.concatenate([low, top]), matrix, epsilon)
+    return sorted_channel(grid, np.concatenate([low, top]), matrix, epsilon)[0]
 
 
 def build_manifest(

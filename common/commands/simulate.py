@@ -40,6 +40,9 @@ def simulate_command(
     population: Annotated[
         Path | None, typer.Option(help="Every event both sides know, with the key column.")
     ] = None,
+    submit_population: Annotated[
+        bool, typer.Option(help="The features' events are the population; they are submitted.")
+    ] = False,
     missing: Annotated[
         float | None, typer.Option(help="Label of an event without one; default 0.")
     ] = None,
@@ -80,6 +83,7 @@ def simulate_command(
         loss=loss,
         ignore=tuple(ignore or ()),
         population=population,
+        submit_population=submit_population,
         missing=missing,
         duplicates=duplicates,
         label_settings=tuple(set_label or ()),

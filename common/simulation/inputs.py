@@ -31,10 +31,12 @@ class Inputs:
     features
         Key and features, without label and ignored columns, for the features party.
     population
-        Key column of every event that both parties know, or None.
+        Key column of every event that both parties know, for the labels party; None where it is
+        to go by its labels, or by what the features party submits.
     truth
         ``key`` (canonical text) and ``label`` (float64) of every event of the release: the label
-        as the labels party completes and clips it, before any noise. For scoring alone.
+        as the labels party completes and clips it, before any noise. For scoring alone. Where the
+        features party submits the population, rows are in its order.
     """
 
     key: str
@@ -87,7 +89,8 @@ def read_inputs(settings: Settings) -> Inputs:
         _need(population, key, settings.population)
         population = population.select(key)
     labels = labels.select(key, settings.label)
-    return Inputs(key, labels, features, population, _truth(labels, population, settings))
+    covered = features.select(key) if settings.submit_population else population
+    return Inputs(key, labels, features, population, _truth(labels, covered, settings))
 
 
 def _read(path: Path, key: str | None) -> pl.DataFrame:
@@ -133,7 +136,8 @@ def _truth(
     if population is not None:
         keys = pl.DataFrame({KEY: canonical_keys(population[key])})
         if keys[KEY].n_unique() < keys.height:
-            raise DataError(f"{settings.population} lists an event twice; list each event once")
-    return keys.join(merged, on=KEY, how="left").with_columns(
+            listing = settings.population or settings.features
+            raise DataError(f"{listing} lists an event twice; list each event once")
+    return keys.join(merged, on=KEY, how="left", maintain_order="left").with_columns(
         pl.col(LABEL).fill_null(settings.missing_value).clip(settings.lower, settings.upper)
     )

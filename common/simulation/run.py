@@ -71,8 +71,8 @@ class _Simulation:
             inputs = read_inputs(self._settings)
             workspace.claim(overwrite=self._settings.overwrite)
             files = furnish(workspace, inputs, self._settings)
-        with self._stages.stage("release", "labels party: build the release") as watch:
-            self._labels(["release", *_sets(self._settings.label_settings)], watch)
+        if not self._settings.submit_population:
+            self._release()
         self._exchange()
         with self._stages.stage("verify", "read and verify the release"):
             release = read_release(workspace.release)
@@ -80,8 +80,16 @@ class _Simulation:
         workspace.metrics.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
         return Outcome(metrics, self._settings.out / workspace.report.name, release)
 
+    def _release(self) -> None:
+        with self._stages.stage("release", "labels party: build the release") as watch:
+            self._labels(["release", *_sets(self._settings.label_settings)], watch)
+
     def _exchange(self) -> None:
-        """The whole conversation between the parties: one fetch, then the server can go."""
+        """The whole conversation between the parties: one fetch, then the server can go.
+
+        Where the features party names the events, its list comes first, and the release is built
+        beside the server that is to hand it out.
+        """
         workspace = self._workspace
         serve = [
             "serve",
@@ -95,9 +103,15 @@ class _Simulation:
             serve, workspace.label_party, workspace.logs / "serve.log", workspace.port_file
         )
         with server as port:
+            address = f"127.0.0.1:{port}"
+            if self._settings.submit_population:
+                text = "features party: submit the population"
+                with self._stages.stage("submit", text) as watch:
+                    self._features(["submit", "--address", address], watch)
+                self._release()
             text = "features party: fetch, join, train, predict, evaluate"
             with self._stages.stage("features_party", text) as watch:
-                self._features(["run", "--address", f"127.0.0.1:{port}"], watch)
+                self._features(["run", "--address", address], watch)
 
     def _score(self, release: Release, inputs: Inputs, files: CertificateFiles) -> dict[str, Any]:
         workspace = self._workspace

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import polars as pl
 
@@ -17,14 +19,18 @@ def label_error(release: Release, truth: pl.DataFrame, secret: bytes) -> float:
     Parameters
     ----------
     release
-        A verified release with keys.
+        A verified release.
     truth
         ``key`` (canonical text) and ``label`` of every event: completed and clipped as the labels
-        party does it, before any noise.
+        party does it, before any noise; in the order submitted, where the release has no keys.
     secret
         What both parties hash their keys under.
     """
     hashed = hash_keys(truth[KEY], secret)
+    if not release.manifest.content.key_bytes:
+        if hashlib.sha256(hashed).hexdigest() != release.manifest.population.digest:
+            raise DataError("the features are not the population that the release was made from")
+        return float(np.mean((release.labels["label"] - truth[LABEL]).to_numpy() ** 2))
     keys = [hashed[at : at + KEY_BYTES] for at in range(0, len(hashed), KEY_BYTES)]
     known = pl.DataFrame({"key": pl.Series(keys, dtype=pl.Binary), "true": truth[LABEL]})
     both = release.labels.join(known, on="key", how="inner", validate="1:1")

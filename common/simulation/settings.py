@@ -14,6 +14,7 @@ from common.randomizers.base import check_epsilon
 _OWN_OPTIONS = {
     "data.labels": "--labels",
     "data.population": "--population",
+    "labels_party.submit": "--submit-population",
     "data.key": "--key",
     "data.label": "--label",
     "data.missing": "--missing",
@@ -66,6 +67,8 @@ class Settings:
         Columns of the features file that are withheld from the features party.
     population
         File with every event that both parties know; None: the labelled events.
+    submit_population
+        Whether the features party submits its events as the population instead.
     missing
         Label of an event without one; None: 0, or ``lower`` where 0 is outside the domain.
     duplicates
@@ -94,6 +97,7 @@ class Settings:
     loss: str = "squared"
     ignore: tuple[str, ...] = ()
     population: Path | None = None
+    submit_population: bool = False
     missing: float | None = None
     duplicates: str = "refuse"
     label_settings: tuple[str, ...] = ()
@@ -115,6 +119,11 @@ class Settings:
             raise ConfigError(
                 f"--holdout {self.holdout:g} must lie between 0 and 1: some events are trained on,"
                 " others scored"
+            )
+        if self.submit_population and self.population is not None:
+            raise ConfigError(
+                f"--population {self.population} and --submit-population exclude each other; give"
+                " one of them"
             )
         if self.seed < 0:
             raise ConfigError(f"--seed {self.seed} must be a whole number >= 0")

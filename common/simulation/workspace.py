@@ -155,6 +155,8 @@ def label_party_config(
     }
     if inputs.population is not None:
         data["population"] = "population.parquet"
+    elif settings.submit_population:
+        data["population"] = "submitted"
     return {
         "data": data,
         "domain": {"lower": settings.lower, "upper": settings.upper},
@@ -185,6 +187,8 @@ def feature_party_config(
             "certificate": _beside(files.feature_party_certificate),
             "private_key": _beside(files.feature_party_key),
             "data_set": data_set_name(settings.labels),
+            "epoch": "1",
+            "submit": settings.submit_population,
         },
         "keys": {"secret_file": _beside(files.join_secret)},
         "release": {"directory": "../release"},

@@ -47,6 +47,17 @@ def test_the_features_party_never_sees_labels_or_ignored_columns(settings: Any) 
     assert inputs.labels.columns == ["id", "y"]
 
 
+def test_a_submitted_population_is_the_features_in_their_order(
+    settings: Any, tmp_path: Path
+) -> None:
+    listed = pl.DataFrame({"id": ["d", "z", "c", "a"], "x": [1, 2, 3, 4]})
+    listed.write_parquet(tmp_path / "features.parquet")
+    features = {"features": tmp_path / "features.parquet", "submit_population": True}
+    inputs = read_inputs(settings(key="id", missing=5.0, **features))
+    assert inputs.population is None
+    assert inputs.truth.rows() == [("d", 5.0), ("z", 5.0), ("c", 10.0), ("a", 1.0)]
+
+
 def test_one_file_without_a_key_is_numbered(settings: Any, tmp_path: Path) -> None:
     TABLE.rename({"x": "event"}).write_parquet(tmp_path / "all.parquet")
     inputs = read_inputs(settings())

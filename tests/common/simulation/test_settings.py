@@ -38,6 +38,8 @@ def test_the_missing_value_is_zero_where_it_can_be() -> None:
         ({"holdout": 0.0}, "--holdout 0 must lie between 0 and 1"),
         ({"holdout": 1.0}, "--holdout 1 must lie between 0 and 1"),
         ({"seed": -1}, "--seed -1"),
+        ({"submit_population": True, "population": Path("p.csv")}, "exclude each other"),
+        ({"feature_settings": ("labels_party.submit=true",)}, "use --submit-population"),
         ({"missing": 11.0}, "--missing 11 must lie in 0 … 10"),
         ({"randomizer": "none"}, "--randomizer 'none' must be one of"),
         ({"loss": "hinge"}, "--loss 'hinge' must be one of squared"),

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from common.errors import ConfigError, ReleaseError
 from common.release import LABELS_FILE, MANIFEST_FILE, SIGNATURE_FILE, Manifest
+from common.signature import read_public_key, verify
 from common.wire import label_release_pb2 as pb2
 from common.wire import label_release_pb2_grpc as pb2_grpc
 from feature_party.config import LabelsPartySection
@@ -138,19 +140,21 @@ class ReleaseClient:
             If there is no such release, or what arrives is not what the manifest states.
         """
         begun = time.monotonic()
+        pinned = self.settings.signing_key
+        key = None if pinned is None else read_public_key(pinned, "[labels_party] signing_key")
         with open_channel(self.settings) as channel:
             stub = pb2_grpc.LabelReleaseServiceStub(channel)
             described = self._describe(stub)
-            manifest = self._verify(described)
+            manifest = self._verify(described, key)
             rows = manifest.population.rows
             if _present(directory, described.manifest):
+                _keep_signature(directory, described.signature)
                 return Fetched(manifest, rows, 0, time.monotonic() - begun)
             with Spool(directory, manifest, described.manifest) as spool:
                 received = rows - spool.rows
                 self._stream(stub, spool, described.manifest_sha256, on_rows)
                 spool.finish()
-        if described.signature:
-            (directory / SIGNATURE_FILE).write_bytes(described.signature)
+        _keep_signature(directory, described.signature)
         return Fetched(manifest, rows, received, time.monotonic() - begun)
 
     def submit(self, population: Population, on_rows: RowsCallback | None = None) -> str:
@@ -232,7 +236,11 @@ class ReleaseClient:
                     continue
                 failures = self._wait_or_raise(error, failures)
 
-    def _verify(self, described: pb2.DescribeReleaseResponse) -> Manifest:
+    def _verify(
+        self, described: pb2.DescribeReleaseResponse, key: Ed25519PublicKey | None
+    ) -> Manifest:
+        if key is not None:
+            self._verify_signature(described, key)
         if hashlib.sha256(described.manifest).digest() != described.manifest_sha256:
             raise ReleaseError("the manifest does not have the digest it was sent with")
         manifest = Manifest.from_bytes(described.manifest)
@@ -243,6 +251,21 @@ class ReleaseClient:
                 f" instead of {wanted[0]!r}, {wanted[1]!r}"
             )
         return manifest
+
+    def _verify_signature(
+        self, described: pb2.DescribeReleaseResponse, key: Ed25519PublicKey
+    ) -> None:
+        who = f"the labels party at {self.settings.address}"
+        if not described.signature:
+            raise ReleaseError(
+                f"{who} sent no signature, but {self.settings.signing_key} is pinned; ask it to"
+                " sign its release, or remove [labels_party] signing_key"
+            )
+        if not verify(key, described.signature, described.manifest):
+            raise ReleaseError(
+                f"the manifest from {who} is not signed by {self.settings.signing_key}; nothing was"
+                " fetched; ask the labels party, by another way, which key it signs with"
+            )
 
     def _stream(
         self,
@@ -295,6 +318,14 @@ class ReleaseClient:
             raise explain(error, self.settings, command) from error
         self._wake.wait(self.retry.delay(failures))
         return failures
+
+
+def _keep_signature(directory: Path, signature: bytes) -> None:
+    path = directory / SIGNATURE_FILE
+    if signature:
+        path.write_bytes(signature)
+    else:
+        path.unlink(missing_ok=True)  # of another release that was here before
 
 
 def _present(directory: Path, manifest: bytes) -> bool:

@@ -44,6 +44,8 @@ class LabelsPartySection(Section):
     ca: Path | None = None
     certificate: Path | None = None
     private_key: Path | None = None
+    signing_key: Path | None = None
+    """The labels party's public key; a release that it did not sign is then refused."""
     data_set: str = ""
     epoch: str = ""
     timeout: float = Field(60.0, gt=0, le=3600)
@@ -206,6 +208,9 @@ address = "localhost:50051"
 ca = "certificates/ca.pem"
 certificate = "certificates/feature-party.pem"
 private_key = "certificates/feature-party.key"
+# The labels party's public signing key (Ed25519, PEM). If it is set, a release without its valid
+# signature is refused before a row is fetched.
+# signing_key = "certificates/signing.key.pub"
 # Which release to fetch; an empty epoch means the latest one.
 data_set = "conversions"
 epoch = ""

@@ -69,7 +69,11 @@ def init(
     private_key: PrivateKey = None,
     client_ca: ClientCa = None,
     client_san: ClientSan = None,
+    signing_key: Annotated[
+        Path | None, typer.Option(help="Ed25519 key that signs manifests, PEM.")
+    ] = None,
     new_secret: Annotated[bool, typer.Option(help="Make the join secret, too.")] = False,
+    new_signing_key: Annotated[bool, typer.Option(help="Make the signing key, too.")] = False,
     force: Annotated[bool, typer.Option(help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write a commented configuration file."""
@@ -77,11 +81,13 @@ def init(
 
     values = {name: value for name, value in locals().items() if name not in _NOT_IN_FILE}
     values["directory"] = values.pop("store")
-    for line in initialise(config, values, new_secret=new_secret, force=force):
+    for line in initialise(
+        config, values, new_secret=new_secret, new_signing_key=new_signing_key, force=force
+    ):
         typer.echo(line)
 
 
-_NOT_IN_FILE = {"config", "new_secret", "force", "initialise"}
+_NOT_IN_FILE = {"config", "new_secret", "new_signing_key", "force", "initialise"}
 
 
 @app.command(

@@ -197,9 +197,10 @@ class RandomizerSection(Section):
 
 
 class KeysSection(Section):
-    """The secret under which both parties hash event keys."""
+    """The secret under which both parties hash event keys, and the key that signs manifests."""
 
     secret_file: Path = Path("certificates/join.key")
+    signing_key: Path | None = None
 
 
 class StoreSection(Section):

@@ -26,6 +26,7 @@ from label_party.config import LabelPartyConfig
 from label_party.ledger import Charge, Ledger, remaining
 from label_party.population import Completed, Keys, Tally, complete
 from label_party.populations import Populations
+from label_party.signing import sign_again, signing_key
 from label_party.sources import read_events
 from label_party.store import Store
 
@@ -78,9 +79,12 @@ def run_release(config: LabelPartyConfig, *, quiet: bool = False) -> Outcome:
             f"randomizer={config.randomizer.name!r} must be one of {', '.join(known)};"
             " set [randomizer] name"
         )
+    key = signing_key(config)
     store = Store(config.store.directory)
     existing = _existing(config, store)
     if existing is not None:
+        if key is not None:
+            sign_again(store.path(config.data.data_set, config.data.epoch), key)
         return existing
     secret = read_secret(config.keys.secret_file)
     with submitted_keys(config, secret) as submitted:
@@ -218,7 +222,8 @@ def _write(config: LabelPartyConfig, completed: Completed, store: Store, quiet: 
     try:
         with _progress("Randomizing", completed.tally.rows, quiet) as advance:
             built = build(completed, config, entropy, writer, advance)
-        writer.finish(built.manifest_bytes)
+        key = signing_key(config)
+        writer.finish(built.manifest_bytes, key.sign(built.manifest_bytes) if key else b"")
         writer.publish()
     finally:
         entropy.destroy()

@@ -89,7 +89,9 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
         call.facts |= _names(release)
         _log.info("described", extra=call.facts)
         return wire.DescribeReleaseResponse(
-            manifest=release.manifest_bytes, manifest_sha256=bytes.fromhex(release.digest)
+            manifest=release.manifest_bytes,
+            manifest_sha256=bytes.fromhex(release.digest),
+            signature=release.signature,
         )
 
     @streaming

@@ -19,7 +19,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from common.errors import ReleaseError
-from common.release import MANIFEST_FILE, Manifest, block_digest, block_ranges, manifest_digest
+from common.release import (
+    MANIFEST_FILE,
+    SIGNATURE_FILE,
+    Manifest,
+    block_digest,
+    block_ranges,
+    manifest_digest,
+)
 from label_party.disk import StoreError, exclusive, flush, sync_directory, told
 from label_party.ledger import LABELS, Charge, Ledger
 
@@ -159,12 +166,16 @@ class ReleaseWriter:
             self._keys.write(keys)
             self._codes.write(codes)
 
-    def finish(self, manifest: bytes) -> None:
-        """Write the manifest and wait until every byte is on the disk."""
+    def finish(self, manifest: bytes, signature: bytes = b"") -> None:
+        """Write the manifest, with its signature if it has one, and wait for the disk."""
         with told(self._path):
             with (self._partial / MANIFEST_FILE).open("xb") as file:
                 file.write(manifest)
                 flush(file)
+            if signature:
+                with (self._partial / SIGNATURE_FILE).open("xb") as file:
+                    file.write(signature)
+                    flush(file)
             for file in (self._keys, self._codes):
                 flush(file)
                 file.close()
@@ -196,6 +207,7 @@ class StoredRelease:
 
     def __init__(self, path: Path) -> None:
         try:
+            self._signature_path = path / SIGNATURE_FILE
             self.manifest_bytes = (path / MANIFEST_FILE).read_bytes()
             self._keys = os.open(path / KEYS_FILE, os.O_RDONLY)
             self._codes = os.open(path / CODES_FILE, os.O_RDONLY)
@@ -210,6 +222,14 @@ class StoredRelease:
     @property
     def rows(self) -> int:
         return self.manifest.population.rows
+
+    @property
+    def signature(self) -> bytes:
+        """The manifest's signature, read anew, for it may come later; empty if there is none."""
+        try:
+            return self._signature_path.read_bytes()
+        except FileNotFoundError:
+            return b""
 
     @property
     def row_bytes(self) -> int:

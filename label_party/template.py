@@ -83,6 +83,10 @@ loss = {loss}
 # Secret that both parties share and hash keys with: 64 hexadecimal digits, a new one for each
 # partner. `label-party init --new-secret` makes one, and `label-dp certificates` does for tests.
 secret_file = {secret_file}
+# Ed25519 private key (PEM, mode 0600) that `label-party release` signs the manifest with, so that
+# the features party can pin the public key. `label-party init --new-signing-key` makes a pair, and
+# `label-dp certificates --signing-key` does for tests. The server does not need it.
+{signing_key}
 
 [store]
 # Directory of the releases and of the ledger, on a local disk. Back it up: it is the proof of what
@@ -150,6 +154,7 @@ _DEFAULTS: dict[str, Any] = {
     "randomizer": "auto",
     "loss": "squared",
     "secret_file": "certificates/join.key",
+    "signing_key": None,
     "directory": "label_store",
     "listen": "127.0.0.1:50051",
     "certificate": "certificates/label-party.pem",
@@ -157,7 +162,11 @@ _DEFAULTS: dict[str, Any] = {
     "client_ca": "certificates/ca.pem",
     "client_san": "feature-party",
 }
-_EXAMPLES = {"population": "population.csv", "total_epsilon": 1.0}
+_EXAMPLES = {
+    "population": "population.csv",
+    "signing_key": "certificates/signing.key",
+    "total_epsilon": 1.0,
+}
 
 
 def render(values: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ import typer
 
 from common.certificates import FEATURE_PARTY, LABEL_PARTY, write_certificates
 from common.console import stdout
+from common.signature import SIGNING_KEY, write_signing_key
 
 
 def certificates(
@@ -27,6 +28,12 @@ def certificates(
         str, typer.Option(help="The features party's name, by which the server authorizes it.")
     ] = FEATURE_PARTY,
     days: Annotated[int, typer.Option(help="Days of validity.")] = 365,
+    signing_key: Annotated[
+        bool,
+        typer.Option(
+            "--signing-key", help="Make a pair of keys to sign and to verify manifests with, too."
+        ),
+    ] = False,
 ) -> None:
     """Make certificates for tests and pilots.
 
@@ -43,6 +50,8 @@ def certificates(
         feature_party=feature_party,
         days=days,
     )
+    private = out / SIGNING_KEY
+    public = write_signing_key(private) if signing_key else None
     for_both = f"{files.authority.name}, {files.join_secret.name}"
     stdout.print(f"Wrote {len(files.all())} files to {out}:", highlight=False)
     stdout.print(
@@ -52,4 +61,10 @@ def certificates(
         f" {files.feature_party_key.name}, {for_both}",
         highlight=False,
     )
+    if public is not None:
+        stdout.print(
+            f"  to sign         {private.name} (labels party)\n"
+            f"  to verify       {public.name} (features party)",
+            highlight=False,
+        )
     stdout.print("For tests and pilots only: a real deployment brings its own authority.")

@@ -21,8 +21,10 @@ from common.certificates import (
     make_authority,
     write_certificates,
 )
+from common.cli import main
 from common.errors import ConfigError
 from common.keys import read_secret
+from common.signature import read_public_key, read_signing_key, verify
 
 LONG_AGO = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 
@@ -180,3 +182,20 @@ def test_paths_follow_the_parties_names(tmp_path: Path) -> None:
     files = CertificateFiles.under(tmp_path, "advertiser", "publisher")
     assert files.label_party_key == tmp_path / "advertiser.key"
     assert files.feature_party_certificate == tmp_path / "publisher.pem"
+
+
+def test_certificates_with_a_signing_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["label-dp", "certificates", "--out", "c", "--signing-key"])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    out = capsys.readouterr().out
+    assert "signing.key (labels party)" in out
+    assert "signing.key.pub (features party)" in out
+    signature = read_signing_key(tmp_path / "c" / "signing.key").sign(b"manifest")
+    public = read_public_key(tmp_path / "c" / "signing.key.pub", "key")
+    assert verify(public, signature, b"manifest")
+    assert not verify(public, signature, b"another")

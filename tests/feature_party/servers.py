@@ -27,6 +27,7 @@ class Behaviour:
     damage_row: int | None = None
     chunk_rows: int = 100
     refuse: grpc.StatusCode | None = None
+    signature: bytes = b""
     started_at: list[int] = field(default_factory=list)
     absent: int = 0
     """How often to say that there is no release yet."""
@@ -75,7 +76,9 @@ class LabelsPartyDouble(pb2_grpc.LabelReleaseServiceServicer):
             context.abort(grpc.StatusCode.NOT_FOUND, f"no data set {request.data_set!r}")
         manifest = self.world.release.manifest_bytes
         return pb2.DescribeReleaseResponse(
-            manifest=manifest, manifest_sha256=hashlib.sha256(manifest).digest()
+            manifest=manifest,
+            manifest_sha256=hashlib.sha256(manifest).digest(),
+            signature=self.behaviour.signature,
         )
 
     def FetchRelease(

@@ -16,6 +16,7 @@ import pytest
 from common.certificates import CertificateFiles
 from common.errors import ConfigError, ConnectionFailed, LabelveilError, ReleaseError
 from common.release import read_release
+from common.signature import read_signing_key, write_signing_key
 from feature_party.client import ReleaseClient, RetryPolicy
 from feature_party.spool import PARTIAL
 from tests.feature_party.servers import Behaviour, certificates, client_settings, serving
@@ -219,6 +220,52 @@ def _accepting(context: ssl.SSLContext, shakes: list[str | None]) -> Iterator[st
         listening.shutdown(socket.SHUT_RDWR)
         listening.close()
         thread.join(20)
+
+
+def test_a_pinned_key_admits_only_what_it_signed(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    public = write_signing_key(tmp_path / "signing.key")
+    manifest = world.release.manifest_bytes
+    signed = read_signing_key(tmp_path / "signing.key").sign(manifest)
+    write_signing_key(tmp_path / "other.key")
+    other = read_signing_key(tmp_path / "other.key")
+    for signature, told in [
+        (b"", "sent no signature"),
+        (signed[:-1] + bytes([signed[-1] ^ 1]), "not signed by"),
+        (signed[:-1], "not signed by"),
+        (other.sign(manifest), "not signed by"),
+        (read_signing_key(tmp_path / "signing.key").sign(manifest + b" "), "not signed by"),
+    ]:
+        behaviour = Behaviour(signature=signature)
+        error = fetch_error(world, files, tmp_path / "out", behaviour, signing_key=public)
+        assert isinstance(error, ReleaseError)
+        assert told in str(error)
+        assert str(public) in str(error)
+        assert behaviour.started_at == []
+        assert not (tmp_path / "out").exists()
+    behaviour = Behaviour(signature=signed)
+    with serving(world, behaviour, files) as address:
+        settings = client_settings(address, files, signing_key=public)
+        fetched = ReleaseClient(settings, QUICK).fetch(tmp_path / "out")
+        assert fetched.received == 1500
+        assert (tmp_path / "out" / "manifest.sig").read_bytes() == signed
+        # a release that is here already is not believed without its signature either
+        behaviour.signature = b""
+        with pytest.raises(ReleaseError, match="sent no signature"):
+            ReleaseClient(settings, QUICK).fetch(tmp_path / "out")
+
+
+def test_an_unusable_pinned_key(files: CertificateFiles, tmp_path: Path) -> None:
+    for path, told in [
+        (tmp_path / "absent.pub", "cannot be read"),
+        (files.authority, "not a PEM public key"),
+        (files.feature_party_key, "not a PEM public key"),
+    ]:
+        settings = client_settings("localhost:1", files, signing_key=path)
+        with pytest.raises(ConfigError, match=told) as caught:
+            ReleaseClient(settings, QUICK).fetch(tmp_path / "out")
+        assert "[labels_party] signing_key" in str(caught.value)
 
 
 def test_missing_identity(files: CertificateFiles, tmp_path: Path) -> None:

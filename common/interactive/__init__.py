@@ -1,0 +1,67 @@
+"""Many private questions to one data set, of which only those that hit a target are charged.
+
+=====================  ===========================================================
+``Session``            runs calls, counts hits, halts, states its guarantee
+``Terms``              what is admitted, and what the whole of it promises
+``ThresholdTests``     a million "is it above?" at once; ``BetweenThresholds``
+``NotPrior``           any algorithm with an expected outcome; ``BestOfPriors``
+``HeldOutcome``        conditional release and its revisions
+``ChangeStream``       a stream that pays only for change
+``one_shot_top_k``     the best of many candidates
+``Boundary``           free where the answer is certain; ``RunTwice`` for black boxes
+``SparseVector``       the classical technique, for comparison and for pure ε
+=====================  ===========================================================
+
+Source: Cohen and Lyu, *The Target-Charging Technique for Privacy Analysis across Interactive
+Computations*, NeurIPS 2023, with a tighter account of the whole (:mod:`common.interactive.game`).
+"""
+
+from common.interactive.boundary import (
+    Boundary,
+    ExponentialMechanism,
+    LaplaceTest,
+    NoisyMaxLaplace,
+    Oracle,
+)
+from common.interactive.calls import Algorithm, BestOfPriors, NotPrior, RunTwice
+from common.interactive.change import ChangeStream
+from common.interactive.individual import IndividualSparseVector
+from common.interactive.release import HeldOutcome
+from common.interactive.session import Batch, Call, Outcome, Session
+from common.interactive.sparse_vector import SparseAnswers, SparseVector
+from common.interactive.targets import Target, hit_probability
+from common.interactive.terms import Terms, hit_cost, most_hits
+from common.interactive.thresholds import Answers, BetweenThresholds, Position, ThresholdTests
+from common.interactive.top_k import Candidate, one_shot_top_k
+
+__all__ = [
+    "Algorithm",
+    "Answers",
+    "Batch",
+    "BestOfPriors",
+    "BetweenThresholds",
+    "Boundary",
+    "Call",
+    "Candidate",
+    "ChangeStream",
+    "ExponentialMechanism",
+    "HeldOutcome",
+    "IndividualSparseVector",
+    "LaplaceTest",
+    "NoisyMaxLaplace",
+    "NotPrior",
+    "Oracle",
+    "Outcome",
+    "Position",
+    "RunTwice",
+    "Session",
+    "SparseAnswers",
+    "SparseVector",
+    "Target",
+    "Terms",
+    "ThresholdTests",
+    "hit_cost",
+    "hit_probability",
+    "most_hits",
+    "one_shot_top_k",
+]

@@ -1,0 +1,92 @@
+"""The sparse vector technique with individual charging: who did not match is not charged.
+
+A question asks how many records match a predicate. Its noisy answer is published if it reaches the
+threshold, and only the records that matched pay for it; a record that has paid τ times is no longer
+counted. The number of questions, and of answers, has no limit.
+
+Privacy (Cohen and Lyu 2023, Algorithm 5). Let neighbours differ in one record that is added or
+removed. Questions that it does not match have the same law. Those that it matches while it is still
+counted are ε-DP with a not-prior target, "published"; it is no longer counted after τ hits, and the
+laws are the same from then on. So the whole is a session of τ hits.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.entropy import Entropy
+from common.errors import DataError
+from common.guarantees import Adjacency, ApproximateDP, Unit
+from common.interactive.targets import not_prior
+from common.interactive.terms import Terms
+from common.noise import discrete_laplace
+
+Integers = NDArray[np.int64]
+
+
+class IndividualSparseVector:
+    """Counts of matching records, published above a threshold, charged to those that matched.
+
+    Parameters
+    ----------
+    records
+        n, known to the party that answers; not published.
+    epsilon
+        ε of a question: noise is discrete Laplace of scale 1/ε.
+    hits
+        τ: a record is no longer counted once it matched so many published answers.
+    entropy
+        Where noise comes from.
+    unit
+        Whether a record is all that a person has.
+    """
+
+    def __init__(
+        self,
+        records: int,
+        epsilon: Fraction,
+        hits: int,
+        entropy: Entropy,
+        unit: Unit = Unit.RECORD,
+    ) -> None:
+        self.terms = Terms(not_prior(epsilon), hits, adjacency=Adjacency.ADD_REMOVE, unit=unit)
+        self._charges: Integers = np.zeros(records, dtype=np.int64)
+        self._source = entropy.source("individual-sparse-vector")
+        self._scale = 1 / epsilon
+
+    def guarantee(self, delta: float | Fraction) -> ApproximateDP:
+        """(ε, δ) of everything, for adding or removing one record."""
+        return self.terms.guarantee(delta)
+
+    @property
+    def charges(self) -> Integers:
+        """(n,) how often each record was charged: as private as the records."""
+        return self._charges.copy()
+
+    def ask(self, matches: Integers, threshold: int) -> int | None:
+        """Return the noisy number of matching records if it reaches the threshold, else None.
+
+        Parameters
+        ----------
+        matches
+            (m,) distinct indices of the records that match: the predicate must look at each record
+            alone.
+        threshold
+            A public integer.
+        """
+        who = np.asarray(matches)
+        if who.ndim != 1 or who.dtype.kind not in "iu":
+            raise DataError(f"matches of type {who.dtype} must be a vector of record indices")
+        if who.size and not 0 <= int(who.min()) <= int(who.max()) < self._charges.size:
+            raise DataError(f"a match lies outside the records 0 … {self._charges.size - 1}")
+        if np.unique(who).size != who.size:
+            raise DataError("a record matches twice; name each once")
+        counted = who[self._charges[who] < self.terms.hits]
+        noisy = counted.size + int(discrete_laplace(self._scale, 1, self._source)[0])
+        if noisy < threshold:
+            return None
+        self._charges[counted] += 1
+        return noisy

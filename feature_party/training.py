@@ -19,8 +19,9 @@ from feature_party.encoding import Encoded, Encoder
 from feature_party.fitting import EpochRecord, Fit, FitSettings, Fitter
 from feature_party.join import Joined, Table, join_release, split_holdout
 from feature_party.learning.calibration import decoding_slope
+from feature_party.learning.decoding import decoder
 from feature_party.learning.heads import candidate_heads
-from feature_party.learning.mixing import choose_mixture, shrinkage
+from feature_party.learning.mixing import Gain, choose_mixture, decoded_gain, shrinkage
 from feature_party.learning.objectives import Objective, PointObjective, build_objective
 from feature_party.learning.problem import Floats, LabelProblem
 from feature_party.learning.support import Support
@@ -33,6 +34,7 @@ ProgressCallback = Callable[[str, EpochRecord], None]
 CHECKPOINTS = "checkpoints"
 
 _MANY_ROWS = 100_000
+_RIVAL = ("debiased", "")
 
 
 @dataclass(frozen=True)
@@ -170,16 +172,51 @@ class _Run:
             shares = choose_mixture(losses[: len(plain)], losses[len(plain) :])
             both = np.concatenate(shares)
             weights = {name: float(w) for name, w in zip(fits, both, strict=True) if w > 0}
+        main = max(weights, key=lambda name: weights[name])
+        shrunk = self._shrinkage(fits, weights) if main[0] == "likelihood" else 0.0
+        automatic = self.section.objective == self.section.head == "auto"
+        gain = self._rival(fits, weights, shrunk) if automatic else None
+        if gain is not None and gain.certain:
+            main, shrunk = _RIVAL, 0.0
+            weights = {main: 1.0}
         experts = [
             Expert(self._objective(*name), fits[name].network.cpu(), weight)
             for name, weight in weights.items()
         ]
         for expert in experts:
             expert.objective.to(torch.device("cpu"))
-        main = max(weights, key=lambda name: weights[name])
-        shrunk = self._shrinkage(fits, weights) if main[0] == "likelihood" else 0.0
         facts = self._facts(fits, weights, main, shrunk)
+        facts["debiased_gain"] = None if gain is None else asdict(gain)
         return Model(self.encoder, self.data.problem, self.support, experts, shrunk, facts)
+
+    def _rival(
+        self,
+        fits: dict[tuple[str, str], Fit],
+        weights: dict[tuple[str, str], float],
+        shrunk: float,
+    ) -> Gain | None:
+        """Train on decoded labels, too: right whatever the label's distribution, if noisier.
+
+        It has no likelihood to be mixed by. Its squared error is compared with the mixture's on
+        labels decoded without bias; None where the channel or the loss does not allow that.
+        """
+        problem = self.data.problem
+        decoded = decoder(problem, problem.grid)
+        if not decoded.exact or problem.loss == "absolute":
+            return None
+        mixed = self._mixed_predictions(fits, weights, shrunk)
+        fits[_RIVAL] = rival = self._fit(*_RIVAL)
+        return decoded_gain(decoded.values[self.codes[rival.rows], 0], mixed, rival.predictions)
+
+    def _mixed_predictions(
+        self,
+        fits: dict[tuple[str, str], Fit],
+        weights: dict[tuple[str, str], float],
+        shrunk: float,
+    ) -> Floats:
+        """(v,) out-of-fold predictions of the whole model."""
+        mixed = np.asarray(sum(w * fits[name].predictions for name, w in weights.items()))
+        return np.asarray((1 - shrunk) * mixed + shrunk * self.data.problem.mean)
 
     def _shrinkage(
         self, fits: dict[tuple[str, str], Fit], weights: dict[tuple[str, str], float]
@@ -262,8 +299,7 @@ class _Run:
         slope = None
         if main[0] != "true":
             first = next(iter(fits.values()))
-            mixed = np.asarray(sum(w * fits[name].predictions for name, w in weights.items()))
-            mixed = (1 - shrunk) * mixed + shrunk * self.data.problem.mean
+            mixed = self._mixed_predictions(fits, weights, shrunk)
             slope = decoding_slope(self.data.problem, self.codes[first.rows], mixed)
             if slope is not None and slope.misspecified:
                 self.warnings.append(slope.sentence)

@@ -33,7 +33,7 @@ from common.losses import Loss
 
 Floats = NDArray[np.float64]
 
-EXPLAINED = 0.5
+EXPLAINED = 0.3
 """Share of the label's variance that features are taken to explain, where nothing is known."""
 
 ORDER = 4

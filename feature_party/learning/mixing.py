@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from feature_party.learning.problem import Floats
@@ -68,6 +70,42 @@ def shrinkage(model: Floats, nothing: Floats) -> float:
     none = _DOUBT * np.exp(alone - top)
     mean = float((some @ shares + none) / (some.sum() + none))
     return mean if mean > _NEGLIGIBLE else 0.0
+
+
+@dataclass(frozen=True)
+class Gain:
+    """By how much a rival's squared error lies below another's, judged by decoded labels.
+
+    Attributes
+    ----------
+    value, error
+        Mean difference of the squared errors and its standard error, in squared label units.
+    """
+
+    value: float
+    error: float
+
+    @property
+    def certain(self) -> bool:
+        """Whether the rival is better by more than two standard errors."""
+        return self.value > _STANDARD_ERRORS * self.error
+
+
+def decoded_gain(decoded: Floats, mixed: Floats, rival: Floats) -> Gain:
+    """Compare point predictions by labels decoded without bias.
+
+    With u unbiased for the label y given y, E[(f − u)²] = (f − y)² + Var(u | y), and the variance
+    is the same for both predictions: the paired difference estimates that of the true errors.
+
+    Parameters
+    ----------
+    decoded
+        (n,) unbiased decodings of rows that neither prediction has seen.
+    mixed, rival
+        (n,) out-of-fold predictions.
+    """
+    gain = (mixed - decoded) ** 2 - (rival - decoded) ** 2
+    return Gain(float(gain.mean()), float(gain.std(ddof=1) / np.sqrt(gain.size)))
 
 
 def mixture_weights(likelihoods: Floats, rounds: int = 500) -> Floats:

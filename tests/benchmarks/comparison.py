@@ -32,10 +32,10 @@ class Size:
 
 
 SIZES: dict[DataSet, Size] = {
-    RANDHIE: Size(None, 3),
-    HOUSING: Size(None, 3),
-    CENSUS: Size(30_000, 2),
-    RETAIL: Size(100_000, 2),
+    RANDHIE: Size(None, 5),
+    HOUSING: Size(None, 5),
+    CENSUS: Size(20_000, 5),
+    RETAIL: Size(60_000, 5),
 }
 
 

@@ -96,7 +96,8 @@ def test_auto_mixes_heads_and_explains_itself(
     heads = model.facts["heads"]
     assert len(heads) >= 3
     assert sum(entry["weight"] for entry in heads.values()) == pytest.approx(1)
-    assert {what for what, _ in seen} == {f"likelihood-{head}" for head in heads}
+    likelihoods = {f"likelihood-{head}" for head in heads if head != "debiased"}
+    assert {what for what, _ in seen} == {*likelihoods, "debiased"}
     assert model.facts["matched"] == 4000
     json.dumps(model.facts)
     table = prepared.joined.table
@@ -264,6 +265,6 @@ def test_a_gpu_learns_the_same(world: World) -> None:
 
 def test_secret_is_needed(world: World) -> None:
     settings = FeaturePartyConfig.model_validate({"data": {"key": "event"}})
-    with pytest.raises(ConfigError, match="no secret is configured"):
+    with pytest.raises(ConfigError, match="no key secret is configured"):
         prepare(world.release, world.features, settings)
     assert prepare(world.release, world.features, settings, SECRET).training.size == 1200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import threading
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 import grpc
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from common.errors import ConfigError, ReleaseError
+from common.errors import ConfigError, ConnectionFailed, ReleaseError
 from common.release import LABELS_FILE, MANIFEST_FILE, SIGNATURE_FILE, Manifest
 from common.signature import read_public_key, verify
 from common.wire import label_release_pb2 as pb2
@@ -21,7 +22,7 @@ from common.wire import label_release_pb2_grpc as pb2_grpc
 from feature_party.config import LabelsPartySection
 from feature_party.spool import Spool
 from feature_party.submission import Population
-from feature_party.transport import explain, open_channel, retryable
+from feature_party.transport import explain, hangs_up, not_accepted, open_channel, retryable
 
 RowsCallback = Callable[[int, int], None]
 """Called with rows received so far and rows in all."""
@@ -128,6 +129,8 @@ class ReleaseClient:
         self.settings = settings
         self.retry = retry or RetryPolicy()
         self._wake = threading.Event()
+        self._answered = False
+        self._until = math.inf
 
     def fetch(self, directory: Path, on_rows: RowsCallback | None = None) -> Fetched:
         """Fetch the release into a directory, going on with a partial one if there is one.
@@ -140,6 +143,7 @@ class ReleaseClient:
             If there is no such release, or what arrives is not what the manifest states.
         """
         begun = time.monotonic()
+        self._until = begun + (self.settings.deadline or math.inf)
         pinned = self.settings.signing_key
         key = None if pinned is None else read_public_key(pinned, "[labels_party] signing_key")
         with open_channel(self.settings) as channel:
@@ -228,7 +232,9 @@ class ReleaseClient:
         until = time.monotonic() + self.settings.wait
         while True:
             try:
-                return stub.DescribeRelease(request, timeout=self.settings.timeout)
+                described = stub.DescribeRelease(request, timeout=self._seconds())
+                self._answered = True
+                return described
             except grpc.RpcError as error:
                 left = until - time.monotonic()
                 if error.code() == grpc.StatusCode.NOT_FOUND and left > 0:
@@ -284,7 +290,7 @@ class ReleaseClient:
                 manifest_sha256=digest,
                 start_row=spool.rows,
             )
-            call = stub.FetchRelease(request)
+            call = stub.FetchRelease(request, timeout=self._left())
             patience = _Patience(call.cancel, self.settings.timeout)
             try:
                 self._receive(call, spool, patience, on_rows)
@@ -302,6 +308,8 @@ class ReleaseClient:
         on_rows: RowsCallback | None,
     ) -> None:
         received, total = spool.rows, spool.manifest.population.rows
+        if on_rows is not None:
+            on_rows(received, total)  # rates are counted from here
         for message in call:
             received += spool.append(message.start_row, message.keys, message.codes)
             patience.progress()
@@ -314,10 +322,29 @@ class ReleaseClient:
 
     def _wait_or_raise(self, error: grpc.RpcError, failures: int, command: str = "fetch") -> int:
         failures += 1
+        if self._overdue():
+            raise ConnectionFailed(
+                f"{command} took longer than deadline={self.settings.deadline:g} seconds; what has"
+                f" arrived is kept; run {command} again to go on, or raise [labels_party] deadline"
+            ) from error
+        if not self._answered and failures == 1 and hangs_up(self.settings):
+            raise not_accepted(self.settings) from error
         if failures >= self.retry.attempts or not retryable(error):
             raise explain(error, self.settings, command) from error
-        self._wake.wait(self.retry.delay(failures))
+        self._wake.wait(min(self.retry.delay(failures), self._until - time.monotonic()))
         return failures
+
+    def _overdue(self) -> bool:
+        return time.monotonic() >= self._until
+
+    def _left(self) -> float | None:
+        """Seconds until the deadline; None if there is none."""
+        return None if self._until == math.inf else max(self._until - time.monotonic(), 0.0)
+
+    def _seconds(self) -> float:
+        """Seconds that a short call may take."""
+        left = self._left()
+        return self.settings.timeout if left is None else min(self.settings.timeout, left)
 
 
 def _keep_signature(directory: Path, signature: bytes) -> None:

@@ -50,6 +50,8 @@ class LabelsPartySection(Section):
     epoch: str = ""
     timeout: float = Field(60.0, gt=0, le=3600)
     """Seconds without any progress after which the server counts as down."""
+    deadline: float | None = Field(None, gt=0)
+    """Seconds after which a fetch ends, finished or not; what has arrived is kept."""
     submit: bool = False
     """Whether ``run`` submits our key list as the population first."""
     wait: float = Field(0.0, ge=0, le=7 * 24 * 3600)
@@ -216,6 +218,8 @@ data_set = "conversions"
 epoch = ""
 # Seconds without any progress after which the server counts as down.
 timeout = 60.0
+# Seconds after which a fetch ends, finished or not; the next one goes on. Default: none.
+# deadline = 3600.0
 # Whether `run` first submits the keys of our features as the population of the epoch, which must be
 # named then; the labels party's configuration says whether it takes them. Labels come back in the
 # order of the features file, which has to stay as it is.

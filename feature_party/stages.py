@@ -100,13 +100,20 @@ class Stages:
         client = ReleaseClient(self.config.labels_party)
         with self._timed("fetch"), progress(quiet=self.quiet) as bar:
             task = bar.add_task("fetch", total=None, note="rows")
-            begun = time.monotonic()
+            begun, first = time.monotonic(), None
 
             def show(done: int, total: int) -> None:
-                rate = done / max(time.monotonic() - begun, 1e-9)
+                nonlocal begun, first
+                if first is None:  # rows that an earlier fetch left count for no rate
+                    begun, first = time.monotonic(), done
+                rate = (done - first) / max(time.monotonic() - begun, 1e-9)
                 bar.update(task, completed=done, total=total, note=f"rows, {rate:,.0f}/s")
 
-            return client.fetch(self.config.release.directory, show)
+            try:
+                return client.fetch(self.config.release.directory, show)
+            except KeyboardInterrupt:
+                stderr.print("interrupted; what has arrived is kept, run fetch again to go on")
+                raise
 
     @property
     def release(self) -> Release:

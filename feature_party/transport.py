@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
+from cryptography import x509
 
 from common.errors import ConfigError, ConnectionFailed, LabelveilError, ReleaseError
 from common.tls import check_tls13_only
@@ -32,6 +36,10 @@ _NO_COMMON_VERSION = (
 
 _MESSAGE_LIMIT = 8 << 20
 
+_DIAGNOSIS_SECONDS = 5.0
+# the connection preface of RFC 9113 (section 3.4) and an empty SETTINGS frame
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
 
 def open_channel(settings: LabelsPartySection) -> grpc.Channel:
     """Open a mutual TLS channel; nothing is sent before the first call.
@@ -42,10 +50,12 @@ def open_channel(settings: LabelsPartySection) -> grpc.Channel:
         If a certificate or key is not configured or cannot be read.
     """
     check_tls13_only()
+    certificate = _read("certificate", settings.certificate)
+    _check_not_expired(settings.certificate, certificate)
     credentials = grpc.ssl_channel_credentials(
         root_certificates=_read("ca", settings.ca),
         private_key=_read("private_key", settings.private_key),
-        certificate_chain=_read("certificate", settings.certificate),
+        certificate_chain=certificate,
     )
     options: list[tuple[str, str | int]] = [
         ("grpc.max_receive_message_length", _MESSAGE_LIMIT),
@@ -57,6 +67,54 @@ def open_channel(settings: LabelsPartySection) -> grpc.Channel:
     if settings.server_name:
         options.append(("grpc.ssl_target_name_override", settings.server_name))
     return grpc.secure_channel(settings.address, credentials, options=options)
+
+
+def _check_not_expired(path: Path | None, data: bytes) -> None:
+    try:
+        ends = x509.load_pem_x509_certificate(data).not_valid_after_utc
+    except ValueError as error:
+        raise ConfigError(f"[labels_party] certificate={path} is not a certificate") from error
+    if ends < datetime.now(UTC):
+        raise ConfigError(
+            f"[labels_party] certificate={path} expired on {ends:%Y-%m-%d %H:%M} UTC; ask the"
+            " authority for a new one"
+        )
+
+
+def hangs_up(settings: LabelsPartySection) -> bool:
+    """Whether the labels party ends our connection right after the handshake.
+
+    In TLS 1.3 a client has finished before the server has looked at its certificate, and gRPC then
+    closes the connection without a word, so that a refused certificate looks like a network that
+    fails. It is told apart by trying without gRPC, twice, since a server may stop in between.
+    """
+    if settings.ca is None or settings.certificate is None or settings.private_key is None:
+        return False
+    host, _, port = settings.address.rpartition(":")
+    host = host.strip("[]")
+    try:
+        context = ssl.create_default_context(cafile=settings.ca)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.set_alpn_protocols(["h2"])
+        context.load_cert_chain(settings.certificate, settings.private_key, password="")
+        name = settings.server_name or host
+        return all(_hangs_up(context, host, int(port), name) for _ in range(2))
+    except (OSError, ValueError):
+        return False
+
+
+def _hangs_up(context: ssl.SSLContext, host: str, port: int, name: str) -> bool:
+    with (
+        socket.create_connection((host, port), timeout=_DIAGNOSIS_SECONDS) as plain,
+        context.wrap_socket(plain, server_hostname=name) as secured,
+    ):
+        try:
+            secured.sendall(_HTTP2_PREFACE)
+            return not secured.recv(1)
+        except TimeoutError:
+            return False
+        except OSError:  # an alert, or a reset
+            return True
 
 
 def _read(name: str, path: Path | None) -> bytes:
@@ -110,6 +168,18 @@ def explain(
     return ReleaseError(f"the labels party at {settings.address} answered {code.name}: {details}")
 
 
+def not_accepted(settings: LabelsPartySection) -> ConnectionFailed:
+    """Say that our certificate was refused."""
+    return ConnectionFailed(_not_accepted(settings.address))
+
+
+def _not_accepted(address: str) -> str:
+    return (
+        f"{address} does not accept our certificate; check [labels_party] certificate,"
+        " private_key, and that the labels party trusts its authority"
+    )
+
+
 def _details(error: grpc.RpcError) -> str:
     return " ".join((error.details() or "").split())
 
@@ -130,10 +200,7 @@ def _identity_problem(details: str, address: str) -> str:
     if any(name in lowered for name in _NO_COMMON_VERSION):
         return f"{address} does not speak TLS 1.3, which is required; check [labels_party] address"
     if "alert_bad_certificate" in lowered or "alert_unknown_ca" in lowered:
-        return (
-            f"{address} does not accept our certificate; check [labels_party] certificate,"
-            " private_key, and that the labels party trusts its authority"
-        )
+        return _not_accepted(address)
     if "wrong_version_number" in lowered:
         return f"{address} does not speak TLS; check [labels_party] address"
     if "handshake failed" in lowered:

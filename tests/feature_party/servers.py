@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterator
 from concurrent import futures
 from contextlib import contextmanager
@@ -28,6 +29,9 @@ class Behaviour:
     chunk_rows: int = 100
     refuse: grpc.StatusCode | None = None
     signature: bytes = b""
+    stall_after: int | None = None
+    """Rows after which each fetch stands still until the client leaves."""
+    stalled: threading.Event = field(default_factory=threading.Event)
     started_at: list[int] = field(default_factory=list)
     absent: int = 0
     """How often to say that there is no release yet."""
@@ -96,6 +100,12 @@ class LabelsPartyDouble(pb2_grpc.LabelReleaseServiceServicer):
             if behaviour.damage_row is not None and start <= behaviour.damage_row < end:
                 codes[behaviour.damage_row - start] ^= 1
             keys = world.keys[16 * start : 16 * end]
+            if behaviour.stall_after is not None and sent >= behaviour.stall_after:
+                behaviour.stalled.set()
+                left = threading.Event()
+                if context.add_callback(left.set):
+                    left.wait()
+                return
             sent += end - start
             yield pb2.FetchReleaseResponse(start_row=start, keys=keys, codes=bytes(codes))
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import datetime
+import os
+import signal
 import socket
 import ssl
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Thread
 
 import grpc
 import polars as pl
 import pytest
 
-from common.certificates import CertificateFiles
+from common.certificates import CertificateFiles, Role, issue, make_authority
 from common.errors import ConfigError, ConnectionFailed, LabelveilError, ReleaseError
 from common.release import read_release
 from common.signature import read_signing_key, write_signing_key
@@ -212,7 +218,7 @@ def _accepting(context: ssl.SSLContext, shakes: list[str | None]) -> Iterator[st
                 except OSError:
                     shakes.append(None)
 
-    thread = Thread(target=accept, daemon=True)
+    thread = threading.Thread(target=accept, daemon=True)
     thread.start()
     try:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
@@ -275,6 +281,143 @@ def test_missing_identity(files: CertificateFiles, tmp_path: Path) -> None:
     settings = client_settings("localhost:1", files, ca=tmp_path / "nowhere.pem")
     with pytest.raises(ConfigError, match="cannot be read"):
         ReleaseClient(settings, QUICK).fetch(tmp_path)
+
+
+@dataclass(frozen=True)
+class Counted(RetryPolicy):
+    """Notes every time that a client is about to try again."""
+
+    retries: list[int] = field(default_factory=list)
+
+    def delay(self, failures: int) -> float:
+        self.retries.append(failures)
+        return 0.0
+
+
+def test_nothing_about_identity_is_tried_again(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    other = certificates(tmp_path / "other")
+    refusing = {
+        "refuses this client": Behaviour(refuse=grpc.StatusCode.PERMISSION_DENIED),
+        "refuses this client ": Behaviour(refuse=grpc.StatusCode.UNAUTHENTICATED),
+    }
+    wrong: dict[str, dict[str, object]] = {
+        "does not accept our certificate": {
+            "certificate": other.feature_party_certificate,
+            "private_key": other.feature_party_key,
+        },
+        "not signed by the configured authority": {"ca": other.authority},
+        "is for another name": {"server_name": "somebody.example"},
+    }
+    for told, behaviour in refusing.items():
+        assert told.strip() in _counted(world, files, tmp_path / "out", behaviour, [])
+    for told, changes in wrong.items():
+        assert told in _counted(world, files, tmp_path / "out", Behaviour(), [], **changes)
+    # the same server and policy, for a failure that may pass
+    failing = Behaviour(refuse=grpc.StatusCode.UNAVAILABLE)
+    assert "cannot be reached" in _counted(world, files, tmp_path / "out", failing, [1, 2])
+
+
+def _counted(
+    world: World,
+    files: CertificateFiles,
+    directory: Path,
+    behaviour: Behaviour,
+    retries: list[int],
+    **changes: object,
+) -> str:
+    policy = Counted(attempts=3)
+    with serving(world, behaviour, files) as address:
+        settings = client_settings(address, files, **changes)
+        with pytest.raises(ConnectionFailed) as caught:
+            ReleaseClient(settings, policy).fetch(directory)
+    assert policy.retries == retries, str(caught.value)
+    return str(caught.value)
+
+
+def test_an_expired_certificate_is_told_before_anything_is_sent(
+    files: CertificateFiles, tmp_path: Path
+) -> None:
+    long_ago = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    expired = issue(make_authority(), Role.CLIENT, ["feature-party"], days=1, valid_from=long_ago)
+    (tmp_path / "expired.pem").write_bytes(expired.certificate_pem)
+    settings = client_settings("localhost:1", files, certificate=tmp_path / "expired.pem")
+    with pytest.raises(ConfigError, match="expired on 2020-01-02 00:00 UTC"):
+        ReleaseClient(settings, QUICK).fetch(tmp_path / "out")
+
+
+def test_a_server_that_stands_still_is_left_and_asked_again(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    behaviour = Behaviour(stall_after=600)
+    with serving(world, behaviour, files) as address:
+        settings = client_settings(address, files, timeout=0.3)
+        ReleaseClient(settings, QUICK).fetch(tmp_path)
+    assert behaviour.started_at == [0, 512, 1024]
+    assert read_release(tmp_path).labels.equals(world.release.labels)
+
+
+def test_a_deadline_ends_a_fetch_that_the_next_one_goes_on_with(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    behaviour = Behaviour(stall_after=600)
+    error = fetch_error(world, files, tmp_path, behaviour, deadline=1.0)
+    assert isinstance(error, ConnectionFailed)
+    assert "deadline=1 seconds" in str(error)
+    assert behaviour.started_at == [0]
+    later = Behaviour()
+    with serving(world, later, files) as address:
+        ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path)
+    assert later.started_at == [512]
+    assert read_release(tmp_path).labels.equals(world.release.labels)
+
+
+def test_progress_begins_with_the_rows_that_were_there(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    fetch_error(world, files, tmp_path, Behaviour(break_after=[600, 0, 0]))
+    seen: list[tuple[int, int]] = []
+    with serving(world, Behaviour(), files) as address:
+        client = ReleaseClient(client_settings(address, files), QUICK)
+        client.fetch(tmp_path, lambda done, total: seen.append((done, total)))
+    assert seen[0] == (512, 1500)
+    assert seen[-1] == (1500, 1500)
+
+
+def test_interrupt_from_the_keyboard_leaves_a_partial_that_goes_on(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    """A real process that waits for rows that do not come."""
+    behaviour = Behaviour(stall_after=800)
+    with serving(world, behaviour, files) as address:
+        settings = {
+            "address": address,
+            "ca": files.authority,
+            "certificate": files.feature_party_certificate,
+            "private_key": files.feature_party_key,
+            "data_set": "sales",
+        }
+        options = [f"--set=labels_party.{key}={value}" for key, value in settings.items()]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "feature_party", "fetch", *options],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert behaviour.stalled.wait(60)
+        arrived, pause = tmp_path / "release" / PARTIAL / "codes.bin", threading.Event()
+        while arrived.stat().st_size < 768 and process.poll() is None:
+            pause.wait(0.02)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=30)
+        assert process.returncode == 130
+        assert "interrupted; what has arrived is kept, run fetch again to go on" in told
+        assert "Traceback" not in told
+        behaviour.stall_after = None
+        ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path / "release")
+    assert behaviour.started_at == [0, 768]
+    assert read_release(tmp_path / "release").labels.equals(world.release.labels)
 
 
 def test_waiting_is_bounded_and_random() -> None:

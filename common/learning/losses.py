@@ -1,0 +1,138 @@
+"""Convex losses of a linear model's output z = xᵀw, with the two constants that privacy needs.
+
+For rows of norm at most 1, ``lipschitz`` L bounds the gradient of one record's loss in w and
+``smoothness`` c its curvature: |∂ℓ/∂z| <= L and 0 <= ∂²ℓ/∂z² <= c everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from common.errors import ConfigError
+
+Floats = NDArray[np.float64]
+
+
+class Loss(Protocol):
+    """A loss and its first two derivatives in z; all take and return (n,) arrays."""
+
+    @property
+    def lipschitz(self) -> float:
+        """Bound L of the first derivative."""
+
+    @property
+    def smoothness(self) -> float:
+        """Bound c of the second derivative, where it exists."""
+
+    @property
+    def margin(self) -> bool:
+        """Whether the loss depends on y z alone, with labels y = ±1."""
+
+    def value(self, outputs: Floats, labels: Floats) -> Floats:
+        """ℓ(z, y)."""
+
+    def slope(self, outputs: Floats, labels: Floats) -> Floats:
+        """∂ℓ/∂z."""
+
+    def curvature(self, outputs: Floats, labels: Floats) -> Floats:
+        """∂²ℓ/∂z², and one of its limits where it jumps."""
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """``ln(1 + e^{-yz})`` for y = ±1: L = 1, c = 1/4."""
+
+    lipschitz: float = 1.0
+    smoothness: float = 0.25
+    margin: bool = True
+
+    def value(self, outputs: Floats, labels: Floats) -> Floats:
+        return np.asarray(np.logaddexp(0.0, -labels * outputs))
+
+    def slope(self, outputs: Floats, labels: Floats) -> Floats:
+        return np.asarray(-labels * expit(-labels * outputs))
+
+    def curvature(self, outputs: Floats, labels: Floats) -> Floats:
+        return np.asarray(expit(outputs) * expit(-outputs))
+
+
+@dataclass(frozen=True)
+class HuberHinge:
+    """The hinge loss with a quadratic bend of half-width h: L = 1, c = 1/(2h).
+
+    0 from yz = 1 + h on, ``(1 + h - yz)² / (4h)`` around 1, ``1 - yz`` below 1 - h (Chaudhuri,
+    Monteleoni, Sarwate 2011, Section 3.4.2).
+    """
+
+    bend: float = 0.5
+    lipschitz: float = 1.0
+    margin: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.bend <= 1:
+            raise ConfigError(f"bend={self.bend} must lie in (0, 1]")
+
+    @property
+    def smoothness(self) -> float:
+        return 1 / (2 * self.bend)
+
+    def value(self, outputs: Floats, labels: Floats) -> Floats:
+        above = np.maximum(1 + self.bend - labels * outputs, 0.0)
+        bent = above * above / (4 * self.bend)
+        return np.asarray(np.where(above > 2 * self.bend, above - self.bend, bent))
+
+    def slope(self, outputs: Floats, labels: Floats) -> Floats:
+        above = (1 + self.bend - labels * outputs) / (2 * self.bend)
+        return np.asarray(-labels * np.clip(above, 0.0, 1.0))
+
+    def curvature(self, outputs: Floats, labels: Floats) -> Floats:
+        inside = np.abs(1 - labels * outputs) <= self.bend
+        return np.asarray(inside * self.smoothness)
+
+
+@dataclass(frozen=True)
+class Huber:
+    """``r²/2`` for residuals r = z - y up to ``knee``, linear beyond: L = knee, c = 1."""
+
+    knee: float = 1.0
+    smoothness: float = 1.0
+    margin: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.knee < np.inf:
+            raise ConfigError(f"knee={self.knee} must be a finite number above 0")
+
+    @property
+    def lipschitz(self) -> float:
+        return self.knee
+
+    def value(self, outputs: Floats, labels: Floats) -> Floats:
+        size = np.abs(outputs - labels)
+        inner = np.minimum(size, self.knee)
+        return np.asarray(inner * (size - inner / 2))
+
+    def slope(self, outputs: Floats, labels: Floats) -> Floats:
+        return np.asarray(np.clip(outputs - labels, -self.knee, self.knee))
+
+    def curvature(self, outputs: Floats, labels: Floats) -> Floats:
+        return np.asarray((np.abs(outputs - labels) <= self.knee) * 1.0)
+
+
+def ridge_loss(regularization: float) -> Huber:
+    """Return a loss whose minimiser is ridge regression's and whose slope is bounded.
+
+    For labels in -1 … 1 and rows of norm at most 1 the ridge solution obeys
+    ``‖w‖ <= max_s s/(s² + λ)`` over the singular values 0 <= s <= 1 of X/√n, so that its residuals
+    stay below the knee ``1 + max_s s/(s² + λ)``: there the Huber loss *is* the squared loss, and by
+    strong convexity both have the same minimiser. (Noise may push a minimiser beyond the knee,
+    where the loss is linear; the guarantee does not ask.)
+    """
+    if not regularization > 0:
+        raise ConfigError(f"alpha={regularization} must be > 0")
+    strongest = min(1.0, regularization**0.5)  # the s in 0 … 1 with the largest s/(s² + λ)
+    return Huber(1 + strongest / (strongest**2 + regularization))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import socket
 import ssl
-from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
-from cryptography import x509
 
 from common.errors import ConfigError, ConnectionFailed, LabelveilError, ReleaseError
+from common.identity import check_not_ended, check_pair, read_chain
 from common.tls import check_tls13_only
 from feature_party.config import LabelsPartySection
 
@@ -51,10 +50,11 @@ def open_channel(settings: LabelsPartySection) -> grpc.Channel:
     """
     check_tls13_only()
     certificate = _read("certificate", settings.certificate)
-    _check_not_expired(settings.certificate, certificate)
+    private_key = _read("private_key", settings.private_key)
+    _check_identity(settings, certificate, private_key)
     credentials = grpc.ssl_channel_credentials(
         root_certificates=_read("ca", settings.ca),
-        private_key=_read("private_key", settings.private_key),
+        private_key=private_key,
         certificate_chain=certificate,
     )
     options: list[tuple[str, str | int]] = [
@@ -69,16 +69,12 @@ def open_channel(settings: LabelsPartySection) -> grpc.Channel:
     return grpc.secure_channel(settings.address, credentials, options=options)
 
 
-def _check_not_expired(path: Path | None, data: bytes) -> None:
-    try:
-        ends = x509.load_pem_x509_certificate(data).not_valid_after_utc
-    except ValueError as error:
-        raise ConfigError(f"[labels_party] certificate={path} is not a certificate") from error
-    if ends < datetime.now(UTC):
-        raise ConfigError(
-            f"[labels_party] certificate={path} expired on {ends:%Y-%m-%d %H:%M} UTC; ask the"
-            " authority for a new one"
-        )
+def _check_identity(settings: LabelsPartySection, chain: bytes, key: bytes) -> None:
+    assert settings.certificate is not None
+    assert settings.private_key is not None
+    certificate = read_chain(settings.certificate, chain)[0]
+    check_pair(settings.certificate, certificate, settings.private_key, key)
+    check_not_ended(settings.certificate, certificate.not_valid_after_utc)
 
 
 def hangs_up(settings: LabelsPartySection) -> bool:

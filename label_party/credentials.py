@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import grpc
-from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_pem_private_key,
-)
 
 from common.errors import ConfigError, LabelveilError
+from common.identity import check_not_ended, check_pair, read_chain
 from common.tls import check_tls13_only
 from label_party.config import ServerSection
 from label_party.handshakes import Handshakes
@@ -73,7 +67,7 @@ class ServerCredentials:
             ("server", self._server.certificate),
             ("client_ca", self._server.client_ca),
         ):
-            _check_end(path, self.ends(which))
+            check_not_ended(path, self.ends(which))
 
     def _changed(self) -> grpc.ServerCertificateConfiguration | None:
         """Return the new identity at the first handshake after a change; keep the old otherwise."""
@@ -108,25 +102,18 @@ class ServerCredentials:
 
     def _read(self) -> grpc.ServerCertificateConfiguration:
         chain, key, authority = (_bytes(path) for path in self._files())
-        certificates = _certificates(self._server.certificate, chain)
-        authorities = _certificates(self._server.client_ca, authority)
-        _check_key(self._server, key, certificates[0])
+        certificates = read_chain(self._server.certificate, chain)
+        authorities = read_chain(self._server.client_ca, authority)
+        check_pair(self._server.certificate, certificates[0], self._server.private_key, key)
         ends = {
             "server": min(entry.not_valid_after_utc for entry in certificates),
             # during a rotation an old authority may end while the new one goes on
             "client_ca": max(entry.not_valid_after_utc for entry in authorities),
         }
-        _check_end(self._server.certificate, ends["server"])
-        _check_end(self._server.client_ca, ends["client_ca"])
+        check_not_ended(self._server.certificate, ends["server"])
+        check_not_ended(self._server.client_ca, ends["client_ca"])
         self._ends = ends
         return grpc.ssl_server_certificate_configuration([(key, chain)], authority)
-
-
-def _check_end(path: Path, ends: datetime) -> None:
-    if ends < datetime.now(UTC):
-        raise ConfigError(
-            f"certificate {path} expired on {ends:%Y-%m-%d %H:%M} UTC; issue a new one"
-        )
 
 
 def _bytes(path: Path) -> bytes:
@@ -141,25 +128,3 @@ def _unreadable(path: Path, error: OSError) -> ConfigError:
         f"{path} cannot be read: {error.strerror}; set [server] certificate, private_key and"
         " client_ca, or make test certificates with label-dp certificates"
     )
-
-
-def _certificates(path: Path, data: bytes) -> list[x509.Certificate]:
-    try:
-        return x509.load_pem_x509_certificates(data)
-    except ValueError as error:
-        raise ConfigError(f"{path} holds no PEM certificate; replace it") from error
-
-
-def _check_key(server: ServerSection, data: bytes, certificate: x509.Certificate) -> None:
-    try:
-        key = load_pem_private_key(data, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ConfigError(
-            f"{server.private_key} is not an unencrypted PEM private key; replace it"
-        ) from error
-    public = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    if key.public_key().public_bytes(*public) != certificate.public_key().public_bytes(*public):
-        raise ConfigError(
-            f"private key {server.private_key} does not belong to certificate"
-            f" {server.certificate}; set [server] certificate and private_key"
-        )

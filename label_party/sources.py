@@ -53,7 +53,8 @@ def read_events(
         frame = scan.select([pl.col(name).alias(role) for role, name in names.items()]).collect()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         reason = getattr(error, "strerror", None) or "it is damaged, or neither CSV nor Parquet"
-        raise DataError(f"{path} cannot be read: {reason}") from error
+        # not "from error": a traceback would show the line that cannot be parsed
+        raise DataError(f"{path} cannot be read: {reason}") from None
     columns = [_text(frame[KEY], key, path)]
     if label is not None:
         columns.append(_numbers(frame[LABEL], label, path))
@@ -83,12 +84,26 @@ def _scan(path: Path) -> pl.LazyFrame:
 def _check_columns(path: Path, wanted: list[str], present: list[str]) -> None:
     for name in wanted:
         if name not in present:
+            if any(_is_number(column) for column in present):
+                # the first line is an event's, and its label is not to be shown
+                raise DataError(
+                    f"{path} has no column {name!r}: its first line holds values, not names; add a"
+                    " header line"
+                )
             shown = ", ".join(present[:_COLUMNS_SHOWN])
             more = f" and {len(present) - _COLUMNS_SHOWN} more"
             raise DataError(
                 f"{path} has no column {name!r}; it has"
                 f" {shown}{more if len(present) > _COLUMNS_SHOWN else ''}"
             )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _text(column: pl.Series, name: str, path: Path) -> pl.Series:

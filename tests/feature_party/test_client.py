@@ -342,8 +342,18 @@ def test_an_expired_certificate_is_told_before_anything_is_sent(
     long_ago = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
     expired = issue(make_authority(), Role.CLIENT, ["feature-party"], days=1, valid_from=long_ago)
     (tmp_path / "expired.pem").write_bytes(expired.certificate_pem)
-    settings = client_settings("localhost:1", files, certificate=tmp_path / "expired.pem")
+    (tmp_path / "expired.key").write_bytes(expired.key_pem)
+    pair = {"certificate": tmp_path / "expired.pem", "private_key": tmp_path / "expired.key"}
+    settings = client_settings("localhost:1", files, **pair)
     with pytest.raises(ConfigError, match="expired on 2020-01-02 00:00 UTC"):
+        ReleaseClient(settings, QUICK).fetch(tmp_path / "out")
+
+
+def test_a_key_of_another_certificate_is_told_before_anything_is_sent(
+    files: CertificateFiles, tmp_path: Path
+) -> None:
+    settings = client_settings("localhost:1", files, private_key=files.label_party_key)
+    with pytest.raises(ConfigError, match="does not belong to certificate"):
         ReleaseClient(settings, QUICK).fetch(tmp_path / "out")
 
 

@@ -87,7 +87,7 @@ def test_an_ended_certificate_is_not_ready_until_it_is_renewed(
         ends = metrics(address)[name]
         assert abs(ends - (now + timedelta(days=30)).timestamp()) < 2
         with monkeypatch.context() as later:
-            later.setattr("label_party.credentials.datetime", Later)
+            later.setattr("common.identity.datetime", Later)
             assert get(address, "/readyz") == (503, "a certificate is not valid\n")
             assert get(address, "/livez")[0] == 200
             fresh = issue(authority, Role.SERVER, ["localhost"], days=90)

@@ -372,4 +372,6 @@ def _echo_metrics(stages: Stages, metrics: dict[str, Any]) -> None:
 
 def main() -> None:
     """Run the command line."""
+    # gRPC's own notes on failed connections would stand beside our one line
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     run_app(app)

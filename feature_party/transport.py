@@ -49,11 +49,12 @@ def open_channel(settings: LabelsPartySection) -> grpc.Channel:
         If a certificate or key is not configured or cannot be read.
     """
     check_tls13_only()
+    authority = _read("ca", settings.ca)
     certificate = _read("certificate", settings.certificate)
     private_key = _read("private_key", settings.private_key)
     _check_identity(settings, certificate, private_key)
     credentials = grpc.ssl_channel_credentials(
-        root_certificates=_read("ca", settings.ca),
+        root_certificates=authority,
         private_key=private_key,
         certificate_chain=certificate,
     )

@@ -430,6 +430,32 @@ def test_interrupt_from_the_keyboard_leaves_a_partial_that_goes_on(
     assert read_release(tmp_path / "release").labels.equals(world.release.labels)
 
 
+def test_a_failed_handshake_is_one_line_on_the_screen(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    """gRPC's own log stays silent, too."""
+    other = certificates(tmp_path / "other")
+    with serving(world, Behaviour(), files) as address:
+        settings = {
+            "address": address,
+            "ca": other.authority,
+            "certificate": files.feature_party_certificate,
+            "private_key": files.feature_party_key,
+            "data_set": "sales",
+        }
+        ended = subprocess.run(
+            [sys.executable, "-m", "feature_party", "fetch", "--quiet",
+             *(f"--set=labels_party.{key}={value}" for key, value in settings.items())],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("error: the certificate of")
+
+
 def test_waiting_is_bounded_and_random() -> None:
     policy = RetryPolicy(first=0.5, longest=2.0)
     delays = [policy.delay(failures) for failures in range(1, 12)]

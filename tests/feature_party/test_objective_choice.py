@@ -10,7 +10,7 @@ from common.entropy import seeded_entropy
 from common.randomizers import build_randomizer
 from feature_party.config import FeaturePartyConfig
 from feature_party.join import Joined, split_holdout
-from feature_party.learning.mixing import decoded_gain
+from feature_party.learning.mixing import Gain, decoded_gain
 from feature_party.learning.problem import LabelProblem
 from feature_party.model import Model
 from feature_party.report import MatchCounts
@@ -38,39 +38,35 @@ def fitted(data: Prepared, **training: object) -> Model:
     return train(data, config=config)
 
 
-def rare_and_large(rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where most labels are smaller more of them are large: one rate says the opposite of both."""
+def two_kinds(rows: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, rows)
-    return np.where(rng.uniform(size=rows) < 0.05 + 0.1 * (x > 0), 20, np.where(x > 0, 1, 3)), x
+    return np.where(rng.uniform(size=rows) < 0.05 + 0.15 * (x > 0), 20, np.where(x > 0, 1, 3)), x
 
 
-def test_a_wrong_head_gives_way_to_decoded_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("feature_party.training.candidate_heads", lambda *_: (("poisson",), ()))
-    labels, x = rare_and_large(20_000)
-    data = prepared(labels, x, "discrete-laplace")
+def test_a_refuted_mixture_gives_way_to_decoded_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = prepared(*two_kinds(3_000), "discrete-laplace")
+    table = data.joined.table
+    compared = []
+
+    def refuted(decoded: np.ndarray, mixed: np.ndarray, rival: np.ndarray) -> Gain:
+        compared.append((decoded, mixed, rival))
+        return Gain(2.1, 1.0)
+
+    monkeypatch.setattr("feature_party.training.decoded_gain", refuted)
     model = fitted(data)
     assert model.facts["objective"] == "debiased"
-    assert model.facts["debiased_gain"]["value"] > 2 * model.facts["debiased_gain"]["error"]
+    assert model.facts["debiased_gain"] == {"value": 2.1, "error": 1.0}
     assert not model.has_distributions
-    wrong = fitted(data, objective="likelihood", head="poisson")
-    truth, table = labels[data.holdout], data.joined.table[data.holdout]
-    errors = [
-        float(np.mean((m.predict(table)["prediction"].to_numpy() - truth) ** 2))
-        for m in (model, wrong)
-    ]
-    assert errors[0] < errors[1]
-
-
-def test_a_right_head_stays() -> None:
-    labels, x = rare_and_large(6_000)
-    model = fitted(prepared(labels, x, "randomized-response"))
-    assert model.facts["objective"] == "likelihood"
-    assert not model.facts["debiased_gain"]["value"] > 2 * model.facts["debiased_gain"]["error"]
+    assert model.predict(table).equals(fitted(data, objective="debiased").predict(table))
+    decoded, mixed, rival = compared[0]
+    assert decoded.std() > 2 * max(mixed.std(), rival.std())  # decodings, then predictions
+    monkeypatch.setattr("feature_party.training.decoded_gain", lambda *_: Gain(1.9, 1.0))
+    assert fitted(data).facts["objective"] == "likelihood"
 
 
 def test_nothing_is_compared_with_a_chosen_head_or_a_channel_that_decodes_nothing() -> None:
-    labels, x = rare_and_large(2_000)
+    labels, x = two_kinds(2_000)
     chosen = fitted(prepared(labels, x, "randomized-response"), head="softmax", epochs=1)
     assert chosen.facts["debiased_gain"] is None
     undecodable = fitted(prepared(labels, x, "rr-with-prior"), epochs=1)

@@ -81,7 +81,7 @@ compare: $(STAMP) ## Compare randomizers and objectives on real data (up to two 
 	$(PYTHON) -m tests.benchmarks.comparison
 
 .PHONY: published
-published: $(STAMP) ## Rerun the published comparisons of selection, PATE, synthesis, holdouts (minutes)
+published: $(STAMP) ## Rerun the published comparisons: selection, PATE, streams, synthesis, holdouts (minutes)
 	$(PYTHON) -m tests.benchmarks.published
 
 $(PROTOS_STAMP): protos/requirements.txt

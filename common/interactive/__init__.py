@@ -30,7 +30,7 @@ from common.interactive.release import HeldOutcome
 from common.interactive.session import Batch, Call, Outcome, Session
 from common.interactive.sparse_vector import SparseAnswers, SparseVector
 from common.interactive.targets import Target, hit_probability
-from common.interactive.terms import Terms, hit_cost, most_hits
+from common.interactive.terms import Terms, hit_cost, largest_call_epsilon, most_hits
 from common.interactive.thresholds import Answers, BetweenThresholds, Position, ThresholdTests
 from common.interactive.top_k import Candidate, one_shot_top_k
 
@@ -62,6 +62,7 @@ __all__ = [
     "ThresholdTests",
     "hit_cost",
     "hit_probability",
+    "largest_call_epsilon",
     "most_hits",
     "one_shot_top_k",
 ]

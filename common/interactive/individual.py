@@ -12,6 +12,7 @@ laws are the same from then on. So the whole is a session of τ hits.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -66,27 +67,40 @@ class IndividualSparseVector:
         """(n,) how often each record was charged: as private as the records."""
         return self._charges.copy()
 
-    def ask(self, matches: Integers, threshold: int) -> int | None:
-        """Return the noisy number of matching records if it reaches the threshold, else None.
+    def ask(self, questions: Sequence[Integers], threshold: int) -> list[int | None]:
+        """Answer questions in order: the noisy number of matching records, or None if it is below.
 
         Parameters
         ----------
-        matches
-            (m,) distinct indices of the records that match: the predicate must look at each record
-            alone.
+        questions
+            Of each question, the (m,) distinct indices of the records that match. The predicate
+            must look at each record alone.
         threshold
             A public integer.
+
+        Raises
+        ------
+        DataError
+            If a question names a record twice, or one that there is not. Nothing is asked then.
         """
-        who = np.asarray(matches)
-        if who.ndim != 1 or who.dtype.kind not in "iu":
-            raise DataError(f"matches of type {who.dtype} must be a vector of record indices")
-        if who.size and not 0 <= int(who.min()) <= int(who.max()) < self._charges.size:
+        for matches in questions:
+            self._check(matches)
+        noise = discrete_laplace(self._scale, len(questions), self._source)
+        answers: list[int | None] = []
+        for matches, added in zip(questions, noise.tolist(), strict=True):
+            counted = matches[self._charges[matches] < self.terms.hits]
+            noisy = counted.size + added
+            if noisy >= threshold:
+                self._charges[counted] += 1
+            answers.append(noisy if noisy >= threshold else None)
+        return answers
+
+    def _check(self, matches: Integers) -> None:
+        if matches.ndim != 1 or matches.dtype.kind not in "iu":
+            raise DataError(f"matches of type {matches.dtype} must be a vector of record indices")
+        if not matches.size:
+            return
+        if not 0 <= int(matches.min()) <= int(matches.max()) < self._charges.size:
             raise DataError(f"a match lies outside the records 0 … {self._charges.size - 1}")
-        if np.unique(who).size != who.size:
+        if np.unique(matches).size != matches.size:
             raise DataError("a record matches twice; name each once")
-        counted = who[self._charges[who] < self.terms.hits]
-        noisy = counted.size + int(discrete_laplace(self._scale, 1, self._source)[0])
-        if noisy < threshold:
-            return None
-        self._charges[counted] += 1
-        return noisy

@@ -15,7 +15,8 @@ Only the hit cost can be charged hit by hit, to a budget that other releases sha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -39,7 +40,7 @@ from common.guarantees import (
 from common.guarantees.rounding import above
 from common.interactive.game import optimal_curve, vertices
 from common.interactive.tail import calls_until, overrun
-from common.interactive.targets import Target
+from common.interactive.targets import Target, not_prior
 from common.rational import parse_rational
 
 _SHARES = (0.02, 0.06, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95, 0.99)
@@ -89,6 +90,11 @@ def hit_cost(
     until their losses are ±ε, ``a_T + a_N = A`` is then fixed, so the ratio
     ``1 + (A − 1)/(1 − a_N)`` grows with a_N, which is linear in the shares of
     :mod:`common.interactive.game` and hence largest at a vertex.
+
+    Raises
+    ------
+    PrivacyError
+        If no order is left: ε is above about 3.9.
     """
     orders, values = _hit_curve(target.epsilon, target.probability)
     return RenyiDP(adjacency, unit, orders, values, Fraction(0))
@@ -136,6 +142,8 @@ class Terms:
     def promise(self) -> RenyiDP:
         """The whole session as one RDP curve: τ hit costs, ``ln k/(α − 1)`` for k families.
 
+        Calls of ε above about 3.9 have no such promise, and ``PrivacyError`` is raised.
+
         The last term: the divergence at the stop is at most that of the k stops, one a family,
         added up.
         """
@@ -162,7 +170,9 @@ class Terms:
                 f"delta={float(exact):g} must be above {float(self.call_delta):g}, which the calls"
                 " may spend"
             )
-        found = {"hit cost": to_approximate(self.promise, exact)}
+        found = {}
+        with suppress(PrivacyError):  # calls of large ε have no hit cost
+            found["hit cost"] = to_approximate(self.promise, exact)
         for name, epsilon in _by_tail(self, left).items():
             found[name] = ApproximateDP(self.adjacency, self.unit, epsilon, exact)
         curve = optimal_curve(float(self.target.epsilon), float(self.target.probability), self.hits)
@@ -226,6 +236,46 @@ def most_hits(epsilon: float, delta: float | Fraction, target: Target, limit: in
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
+
+
+def largest_call_epsilon(
+    epsilon: float,
+    delta: float | Fraction,
+    hits: int,
+    make: Callable[[Fraction], Target] = not_prior,
+    grain: int = 1 << 10,
+) -> Fraction:
+    """The largest ε of a call, a multiple of 1/grain, with which τ hits are (ε, δ)-DP.
+
+    Parameters
+    ----------
+    epsilon, delta
+        The budget of the whole session.
+    hits
+        τ.
+    make
+        From the ε of a call to its target.
+
+    Raises
+    ------
+    PrivacyError
+        If not even 1/grain fits.
+    """
+
+    def fits(steps: int) -> bool:
+        terms = Terms(make(Fraction(steps, grain)), hits)
+        return terms.guarantee(delta).exact_epsilon <= Fraction(epsilon)
+
+    low, high = 0, max(1, min(int(epsilon * grain), 40 * grain))
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    if low == 0 and not fits(1):
+        raise PrivacyError(
+            f"{hits} hits of calls of epsilon >= 1/{grain} are not ({epsilon:g}, {float(delta):g})-"
+            "DP; ask for fewer hits or raise the budget"
+        )
+    return Fraction(max(low, 1), grain)
 
 
 def _by_tail(terms: Terms, delta: Fraction) -> dict[str, Fraction]:

@@ -1,5 +1,6 @@
 """PATE: teachers on disjoint private shards vote, a student learns from their private answers."""
 
+from common.pate.boundary_vote import BoundaryVote
 from common.pate.gnmax import NO_ANSWER, ClassAnswers, ConfidentGNMax, GNMax
 from common.pate.multi_label import (
     BinaryVote,
@@ -19,6 +20,7 @@ from common.pate.torch_model import TorchModel
 __all__ = [
     "NO_ANSWER",
     "BinaryVote",
+    "BoundaryVote",
     "ClassAnswers",
     "ClippedVote",
     "ConfidentGNMax",

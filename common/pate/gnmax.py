@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from common.entropy import Entropy
 from common.errors import PrivacyError
-from common.guarantees import Adjacency, Unit, ZeroConcentratedDP
+from common.guarantees import Adjacency, Guarantee, Unit, ZeroConcentratedDP
 from common.noise import discrete_gaussian
 from common.pate.data_dependent import (
     Floats,
@@ -42,12 +42,13 @@ class ClassAnswers:
     guarantee
         The promise, made before looking at any vote.
     incurred
-        (a,) data-dependent RDP at ``common.pate.data_dependent.ORDERS``: private, see there.
+        (a,) data-dependent RDP at ``common.pate.data_dependent.ORDERS``: private, see there. None
+        where there is no such cost.
     """
 
     labels: Integers
-    guarantee: ZeroConcentratedDP
-    incurred: Floats
+    guarantee: Guarantee
+    incurred: Floats | None
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class GNMax:
 
     def aggregate(self, votes: ArrayLike, entropy: Entropy) -> ClassAnswers:
         """Answer every query; ``votes`` is (q, classes)."""
-        counts = _checked(votes)
+        counts = checked_votes(votes)
         labels = _noisy_argmax(counts, self.variance, entropy)
         errors = error_probability(counts, self.variance)
         incurred = data_dependent_curve(errors, 1 / float(self.variance))
@@ -111,7 +112,7 @@ class ConfidentGNMax:
 
     def aggregate(self, votes: ArrayLike, entropy: Entropy) -> ClassAnswers:
         """Answer the confident queries in order; the others get -1."""
-        counts = _checked(votes)
+        counts = checked_votes(votes)
         noise = discrete_gaussian(self.test_variance, len(counts), entropy.source("confident"))
         largest = counts.max(axis=1)
         passed = np.flatnonzero(largest + noise >= self.threshold)
@@ -137,7 +138,8 @@ def threshold_error(margins: Integers, variance: Fraction) -> Floats:
     return np.minimum(np.exp(-(distance**2) / (2 * float(variance))), 1.0)
 
 
-def _checked(votes: ArrayLike) -> Integers:
+def checked_votes(votes: ArrayLike) -> Integers:
+    """Return (q, classes) counts as integers; raises ``PrivacyError`` where they are not."""
     counts = np.asarray(votes, dtype=np.int64)
     if counts.ndim != 2 or counts.shape[1] < 2 or counts.min(initial=0) < 0:
         raise PrivacyError(

@@ -9,16 +9,25 @@ from pathlib import Path
 from typing import Any
 
 from common.console import progress
-from tests.benchmarks.published import generalization, pate, sources, synthesis, top_k
+from tests.benchmarks.published import (
+    generalization,
+    interactive,
+    pate,
+    sources,
+    synthesis,
+    top_k,
+)
 
-PARTS = ("top-k", "pate", "synthesis", "generalization")
+PARTS = ("top-k", "pate", "interactive", "synthesis", "generalization")
 
 
 def main() -> None:
     """Write tables (Markdown) and plots (PNG) into a folder; skip what has no data, and say so."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("out/published"))
-    parser.add_argument("--trials", type=int, default=100, help="trials of each selection cell")
+    parser.add_argument(
+        "--trials", type=int, default=100, help="trials of a cell (streams: a twentieth)"
+    )
     parser.add_argument("--only", choices=PARTS, default=None)
     options = parser.parse_args()
     import matplotlib as mpl
@@ -31,6 +40,7 @@ def main() -> None:
     run: dict[str, Callable[[], list[str]]] = {
         "top-k": lambda: _selection(options.out, options.trials, plt),
         "pate": lambda: _pate(options.out, plt),
+        "interactive": lambda: _interactive(options.out, options.trials, plt),
         "synthesis": lambda: _synthesis(options.out, plt),
         "generalization": lambda: _generalization(options.out, plt),
     }
@@ -142,6 +152,43 @@ def _generalization(out: Path, plt: Any) -> list[str]:
         f"## Features selected on a holdout of {records:,}, Thresholdout at ε = {epsilon:g}\n\n"
         f"{table}\n\n![holdouts](holdout.png)"
     ]
+
+
+def _interactive(out: Path, trials: int, plt: Any) -> list[str]:
+    parts = [f"## Calls until τ hits, δ = 1e-6\n\n{interactive.calls_table()}"]
+    skipped = sources.missing("checkins_brightkite.parquet")
+    if skipped:
+        parts.append(f"Stream of places: skipped, {skipped}.")
+    else:
+        repeats = max(1, trials // 20)
+        with progress() as bar:
+            task = bar.add_task("stream of places", total=len(interactive.BUDGETS), note="")
+            found = interactive.stream(repeats, lambda: bar.advance(task))
+        interactive.stream_plot(found, out / "stream.png", plt)
+        parts.append(
+            f"## A stream of places, δ = 1e-6, {repeats} trials\n\n"
+            f"{interactive.stream_table(found)}\n\n![stream](stream.png)"
+        )
+    tasks: list[tuple[str | None, Callable[[], interactive.Votes]]] = [
+        (None, lambda: interactive.votes_of(sources.digits(), 10, 100)),
+        ("optdigits.parquet", lambda: interactive.votes_of(sources.optdigits(), 10, 100)),
+        ("optdigits.parquet", lambda: interactive.votes_of(sources.optdigits(), 10, 250)),
+        ("letter_recognition.parquet", lambda: interactive.votes_of(sources.letters(), 26, 100)),
+    ]
+    rows, notes = [], []
+    for needed, make in tasks:
+        skipped = needed and sources.missing(needed)
+        if skipped:
+            notes.append(f"Skipped: {skipped}.")
+            continue
+        votes = make()
+        for queries in interactive.QUERIES:
+            rows += interactive.costs(votes, queries)
+        print(f"{votes.name}: done")
+    interactive.costs_plot(rows, out / "costs.png", plt)
+    notes.append(f"{interactive.costs_table(rows)}\n\n![costs](costs.png)")
+    parts.append("## What an answer of PATE costs\n\n" + "\n\n".join(notes))
+    return parts
 
 
 if __name__ == "__main__":

@@ -32,6 +32,14 @@ def brightkite() -> Integers:
     return count_users(_read("checkins_brightkite.parquet"), "user", "location").counts
 
 
+def check_ins() -> Integers:
+    """(n, 2) distinct pairs of user and location, both numbered from 0."""
+    table = _read("checkins_brightkite.parquet").select("user", "location").unique()
+    columns = [np.unique(table[name].to_numpy(), return_inverse=True)[1] for name in table.columns]
+    pairs = np.column_stack(columns).astype(np.int64)
+    return np.asarray(pairs[np.lexsort((pairs[:, 0], pairs[:, 1]))])
+
+
 def covid() -> tuple[list[str], list[str], Integers]:
     """Days, states, and (days, states) cumulative cases from 2020-03-12 to 2020-05-12."""
     table = _read("covid_nyt_us_states.parquet").with_columns(day=pl.col("date").cast(pl.String))

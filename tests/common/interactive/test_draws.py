@@ -178,21 +178,33 @@ def test_sparse_values_are_shown_where_counts_are_above() -> None:
 
 def test_records_pay_for_what_they_match_and_then_retire() -> None:
     vector = IndividualSparseVector(1000, Fraction(2), 2, seeded_entropy(2))
-    everyone, few = np.arange(1000), np.arange(900, 905)
-    assert vector.ask(few, 400) is None
+    everyone, most, few = np.arange(1000), np.arange(600), np.arange(900, 905)
+    assert vector.ask([few], 400) == [None]
     assert vector.charges.sum() == 0
-    first = vector.ask(np.arange(600), 300)
+    first, second = vector.ask([most, everyone], 300)
     assert first is not None
+    assert second is not None
     assert abs(first - 600) < 30
-    assert vector.ask(everyone, 300) is not None
-    assert vector.charges[:600].tolist() == [2] * 600
-    rest = vector.ask(everyone, 300)
-    assert rest is not None
-    assert abs(rest - 400) < 30  # six hundred are no longer counted
-    assert vector.ask(everyone, 300) is None
+    assert abs(second - 1000) < 30
+    assert vector.charges.tolist() == [2] * 600 + [1] * 400
+    third, last = vector.ask([everyone, everyone], 300)
+    assert third is not None
+    assert abs(third - 400) < 30  # six hundred are no longer counted
+    assert last is None
     assert vector.charges.max() == 2
-    with pytest.raises(DataError, match="twice"):
-        vector.ask(np.array([1, 1]), 3)
-    with pytest.raises(DataError, match="outside"):
-        vector.ask(np.array([1000]), 3)
+    for wrong, named in (([1, 1], "twice"), ([1000], "outside"), ([0.5], "indices")):
+        with pytest.raises(DataError, match=named):
+            vector.ask([few, np.array(wrong)], 3)
     assert vector.guarantee(1e-6) == vector.terms.guarantee(1e-6)
+
+
+def test_individual_charging_with_one_record_is_a_session() -> None:
+    # all that a neighbour can see of a record: the answers to the questions it matches
+    misses, hits = 0, 0
+    for seed in range(200):
+        vector = IndividualSparseVector(1, Fraction(1), 1, seeded_entropy(seed))
+        shown = [a is not None for a in vector.ask([np.array([0])] * 4, 1)]
+        hits += shown[0]
+        misses += not any(shown)
+        assert vector.charges[0] == any(shown)
+    assert hits > 100 > misses

@@ -24,7 +24,7 @@ from common.guarantees import (
 from common.interactive.game import Curve, optimal_curve, vertices
 from common.interactive.tail import calls_until, overrun, published_calls
 from common.interactive.targets import Target, boundary, not_prior
-from common.interactive.terms import Terms, hit_cost, most_hits
+from common.interactive.terms import Terms, hit_cost, largest_call_epsilon, most_hits
 
 DELTA = 1e-6
 chances = st.fractions(Fraction(1, 50), Fraction(1), max_denominator=100)
@@ -207,6 +207,23 @@ def test_families_and_calls_with_delta_cost_what_the_lemmas_say() -> None:
     assert with_delta == pytest.approx(Terms(target, 10).guarantee(5e-7).epsilon, rel=1e-9)
     with pytest.raises(PrivacyError, match="must be above"):
         Terms(target, 10, call_delta=Fraction(1, 10**6)).guarantee(1e-6)
+
+
+def test_calls_of_large_epsilon_still_have_a_guarantee() -> None:
+    terms = Terms(not_prior(Fraction(5)), 2)
+    with pytest.raises(PrivacyError, match="no cost in RDP"):
+        _ = terms.promise
+    assert terms.guarantee(DELTA).epsilon > 10
+
+
+def test_the_largest_epsilon_of_a_call_fits_and_a_larger_one_does_not() -> None:
+    call = largest_call_epsilon(4, DELTA, 10)
+    assert Terms(not_prior(call), 10).guarantee(DELTA).epsilon <= 4
+    assert Terms(not_prior(call + Fraction(1, 1024)), 10).guarantee(DELTA).epsilon > 4
+    wrapped = largest_call_epsilon(4, DELTA, 10, boundary)
+    assert Terms(boundary(wrapped), 10).guarantee(DELTA).epsilon <= 4
+    with pytest.raises(PrivacyError, match="fewer hits"):
+        largest_call_epsilon(0.01, DELTA, 100, grain=64)
 
 
 def test_the_largest_number_of_hits_fits_and_one_more_does_not() -> None:

@@ -1,0 +1,367 @@
+"""Target charging against what it would replace, at equal budget.
+
+Check-ins: "how many users were at this place, if at least T?", asked of every place in turn, by the
+classical sparse vector with values, by a session of private tests, and with individual charging.
+PATE: what an answer costs through the boundary wrapper, and by GNMax's RDP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.entropy import Entropy, seeded_entropy
+from common.errors import PrivacyError
+from common.guarantees import Adjacency, Unit, epsilon_at
+from common.interactive import (
+    IndividualSparseVector,
+    Session,
+    SparseVector,
+    Terms,
+    ThresholdTests,
+    largest_call_epsilon,
+)
+from common.interactive.tail import calls_until, published_calls
+from common.interactive.targets import not_prior
+from common.pate import BoundaryVote, GNMax, class_votes, incurred_epsilon, partition
+from common.pate.teachers import train_teachers
+from tests.benchmarks.published import sources
+
+Integers = NDArray[np.int64]
+
+DELTA = Fraction(1, 10**6)
+PATE_DELTA = Fraction(1, 10**5)
+BUDGETS = (1.0, 2.0, 4.0, 8.0)
+LEAST_USERS = 40
+PRECISION = 0.9
+WITHIN = 0.25
+LIMITS = (2, 4, 8, 16, 32, 64)
+OFFSETS = (3.0, 5.0, 7.0, 9.0, 11.0)
+"""Bars that are tried: so many noise scales above T/4, and T itself if that is more."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """A stream of questions: users of each place, in a public random order."""
+
+    visitors: list[Integers]
+    counts: Integers
+    users: int
+
+
+def places() -> Places:
+    """BrightKite's places and who was there."""
+    pairs = sources.check_ins()
+    order = np.argsort(seeded_entropy(41).words("order", 0, int(pairs[:, 1].max()) + 1))
+    by_place = np.argsort(pairs[:, 1], kind="stable")
+    edges = np.flatnonzero(np.diff(pairs[by_place, 1])) + 1
+    visitors = np.split(pairs[by_place, 0], edges)
+    shuffled = [visitors[i] for i in order[order < len(visitors)].tolist()]
+    counts = np.array([who.size for who in shuffled], dtype=np.int64)
+    return Places(shuffled, counts, int(pairs[:, 0].max()) + 1)
+
+
+Answer = Callable[[int, Entropy], dict[int, int]]
+"""From a bar to the places published, with their values."""
+
+
+def methods(world: Places, budget: float) -> Iterator[tuple[str, int, float, Answer]]:
+    """(name, limit, scale of the noise, answers) of every method at every limit that fits."""
+    for limit in LIMITS:
+        vector = SparseVector.best_split(limit, Fraction(budget), Fraction(1, 3), monotone=True)
+        yield "sparse vector, pure", limit, float(vector.count_scale), _sparse(world, vector)
+        vector = SparseVector.refreshed(limit, Fraction(budget), DELTA, True, monotone=True)
+        yield "sparse vector, (ε, δ)", limit, float(vector.count_scale), _sparse(world, vector)
+        try:
+            call = largest_call_epsilon(budget, DELTA, limit, grain=256)
+        except PrivacyError:
+            continue
+        yield "target charging", limit, float(1 / call), _session(world, call, limit)
+        yield "individual charging", limit, float(1 / call), _individual(world, call, limit)
+
+
+def _sparse(world: Places, vector: SparseVector) -> Answer:
+    def run(bar: int, entropy: Entropy) -> dict[int, int]:
+        answers = vector.answer(world.counts, bar, entropy)
+        assert answers.values is not None
+        return {i: int(answers.values[i]) for i in np.flatnonzero(answers.above).tolist()}
+
+    return run
+
+
+def _session(world: Places, call: Fraction, hits: int) -> Answer:
+    def run(bar: int, entropy: Entropy) -> dict[int, int]:
+        terms = Terms(not_prior(call), hits, adjacency=Adjacency.ADD_REMOVE, unit=Unit.USER)
+        session = Session(world.counts, terms, entropy)
+        answers = session.answer(ThresholdTests(lambda c: c, bar, call, values=True))
+        assert answers.values is not None
+        return {i: int(answers.values[i]) for i in np.flatnonzero(answers.above).tolist()}
+
+    return run
+
+
+def _individual(world: Places, call: Fraction, hits: int) -> Answer:
+    def run(bar: int, entropy: Entropy) -> dict[int, int]:
+        vector = IndividualSparseVector(world.users, call, hits, entropy, Unit.USER)
+        answers = vector.ask(world.visitors, bar)
+        return {i: value for i, value in enumerate(answers) if value is not None}
+
+    return run
+
+
+@dataclass(frozen=True)
+class Found:
+    """A method's best setting at a budget: right answers with values, means over trials."""
+
+    name: str
+    budget: float
+    right: float
+    error: float
+    published: float
+    precision: float
+    limit: int
+    bar: int
+
+
+def stream(trials: int, on_budget: Callable[[], None] = lambda: None) -> list[Found]:
+    """Each method at its best limit and bar, chosen in hindsight, alike for all.
+
+    An answer is right if the place has at least T users and the value is within a quarter of the
+    truth. Settings with a precision below 90% are left out.
+    """
+    world = places()
+    best: dict[tuple[str, float], Found] = {}
+    for budget in BUDGETS:
+        for name, limit, scale, run in methods(world, budget):
+            for bar in sorted({max(LEAST_USERS, round(10 + o * scale)) for o in OFFSETS}):
+                found = _measure(world, run, bar, trials, (name, budget, limit))
+                old = best.get((name, budget))
+                if found.precision >= PRECISION and (old is None or found.right > old.right):
+                    best[name, budget] = found
+        on_budget()
+    return list(best.values())
+
+
+def _measure(
+    world: Places, run: Answer, bar: int, trials: int, label: tuple[str, float, int]
+) -> Found:
+    right, published, true = [], [], 0
+    for trial in range(trials):
+        shown = run(bar, seeded_entropy(1000 + trial))
+        where = np.array(list(shown), dtype=np.int64)
+        values = np.array(list(shown.values()), dtype=np.float64)
+        truth = world.counts[where]
+        enough = truth >= LEAST_USERS
+        true += int(enough.sum())
+        published.append(where.size)
+        right.append(int(np.sum(enough & (np.abs(values - truth) <= WITHIN * truth))))
+    precision = true / max(1, sum(published))
+    error = float(np.std(right) / np.sqrt(trials))
+    name, budget, limit = label
+    return Found(
+        name, budget, float(np.mean(right)), error, float(np.mean(published)), precision, limit, bar
+    )
+
+
+def stream_table(found: list[Found]) -> str:
+    """Markdown of :func:`stream`."""
+    lines = [
+        "| ε | method | right, with value | published | precision | limit c or τ | bar |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {f.budget:g} | {f.name} | {f.right:.1f} ± {f.error:.1f} | {f.published:.1f} |"
+        f" {f.precision:.2f} | {f.limit} | {f.bar} |"
+        for f in found
+    ]
+    return "\n".join(lines)
+
+
+def stream_plot(found: list[Found], path: Path, plt: Any) -> None:
+    """Right answers against the budget."""
+    figure, axis = plt.subplots(figsize=(7, 4.5))
+    for name in dict.fromkeys(f.name for f in found):
+        row = [f for f in found if f.name == name]
+        budgets = [f.budget for f in row]
+        axis.errorbar(
+            budgets, [f.right for f in row], [f.error for f in row], label=name, marker="o", ms=4
+        )
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(BUDGETS, [f"{budget:g}" for budget in BUDGETS])
+    axis.set_xlabel("ε of the whole stream, per user (δ = 1e-6)")
+    axis.set_ylabel(f"places with at least {LEAST_USERS} users,\nfound with a value within 25%")
+    axis.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def calls_table() -> str:
+    """Calls until τ hits: the paper's bound and the exact tail; ε of the whole by each route."""
+    lines = [
+        "| ε of a call | τ | calls, paper | calls, exact | ε, paper + advanced | tail, advanced |"
+        " tail, optimal | hit cost (RDP) | optimum |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    from common.guarantees import advanced_composition
+
+    for call in (Fraction(1, 10), Fraction(1)):
+        target = not_prior(call)
+        for hits in (10, 30, 100, 1000):
+            half = float(DELTA) / 2
+            m = published_calls(hits, target.probability, half)
+            paper = float(advanced_composition(call, m, half))
+            routes = Terms(target, hits).routes(DELTA)
+            names = ("tail, advanced", "tail, optimal", "hit cost", "game")
+            shown = " | ".join(f"{routes[name].epsilon:.2f}" for name in names)
+            exact = calls_until(hits, target.probability, half)
+            lines.append(f"| {call} | {hits} | {m} | {exact} | {paper:.2f} | {shown} |")
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Votes:
+    """Votes of a task's teachers and the true classes."""
+
+    name: str
+    counts: Integers
+    truth: Integers
+
+    @property
+    def ceiling(self) -> float:
+        """Accuracy of the noise-free votes."""
+        return float(np.mean(self.counts.argmax(axis=1) == self.truth))
+
+    def longer(self, queries: int) -> Votes:
+        """A stream of any length: queries drawn again and again."""
+        words = seeded_entropy(53).words("queries", 0, queries)
+        rows = (words % np.uint64(len(self.counts))).astype(np.int64)
+        return Votes(self.name, self.counts[rows], self.truth[rows])
+
+
+def votes_of(task: sources.Task, classes: int, teachers: int) -> Votes:
+    """Nearest-neighbour teachers on disjoint shards; all public and test points are queries."""
+    from sklearn.neighbors import KNeighborsClassifier
+
+    x, y = task.private
+    models = train_teachers(
+        lambda: KNeighborsClassifier(1), x, y, partition(len(x), teachers, seeded_entropy(31))
+    )
+    queries = np.concatenate([task.public[0], task.test[0]])
+    truth = np.concatenate([task.public[1], task.test[1]])
+    return Votes(f"{task.name}, {teachers} teachers", class_votes(models, queries, classes), truth)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What answering a stream of queries costs, at equal accuracy of the answers."""
+
+    task: str
+    queries: int
+    method: str
+    epsilon: float
+    answered: int
+    accuracy: float
+    setting: str
+
+
+RATES = tuple(Fraction(n, 100) for n in (7, 10, 14, 20, 28, 40, 56, 80))
+QUERIES = (100, 1000, 5000)
+DEVIATIONS = (50, 40, 32, 26, 20, 16, 13, 10, 8, 6, 5, 4, 3)
+
+
+def costs(votes: Votes, queries: int, slack: float = 0.02) -> list[Cost]:
+    """The cheapest setting of each method whose answers are as right as noise-free votes."""
+    asked = votes.longer(queries)
+    wanted = asked.ceiling - slack
+    found = []
+    for deviation in DEVIATIONS:
+        answers = GNMax(Fraction(deviation**2)).aggregate(asked.counts, seeded_entropy(deviation))
+        accuracy = float(np.mean(answers.labels == asked.truth))
+        if accuracy >= wanted:
+            assert answers.incurred is not None
+            promised = epsilon_at(answers.guarantee, PATE_DELTA)
+            incurred = min(promised, incurred_epsilon(answers.incurred, PATE_DELTA))
+            setting = f"σ = {deviation}"
+            for name, epsilon in (
+                ("GNMax, promised", promised),
+                ("GNMax, data-dependent", incurred),
+            ):
+                found.append(Cost(votes.name, queries, name, epsilon, queries, accuracy, setting))
+            break
+    options: list[Cost] = []
+    for rate in RATES:
+        if options and options[-1].epsilon > 1.5 * options[0].epsilon:
+            break  # further ones cost more
+        whole = BoundaryVote(rate, queries + 1).aggregate(asked.counts, seeded_entropy(7))
+        kept = whole.labels >= 0
+        if not kept.any() or np.mean(whole.labels[kept] == asked.truth[kept]) < wanted:
+            continue
+        contested = int(np.sum(~kept))
+        # enough hits for other noise, too
+        hits = max(1, round(contested + 3 * contested**0.5))
+        accuracy = float(np.mean(whole.labels[kept] == asked.truth[kept]))
+        epsilon = BoundaryVote(rate, hits).terms.guarantee(PATE_DELTA).epsilon
+        setting = f"ε = {float(rate):g}, τ = {hits}"
+        options.append(
+            Cost(
+                votes.name,
+                queries,
+                "boundary wrapper",
+                epsilon,
+                int(kept.sum()),
+                accuracy,
+                setting,
+            )
+        )
+    if options:
+        found.append(min(options, key=lambda cost: cost.epsilon))
+    return found
+
+
+def costs_table(rows: list[Cost]) -> str:
+    """Markdown of :func:`costs`."""
+    lines = [
+        "| task | queries | method | ε, δ = 1e-5 | ε per 1,000 answers | answered | accuracy |"
+        " setting |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {r.task} | {r.queries} | {r.method} | {r.epsilon:.2f} |"
+        f" {1000 * r.epsilon / r.answered:.3g} | {r.answered} | {r.accuracy:.3f} | {r.setting} |"
+        for r in rows
+    ]
+    return "\n".join(lines)
+
+
+def costs_plot(rows: list[Cost], path: Path, plt: Any) -> None:
+    """ε against the number of queries, a panel a task."""
+    tasks = list(dict.fromkeys(row.task for row in rows))
+    wide = min(3, len(tasks))
+    tall = -(-len(tasks) // wide)
+    figure, axes = plt.subplots(tall, wide, figsize=(4.2 * wide, 3.6 * tall), squeeze=False)
+    for axis in axes.flat[len(tasks) :]:
+        axis.set_axis_off()
+    for axis, task in zip(axes.flat, tasks, strict=False):
+        for method in dict.fromkeys(row.method for row in rows):
+            line = [row for row in rows if row.task == task and row.method == method]
+            axis.loglog(
+                [row.queries for row in line],
+                [row.epsilon for row in line],
+                label=method,
+                marker="o",
+                ms=3,
+            )
+        axis.set_title(task, fontsize=10)
+        axis.set_xlabel("queries")
+        axis.set_ylabel("ε of all answers")
+    axes.flat[0].legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)

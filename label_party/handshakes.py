@@ -9,6 +9,7 @@ in BoringSSL's sources, and a server tries at its start whether it still underst
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 import ssl
@@ -20,6 +21,9 @@ from common.errors import ConfigError
 
 SECONDS = 5.0
 """How long the server's own connections wait for an answer."""
+
+_HANDSHAKE = b"\x16"
+"""First byte of a TLS record that goes on with a handshake; an alert's is 21 (RFC 8446, 5.1)."""
 
 _FAILED = re.compile(r"Handshake failed with (?:fatal )?error .*?:([A-Z][A-Z0-9_]+): ?(.*)$")
 
@@ -114,7 +118,9 @@ class Handshakes:
         Raises
         ------
         ConfigError
-            If the server took part in a TLS 1.2 handshake.
+            If the server answered the first message of a TLS 1.2 handshake with the second. What
+            becomes of the handshake later says nothing: it fails in any case, for want of a
+            client's certificate.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
@@ -126,11 +132,11 @@ class Handshakes:
             with socket.create_connection(reachable(address), timeout=SECONDS) as plain:
                 with self._changed:
                     self._own += 1
-                with context.wrap_socket(plain):
-                    pass
-        except OSError:  # SSLError is one
-            pass
-        else:
+                plain.sendall(_hello(context))
+                answer = plain.recv(1)
+        except OSError:
+            answer = b""
+        if answer == _HANDSHAKE:
             raise ConfigError(
                 f"the server at {address} accepts TLS 1.2, which this version of grpcio must have"
                 " been prevented from; install a version that the package allows"
@@ -139,6 +145,14 @@ class Handshakes:
             seen = listening and self._changed.wait_for(lambda: not self._expected, SECONDS)
             self._expected = False
             return seen
+
+
+def _hello(context: ssl.SSLContext) -> bytes:
+    """Return a client's first message."""
+    outgoing = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
+    return outgoing.read()
 
 
 def reachable(address: str) -> tuple[str, int]:

@@ -132,10 +132,15 @@ def test_strangers_are_refused_logged_and_counted(
 
 
 def test_a_server_that_would_take_tls12_does_not_start(
-    server_identity: Credentials, tmp_path: Path
+    server_identity: Credentials, authority: Authority, tmp_path: Path
 ) -> None:
-    """The check at the start can fail: a server of another library that accepts TLS 1.2."""
+    """The check at the start can fail: a server of another library that accepts TLS 1.2.
+
+    As ours, it would end the handshake for want of a certificate, which is not enough.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=authority.pem.decode())
     (tmp_path / "server.pem").write_bytes(server_identity.certificate_pem + server_identity.key_pem)
     context.load_cert_chain(tmp_path / "server.pem")
     with Accepting(context) as address, pytest.raises(ConfigError, match=r"accepts TLS 1\.2"):

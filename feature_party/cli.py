@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from feature_party.stages import Stages
 
 DEFAULT_CONFIG = Path("feature_party.toml")
+EXPORT_SAMPLE = 2_000
+"""Rows of the features on which an exported model is compared with the original."""
 
 app = typer.Typer(
     help="Fetch privatized labels, join them with features, train, evaluate and predict.",
@@ -226,6 +228,51 @@ def predict(
 
     rows = stages.predict(Model.load(stages.config.output.model))
     typer.echo(f"{rows:,} predictions in {stages.config.output.predictions}")
+
+
+@app.command(
+    epilog="Examples: feature-party export -o model.onnx; feature-party export --model model"
+    " --features features.parquet -o served/model.pt2"
+)
+def export(
+    config: Config = None,
+    model: ModelDirectory = None,
+    features: Annotated[
+        Path | None,
+        typer.Option(help="Features file, CSV or Parquet, to compare the two models on."),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="File to write: .onnx or .pt2.")
+    ] = Path("model.onnx"),
+    format_: Annotated[
+        str, typer.Option("--format", help="auto (by the file's name), onnx or torch.")
+    ] = "auto",
+    settings: Settings = None,
+) -> None:
+    """Write the model, preprocessing included, for serving elsewhere.
+
+    An .onnx file takes the feature columns as they are: numbers and moments as doubles (NaN where
+    missing; moments in seconds since 1970-01-01 00:00), categories as text. A .pt2 file is torch's
+    own; the .json beside it maps categories to numbers. Either is run and compared with the model,
+    on made-up rows and on the first of the features file, before it gets its name.
+    """
+    stages = _stages(config, settings, True, _data_overrides(features, None, None, None, model))
+    from feature_party.export import export_model
+    from feature_party.join import scan_table
+    from feature_party.model import Model
+
+    loaded = Model.load(stages.config.output.model)
+    sample = None
+    if stages.config.data.features is not None:
+        frame = scan_table(stages.config.data.features)
+        loaded.encoder.check(frame.collect_schema().names())
+        sample = frame.select(loaded.encoder.columns).head(EXPORT_SAMPLE).collect()
+    exported = export_model(loaded, output, format_, sample)
+    checked = "not compared: no runtime for it is installed here, see labelveil[export]"
+    if exported.runtime:
+        checked = f"{exported.rows:,} rows agree to {exported.difference:.1g} in {exported.runtime}"
+    files = " and ".join(str(path) for path in exported.files)
+    typer.echo(f"{len(exported.columns)} inputs; {checked}; in {files}")
 
 
 @app.command(

@@ -31,7 +31,8 @@ MISSING = "\x00missing"
 
 _HEAVY_TAIL = 4.0
 """Excess kurtosis from which a column is put on a signed logarithmic axis."""
-_CLIP = 8.0
+CLIP = 8.0
+"""No numeric input is further from 0."""
 _ID_NAME = re.compile(r"(?:^|[_\s-])(?:id|ids|code|recode|zip|zipcode|sku|uuid)$|[a-z](?:ID|Id)$")
 
 
@@ -184,7 +185,7 @@ class Encoder:
             missing = ~np.isfinite(values)
             values = np.where(missing, column.middle, values)
             scaled = (_transform(values, column) - column.centre) / column.scale
-            numeric[:, at] = np.clip(scaled, -_CLIP, _CLIP)
+            numeric[:, at] = np.clip(scaled, -CLIP, CLIP)
             if column.indicator:
                 numeric[:, at + 1] = missing
             if column.edges:
@@ -248,23 +249,42 @@ def _parts(series: pl.Series) -> tuple[str, ...]:
     return ("value",)
 
 
+def moments(series: pl.Series) -> NDArray[np.float64]:
+    """(n,) seconds since 1970-01-01 00:00 on the clock of a column of dates, NaN where missing."""
+    clock = _temporal(series)
+    if clock.dtype == pl.Datetime:
+        clock = clock.dt.replace_time_zone(None)
+    clock = clock.cast(pl.Datetime("us"))
+    return clock.to_physical().cast(pl.Float64).to_numpy().astype(np.float64) / 1e6
+
+
+def _temporal(series: pl.Series) -> pl.Series:
+    if series.dtype == pl.String:
+        series = series.str.to_datetime(strict=False)
+    if not series.dtype.is_temporal():
+        raise DataError(
+            f"column {series.name!r} has type {series.dtype}, but the model was trained with"
+            " dates in it"
+        )
+    return series
+
+
 def _values(series: pl.Series, part: str) -> NDArray[np.float64]:
     """(n,) float64 with NaN for what is missing or is not a number."""
-    if part != "value":
-        if series.dtype == pl.String:
-            series = series.str.to_datetime(strict=False)
-        if not series.dtype.is_temporal():
-            raise DataError(
-                f"column {series.name!r} has type {series.dtype}, but the model was trained with"
-                " dates in it"
-            )
-        if part == "hour":
-            values = series.dt.hour().cast(pl.Float64) + series.dt.minute().cast(pl.Float64) / 60
-        elif part == "weekday":
-            values = series.dt.weekday().cast(pl.Float64)
-        else:
-            values = series.dt.epoch("d").cast(pl.Float64)
-        return values.to_numpy().astype(np.float64)
+    if part == "value":
+        return numbers(series)
+    series = _temporal(series)
+    if part == "hour":
+        values = series.dt.hour().cast(pl.Float64) + series.dt.minute().cast(pl.Float64) / 60
+    elif part == "weekday":
+        values = series.dt.weekday().cast(pl.Float64)
+    else:
+        values = series.dt.epoch("d").cast(pl.Float64)
+    return values.to_numpy().astype(np.float64)
+
+
+def numbers(series: pl.Series) -> NDArray[np.float64]:
+    """(n,) float64 of a numeric column, NaN where a value is missing."""
     if series.dtype in (pl.Duration, pl.Time):
         series = series.cast(pl.Int64)
     try:
@@ -306,7 +326,7 @@ def _transform(values: NDArray[np.float64], column: NumericColumn) -> NDArray[np
     return np.arcsinh((values - column.middle) / column.spread)
 
 
-def _text(series: pl.Series) -> pl.Series:
+def canonical_text(series: pl.Series) -> pl.Series:
     """Canonical text of each value: 17850 from CSV and 17850.0 from Parquet are one category."""
     if series.dtype.is_float():
         frame = pl.DataFrame({"x": series})
@@ -331,7 +351,7 @@ def _fit_categorical(series: pl.Series) -> CategoricalColumn | None:
         )
     if series.n_unique() < 2:
         return None
-    counts = _text(series).alias("value").value_counts()
+    counts = canonical_text(series).alias("value").value_counts()
     frequent = counts.filter(pl.col("count") >= MIN_OCCURRENCES)
     vocabulary = frequent.sort(["count", "value"], descending=[True, False])["value"]
     return CategoricalColumn(series.name, tuple(vocabulary.to_list())) if vocabulary.len() else None
@@ -339,7 +359,7 @@ def _fit_categorical(series: pl.Series) -> CategoricalColumn | None:
 
 def _lookup(series: pl.Series, vocabulary: tuple[str, ...]) -> NDArray[np.int32]:
     places = pl.Series(np.arange(1, len(vocabulary) + 1, dtype=np.int32))
-    found = _text(series).replace_strict(
+    found = canonical_text(series).replace_strict(
         pl.Series(vocabulary, dtype=pl.String), places, default=0, return_dtype=pl.Int32
     )
     return found.to_numpy()

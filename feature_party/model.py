@@ -129,15 +129,16 @@ class Model:
             ]
             mixed: torch.Tensor | None = None
             for expert in self.experts:
-                raw = expert.network.eval()(numeric, categories)
+                # a head's logits are large numbers that nearly cancel: single precision would show
+                raw = expert.network.eval()(numeric, categories).double()
                 probabilities = expert.objective.distributions(raw)
                 if probabilities is None:
-                    points.append(expert.objective.points(raw).mean(dim=0).double().cpu().numpy())
+                    points.append(expert.objective.points(raw).mean(dim=0).cpu().numpy())
                     continue
                 share = expert.weight * probabilities.mean(dim=0)
                 mixed = share if mixed is None else mixed + share
             if mixed is not None:
-                parts.append(mixed.double().cpu().numpy())
+                parts.append(mixed.cpu().numpy())
         if not parts:
             return Predictions(np.concatenate(points), None)
         probabilities_ = np.concatenate(parts)

@@ -81,7 +81,7 @@ class LinearHead(Head):
     def logits(self, raw: Tensor) -> Tensor:
         if self.statistics is None:
             return self.base + raw
-        return self.base + _soft_clamp(raw) @ self.statistics
+        return self.base + _soft_clamp(raw) @ self.statistics.to(raw.dtype)
 
 
 class LocationScaleHead(Head):

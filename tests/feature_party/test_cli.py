@@ -66,6 +66,7 @@ def test_run_does_everything(
         output = invoke(
             *("run", "--address", address, "--data-set", "sales", *data, *SMALL),
             *("--true-labels", str(world.truth), "--true-label", "amount"),
+            *("--set", "training.objective=likelihood"),
             *("--set", f"labels_party.ca={files.authority}"),
             *("--set", f"labels_party.certificate={files.feature_party_certificate}"),
             *("--set", f"labels_party.private_key={files.feature_party_key}"),

@@ -9,9 +9,10 @@ from typing import Any
 from rich.table import Table
 
 from common.console import stdout
+from common.errors import PrivacyError
 from common.guarantees import Guarantee
 from label_party.config import LabelPartyConfig
-from label_party.ledger import Charge, remaining
+from label_party.ledger import Charge, Ledger
 from label_party.store import Store
 
 
@@ -41,12 +42,29 @@ def account(config: LabelPartyConfig) -> list[Account]:
     with store.open_ledger() as ledger:
         accounts = []
         for data_set in sorted({*ledger.data_sets(), name}):
-            total = limit if data_set == name else ledger.limit(data_set) or limit
-            spent = ledger.spent(data_set)
+            total = _total(config, ledger, data_set)
+            spent = ledger.spent(data_set, total)
             composition = config.privacy.epochs if data_set == name else "additive"
-            left = remaining(total, ledger.spent(data_set, composition))
+            left = ledger.left(data_set, total, composition)
             accounts.append(Account(data_set, total, spent, left, ledger.charges(data_set)))
         return accounts
+
+
+def _total(config: LabelPartyConfig, ledger: Ledger, data_set: str) -> Guarantee:
+    """Return the configured total, or the last one in force where that cannot count the charges.
+
+    It cannot if they are of another privacy unit, or concentrated and total_delta is 0 now.
+    """
+    configured, last = config.privacy.limit, ledger.limit(data_set)
+    if last is None:
+        return configured
+    if data_set != config.data.data_set:
+        return last
+    try:
+        ledger.spent(data_set, configured)
+    except PrivacyError:
+        return last
+    return configured
 
 
 def print_account(accounts: list[Account], as_json: bool) -> None:

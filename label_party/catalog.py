@@ -39,7 +39,7 @@ class Catalog:
                 entry
                 for name in data_sets
                 for entry in ledger.charges(name)
-                if entry.manifest_sha256 is not None
+                if is_release(entry) and not entry.lost
             ]
         for entry in entries:
             self.find(entry.data_set, entry.epoch)

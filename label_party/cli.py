@@ -244,7 +244,8 @@ def budget(
     name="top-k",
     epilog="Examples: label-party top-k --by product --categories products.txt --k 10"
     " --epsilon 0.5; label-party top-k --by product --categories products.txt --adaptive"
-    " --plot leaders.png",
+    " --plot leaders.png; label-party top-k --by product --categories products.txt --stable"
+    " --set privacy.total_delta=1e-6",
 )
 def top_k(
     by: Annotated[str, typer.Option(help="Column of the label file with the category.")],
@@ -257,7 +258,16 @@ def top_k(
     adaptive: Annotated[
         bool, typer.Option("--adaptive", help="Let the widest gap decide how many.")
     ] = False,
-    most: Annotated[int, typer.Option(min=1, help="The most that --adaptive may name.")] = 20,
+    stable: Annotated[
+        bool,
+        typer.Option("--stable", help="Show the set before a wide gap, exact; needs total_delta."),
+    ] = False,
+    delta: Annotated[
+        float | None, typer.Option(help="δ of --stable. Default: a tenth of total_delta.")
+    ] = None,
+    most: Annotated[
+        int, typer.Option(min=1, help="The most that --adaptive or --stable may name.")
+    ] = 20,
     user: Annotated[
         str | None, typer.Option(help="Column that tells users apart; the event's key otherwise.")
     ] = None,
@@ -270,12 +280,18 @@ def top_k(
     out: Annotated[Path | None, typer.Option(help="Write the released JSON here, too.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw a bar chart to this picture.")] = None,
 ) -> None:
-    """Release which categories lead by distinct users, and charge the budget for it."""
+    """Release which categories lead by distinct users, and charge the budget for it.
+
+    --k and --adaptive name them with noisy counts. --stable shows the whole set in front of a wide
+    gap as it is, without counts, or nothing; its price does not grow with the set.
+    """
     from common.errors import ConfigError
     from label_party import top_k as leaders
 
-    if adaptive == (k is not None):
-        raise ConfigError("give either --k N or --adaptive, and not both")
+    if adaptive + stable + (k is not None) != 1:
+        raise ConfigError("give one of --k N, --adaptive and --stable, and not both")
+    if stable and plot is not None:
+        raise ConfigError("a stable set has no counts to draw; leave --plot or --stable out")
     overrides = {
         "data.labels": labels,
         "data.data_set": data_set,
@@ -284,8 +300,11 @@ def top_k(
         "privacy.total_epsilon": total_epsilon,
         "store.directory": store,
     }
-    request = leaders.Request(by, k, most, categories, user)
-    result = leaders.run_top_k(load(config, overrides, settings or ()), request)
+    loaded = load(config, overrides, settings or ())
+    if stable and delta is None:
+        delta = loaded.privacy.total_delta / 10
+    request = leaders.Request(by, k, most, categories, user, delta if stable else None)
+    result = leaders.run_top_k(loaded, request)
     if out is not None:
         leaders.write_copy(result, out)
     leaders.print_top_k(result)

@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from common.config import Section, load_config
 from common.errors import ConfigError
 from common.grid import Grid
-from common.guarantees import PureDP, Unit
+from common.guarantees import ApproximateDP, PureDP, Unit
 from common.losses import LOSS_NAMES
 from common.randomizers.base import MAX_EPSILON
 
@@ -108,6 +108,7 @@ class PrivacySection(Section):
 
     epsilon: float
     total_epsilon: float | None = None
+    total_delta: float = 0.0
     unit: Literal["record", "user"] = "record"
     user: str | None = None
     max_records_per_user: int | None = None
@@ -127,6 +128,11 @@ class PrivacySection(Section):
             raise ConfigError(
                 f"total_epsilon={self.total_epsilon:g} must be a number above 0;"
                 " set [privacy] total_epsilon"
+            )
+        if not 0 <= self.total_delta < 1:
+            raise ConfigError(
+                f"total_delta={self.total_delta:g} must be at least 0 and below 1, far below one"
+                " over the number of events; set [privacy] total_delta"
             )
         if not 0 < self.prior_share < 1:
             raise ConfigError(
@@ -174,10 +180,12 @@ class PrivacySection(Section):
         return PureDP.of(decimal_value(self.epsilon), unit=self.privacy_unit)
 
     @property
-    def limit(self) -> PureDP:
-        """What the data set may spend; by default one release."""
-        total = self.epsilon if self.total_epsilon is None else self.total_epsilon
-        return PureDP.of(decimal_value(total), unit=self.privacy_unit)
+    def limit(self) -> PureDP | ApproximateDP:
+        """What the data set may spend; by default one release, and no δ."""
+        total = decimal_value(self.epsilon if self.total_epsilon is None else self.total_epsilon)
+        if not self.total_delta:
+            return PureDP.of(total, unit=self.privacy_unit)
+        return ApproximateDP.of(total, decimal_value(self.total_delta), unit=self.privacy_unit)
 
 
 class RandomizerSection(Section):
@@ -342,7 +350,9 @@ class LabelPartyConfig(Section):
             "missing": self.missing_value,
             "duplicates": self.data.duplicates,
             "domain": self.domain.model_dump(mode="json"),
-            "privacy": self.privacy.model_dump(mode="json", exclude={"total_epsilon", "epochs"}),
+            "privacy": self.privacy.model_dump(
+                mode="json", exclude={"total_epsilon", "total_delta", "epochs"}
+            ),
             "randomizer": self.randomizer.model_dump(mode="json"),
         }
 

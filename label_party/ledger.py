@@ -16,16 +16,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import reduce
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from common.errors import BudgetError, LabelveilError
-from common.guarantees import Guarantee, PureDP, compose, guarantee_from_json
+from common.guarantees import Guarantee, guarantee_from_json
+from label_party import spending
 from label_party.build import software
 from label_party.ledger_schema import migrate
+from label_party.spending import Composition
 
-Composition = Literal["additive", "disjoint"]
 State = Literal["reserved", "committed"]
 
 LABELS = "labels"
@@ -64,6 +64,11 @@ class Charge:
     committed_at: str | None
     manifest_sha256: str | None
     rows: int | None
+
+    @property
+    def lost(self) -> bool:
+        """Whether this was released once, and its bytes are gone: spent, never built again."""
+        return self.state == "committed" and self.manifest_sha256 is None
 
 
 class Ledger:
@@ -121,17 +126,14 @@ class Ledger:
             If the charge does not fit, or the epoch has one already; nothing is spent.
         """
         with self._transaction() as database:
-            spent = self.spent(data_set, composition)
-            if composition == "disjoint":
-                after = self._with_disjoint(data_set, charge)
-            else:
-                after = charge if spent is None else compose([spent, charge])
-            if not _within(after, limit):
-                raise BudgetError(_refusal(data_set, charge, spent, limit))
-            if self._find(data_set, epoch, purpose) is not None:
+            proposal = spending.Proposal(epoch, composition, charge)
+            spending.check_fits(data_set, self.charges(data_set), proposal, limit)
+            existing = self._find(data_set, epoch, purpose)
+            if existing is not None:
                 raise BudgetError(
-                    f"data set {data_set!r} has a release for epoch {epoch!r} already; name"
-                    " another epoch with --epoch"
+                    f"data set {data_set!r} has a release for epoch {epoch!r} already"
+                    f"{', whose bytes are lost' if existing.lost else ''}; name another epoch with"
+                    " --epoch"
                 )
             now = _now()
             database.execute(
@@ -176,6 +178,53 @@ class Ledger:
                 (charge, manifest_sha256, rows),
             )
 
+    def count(
+        self,
+        data_set: str,
+        proposal: spending.Proposal,
+        purpose: str,
+        outcome: tuple[str, int] | None,
+        request: dict[str, Any],
+    ) -> None:
+        """Record as spent what was released under another ledger, whether or not it fits.
+
+        For what a restored, older ledger does not know. The same epoch is never built again.
+
+        Parameters
+        ----------
+        outcome
+            Digest and rows of the bytes, or None if they are lost.
+        """
+        with self._transaction() as database:
+            if self._find(data_set, proposal.epoch, purpose) is not None:
+                return
+            now = _now()
+            database.execute(
+                "INSERT OR IGNORE INTO data_sets (name, created) VALUES (?, ?)", (data_set, now)
+            )
+            cursor = database.execute(
+                "INSERT INTO charges (data_set, epoch, purpose, composition, state, guarantee,"
+                " request, who, software, reserved_at, committed_at)"
+                " VALUES (?, ?, ?, ?, 'committed', ?, ?, ?, ?, ?, ?)",
+                (
+                    data_set,
+                    proposal.epoch,
+                    purpose,
+                    proposal.composition,
+                    _dump(proposal.guarantee.to_json()),
+                    _dump(request),
+                    _who(),
+                    software(),
+                    now,
+                    now,
+                ),
+            )
+            if outcome is not None:
+                database.execute(
+                    "INSERT INTO releases (charge, manifest_sha256, rows) VALUES (?, ?, ?)",
+                    (cursor.lastrowid, *outcome),
+                )
+
     def abandon(self, charge: int) -> None:
         """Give a reservation back. A committed charge stays."""
         with self._transaction() as database:
@@ -190,12 +239,15 @@ class Ledger:
         """Return the charges that are set aside and not committed."""
         return self._select(" WHERE state = 'reserved'", ())
 
-    def committed(self, data_set: str, epoch: str | None = None) -> Charge | None:
-        """Return the committed label release of an epoch, or the latest of the data set."""
+    def committed(
+        self, data_set: str, epoch: str | None = None, purpose: str = LABELS
+    ) -> Charge | None:
+        """Return what was committed for an epoch and is at hand, or the latest of the data set."""
         which = "" if epoch is None else " AND epoch = ?"
         found = self._select(
-            f" WHERE data_set = ? AND state = 'committed' AND purpose = '{LABELS}'{which}",
-            (data_set,) if epoch is None else (data_set, epoch),
+            " WHERE data_set = ? AND state = 'committed' AND manifest_sha256 IS NOT NULL"
+            f" AND purpose = ?{which}",
+            (data_set, purpose) if epoch is None else (data_set, purpose, epoch),
         )
         return max(found, key=lambda entry: (entry.committed_at, entry.id), default=None)
 
@@ -214,30 +266,16 @@ class Ledger:
             ).fetchone()
         return None if row is None else guarantee_from_json(json.loads(row["guarantee"]))
 
-    def spent(self, data_set: str, composition: Composition = "additive") -> Guarantee | None:
-        """Return what one record may have lost so far, reservations included.
+    def spent(self, data_set: str, limit: Guarantee) -> Guarantee | None:
+        """Return what one record may have lost so far, reservations included, as a limit counts."""
+        return spending.spent(self.charges(data_set), limit)
 
-        All additive charges add up. Charges over disjoint records do not: one record is in one of
-        them at most, so only the largest counts (parallel composition). A further *disjoint* charge
-        is not added to the other disjoint ones, and so is judged by the additive ones alone.
-        """
-        if composition == "disjoint":
-            additive = [
-                entry.guarantee
-                for entry in self.charges(data_set)
-                if entry.composition == "additive"
-            ]
-            return compose(additive) if additive else None
-        return self._with_disjoint(data_set, None)
-
-    def _with_disjoint(self, data_set: str, further: Guarantee | None) -> Guarantee | None:
-        """Add up as :meth:`spent` says, with one more disjoint charge."""
-        entries = self.charges(data_set)
-        additive = [entry.guarantee for entry in entries if entry.composition == "additive"]
-        disjoint = [entry.guarantee for entry in entries if entry.composition == "disjoint"]
-        disjoint += [further] if further is not None else []
-        parts = additive + ([reduce(_larger, disjoint)] if disjoint else [])
-        return compose(parts) if parts else None
+    def left(
+        self, data_set: str, limit: Guarantee, composition: Composition = "additive"
+    ) -> Guarantee | None:
+        """Return what a charge of a new epoch may spend; None where that is not one number."""
+        met = spending.seen_by_next(self.charges(data_set), composition)
+        return spending.remaining(limit, spending.spent(met, limit))
 
     def backup(self, path: Path) -> None:
         """Write a consistent copy while others may be writing."""
@@ -274,42 +312,6 @@ class Ledger:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 raise
-
-
-def remaining(limit: Guarantee, spent: Guarantee | None) -> Guarantee | None:
-    """Return what is left of a limit, or None where that is not a number (mixed kinds)."""
-    if spent is None:
-        return limit
-    if isinstance(limit, PureDP) and isinstance(spent, PureDP):
-        left = max(limit.exact_epsilon - spent.exact_epsilon, limit.exact_epsilon * 0)
-        return PureDP(limit.adjacency, limit.unit, left)
-    return None
-
-
-def _larger(one: Guarantee, other: Guarantee) -> Guarantee:
-    """Return a promise that covers either of two; the sum, where neither covers the other."""
-    if one.kind == other.kind:
-        if _within(one, other):
-            return other
-        if _within(other, one):
-            return one
-    return compose([one, other])
-
-
-def _within(charge: Guarantee | None, limit: Guarantee) -> bool:
-    if charge is None:
-        return True
-    compose([charge, limit])  # raises where the two are not comparable
-    return charge.within(limit)
-
-
-def _refusal(data_set: str, charge: Guarantee, spent: Guarantee | None, limit: Guarantee) -> str:
-    left = remaining(limit, spent)
-    rest = f"{left} is left of {limit}" if left is not None else f"{spent} of {limit} is spent"
-    return (
-        f"data set {data_set!r}: asked for {charge}, but {rest}; ask for less with --epsilon, or"
-        " raise [privacy] total_epsilon"
-    )
 
 
 def _charge(row: sqlite3.Row) -> Charge:

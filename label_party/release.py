@@ -23,9 +23,10 @@ from common.randomizers import randomizer_names
 from common.release import Manifest, manifest_digest
 from label_party.build import Built, build
 from label_party.config import LabelPartyConfig
-from label_party.ledger import Charge, Ledger, remaining
+from label_party.ledger import Charge, Ledger
 from label_party.population import Completed, Keys, Tally, complete
 from label_party.populations import Populations
+from label_party.recovery import recover
 from label_party.signing import sign_again, signing_key
 from label_party.sources import read_events
 from label_party.store import Store
@@ -95,10 +96,10 @@ def run_release(config: LabelPartyConfig, *, quiet: bool = False) -> Outcome:
 def _release(config: LabelPartyConfig, completed: Completed, store: Store, quiet: bool) -> Outcome:
     store.create()
     with store.building(), store.open_ledger() as ledger:
+        recovered = recover(store, ledger).undone
         existing = _existing(config, store)  # another process may have been faster
         if existing is not None:
             return existing
-        recovered = store.recover(ledger)
         built = _spend(config, completed, store, ledger, quiet)
         return Outcome(
             manifest=built.manifest,
@@ -134,7 +135,7 @@ def _existing(config: LabelPartyConfig, store: Store) -> Outcome | None:
 
 
 def _check_same(config: LabelPartyConfig, charge: Charge) -> None:
-    wanted = config.request()
+    wanted = config.request() if charge.request else {}  # unknown for what was found in the store
     either = wanted.keys() | charge.request.keys()
     different = sorted(key for key in either if charge.request.get(key) != wanted.get(key))
     if different:
@@ -242,8 +243,8 @@ def _give_back(config: LabelPartyConfig, store: Store, ledger: Ledger, charge: i
 
 
 def _left(config: LabelPartyConfig, ledger: Ledger) -> Guarantee | None:
-    spent = ledger.spent(config.data.data_set, config.privacy.epochs)
-    return remaining(config.privacy.limit, spent)
+    privacy = config.privacy
+    return ledger.left(config.data.data_set, privacy.limit, privacy.epochs)
 
 
 @contextmanager

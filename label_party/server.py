@@ -38,6 +38,7 @@ from label_party.handshakes import Handshakes
 from label_party.limits import RateLimits, StreamLimit
 from label_party.populations import Populations
 from label_party.probes import answering
+from label_party.recovery import recover
 from label_party.service import LabelReleaseService
 from label_party.store import Store
 from label_party.submission import Reception
@@ -243,9 +244,11 @@ def _ready_store(config: LabelPartyConfig) -> Store:
     store = Store(config.store.directory)
     store.create()
     with contextlib.suppress(StoreBusy), store.building(), store.open_ledger() as ledger:
-        recovered = store.recover(ledger)
-        if recovered:
-            _log.warning("unfinished releases undone", extra={"count": recovered})
+        found = recover(store, ledger)
+        if found.undone:
+            _log.warning("unfinished releases undone", extra={"count": found.undone})
+        if found.counted:
+            _log.warning("unknown releases counted as spent", extra={"releases": found.counted})
     return store
 
 

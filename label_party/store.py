@@ -3,19 +3,21 @@
     <store>/ledger.sqlite
     <store>/lock                              held by the one process that builds
     <store>/releases/<data set>/<epoch>/      manifest.json, keys.bin, codes.bin
+    <store>/outcomes/<data set>/<epoch>/<purpose>/     outcome.bin, charge.json
     <store>/populations/                      what the features party submitted
 
-A release directory appears by one rename, after all its bytes are on the disk, and is served only
-once the ledger has committed its digest. Whatever a dead process left half done is removed by the
-next one that holds the lock.
+A directory appears by one rename, after all its bytes are on the disk, and is shown to nobody until
+the ledger has committed its digest. What a dead process left half done, and what the ledger does
+not know, is settled by the next process that holds the lock (:mod:`label_party.recovery`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from common.errors import ReleaseError
@@ -36,6 +38,9 @@ LEDGER_FILE = "ledger.sqlite"
 LOCK_FILE = "lock"
 RELEASES = "releases"
 POPULATIONS = "populations"
+OUTCOMES = "outcomes"
+OUTCOME_FILE = "outcome.bin"
+CHARGE_FILE = "charge.json"
 _PARTIAL = ".partial-"
 
 
@@ -86,25 +91,16 @@ class Store:
         with exclusive(self.directory / LOCK_FILE, busy):
             yield
 
-    def recover(self, ledger: Ledger) -> int:
-        """Undo what dead processes left; the caller holds the lock.
+    def folders(self) -> list[Path]:
+        """Return every directory of a release or another outcome, whole or half written."""
+        releases = (self.directory / RELEASES).glob("*/*")
+        outcomes = (self.directory / OUTCOMES).glob("*/*/*")
+        return sorted([*releases, *outcomes])
 
-        A reservation without a commit paid for nothing that anybody could have fetched. Bytes go
-        before the reservation, so that dying here again leaves nothing unaccounted for.
-
-        Returns
-        -------
-        Number of reservations taken back.
-        """
-        paid = {(entry.data_set, entry.epoch) for entry in ledger.charges() if is_release(entry)}
-        with told(self.directory):
-            for path in sorted((self.directory / RELEASES).glob("*/*")):
-                if (path.parent.name, path.name) not in paid:
-                    shutil.rmtree(path)
-        open_ = ledger.reservations()
-        for entry in open_:
-            ledger.abandon(entry.id)
-        return len(open_)
+    @staticmethod
+    def is_partial(path: Path) -> bool:
+        """Whether a directory was never given its name."""
+        return path.name.startswith(_PARTIAL)
 
     def path(self, data_set: str, epoch: str) -> Path:
         """Return a release's directory. Names come from a checked configuration or the ledger."""
@@ -119,15 +115,40 @@ class Store:
         """Return the directory of an epoch's submitted population."""
         return _place(self.populations, data_set, epoch)
 
+    def outcome_path(self, data_set: str, epoch: str, purpose: str) -> Path:
+        """Return the directory of an outcome other than a label release."""
+        name = hashlib.sha256(purpose.encode()).hexdigest()[:16]
+        return _place(self.directory / OUTCOMES, data_set, epoch) / name
+
+    def write_outcome(
+        self, data_set: str, epoch: str, purpose: str, data: bytes, facts: bytes
+    ) -> None:
+        """Write an outcome and the facts of its charge, wait for the disk, give it its name."""
+        path = self.outcome_path(data_set, epoch, purpose)
+        partial = _partial(path)
+        with told(path):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            partial.mkdir(mode=0o700)
+            for name, content in ((OUTCOME_FILE, data), (CHARGE_FILE, facts)):
+                with (partial / name).open("xb") as file:
+                    file.write(content)
+                    flush(file)
+            sync_directory(partial)
+            partial.rename(path)
+            for above in list(path.parents)[:4]:
+                sync_directory(above)
+
+    def remove_outcome(self, data_set: str, epoch: str, purpose: str) -> None:
+        """Delete an outcome that is not paid for."""
+        _remove(self.outcome_path(data_set, epoch, purpose))
+
     def writer(self, data_set: str, epoch: str) -> ReleaseWriter:
         """Begin a release directory under a temporary name."""
         return ReleaseWriter(self.path(data_set, epoch))
 
     def remove(self, data_set: str, epoch: str) -> None:
         """Delete what was written for a release that is not paid for."""
-        path = self.path(data_set, epoch)
-        for part in (path, _partial(path)):
-            shutil.rmtree(part, ignore_errors=True)
+        _remove(self.path(data_set, epoch))
 
     def open_release(self, charge: Charge) -> StoredRelease:
         """Open and verify a committed release.
@@ -266,6 +287,14 @@ class StoredRelease:
 def is_release(entry: Charge) -> bool:
     """Whether an entry paid for a directory of ``releases``; other purposes lie elsewhere."""
     return entry.state == "committed" and entry.purpose == LABELS
+
+
+def _remove(path: Path) -> None:
+    """Delete a directory, half written or whole; an error if some of it stays."""
+    with told(path):
+        for part in (path, _partial(path)):
+            with suppress(FileNotFoundError):
+                shutil.rmtree(part)
 
 
 def _place(root: Path, data_set: str, epoch: str) -> Path:

@@ -59,14 +59,18 @@ grid = "auto"
 epsilon = {epsilon}
 # What all releases of the data set together may spend. Default: epsilon, that is one release.
 {total_epsilon}
+# Failure probability that all releases together may have, far below 1 / number of events.
+# At 0 only releases with a pure epsilon fit (labels, top-k); `top-k --stable` needs more.
+# Half of it pays for the releases' own delta, half for adding up different kinds of promises.
+total_delta = 0.0
 # Whose labels are protected: "record" (one event) or "user" (all events of one user).
 unit = "record"
 # unit = "user": column with the user of each event (in `population` if there is one, else in
 # `labels`), and how many events of one user keep their label; the others get `missing`.
 # user = "user_id"
 # max_records_per_user = 5
-# How epochs add up: "additive" (their epsilons add up against total_epsilon), or "disjoint" (no
-# event occurs in two epochs, and each epoch may spend total_epsilon). Per user it is "additive".
+# How epochs add up: "additive" (against total_epsilon and total_delta), or "disjoint" (no event
+# occurs in two epochs, and each epoch may spend the whole total). Per user it is "additive".
 epochs = "additive"
 # The largest share of epsilon spent on the noisy histogram of all labels, between 0 and 1.
 prior_share = 0.125

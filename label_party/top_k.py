@@ -1,7 +1,6 @@
 """``label-party top-k``: which categories lead, as one more release on the same budget.
 
-The release is a small JSON file in the store, ``top-k/<data set>/<epoch>/<column>.json``. Like a
-label release it is reserved, written, synchronised and only then committed with its digest; asking
+The release is a small JSON document, paid for and kept as :mod:`label_party.outcome` says: asking
 again shows the same bytes and spends nothing.
 """
 
@@ -10,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,15 +18,15 @@ import polars as pl
 from rich.table import Table
 
 from common.console import stdout
-from common.entropy import system_entropy
-from common.errors import ConfigError, DataError, ReleaseError
-from common.guarantees import Guarantee, Unit
+from common.entropy import Entropy, system_entropy
+from common.errors import ConfigError, DataError
+from common.guarantees import Guarantee, Unit, guarantee_from_json
 from common.selection import count_users
-from common.selection.leaders import Leaders
+from common.selection.leaders import Leaders, StableLeaders
 from label_party.build import software
 from label_party.config import LabelPartyConfig, decimal_value
 from label_party.disk import StoreError
-from label_party.ledger import Charge, Ledger, remaining
+from label_party.outcome import Purchase, find_paid, pay_once
 from label_party.store import Store
 
 FORMAT = "labelveil-top-k/1"
@@ -38,13 +36,22 @@ _TAIL = 0.05
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked: the column, how many, among which public categories."""
+    """What is asked: the column, how many, among which public categories.
+
+    Attributes
+    ----------
+    k
+        How many to name; None lets the counts decide, up to ``most``.
+    delta
+        δ of a stable set without noise; None for noisy counts, which need no δ.
+    """
 
     by: str
     k: int | None
     most: int
     categories: Path
     user: str | None
+    delta: float | None = None
 
     @property
     def purpose(self) -> str:
@@ -77,47 +84,43 @@ def run_top_k(config: LabelPartyConfig, request: Request) -> TopK:
         For any refusal; then nothing was spent.
     """
     categories = read_categories(request.categories)
-    wanted = _meaning(config, request, categories)
+    privacy = config.privacy
+    leaders = _mechanism(config, request)
+    purchase = Purchase(
+        config.data.data_set,
+        config.data.epoch,
+        request.purpose,
+        leaders.guarantee,
+        privacy.limit,
+        privacy.epochs,
+        _meaning(config, request, categories),
+    )
     store = Store(config.store.directory)
-    if store.ledger_path.exists():
-        with store.open_ledger() as ledger:
-            charge = _committed(ledger, config, request)
-            if charge is not None:
-                return _existing(config, request, store, ledger, charge, wanted)
-    unit = config.privacy.privacy_unit
-    leaders = Leaders(decimal_value(config.privacy.epsilon), request.k, request.most, unit)
-    counts = _counts(config, request, categories)
-    if request.k is not None and request.k > len(categories):
+    paid = find_paid(store, purchase)
+    if paid is None:
+        if request.k is not None and request.k > len(categories):
+            raise ConfigError(
+                f"k={request.k} is above the {len(categories)} categories of"
+                f" {request.categories}; set --k"
+            )
+        counts = _counts(config, request, categories)
+        paid = pay_once(
+            store, purchase, lambda: _build(config, request, categories, leaders, counts)
+        )
+    return TopK(paid.data, paid.digest, paid.existed, paid.left)
+
+
+def _mechanism(config: LabelPartyConfig, request: Request) -> Leaders | StableLeaders:
+    privacy = config.privacy
+    epsilon, unit = decimal_value(privacy.epsilon), privacy.privacy_unit
+    if request.delta is None:
+        return Leaders(epsilon, request.k, request.most, unit)
+    if not 0 < request.delta <= privacy.total_delta:
         raise ConfigError(
-            f"k={request.k} is above the {len(categories)} categories of {request.categories};"
-            " set --k"
+            f"delta={request.delta:g} must be above 0 and at most total_delta="
+            f"{privacy.total_delta:g}; set --delta and [privacy] total_delta"
         )
-    store.create()
-    with store.building(), store.open_ledger() as ledger:
-        charge = _committed(ledger, config, request)  # another process may have been faster
-        if charge is not None:
-            return _existing(config, request, store, ledger, charge, wanted)
-        store.recover(ledger)
-        path = _path(store, config, request)
-        path.unlink(missing_ok=True)  # what a killed process wrote and never paid for
-        reserved = ledger.reserve(
-            config.data.data_set,
-            config.data.epoch,
-            leaders.guarantee,
-            config.privacy.limit,
-            request=wanted,
-            purpose=request.purpose,
-        )
-        try:
-            data = _build(config, request, leaders, counts)
-            _write(path, data)
-            digest = hashlib.sha256(data).hexdigest()
-            ledger.commit(reserved, digest, json.loads(data)["k"])
-        except BaseException:
-            path.unlink(missing_ok=True)  # bytes first: nothing unpaid may be left to read
-            ledger.abandon(reserved)
-            raise
-        return TopK(data, digest, False, _left(config, ledger))
+    return StableLeaders(epsilon, decimal_value(request.delta), request.most, unit)
 
 
 def read_categories(path: Path) -> pl.Series:
@@ -179,19 +182,23 @@ def _meaning(config: LabelPartyConfig, request: Request, categories: pl.Series) 
         "epsilon": str(decimal_value(privacy.epsilon)),
         "unit": privacy.unit,
         "user": privacy.user or request.user,
+        "delta": None if request.delta is None else str(decimal_value(request.delta)),
         "categories": hashlib.sha256("\n".join(categories).encode()).hexdigest(),
     }
 
 
 def _build(
-    config: LabelPartyConfig, request: Request, leaders: Leaders, counts: list[int]
+    config: LabelPartyConfig,
+    request: Request,
+    categories: pl.Series,
+    leaders: Leaders | StableLeaders,
+    counts: list[int],
 ) -> bytes:
     entropy = system_entropy()
     try:
-        leading = leaders.select(counts, entropy)
+        found = _select(leaders, categories, counts, entropy)
     finally:
         entropy.destroy()
-    categories = read_categories(request.categories)
     document = {
         "format": FORMAT,
         "software": software(),
@@ -200,84 +207,29 @@ def _build(
         "epoch": config.data.epoch,
         "by": request.by,
         "adaptive": request.k is None,
-        "k": len(leading.chosen),
         "candidates": len(categories),
+        "guarantee": leaders.guarantee.to_json(),
+        **found,
+    }
+    return json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _select(
+    leaders: Leaders | StableLeaders, categories: pl.Series, counts: list[int], entropy: Entropy
+) -> dict[str, Any]:
+    if isinstance(leaders, StableLeaders):
+        chosen = leaders.select(counts, entropy)
+        names = [] if chosen is None else [categories[int(index)] for index in chosen]
+        return {"k": len(names), "leaders": [{"category": name} for name in names], "noise": None}
+    leading = leaders.select(counts, entropy)
+    return {
+        "k": len(leading.chosen),
         "leaders": [
             {"category": categories[int(index)], "users": int(count)}
             for index, count in zip(leading.chosen, leading.noisy_counts, strict=True)
         ],
         "noise": {"law": "discrete-laplace", "scale": str(leading.scale)},
-        "guarantee": leaders.guarantee.to_json(),
     }
-    return json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _path(store: Store, config: LabelPartyConfig, request: Request) -> Path:
-    name = hashlib.sha256(request.by.encode()).hexdigest()[:16]
-    return store.directory / "top-k" / config.data.data_set / config.data.epoch / f"{name}.json"
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write, synchronise, rename; what a dead process left under the name is replaced."""
-    partial = path.with_suffix(".partial")
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with partial.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-        for directory in (path.parent, path.parent.parent, path.parent.parent.parent):
-            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-    except OSError as error:
-        raise StoreError(
-            f"{path} cannot be written: {error.strerror}; nothing was spent; check the disk's"
-            " space and rights, or set [store] directory"
-        ) from error
-
-
-def _committed(ledger: Ledger, config: LabelPartyConfig, request: Request) -> Charge | None:
-    for charge in ledger.charges(config.data.data_set):
-        same = charge.epoch == config.data.epoch and charge.purpose == request.purpose
-        if same and charge.state == "committed":
-            return charge
-    return None
-
-
-def _existing(
-    config: LabelPartyConfig,
-    request: Request,
-    store: Store,
-    ledger: Ledger,
-    charge: Charge,
-    wanted: dict[str, Any],
-) -> TopK:
-    different = sorted(key for key in wanted if charge.request.get(key) != wanted[key])
-    if different:
-        raise ReleaseError(
-            f"the leaders by {request.by!r} of epoch {charge.epoch!r} were released with other"
-            f" settings ({', '.join(different)}) and stay as they are; name another epoch with"
-            " --epoch"
-        )
-    path = _path(store, config, request)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ReleaseError(
-            f"{path} cannot be read: {error.strerror}; restore it from a backup"
-        ) from error
-    digest = hashlib.sha256(data).hexdigest()
-    if digest != charge.manifest_sha256:
-        raise ReleaseError(f"{path} does not match its digest; restore it from a backup")
-    return TopK(data, digest, True, _left(config, ledger))
-
-
-def _left(config: LabelPartyConfig, ledger: Ledger) -> Guarantee | None:
-    return remaining(config.privacy.limit, ledger.spent(config.data.data_set))
 
 
 def write_copy(result: TopK, path: Path) -> None:
@@ -296,23 +248,28 @@ def margin(document: dict[str, Any]) -> int:
 
 
 def print_top_k(result: TopK) -> None:
-    """Print the leaders as a table with bars."""
+    """Print the leaders as a table with bars; a stable set as a list."""
     document = result.document
     if result.existed:
         print("already released: the same bytes, nothing spent")
-    rows = sorted(document["leaders"], key=lambda row: -row["users"])
-    largest = max([1, *(row["users"] for row in rows)])
     table = Table(title=f"{document['k']} of {document['candidates']} by {document['by']}")
     table.add_column(document["by"])
-    table.add_column(f"users, ± {margin(document)} (95%)", justify="right")
-    table.add_column("")
-    for row in rows:
-        bar = "█" * round(_BAR * max(0, row["users"]) / largest)
-        table.add_row(row["category"], f"{row['users']:,}", bar)
+    if document["noise"] is None:
+        for row in document["leaders"]:
+            table.add_row(row["category"])
+        if not document["leaders"]:
+            print("no gap between counts is wide enough to show who is in front of it")
+    else:
+        rows = sorted(document["leaders"], key=lambda row: -row["users"])
+        largest = max([1, *(row["users"] for row in rows)])
+        table.add_column(f"users, ± {margin(document)} (95%)", justify="right")
+        table.add_column("")
+        for row in rows:
+            bar = "█" * round(_BAR * max(0, row["users"]) / largest)
+            table.add_row(row["category"], f"{row['users']:,}", bar)
     stdout.print(table)
-    spent = document["guarantee"]
     left = "not one number" if result.left is None else str(result.left).partition(" (")[0]
-    print(f"{'privacy':<14}ε = {spent['epsilon']} ({spent['adjacency']}, per {spent['unit']})")
+    print(f"{'privacy':<14}{guarantee_from_json(document['guarantee'])}")
     print(f"{'budget left':<14}{left}")
     print(f"{'digest':<14}{result.digest}")
 

@@ -27,6 +27,7 @@ from common.guarantees.conversion import (
     to_renyi,
     to_zcdp,
 )
+from common.guarantees.mixed import adaptive_total
 from common.guarantees.pure import PureDP
 from common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
 from common.guarantees.subsampling import poisson_subsample, subsampled_gaussian
@@ -43,6 +44,7 @@ __all__ = [
     "RenyiDP",
     "Unit",
     "ZeroConcentratedDP",
+    "adaptive_total",
     "advanced_composition",
     "calibrate",
     "compose",

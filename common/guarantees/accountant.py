@@ -113,6 +113,19 @@ class Filter:
         """What has been admitted, in the limit's kind."""
         return self._spent
 
+    def restated(self, guarantees: Iterable[Guarantee]) -> Guarantee:
+        """Return what promises spend together, in the limit's kind, whether or not it fits.
+
+        Raises
+        ------
+        PrivacyError
+            If one of them cannot be restated, or is about other neighbours.
+        """
+        fresh = Filter(self.limit)
+        for guarantee in guarantees:
+            fresh._spent = fresh._after(guarantee)
+        return fresh.spent
+
     def admits(self, guarantee: Guarantee) -> bool:
         """Whether one more such release stays within the limit."""
         return self._after(guarantee).within(self.limit)

@@ -1,13 +1,14 @@
-"""Who leads, with noisy counts, under pure ε-DP for replaced votes: what a label ledger can add up.
+"""Who leads, for replaced votes: with noisy counts and a pure ε, or as a stable set with a δ.
 
-Stability-based selection needs a δ. Where a ledger keeps exact sums of pure ε, this does the same
-job without one: choose k by the widest gap (Algorithm 1 of Zhu and Wang 2022), name the k leaders
-by peeling, and add discrete Laplace noise to their counts. The candidates are a public list.
+Where a ledger has no δ, :class:`Leaders` chooses k by the widest gap (Algorithm 1 of Zhu and Wang
+2022), names the k leaders by peeling, and adds discrete Laplace noise to their counts. Where it has
+one, :class:`StableLeaders` shows the whole set in front of a wide gap without noise, at a price
+that does not grow with k. The candidates are a public list.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -15,12 +16,13 @@ from numpy.typing import ArrayLike
 
 from common.entropy import Entropy
 from common.errors import PrivacyError
-from common.guarantees import Adjacency, PureDP, Unit
+from common.guarantees import Adjacency, PureDP, Unit, ZeroConcentratedDP, largest_rho
 from common.noise import discrete_laplace
 from common.selection.base import Integers, Ranking, ranked
 from common.selection.choice import exponential_peeling
 from common.selection.noisy_max import Law, NoisyMax
 from common.selection.rank import ChooseRank
+from common.selection.stable_top_k import StableTopK
 
 _CHOICE_SHARE = Fraction(1, 4)
 
@@ -106,3 +108,44 @@ class Leaders:
         noise_values = discrete_laplace(scale, k, entropy.source("leaders-counts"))
         noisy = np.asarray(ranking.counts[chosen] + noise_values)
         return Leading(chosen, noisy, scale)
+
+
+@dataclass(frozen=True)
+class StableLeaders:
+    """The set of leaders in front of a wide gap, or nothing; k is the data's. No counts.
+
+    StableTopK of Zhu and Wang (2022) with gaps that move by at most 2, which is what replacing one
+    unit's votes does to them whatever the unit: each count moves by at most 1, up or down.
+
+    Attributes
+    ----------
+    epsilon, delta
+        (ε, δ) that one use keeps to; half of δ is the test's failure probability.
+    most
+        Largest k considered.
+    unit
+        Whose votes are replaced.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    most: int = 20
+    unit: Unit = Unit.RECORD
+
+    def mechanism(self, most: int) -> StableTopK:
+        """Return the mechanism for a list with at least ``most`` + 1 candidates."""
+        rho = largest_rho(float(self.epsilon), self.delta, self.delta / 2)
+        return StableTopK(rho, self.delta / 2, min(self.most, most), step=2)
+
+    @property
+    def guarantee(self) -> ZeroConcentratedDP:
+        """The promise, as the mechanism derives it from its own noise."""
+        promise = self.mechanism(self.most).guarantee
+        return replace(promise, adjacency=Adjacency.REPLACE_LABEL, unit=self.unit)
+
+    def select(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Integers | None:
+        """Return the (k,) indices of the set, ascending, or None: no gap is wide enough."""
+        ranking = ranked(counts)
+        if ranking.counts.size < 2:
+            raise PrivacyError("1 candidate leads whatever the votes; give a list of at least 2")
+        return self.mechanism(ranking.counts.size - 1).select(ranking, entropy).chosen

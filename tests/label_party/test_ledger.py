@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from common.errors import BudgetError, LabelveilError, PrivacyError
-from common.guarantees import PureDP, Unit, ZeroConcentratedDP
+from common.guarantees import ApproximateDP, PureDP, Unit, ZeroConcentratedDP, adaptive_total
 from common.guarantees.base import Adjacency
-from label_party.ledger import Composition, Ledger, LedgerError, remaining
+from label_party.ledger import Ledger, LedgerError
 from label_party.ledger_schema import MIGRATIONS
+from label_party.spending import Composition, remaining
 
 DIGEST = "ab" * 32
 
@@ -39,7 +40,7 @@ def test_charges_add_up_exactly(path: Path) -> None:
     with Ledger(path) as ledger:
         for epoch in range(10):
             spend(ledger, str(epoch), "0.1")
-        assert ledger.spent("d") == pure(1)
+        assert ledger.spent("d", pure(2)) == pure(1)
         with pytest.raises(BudgetError, match=r"ε = 0 .* is left of ε = 1"):
             spend(ledger, "more", "0.000000001")
 
@@ -65,7 +66,7 @@ def test_a_reservation_counts_until_it_is_abandoned(path: Path) -> None:
             ledger.reserve("d", "2", pure(1), pure(1))
         assert ledger.committed("d", "1") is None
         ledger.abandon(charge)
-        assert ledger.spent("d") is None
+        assert ledger.spent("d", pure(1)) is None
         with pytest.raises(LedgerError, match="not open"):
             ledger.commit(charge, DIGEST, 10)
 
@@ -102,7 +103,7 @@ def test_disjoint_epochs_each_have_the_total(path: Path) -> None:
     with Ledger(path) as ledger:
         for epoch in range(5):
             spend(ledger, str(epoch), 1, composition="disjoint")
-        assert ledger.spent("d") == pure(1)
+        assert ledger.spent("d", pure(2)) == pure(1)
         with pytest.raises(BudgetError):
             spend(ledger, "more", "1.5", composition="disjoint")
 
@@ -112,7 +113,7 @@ def test_a_record_may_be_in_all_additive_epochs_and_one_disjoint_one(path: Path)
         spend(ledger, "a", "0.5", 2)
         spend(ledger, "b", "1", 2, composition="disjoint")
         spend(ledger, "c", "1.5", 2, composition="disjoint")
-        assert ledger.spent("d") == pure(2)
+        assert ledger.spent("d", pure(2)) == pure(2)
         with pytest.raises(BudgetError):  # a record of epoch c would pass 2
             spend(ledger, "e", "0.1", 2)
         with pytest.raises(BudgetError):
@@ -125,9 +126,90 @@ def test_units_and_kinds_that_do_not_add_are_refused(path: Path) -> None:
         with pytest.raises(PrivacyError, match="privacy unit"):
             ledger.reserve("d", "2", pure("0.1", Unit.USER), pure(1, Unit.USER))
         gaussian = ZeroConcentratedDP.of(Fraction(1, 8), adjacency=Adjacency.REPLACE_LABEL)
-        with pytest.raises(PrivacyError, match="do not add"):
+        with pytest.raises(BudgetError, match="total_delta"):
             ledger.reserve("d", "2", gaussian, pure(1))
         assert len(ledger.charges()) == 1
+
+
+def mixed(epsilon: float | str, delta: str = "1e-6") -> ApproximateDP:
+    return ApproximateDP.of(Fraction(str(epsilon)), Fraction(delta))
+
+
+def test_pure_approximate_and_concentrated_charges_add_up_in_one_sum(path: Path) -> None:
+    limit = mixed(3)
+    charges = {
+        "a": pure(1),
+        "b": ApproximateDP.of(Fraction(1, 2), Fraction("2e-7")),
+        "c": ZeroConcentratedDP.of(Fraction(1, 200), Fraction("1e-7")),
+    }
+    with Ledger(path) as ledger:
+        for epoch, charge in charges.items():
+            ledger.commit(ledger.reserve("d", epoch, charge, limit), DIGEST, 1)
+        spent = ledger.spent("d", limit)
+        assert spent == adaptive_total(charges.values(), limit.exact_delta)
+        assert isinstance(spent, ApproximateDP)
+        assert spent.exact_delta == Fraction("8e-7")  # 3e-7 of the charges, half of the total
+        assert 1.5 < spent.epsilon < 3
+        left = ledger.left("d", limit)
+        assert isinstance(left, ApproximateDP)
+        assert left.exact_epsilon == 3 - spent.exact_epsilon
+        assert left.exact_delta == Fraction("2e-7")
+        # what is said to be left fits to the last unit, and no more does
+        over = PureDP.of(left.exact_epsilon + Fraction("0.01"))
+        with pytest.raises(BudgetError, match=r"raise \[privacy\] total_epsilon$"):
+            ledger.reserve("d", "e", over, limit)
+        with pytest.raises(BudgetError, match=r"raise \[privacy\] total_delta$"):
+            ledger.reserve("d", "e", ApproximateDP.of(Fraction(0), Fraction("3e-7")), limit)
+        assert ledger.spent("d", limit) == spent
+        ledger.reserve("d", "e", ApproximateDP.of(left.exact_epsilon, left.exact_delta), limit)
+        nothing = ledger.left("d", limit)
+        assert isinstance(nothing, ApproximateDP)
+        assert nothing.exact_delta == 0
+        assert nothing.epsilon < 0.01  # at another order the new sum may be a little cheaper
+
+
+def test_disjoint_epochs_add_up_within_and_not_across(path: Path) -> None:
+    """Two charges on one epoch's records add; those of another epoch do not."""
+    with Ledger(path) as ledger:
+        for epoch in ("a", "b"):
+            spend(ledger, epoch, "0.5", 1, "disjoint")
+            for purpose in ("top-k", "watch"):
+                charge = ledger.reserve(
+                    "d", epoch, pure("0.25"), pure(1), composition="disjoint", purpose=purpose
+                )
+                ledger.commit(charge, DIGEST, 1)
+        assert ledger.spent("d", pure(1)) == pure(1)
+        with pytest.raises(BudgetError):
+            ledger.reserve("d", "a", pure("0.1"), pure(1), composition="disjoint", purpose="more")
+        assert ledger.left("d", pure(1), "disjoint") == pure(1)
+        assert ledger.left("d", pure(1)) == pure(0)
+
+
+def test_the_worst_epoch_counts_where_kinds_differ(path: Path) -> None:
+    limit = mixed(2)
+    gaussian = ZeroConcentratedDP.of(Fraction(1, 200), Fraction("1e-7"))
+    with Ledger(path) as ledger:
+        ledger.reserve("d", "a", pure("0.25"), limit)
+        ledger.reserve("d", "b", pure(1), limit, composition="disjoint")
+        ledger.reserve("d", "c", gaussian, limit, composition="disjoint")
+        spent = ledger.spent("d", limit)
+        other = adaptive_total([pure("0.25"), gaussian], limit.exact_delta)
+        assert isinstance(spent, ApproximateDP)
+        assert spent.exact_epsilon == max(Fraction("1.25"), other.exact_epsilon)
+        assert spent.exact_delta == other.exact_delta
+
+
+def test_per_user_charges_add_up_whatever_they_are(path: Path) -> None:
+    limit = ApproximateDP.of(Fraction(2), Fraction("1e-6"), unit=Unit.USER)
+    gaussian = ZeroConcentratedDP.of(Fraction(1, 200), unit=Unit.USER)
+    with Ledger(path) as ledger:
+        ledger.reserve("d", "a", pure(1, Unit.USER), limit)
+        ledger.reserve("d", "b", gaussian, limit)
+        with pytest.raises(PrivacyError, match="privacy unit"):
+            ledger.reserve("d", "c", pure("0.1"), limit)
+        assert ledger.spent("d", limit) == adaptive_total(
+            [pure(1, Unit.USER), gaussian], limit.exact_delta
+        )
 
 
 def test_guarantees_of_any_kind_come_back_as_they_were(path: Path) -> None:
@@ -179,4 +261,4 @@ def test_a_backup_taken_while_open_is_a_working_ledger(path: Path, tmp_path: Pat
         spend(ledger, "1", "0.25")
         ledger.backup(tmp_path / "copy.sqlite")
     with Ledger(tmp_path / "copy.sqlite") as restored:
-        assert restored.spent("d") == pure("0.25")
+        assert restored.spent("d", pure(1)) == pure("0.25")

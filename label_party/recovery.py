@@ -1,0 +1,112 @@
+"""What a start finds in the store, and what it makes of it.
+
+The store has folders, the ledger has rows. A folder gets its name while its row is *reserved*, and
+the row goes only after the folder has gone. So there are three cases, and no operator is needed:
+
+===================  ============================================================================
+row                  meaning and remedy
+===================  ============================================================================
+committed            a release; nothing to do
+reserved             its builder died before anybody could fetch it: folder and row are removed
+none                 the ledger is older than the folder, which some other ledger paid for and may
+                     have been served: it is *counted as spent*, with its digest, and served as it
+                     is; the same epoch is never built again
+===================  ============================================================================
+
+The third case is what a ledger restored from an older backup meets. It cannot be met for folders
+that are gone too: what was released after the backup must then be told to ``label-party restore``.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.errors import LabelveilError, ReleaseError
+from common.guarantees import guarantee_from_json
+from label_party.disk import told
+from label_party.ledger import LABELS, Ledger
+from label_party.spending import Proposal
+from label_party.store import CHARGE_FILE, OUTCOMES, Store, StoredRelease
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What was found.
+
+    Attributes
+    ----------
+    undone
+        Reservations of dead builders that were taken back.
+    counted
+        Releases that the ledger did not know and that now count as spent.
+    """
+
+    undone: int
+    counted: list[str]
+
+
+def recover(store: Store, ledger: Ledger) -> Recovery:
+    """Bring store and ledger together again; the caller holds the builders' lock.
+
+    Raises
+    ------
+    LabelveilError
+        If a folder that the ledger does not know cannot be read.
+    """
+    rows = {_place(store, charge.data_set, charge.epoch, charge.purpose): charge
+            for charge in ledger.charges()}  # fmt: skip
+    counted = []
+    for path in store.folders():
+        charge = rows.get(path)
+        if store.is_partial(path) or (charge is not None and charge.state == "reserved"):
+            with told(store.directory):
+                shutil.rmtree(path)
+        elif charge is None:
+            counted.append(_count(ledger, path))
+    open_ = ledger.reservations()
+    for entry in open_:
+        ledger.abandon(entry.id)  # its bytes went first: dying before this leaves nothing unpaid
+    return Recovery(len(open_), counted)
+
+
+def _place(store: Store, data_set: str, epoch: str, purpose: str) -> Path:
+    if purpose == LABELS:
+        return store.path(data_set, epoch)
+    return store.outcome_path(data_set, epoch, purpose)
+
+
+def _count(ledger: Ledger, path: Path) -> str:
+    try:
+        if OUTCOMES in path.parts and (path / CHARGE_FILE).exists():
+            return _count_outcome(ledger, json.loads((path / CHARGE_FILE).read_bytes()))
+        return _count_release(ledger, path)
+    except (LabelveilError, OSError, ValueError, KeyError, TypeError) as error:
+        raise ReleaseError(
+            f"{path} is not in the ledger, so that a later ledger paid for it, but it cannot be"
+            " read; restore it from a backup, or restore the ledger that paid for it"
+        ) from error
+
+
+def _count_release(ledger: Ledger, path: Path) -> str:
+    release = StoredRelease(path)
+    release.close()
+    manifest = release.manifest
+    if (manifest.data_set, manifest.epoch) != (path.parent.name, path.name):
+        raise ReleaseError(f"{path} holds a release of another name")
+    # additive: the manifest does not say whether its records occur in other epochs
+    proposal = Proposal(manifest.epoch, "additive", manifest.total_guarantee)
+    ledger.count(manifest.data_set, proposal, LABELS, (release.digest, release.rows), {})
+    return f"{manifest.data_set}/{manifest.epoch}"
+
+
+def _count_outcome(ledger: Ledger, facts: dict[str, Any]) -> str:
+    proposal = Proposal(
+        facts["epoch"], facts["composition"], guarantee_from_json(facts["guarantee"])
+    )
+    outcome = (str(facts["sha256"]), 0)
+    ledger.count(facts["data_set"], proposal, facts["purpose"], outcome, facts["request"])
+    return f"{facts['data_set']}/{facts['epoch']} ({facts['purpose']})"

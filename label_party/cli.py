@@ -312,6 +312,75 @@ def top_k(
         leaders.draw_top_k(result, plot)
 
 
+@app.command(
+    epilog="Examples: label-party synthesize --column product=products.txt --bins 5"
+    " --out table.csv; label-party synthesize --column product=products.txt"
+    " --column country=countries.txt --edges 0,1,10,400 --epsilon 0.5 --out table.parquet"
+)
+def synthesize(
+    column: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=FILE",
+            help="A category column and its public list of values, one a line; repeatable.",
+        ),
+    ],
+    config: Config = DEFAULT_CONFIG,
+    settings: Settings = None,
+    bins: Annotated[int, typer.Option(min=2, help="Bins of the label, equally wide.")] = 8,
+    edges: Annotated[
+        str | None, typer.Option(help="Ends of the bins instead, from lower to upper.")
+    ] = None,
+    order: Annotated[
+        int, typer.Option(min=1, help="Agree on all sets of up to so many columns.")
+    ] = 2,
+    delta: Annotated[
+        float | None, typer.Option(help="Spend (epsilon, delta) on Gaussian noise, in zCDP.")
+    ] = None,
+    labels: Labels = None,
+    population: Population = None,
+    data_set: DataSet = None,
+    epoch: Epoch = None,
+    epsilon: Epsilon = None,
+    total_epsilon: Total = None,
+    secret_file: SecretFile = None,
+    store: Directory = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the table: .csv, .parquet, or .json with all that was released."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option(help="No progress bar, no summary.")] = False,
+) -> None:
+    """Release a synthetic table of categories and the binned label, and charge the budget for it.
+
+    Every event is one record. Values that a list lacks count as "(other)".
+    """
+    from label_party import synthesize as synthesis
+
+    overrides = {
+        "data.labels": labels,
+        "data.population": population,
+        "data.data_set": data_set,
+        "data.epoch": epoch,
+        "privacy.epsilon": epsilon,
+        "privacy.total_epsilon": total_epsilon,
+        "keys.secret_file": secret_file,
+        "store.directory": store,
+    }
+    loaded = load(config, overrides, settings or ())
+    request = synthesis.Request(
+        columns=synthesis.named_lists(column),
+        edges=synthesis.label_edges(loaded, bins, numbers("--edges", edges) if edges else None),
+        order=order,
+        delta=delta,
+    )
+    result = synthesis.synthesize(loaded, request, quiet=quiet)
+    if out is not None:
+        synthesis.write_table(result, out)
+    if not quiet:
+        synthesis.print_synthetic(result)
+
+
 def main() -> None:
     """Entry point of the command."""
     run(app)

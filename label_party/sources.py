@@ -6,12 +6,17 @@ terminal's scroll-back and in a log.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
+import numpy as np
 import polars as pl
 
 from common.errors import DataError
 from common.keys import canonical_keys
+
+Read = TypeVar("Read")
 
 _PARQUET_MAGIC = b"PAR1"
 _PARQUET_SUFFIXES = {".parquet", ".pq"}
@@ -46,21 +51,65 @@ def read_events(
     """
     wanted = {KEY: key, LABEL: label, USER: user}
     names = {role: name for role, name in wanted.items() if name is not None}
-    try:
-        scan = _scan(path)
-        present = scan.collect_schema().names()
-        _check_columns(path, list(names.values()), present)
-        frame = scan.select([pl.col(name).alias(role) for role, name in names.items()]).collect()
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        reason = getattr(error, "strerror", None) or "it is damaged, or neither CSV nor Parquet"
-        # not "from error": a traceback would show the line that cannot be parsed
-        raise DataError(f"{path} cannot be read: {reason}") from None
+    _check_columns(path, list(names.values()), columns_of(path))
+    wanted_columns = [pl.col(name).alias(role) for role, name in names.items()]
+    frame = _reading(path, lambda: _scan(path).select(wanted_columns).collect())
     columns = [_text(frame[KEY], key, path)]
     if label is not None:
         columns.append(_numbers(frame[LABEL], label, path))
     if user is not None:
         columns.append(_text(frame[USER], user, path))
     return pl.DataFrame(columns)
+
+
+def read_categories(
+    path: Path, key: str, column: str, categories: pl.Series, *, user: str | None = None
+) -> pl.DataFrame:
+    """Read one column as positions in a public list; what the list lacks comes after its end.
+
+    Parameters
+    ----------
+    path
+        CSV with a header line, or Parquet.
+    key, column, user
+        Names of the columns.
+    categories
+        The list: distinct texts. Spaces around a value do not count.
+
+    Returns
+    -------
+    A frame with ``key``, ``label`` (float64, a whole number 0 … len(categories)) and ``user``, as
+    far as asked for, in file order.
+
+    Raises
+    ------
+    DataError
+        As for :func:`read_events`.
+    """
+    events = read_events(path, key, user=user)
+    values = _reading(
+        path, lambda: _scan(path).select(pl.col(column).cast(pl.String)).collect()[column]
+    )
+    codes = pl.select(
+        values.str.strip_chars().replace_strict(
+            categories, np.arange(len(categories)), default=len(categories)
+        )
+    ).to_series()
+    return events.with_columns(codes.cast(pl.Float64).alias(LABEL))
+
+
+def columns_of(path: Path) -> list[str]:
+    """Return the names of a file's columns."""
+    return _reading(path, lambda: _scan(path).collect_schema().names())
+
+
+def _reading(path: Path, read: Callable[[], Read]) -> Read:
+    try:
+        return read()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        reason = getattr(error, "strerror", None) or "it is damaged, or neither CSV nor Parquet"
+        # not "from error": a traceback would show the line that cannot be parsed
+        raise DataError(f"{path} cannot be read: {reason}") from None
 
 
 def _scan(path: Path) -> pl.LazyFrame:

@@ -179,7 +179,7 @@ def train(
 
 @app.command(
     epilog="Examples: feature-party evaluate; feature-party evaluate --true-labels truth.parquet"
-    " --true-label amount"
+    " --true-label amount; feature-party evaluate --ask squared"
 )
 def evaluate(
     config: Config = None,
@@ -197,14 +197,20 @@ def evaluate(
         Path | None,
         typer.Option(help="Metrics of a model trained on true labels, to show beside."),
     ] = None,
+    ask: Annotated[
+        str | None,
+        typer.Option(help="Ask the labels party for the true loss: squared, absolute."),
+    ] = None,
     settings: Settings = None,
     quiet: Quiet = False,
 ) -> None:
     """Estimate the model's true error from privatized labels of held-out events."""
+    if ask not in (None, "squared", "absolute"):
+        raise ConfigError(f"--ask {ask!r} must be squared or absolute")
     overrides = _data_overrides(features, key, secret_file, release, model)
     overrides |= {"output.metrics": metrics, "output.report": report}
     stages = _stages(config, settings, quiet, overrides, (true_labels, true_label, true_key))
-    _echo_metrics(stages, stages.evaluate(stages.load(), nonprivate_metrics))
+    _echo_metrics(stages, stages.evaluate(stages.load(), nonprivate_metrics, ask))
 
 
 @app.command(
@@ -409,6 +415,15 @@ def _echo_metrics(stages: Stages, metrics: dict[str, Any]) -> None:
         f"estimated test MSE {metrics['estimated_mse']:.6g} ({interval}"
         f"{metrics['estimated_mse_method']}), from {metrics['holdout_rows']:,} held-out events"
     )
+    if "asked_value" in metrics:
+        source, reach = "your estimate, not contradicted by true labels", "about "
+        if metrics["asked_from_true_labels"]:
+            source, reach = "from true labels, with noise", "95%: "
+        typer.echo(
+            f"labels party: {metrics['asked_loss']} loss {metrics['asked_value']:.6g} ({source};"
+            f" {reach}{metrics['asked_low']:.6g} … {metrics['asked_high']:.6g}),"
+            f" {metrics['asked_answers_left']} answers left"
+        )
     if "test_mse" in metrics:
         typer.echo(
             f"true test MSE {metrics['test_mse']:.6g}, MAE {metrics['test_mae']:.6g};"

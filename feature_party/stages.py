@@ -25,6 +25,7 @@ from feature_party.learning.decoding import decoder
 from feature_party.learning.problem import Floats
 from feature_party.model import Model
 from feature_party.prediction import predict_file
+from feature_party.questions import ask, release_rows
 from feature_party.report import ReportInputs, write_report
 from feature_party.submission import Population, hash_population
 from feature_party.training import CHECKPOINTS, Prepared, prepare, train
@@ -179,7 +180,9 @@ class Stages:
                 )
         return model
 
-    def evaluate(self, model: Model, nonprivate: Path | None = None) -> dict[str, Any]:
+    def evaluate(
+        self, model: Model, nonprivate: Path | None = None, ask_loss: str | None = None
+    ) -> dict[str, Any]:
         """Score the held-out events; writes metrics and report, and returns the metrics.
 
         Parameters
@@ -189,6 +192,8 @@ class Stages:
         nonprivate
             Metrics file of a model that was trained on true labels, in simulations: its errors are
             shown beside this model's.
+        ask_loss
+            ``squared`` or ``absolute``: have the labels party compare predictions with true labels.
         """
         beside = _nonprivate_metrics(nonprivate) if nonprivate is not None else {}
         prepared = self.prepared
@@ -220,6 +225,9 @@ class Stages:
                 "estimated_mae_method": absolute.method,
                 "decoding_slope": (model.facts["slope"] or {}).get("value"),
             }
+            if ask_loss is not None:
+                estimate = squared.value if ask_loss == "squared" else absolute.value
+                metrics |= self._ask(predicted.points, ask_loss, estimate)
             truth = None
             if self.true_labels is not None:
                 labels = self._truth()
@@ -252,6 +260,20 @@ class Stages:
                 trained=trained,
                 on_rows=lambda done, total: bar.update(task, completed=done, total=total),
             )
+
+    def _ask(self, points: Floats, loss: str, estimate: float) -> dict[str, Any]:
+        """What the labels party says of the held-out events, as metrics."""
+        rows = release_rows(self.release, self.prepared, self.config)[self.prepared.holdout]
+        verdict = ask(self.config.labels_party, self.release, rows, points, loss, estimate)
+        return {
+            "asked_loss": loss,
+            "asked_value": verdict.loss,
+            "asked_low": verdict.low,
+            "asked_high": verdict.high,
+            "asked_from_true_labels": verdict.from_labels,
+            "asked_answers_left": verdict.answers_left,
+            "asked_largest_loss": verdict.largest,
+        }
 
     def _truth(self) -> Floats:
         """(m,) true labels of all matched events."""

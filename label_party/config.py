@@ -211,6 +211,27 @@ class KeysSection(Section):
     signing_key: Path | None = None
 
 
+class EvaluationSection(Section):
+    """Whether, and for how much, models are scored on true labels."""
+
+    offered: bool = False
+    epsilon: float = 0.5
+    answers: int = Field(default=10, ge=1, le=10_000)
+    questions: int = Field(default=1000, ge=1, le=1_000_000)
+    tolerance: float = Field(default=0.05, ge=0, le=1)
+    loss: Literal["squared", "absolute"] = "squared"
+    largest_loss: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not 0 < self.epsilon <= MAX_EPSILON:
+            raise ConfigError(
+                f"epsilon={self.epsilon:g} must be above 0 and at most {MAX_EPSILON:g};"
+                " set [evaluation] epsilon"
+            )
+        return self
+
+
 class StoreSection(Section):
     """Where releases and the ledger live."""
 
@@ -292,6 +313,7 @@ class LabelPartyConfig(Section):
     privacy: PrivacySection
     randomizer: RandomizerSection = Field(default_factory=RandomizerSection)
     keys: KeysSection = Field(default_factory=KeysSection)
+    evaluation: EvaluationSection = Field(default_factory=EvaluationSection)
     store: StoreSection = Field(default_factory=StoreSection)
     server: ServerSection = Field(default_factory=ServerSection)
     observability: ObservabilitySection = Field(default_factory=ObservabilitySection)
@@ -327,6 +349,13 @@ class LabelPartyConfig(Section):
         if self.data.missing is not None:
             return self.data.missing
         return 0.0 if self.domain.lower <= 0.0 <= self.domain.upper else self.domain.lower
+
+    @property
+    def largest_loss(self) -> float:
+        """The most that one event counts for in an evaluation: as configured, else the range's."""
+        span = self.domain.upper - self.domain.lower
+        whole = span**2 if self.evaluation.loss == "squared" else span
+        return min(self.evaluation.largest_loss or whole, whole)
 
     @property
     def entitlements(self) -> dict[str, frozenset[str]]:

@@ -25,6 +25,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from prometheus_client import ProcessCollector
 
 from common.errors import ConfigError
+from common.wire import evaluation_pb2, evaluation_pb2_grpc
 from common.wire import label_release_pb2_grpc as stubs
 from label_party.access import AccessPolicy
 from label_party.budget import Account, account
@@ -34,6 +35,8 @@ from label_party.catalog import Catalog
 from label_party.config import LabelPartyConfig, ServerSection
 from label_party.credentials import ServerCredentials
 from label_party.disk import StoreBusy
+from label_party.evaluation import Evaluation
+from label_party.evaluation_service import EvaluationService
 from label_party.handshakes import Handshakes
 from label_party.limits import RateLimits, StreamLimit
 from label_party.populations import Populations
@@ -48,6 +51,7 @@ from label_party.vitals import Vitals, watching
 
 _log = logging.getLogger(__name__)
 
+EVALUATIONS = evaluation_pb2.DESCRIPTOR.services_by_name["EvaluationService"].full_name
 _METADATA_BYTES = 8192
 _STREAMS_PER_CONNECTION = 64
 
@@ -151,9 +155,12 @@ def open_server(
             telemetry,
         )
         stubs.add_LabelReleaseServiceServicer_to_server(service, server)
+        evaluation_pb2_grpc.add_EvaluationServiceServicer_to_server(
+            EvaluationService(service, Evaluation(config, store)), server
+        )
         health_pb2_grpc.add_HealthServicer_to_server(checker, server)
         if settings.reflection:
-            names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+            names = (SERVICE, EVALUATIONS, health.SERVICE_NAME, reflection.SERVICE_NAME)
             reflection_pb2_grpc.add_ServerReflectionServicer_to_server(  # type: ignore[no-untyped-call]
                 _AuthorizedReflection(names, service), server
             )

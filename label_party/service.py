@@ -85,7 +85,7 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
         self, request: wire.DescribeReleaseRequest, context: grpc.ServicerContext, call: Call
     ) -> wire.DescribeReleaseResponse:
         client = self.client(context, call)
-        release = self._find(client, request.data_set, request.epoch or None)
+        release = self.find(client, request.data_set, request.epoch or None)
         call.facts |= _names(release)
         _log.info("described", extra=call.facts)
         return wire.DescribeReleaseResponse(
@@ -103,7 +103,7 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
             raise invalid("epoch is required")
         if len(request.manifest_sha256) != _DIGEST_BYTES:
             raise invalid("manifest_sha256 must have 32 bytes")
-        release = self._find(client, request.data_set, request.epoch)
+        release = self.find(client, request.data_set, request.epoch)
         call.facts |= _names(release)
         if request.manifest_sha256.hex() != release.digest:
             raise Refusal(
@@ -115,7 +115,7 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
             raise Refusal(
                 grpc.StatusCode.OUT_OF_RANGE, "start_row is beyond the last row", "invalid_request"
             )
-        with self._stream(context) as stream:
+        with self.stream(context) as stream:
             began = time.monotonic()
             call.facts |= {"from_row": request.start_row, "rows": 0, "bytes": 0}
             for message in _rows(release, request.start_row, request.max_chunk_bytes):
@@ -137,7 +137,7 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
         call: Call,
     ) -> wire.SubmitPopulationResponse:
         client = self.client(context, call)
-        with self._stream(context) as stream:
+        with self.stream(context) as stream:
             began = time.monotonic()
             try:
                 header = next(request, wire.SubmitPopulationRequest()).header
@@ -157,7 +157,7 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
         return answer
 
     @contextmanager
-    def _stream(self, context: grpc.ServicerContext) -> Iterator[Stream]:
+    def stream(self, context: grpc.ServicerContext) -> Iterator[Stream]:
         """Hold one of the places for calls that last."""
         with self._streams.place(context.cancel) as stream:
             if stream is None:
@@ -176,7 +176,8 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
         if not self._policy.allows(client, data_set):
             raise forbidden()
 
-    def _find(self, client: str, data_set: str, epoch: str | None) -> StoredRelease:
+    def find(self, client: str, data_set: str, epoch: str | None) -> StoredRelease:
+        """Return a release that a client may ask about; refuse if it may not, or there is none."""
         self._check_access(client, data_set, epoch or "")
         release = self._catalog.find(data_set, epoch)
         if release is None:

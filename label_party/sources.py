@@ -86,6 +86,7 @@ def read_categories(
     DataError
         As for :func:`read_events`.
     """
+    _check_columns(path, [column], columns_of(path))
     events = read_events(path, key, user=user)
     values = _reading(
         path, lambda: _scan(path).select(pl.col(column).cast(pl.String)).collect()[column]

@@ -284,10 +284,6 @@ def _column(
         population = read_events(data.population, data.key, user=privacy.user)
         if name in columns_of(data.population):
             path = data.population
-    if name not in columns_of(path):
-        raise DataError(
-            f"{path} has no column {name!r}; it has {', '.join(columns_of(path))}; set --column"
-        )
     events = read_categories(path, data.key, name, pl.Series(values), user=user)
     completed = complete(
         events,

@@ -92,6 +92,23 @@ secret_file = {secret_file}
 # `label-dp certificates --signing-key` does for tests. The server does not need it.
 {signing_key}
 
+[evaluation]
+# Whether the features party may have a model's predictions compared with true labels, in numbers:
+# `feature-party evaluate --ask`. All answers of an epoch are charged at the first question.
+offered = false
+# What they may reveal together, on top of the release: above 0, at most 40.
+epsilon = 0.5
+# How many may come from true labels (the others confirm the estimate that was sent), and how many
+# questions may be asked.
+answers = 10
+questions = 1000
+# An estimate is confirmed if it is off by no more than about this share of `largest_loss`.
+tolerance = 0.05
+# "squared" or "absolute", and the most that one event counts for, in label units, squared or not:
+# the smaller, the less noise. Default: what the domain allows.
+loss = "squared"
+# largest_loss = 100.0
+
 [store]
 # Directory of the releases and of the ledger, on a local disk. Back it up: it is the proof of what
 # has been spent.

@@ -147,7 +147,7 @@ def sparse_draw_law(vector: SparseVector) -> dict[Any, float]:
     return dict(sparse_law(shifted, *scales, vector.cutoff, vector.refresh))
 
 
-REFRESHED = SparseVector.dwork_roth(2, Fraction(4))
+REFRESHED = SparseVector(2, Fraction(8), Fraction(1, 2), refresh=True)
 
 DRAWS: dict[str, tuple[Callable[[Entropy], Any], dict[Any, float]]] = {
     "threshold": (_threshold, threshold_law()),

@@ -217,10 +217,10 @@ def test_calls_of_large_epsilon_still_have_a_guarantee() -> None:
 
 
 def test_the_largest_epsilon_of_a_call_fits_and_a_larger_one_does_not() -> None:
-    call = largest_call_epsilon(4, DELTA, 10)
+    call = largest_call_epsilon(4, DELTA, 10, grain=64)
     assert Terms(not_prior(call), 10).guarantee(DELTA).epsilon <= 4
-    assert Terms(not_prior(call + Fraction(1, 1024)), 10).guarantee(DELTA).epsilon > 4
-    wrapped = largest_call_epsilon(4, DELTA, 10, boundary)
+    assert Terms(not_prior(call + Fraction(1, 64)), 10).guarantee(DELTA).epsilon > 4
+    wrapped = largest_call_epsilon(4, DELTA, 10, boundary, 32)
     assert Terms(boundary(wrapped), 10).guarantee(DELTA).epsilon <= 4
     with pytest.raises(PrivacyError, match="fewer hits"):
         largest_call_epsilon(0.01, DELTA, 100, grain=64)

@@ -11,7 +11,7 @@ import pytest
 
 from common.errors import DataError
 from common.keys import hash_keys
-from label_party.population import Completed, complete
+from label_party.population import Completed, Keys, complete, count_repeated
 
 SECRET = bytes(range(32))
 
@@ -111,3 +111,36 @@ def test_an_event_belongs_to_one_user() -> None:
     given = labels([("a", 1.0), ("a", 2.0)], ["u", "v"])
     with pytest.raises(DataError, match="another user"):
         complete(given, None, SECRET, missing=0.0, duplicates="sum", max_records_per_user=1)
+
+
+def raw_keys(*values: bytes) -> Keys:
+    return np.frombuffer(b"".join(values), dtype="S16")
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 1 << 24])
+def test_repeated_keys_are_counted_whatever_their_bytes(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("label_party.population._SORTED_AT_ONCE", at_once)
+    generator = random.Random(3)
+    # few different halves, zeros at the end among them, so that many first halves are alike
+    halves = [bytes(8), b"\0" * 7 + b"\1", b"\1" + b"\0" * 7, *map(generator.randbytes, [8] * 9)]
+    for _ in range(50):
+        rows = generator.randrange(1, 60)
+        drawn = [generator.choice(halves) + generator.choice(halves) for _ in range(rows)]
+        assert count_repeated(raw_keys(*drawn)) == rows - len(set(drawn))
+
+
+def test_a_submitted_population_keeps_its_order() -> None:
+    names = ["d", "nobody", "a", "c"]
+    hashed = hash_keys(pl.Series(names), SECRET)
+    listed = np.frombuffer(hashed, dtype="S16")
+    given = labels([("a", 1.0), ("b", 2.0), ("c", None), ("d", 4.0)])
+    done = complete(given, listed, SECRET, missing=-1.0)
+    assert done.submitted
+    assert done.keys.tobytes() == hashed
+    assert done.labels.tolist() == [4.0, -1.0, 1.0, -1.0]
+    assert (done.tally.rows, done.tally.unlabelled, done.tally.left_out) == (4, 2, 1)
+    by_file = complete(given, population(names), SECRET, missing=-1.0)
+    assert not by_file.submitted
+    assert by_key(by_file, names) == dict(zip(names, done.labels.tolist(), strict=True))

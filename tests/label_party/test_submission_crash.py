@@ -56,7 +56,9 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize(("place", "name", "moment", "counts"), STEPS)
+@pytest.mark.parametrize(
+    ("place", "name", "moment", "counts"), STEPS, ids=["-".join(step[:3]) for step in STEPS]
+)
 def test_killed_at_a_step(
     party: Party, connect: Connect, place: str, name: str, moment: str, counts: bytes
 ) -> None:

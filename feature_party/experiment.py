@@ -18,11 +18,13 @@ from typing import Any, TextIO
 import numpy as np
 import polars as pl
 
+from common.comparison.jobs import CENTRAL
 from common.entropy import system_entropy
 from common.errors import LabelveilError
 from common.grid import Grid
 from common.randomizers import Randomizer, two_step
 from common.randomizers.base import ROUNDING_STREAM
+from feature_party.central import central_predictions
 from feature_party.config import FeaturePartyConfig
 from feature_party.join import Joined, split_holdout
 from feature_party.learning.problem import Floats, LabelProblem
@@ -77,6 +79,8 @@ class Experiment:
     def run(self, job: dict[str, Any]) -> dict[str, Any]:
         """Randomize, train and score; returns the figures that a comparison shows."""
         begun = time.monotonic()
+        if job["randomizer"] in CENTRAL:
+            return {**self._central(job), "seconds": round(time.monotonic() - begun, 3)}
         reference = job["objective"] == "true"
         name = "rr-on-bins" if reference else job["randomizer"]
         simulated = self._simulate(name, job["epsilon"] or _BASELINE_EPSILON, job["run"])
@@ -99,6 +103,33 @@ class Experiment:
             "outputs": int(simulated.randomizer.channel.outputs.size),
             "chosen": f"{simulated.randomizer.name}, {model.facts['head']}",
             "seconds": round(time.monotonic() - begun, 3),
+        }
+
+    def _central(self, job: dict[str, Any]) -> dict[str, Any]:
+        """What a trusted curator would reach; there is no randomized label."""
+        config, spec = self._config({**job, "objective": "auto", "head": "auto"}), self.spec
+        section = config.training
+        training, holdout = split_holdout(self.truth.size, section.holdout, section.seed)
+        found = central_predictions(
+            job["randomizer"],
+            self.features[training],
+            self.truth[training],
+            self.features[holdout],
+            config=config,
+            bounds=(spec["lower"], spec["upper"]),
+            epsilon=job["epsilon"],
+            delta=spec.get("delta"),
+        )
+        error = found.predictions - self.truth[holdout]
+        constant = self.truth[training].mean() - self.truth[holdout]
+        return {
+            "label_mse": None,
+            "test_mse": float(np.mean(error**2)),
+            "test_mae": float(np.mean(np.abs(error))),
+            "constant_mse": float(np.mean(constant**2)),
+            "outputs": None,
+            "chosen": found.chosen,
+            "guarantee": found.guarantee.to_json(),
         }
 
     def _config(self, job: dict[str, Any]) -> FeaturePartyConfig:

@@ -8,9 +8,18 @@ from typing import Annotated
 
 import typer
 
-from common.comparison import Comparison, Method, compare, default_methods, make_jobs
+from common.comparison import (
+    Comparison,
+    Method,
+    baselines,
+    compare,
+    default_methods,
+    make_jobs,
+)
+from common.comparison.jobs import DP_SGD
 from common.config import parse_settings
 from common.console import numbers, stdout
+from common.errors import ConfigError
 from common.simulation.inputs import read_inputs
 from common.simulation.settings import Settings
 
@@ -33,6 +42,15 @@ def compare_command(
             help="What to compare; repeatable. Default: the default, the published method, more.",
         ),
     ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baselines",
+            help="'central': the default beside what a trusted curator would reach, who holds"
+            " features and labels in one place (DP-SGD needs labelveil[central]).",
+        ),
+    ] = None,
+    delta: Annotated[float, typer.Option(help="δ of DP-SGD, the one method that needs it.")] = 1e-6,
     runs: Annotated[int, typer.Option(help="Repetitions, each with its own split.")] = 5,
     rows: Annotated[int | None, typer.Option(help="Use only so many events.")] = None,
     workers: Annotated[int, typer.Option(help="Processes; 0: one for each core.")] = 0,
@@ -62,12 +80,17 @@ def compare_command(
         loss=loss,
         ignore=tuple(ignore or ()),
     )
-    methods = [Method.parse(text) for text in method] if method else default_methods()
-    jobs = make_jobs(methods, budgets, runs)
+    methods = [Method.parse(text) for text in method or ()]
+    if baseline is not None:
+        methods += baselines(baseline)
+    jobs = make_jobs(methods or default_methods(), budgets, runs)
+    central = any(job.method.randomizer == DP_SGD for job in jobs)
+    if central and not 0 < delta < 1:
+        raise ConfigError(f"delta={delta:g} must lie between 0 and 1; pass --delta 1e-6")
     training = parse_settings(set_training or ())
     compare(
         read_inputs(settings),
-        Comparison(lower, upper, loss, holdout, rows, training),
+        Comparison(lower, upper, loss, holdout, rows, training, delta if central else None),
         jobs,
         out,
         workers=workers or os.cpu_count() or 1,

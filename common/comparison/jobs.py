@@ -14,6 +14,16 @@ from common.randomizers.base import check_epsilon
 TRUE_LABELS = "true-labels"
 """Name of the reference that trains on the labels themselves."""
 
+FEATURE_AWARE_RIDGE = "feature-aware-ridge"
+DP_SGD = "dp-sgd"
+CENTRAL = {
+    FEATURE_AWARE_RIDGE: "ridge regression where one party holds features and labels and noise is"
+    " added to one statistic: ε-DP for replacing a label, features public",
+    DP_SGD: "a network trained by DP-SGD where one party holds everything: (ε, δ)-DP for adding or"
+    " removing an event",
+}
+"""Baselines of a trusted curator, and what they promise; no randomized label exists in them."""
+
 
 @dataclass(frozen=True, order=True)
 class Method:
@@ -22,7 +32,8 @@ class Method:
     Attributes
     ----------
     randomizer
-        A name that :func:`common.randomizers.build_randomizer` knows, or ``true-labels``.
+        A name that :func:`common.randomizers.build_randomizer` knows, ``true-labels``, or one of
+        :data:`CENTRAL`.
     objective, head
         As for training: ``raw``, ``debiased``, ``likelihood`` or ``auto``; a head for the last two.
     """
@@ -38,15 +49,20 @@ class Method:
         if not 1 <= len(parts) <= 3 or not all(parts):
             raise ConfigError(f"method {text!r} must look like RANDOMIZER[:OBJECTIVE[:HEAD]]")
         method = cls(*parts)
-        if method.randomizer not in (TRUE_LABELS, *randomizer_names()):
+        if method.randomizer in CENTRAL and len(parts) > 1:
+            raise ConfigError(f"method {text!r}: {parts[0]} has no objective or head to choose")
+        if method.randomizer not in (TRUE_LABELS, *CENTRAL, *randomizer_names()):
             raise ConfigError(
-                f"method {text!r}: randomizer must be one of {', '.join(randomizer_names())}"
+                f"method {text!r}: randomizer must be one of"
+                f" {', '.join([*randomizer_names(), *CENTRAL])}"
             )
         return method
 
     def __str__(self) -> str:
         if self.randomizer == TRUE_LABELS:
             return "true labels"
+        if self.randomizer in CENTRAL:
+            return self.randomizer
         return " · ".join([self.randomizer, self.objective, *self._head])
 
     @property
@@ -95,6 +111,13 @@ def default_methods() -> list[Method]:
         Method("unbiased", "likelihood"),
         Method("randomized-thresholds", "likelihood"),
     ]
+
+
+def baselines(name: str) -> list[Method]:
+    """Read ``--baselines``: ``central`` for the default and what a trusted curator would reach."""
+    if name != "central":
+        raise ConfigError(f"--baselines {name!r} must be 'central'")
+    return [Method("auto"), *(Method(central) for central in CENTRAL)]
 
 
 def make_jobs(methods: Iterable[Method], epsilons: Sequence[float], runs: int) -> list[Job]:

@@ -40,6 +40,7 @@ def _figure(
     figure = Figure(figsize=(8, 5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
+    cells = [cell for cell in cells if not math.isnan(cell.means[metric])]
     methods = list(dict.fromkeys(cell.method for cell in cells))
     for index, method in enumerate(methods):
         mine = sorted((c for c in cells if c.method == method), key=lambda cell: cell.epsilon)

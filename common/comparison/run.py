@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from common.comparison.jobs import Job
+from common.comparison.jobs import CENTRAL, DP_SGD, Job
 from common.comparison.plots import draw
 from common.comparison.tables import summarise, write_csv, write_markdown
 from common.comparison.workers import run_jobs
@@ -47,6 +47,8 @@ class Comparison:
         Number of events to use, drawn once; None uses all.
     training
         Settings of the features party's ``[training]`` section, on top of its defaults.
+    delta
+        δ of the baselines that cannot do without; None if there is none among them.
     """
 
     lower: float
@@ -55,6 +57,7 @@ class Comparison:
     holdout: float = 0.2
     rows: int | None = None
     training: dict[str, Any] | None = None
+    delta: float | None = None
 
 
 def compare(
@@ -93,7 +96,11 @@ def compare(
     records = [{**job.to_json(), **results[job]} for job in jobs]
     summary = summarise(records)
     write_csv(summary, out / "table.csv")
-    write_markdown(summary, out / "table.md")
+    names = {job.method.randomizer for job in jobs}
+    notes = [f"{name}: {promise}." for name, promise in CENTRAL.items() if name in names]
+    if DP_SGD in names:
+        notes.append(f"δ = {comparison.delta:g}; every other method has none.")
+    write_markdown(summary, out / "table.md", notes)
     draw(summary, out)
     return records
 
@@ -121,6 +128,8 @@ def _prepare(inputs: Inputs, comparison: Comparison, out: Path) -> dict[str, Any
         "holdout": comparison.holdout,
         "training": comparison.training or {},
     }
+    if comparison.delta is not None:
+        data_set["delta"] = comparison.delta
     settings = {**data_set, "rows": features.height, "labels": _fingerprint(truth)}
     path = out / SETTINGS_FILE
     if path.exists():

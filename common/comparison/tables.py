@@ -28,7 +28,8 @@ class Cell:
     runs
         Number of runs behind the figures.
     means, deviations
-        Mean and standard deviation (n - 1) of every metric over the runs.
+        Mean and standard deviation (n - 1) of every metric over the runs; NaN for the label error
+        of a method that randomizes no label.
     constant_mse
         Test error of the best constant.
     """
@@ -53,13 +54,14 @@ def summarise(records: Sequence[dict[str, Any]]) -> list[Cell]:
         if "error" in record:
             continue
         job = Job.from_json(record)
-        metrics = {name: float(record[name]) for name in (*METRICS, "constant_mse")}
+        found = {name: record[name] for name in (*METRICS, "constant_mse")}
+        metrics = {name: math.nan if v is None else float(v) for name, v in found.items()}
         rows.append({"method": str(job.method), "epsilon": job.epsilon, **metrics})
     if not rows:
         return []
     table = pl.DataFrame(rows).group_by("method", "epsilon", maintain_order=True)
     names = (*METRICS, "constant_mse")
-    found = table.agg(
+    means = table.agg(
         pl.len().alias("runs"),
         *(pl.col(name).mean().alias(f"{name} mean") for name in names),
         *(pl.col(name).std().fill_null(0.0).alias(f"{name} sd") for name in names),
@@ -73,7 +75,7 @@ def summarise(records: Sequence[dict[str, Any]]) -> list[Cell]:
             {name: row[f"{name} sd"] for name in METRICS},
             row["constant_mse mean"],
         )
-        for row in found.iter_rows(named=True)
+        for row in means.iter_rows(named=True)
     ]
 
 
@@ -93,19 +95,22 @@ def write_csv(cells: Sequence[Cell], path: Path) -> None:
     pl.DataFrame(rows).write_csv(path)
 
 
-def write_markdown(cells: Sequence[Cell], path: Path) -> None:
-    """Two tables, test error and label error: methods down, ε across, mean ± deviation."""
+def write_markdown(cells: Sequence[Cell], path: Path, notes: Sequence[str] = ()) -> None:
+    """Two tables, test error and label error: methods down, ε across, mean ± deviation; notes."""
     parts = [
         "# Comparison",
         "",
         *_table(cells, "test_mse", "Test error of the model (mean squared error)"),
         *_table(cells, "label_mse", "Error of the randomized label (mean squared error)"),
+        *(f"- {note}" for note in notes),
     ]
     path.write_text("\n".join(parts) + "\n")
 
 
 def _table(cells: Sequence[Cell], metric: str, title: str) -> list[str]:
-    private = [cell for cell in cells if math.isfinite(cell.epsilon)]
+    private = [
+        cell for cell in cells if math.isfinite(cell.epsilon) and not math.isnan(cell.means[metric])
+    ]
     epsilons = sorted({cell.epsilon for cell in private})
     methods = list(dict.fromkeys(cell.method for cell in private))
     best = {

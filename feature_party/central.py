@@ -1,0 +1,93 @@
+"""Baselines in which one party holds features and labels: what the separation costs.
+
+The encoding of features is fitted on them as everywhere else in this package; both baselines take
+it, and the number of events, to be public.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from common.comparison.jobs import DP_SGD
+from common.entropy import system_entropy
+from common.errors import ConfigError
+from common.guarantees import Guarantee
+from common.learning.label_ridge import label_ridge
+from common.learning.scaling import LabelScaling
+from feature_party.config import FeaturePartyConfig
+from feature_party.dense import dense_features
+from feature_party.encoding import Encoder
+
+Floats = NDArray[np.float64]
+
+_RIDGE_PIECES = 8
+"""Pieces of a numeric column's range for the linear model, which bends nowhere else."""
+
+
+@dataclass(frozen=True)
+class Central:
+    """Predictions of a baseline, in label units, with what it chose and what it promises."""
+
+    predictions: Floats
+    chosen: str
+    guarantee: Guarantee
+
+
+def central_predictions(
+    name: str,
+    features: pl.DataFrame,
+    labels: Floats,
+    queries: pl.DataFrame,
+    *,
+    config: FeaturePartyConfig,
+    bounds: tuple[float, float],
+    epsilon: float,
+    delta: float | None,
+) -> Central:
+    """Train a baseline on events with true labels and predict others.
+
+    Parameters
+    ----------
+    name
+        One of :data:`common.comparison.jobs.CENTRAL`.
+    features, labels
+        Training events.
+    queries
+        Events to predict.
+    config
+        Uses ``data`` and the hidden layers of ``training``.
+    bounds
+        Public bounds of the labels.
+    epsilon, delta
+        Budget; δ for DP-SGD alone.
+    """
+    section = config.data
+    sgd = name == DP_SGD
+    encoder = Encoder.fit(
+        features,
+        numeric=section.numeric,
+        categorical=section.categorical,
+        ignore=[*section.ignore, section.key],
+        pieces=0 if sgd else _RIDGE_PIECES,
+    )
+    rows = dense_features(encoder, encoder.encode(features))
+    asked = dense_features(encoder, encoder.encode(queries))
+    scaling = LabelScaling(*bounds)
+    entropy = system_entropy()
+    scaled = scaling.apply(labels)
+    if sgd:
+        if delta is None:
+            raise ConfigError("DP-SGD needs a delta above 0; pass --delta 1e-6")
+        from feature_party.dp_sgd import train_privately
+
+        hidden = tuple(config.training.hidden)
+        network = train_privately(rows, scaled, epsilon, delta, entropy, hidden)
+        chosen = f"DP-SGD, noise multiplier {network.noise_multiplier:.3g}"
+        return Central(scaling.invert(network.predict(asked)), chosen, network.guarantee)
+    model = label_ridge(rows, scaled, epsilon, 0.0, entropy)
+    chosen = f"ridge, shape {model.design.shape:g}, quantile {model.design.quantile:g}"
+    return Central(scaling.invert(asked @ model.weights), chosen, model.guarantee)

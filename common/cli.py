@@ -6,6 +6,7 @@ from typing import NoReturn
 
 import typer
 
+from common.commands.accounting import accounting
 from common.commands.audit import audit
 from common.commands.certificates import certificates
 from common.commands.compare import compare_command
@@ -37,6 +38,7 @@ app.command(
     epilog="Example: label-dp certificates --out certificates --label-host labels.example.com"
 )(certificates)
 app.add_typer(audit, name="audit")
+app.add_typer(accounting, name="accounting")
 
 
 def main() -> NoReturn:

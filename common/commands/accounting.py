@@ -1,0 +1,118 @@
+"""`label-dp accounting`: what many releases cost together, and how to divide a budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from common.console import stdout
+from common.errors import ConfigError
+from common.guarantees.allocation import Stage, allocate
+from common.guarantees.views import composition_view, mechanism
+
+accounting = typer.Typer(
+    help="What many releases cost together, by every method; how to divide a budget.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_STYLES = {"basic": ":", "advanced": "--", "optimal": "-.", "RDP": "-", "PLD": "-"}
+
+
+@accounting.command(
+    epilog="Example: label-dp accounting compose --mechanism gaussian --noise 10 --times 1000"
+    " --plot composition.png"
+)
+def compose(
+    name: Annotated[
+        str, typer.Option("--mechanism", help="pure, gaussian or sampled-gaussian (DP-SGD).")
+    ] = "pure",
+    epsilon: Annotated[float | None, typer.Option(help="ε of one release, if pure.")] = None,
+    noise: Annotated[float | None, typer.Option(help="σ of one release, if Gaussian.")] = None,
+    rate: Annotated[float, typer.Option(help="Sampling rate, if sampled.")] = 1.0,
+    times: Annotated[int, typer.Option(help="Number of releases.")] = 100,
+    delta: Annotated[float, typer.Option(help="δ at which totals are stated.")] = 1e-6,
+    plot: Annotated[Path | None, typer.Option(help="Write totals against the number here.")] = None,
+) -> None:
+    """State the total ε of many releases of one mechanism by every composition theorem."""
+    if not 1 <= times <= 1_000_000:
+        raise ConfigError(f"times={times} must lie in 1 … 1,000,000")
+    release = mechanism(name, epsilon, noise, rate)
+    counts = np.unique(np.rint(np.geomspace(1, times, 13)).astype(int)).tolist()
+    view = composition_view(release, counts, delta)
+    shown = sorted({counts[0], counts[len(counts) // 2], counts[-1]})
+    table = Table(title=f"{release.name}; total ε at δ = {delta:g}")
+    table.add_column("composition")
+    for count in shown:
+        table.add_column(f"{count:,} release{'s' * (count > 1)}", justify="right")
+    for method, totals in view.items():
+        table.add_row(method, *(f"{totals[counts.index(count)]:.4g}" for count in shown))
+    stdout.print(table)
+    if "PLD" not in view:
+        stdout.print("PLD left out: it needs dp-accounting; pip install 'labelveil[pld]'")
+    if plot is not None:
+        _draw(counts, view, f"{release.name}, δ = {delta:g}", plot)
+        stdout.print(f"plot: {plot}", highlight=False, soft_wrap=True)
+
+
+@accounting.command(
+    epilog="Example: label-dp accounting split --epsilon 1 --stage prior:1:2 --stage labels:8"
+)
+def split(
+    epsilon: Annotated[float, typer.Option(help="Total ε.")],
+    stage: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME[:WEIGHT[:SENSITIVITY[:TIMES]]]",
+            help="A noisy release, what its variance weighs in the end, its sensitivity, and how"
+            " often it is made; repeatable.",
+        ),
+    ],
+    delta: Annotated[float, typer.Option(help="0: Laplace noise; above: Gaussian.")] = 0.0,
+) -> None:
+    """Divide a budget among stages so that the weighted sum of their variances is least."""
+    shares = allocate([Stage.parse(text) for text in stage], epsilon, delta)
+    kind, size = ("ε", "scale") if delta == 0 else ("ρ", "σ")
+    table = Table(title=f"ε = {epsilon:g}" + (f", δ = {delta:g}" if delta else ""))
+    table.add_column("stage")
+    for title in (f"{kind} each", "times", f"noise {size}", "weighted variance"):
+        table.add_column(title, justify="right")
+    for share in shares:
+        table.add_row(
+            share.stage.name,
+            f"{float(share.budget):.4g}",
+            f"{share.stage.times:,}",
+            f"{share.scale:.4g}",
+            f"{share.cost * share.stage.times:.4g}",
+        )
+    stdout.print(table)
+
+
+def _draw(counts: list[int], view: dict[str, list[float]], title: str, path: Path) -> None:
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ConfigError(
+            "plots need matplotlib, which is not installed; pip install 'labelveil[report]'"
+        ) from error
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for method, totals in view.items():
+        width = 2.6 if method == "PLD" else 1.4
+        axes.plot(counts, totals, label=method, linestyle=_STYLES[method], linewidth=width)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("releases")
+    axes.set_ylabel("total ε")
+    axes.set_title(title)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    if not path.parent.is_dir():
+        raise ConfigError(f"--plot {path}: the folder {path.parent} does not exist")
+    figure.savefig(path, dpi=150)

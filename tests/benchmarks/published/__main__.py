@@ -10,6 +10,7 @@ from typing import Any
 
 from common.console import progress
 from tests.benchmarks.published import (
+    erm,
     generalization,
     interactive,
     pate,
@@ -18,7 +19,7 @@ from tests.benchmarks.published import (
     top_k,
 )
 
-PARTS = ("top-k", "pate", "interactive", "synthesis", "generalization")
+PARTS = ("top-k", "pate", "interactive", "synthesis", "generalization", "erm")
 
 
 def main() -> None:
@@ -43,6 +44,7 @@ def main() -> None:
         "interactive": lambda: _interactive(options.out, options.trials, plt),
         "synthesis": lambda: _synthesis(options.out, plt),
         "generalization": lambda: _generalization(options.out, plt),
+        "erm": lambda: erm.report(options.out, plt),
     }
     for part in PARTS if options.only is None else (options.only,):
         parts += run[part]()

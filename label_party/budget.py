@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from common.console import stdout
 from common.errors import PrivacyError
 from common.guarantees import Guarantee
 from label_party.config import LabelPartyConfig
-from label_party.ledger import Charge, Ledger
+from label_party.ledger import Charge, Ledger, Restore
 from label_party.store import Store
 
 
@@ -67,8 +68,17 @@ def _total(config: LabelPartyConfig, ledger: Ledger, data_set: str) -> Guarantee
     return configured
 
 
-def print_account(accounts: list[Account], as_json: bool) -> None:
-    """Print all accounts."""
+def restores(config: LabelPartyConfig) -> list[Restore]:
+    """Return when the ledger was restored from a backup, and what was stated then."""
+    store = Store(config.store.directory)
+    if not store.ledger_path.exists():
+        return []
+    with store.open_ledger() as ledger:
+        return ledger.restores()
+
+
+def print_account(accounts: list[Account], as_json: bool, restored: Sequence[Restore] = ()) -> None:
+    """Print all accounts; below a table also when the ledger was restored."""
     if as_json:
         print(json.dumps([_plain(entry) for entry in accounts], indent=2, ensure_ascii=False))
         return
@@ -82,7 +92,8 @@ def print_account(accounts: list[Account], as_json: bool) -> None:
                 charge.epoch,
                 charge.purpose,
                 _short(charge.guarantee),
-                charge.state + (", disjoint" if charge.composition == "disjoint" else ""),
+                ("lost" if charge.lost else charge.state)
+                + (", disjoint" if charge.composition == "disjoint" else ""),
                 charge.who,
                 (charge.committed_at or charge.reserved_at)[:19].replace("T", " "),
                 (charge.manifest_sha256 or "")[:12],
@@ -90,6 +101,12 @@ def print_account(accounts: list[Account], as_json: bool) -> None:
         if entry.charges:
             stdout.print(table)
         print(f"spent {_short(entry.spent)}, left {_short(entry.left)}\n")
+    for event in restored:
+        lost = ", ".join(event.statement["lost"])
+        print(
+            f"restored {event.restored_at[:19]} by {event.restored_by} from the backup of"
+            f" {event.backup_made_at[:19]}, stating: {'lost ' + lost if lost else 'nothing since'}"
+        )
 
 
 def _plain(entry: Account) -> dict[str, Any]:

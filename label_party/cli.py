@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -235,9 +236,71 @@ def budget(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
 ) -> None:
     """Show what every data set may spend, who spent what, when, and what is left."""
-    from label_party.budget import account, print_account
+    from label_party.budget import account, print_account, restores
 
-    print_account(account(load(config, {"store.directory": store}, settings or ())), as_json)
+    loaded = load(config, {"store.directory": store}, settings or ())
+    print_account(account(loaded), as_json, restores(loaded))
+
+
+@app.command(epilog="Example: label-party backup --to /backups/labels-2024-06-01.tar")
+def backup(
+    to: Annotated[Path, typer.Option("--to", help="The file to write; it must not exist.")],
+    config: Config = DEFAULT_CONFIG,
+    settings: Settings = None,
+    store: Directory = None,
+    quiet: Annotated[bool, typer.Option(help="No progress bar, no summary.")] = False,
+) -> None:
+    """Copy the ledger and all releases to one file, while they are served or built."""
+    from label_party.backup import make_backup
+    from label_party.store import Store
+
+    loaded = load(config, {"store.directory": store}, settings or ())
+    bar = progress(quiet=quiet)
+    task = bar.add_task("Copying", total=None, note="releases")
+    with ExitStack() as shown:
+
+        def show(done: int, total: int) -> None:
+            if not done:  # not before there is something to copy: a refusal is one line
+                shown.enter_context(bar)
+            bar.update(task, completed=done, total=total)
+
+        made = make_backup(Store(loaded.store.directory), to, show)
+    if not quiet:
+        typer.echo(f"wrote {made.path}: {made.releases:,} releases, {made.size:,} bytes")
+
+
+@app.command(
+    epilog="Examples: label-party restore labels.tar --nothing-since;"
+    " label-party restore labels.tar --lost 2024-06-02 --lost 2024-06-03=0.5"
+)
+def restore(
+    file: Annotated[Path, typer.Argument(help="What label-party backup wrote.")],
+    config: Config = DEFAULT_CONFIG,
+    settings: Settings = None,
+    store: Directory = None,
+    data_set: DataSet = None,
+    nothing_since: Annotated[
+        bool, typer.Option("--nothing-since", help="State that nothing was released since.")
+    ] = False,
+    lost: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="EPOCH[:PURPOSE][=EPSILON]",
+            help="State that this was released since and is gone: spent, never built again.",
+        ),
+    ] = None,
+) -> None:
+    """Make a store from a backup; what was released since must be stated, or it is spent twice."""
+    from label_party.restore import parse_lost
+    from label_party.restore import restore as restore_backup
+
+    overrides = {"store.directory": store, "data.data_set": data_set}
+    loaded = load(config, overrides, settings or ())
+    stated = [parse_lost(loaded, text) for text in lost or ()]
+    done = restore_backup(loaded, file, stated, nothing_since=nothing_since)
+    typer.echo(f"restored the backup of {done.made_at}: {done.releases:,} releases")
+    for name in done.counted:
+        typer.echo(f"found in the store and counted as spent: {name}")
 
 
 @app.command(

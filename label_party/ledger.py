@@ -71,6 +71,16 @@ class Charge:
         return self.state == "committed" and self.manifest_sha256 is None
 
 
+@dataclass(frozen=True)
+class Restore:
+    """One restoration from a backup, with what its operator stated."""
+
+    backup_made_at: str
+    statement: dict[str, Any]
+    restored_at: str
+    restored_by: str
+
+
 class Ledger:
     """An open ledger. Use it as a context manager, from one thread.
 
@@ -224,6 +234,29 @@ class Ledger:
                     "INSERT INTO releases (charge, manifest_sha256, rows) VALUES (?, ?, ?)",
                     (cursor.lastrowid, *outcome),
                 )
+
+    def record_restore(self, backup_made_at: str, statement: dict[str, Any]) -> None:
+        """Remember that this ledger was restored from a backup, and what was stated then."""
+        with self._transaction() as database:
+            database.execute(
+                "INSERT INTO restores (backup_made_at, statement, restored_at, restored_by,"
+                " software) VALUES (?, ?, ?, ?, ?)",
+                (backup_made_at, _dump(statement), _now(), _who(), software()),
+            )
+
+    def restores(self) -> list[Restore]:
+        """Return every restoration from a backup, oldest first."""
+        with _told(self.path):
+            rows = self._database.execute("SELECT * FROM restores ORDER BY id").fetchall()
+        return [
+            Restore(
+                row["backup_made_at"],
+                json.loads(row["statement"]),
+                row["restored_at"],
+                row["restored_by"],
+            )
+            for row in rows
+        ]
 
     def abandon(self, charge: int) -> None:
         """Give a reservation back. A committed charge stays."""

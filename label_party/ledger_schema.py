@@ -54,6 +54,17 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE TRIGGER releases_last BEFORE DELETE ON releases
             BEGIN SELECT RAISE(ABORT, 'a release is never deleted'); END""",
     ),
+    (
+        # what the operator stated about the time between a backup and its restoration
+        """CREATE TABLE restores (
+            id INTEGER PRIMARY KEY,
+            backup_made_at TEXT NOT NULL,
+            statement TEXT NOT NULL,
+            restored_at TEXT NOT NULL,
+            restored_by TEXT NOT NULL,
+            software TEXT NOT NULL
+        )""",
+    ),
 )
 """One tuple of statements for each schema version; only ever append."""
 

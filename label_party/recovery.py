@@ -57,8 +57,10 @@ def recover(store: Store, ledger: Ledger) -> Recovery:
     LabelveilError
         If a folder that the ledger does not know cannot be read.
     """
-    rows = {_place(store, charge.data_set, charge.epoch, charge.purpose): charge
-            for charge in ledger.charges()}  # fmt: skip
+    rows = {
+        store.folder(charge.data_set, charge.epoch, charge.purpose): charge
+        for charge in ledger.charges()
+    }
     counted = []
     for path in store.folders():
         charge = rows.get(path)
@@ -71,12 +73,6 @@ def recover(store: Store, ledger: Ledger) -> Recovery:
     for entry in open_:
         ledger.abandon(entry.id)  # its bytes went first: dying before this leaves nothing unpaid
     return Recovery(len(open_), counted)
-
-
-def _place(store: Store, data_set: str, epoch: str, purpose: str) -> Path:
-    if purpose == LABELS:
-        return store.path(data_set, epoch)
-    return store.outcome_path(data_set, epoch, purpose)
 
 
 def _count(ledger: Ledger, path: Path) -> str:

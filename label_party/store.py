@@ -120,6 +120,12 @@ class Store:
         name = hashlib.sha256(purpose.encode()).hexdigest()[:16]
         return _place(self.directory / OUTCOMES, data_set, epoch) / name
 
+    def folder(self, data_set: str, epoch: str, purpose: str) -> Path:
+        """Return where the bytes lie that a charge paid for."""
+        if purpose == LABELS:
+            return self.path(data_set, epoch)
+        return self.outcome_path(data_set, epoch, purpose)
+
     def write_outcome(
         self, data_set: str, epoch: str, purpose: str, data: bytes, facts: bytes
     ) -> None:

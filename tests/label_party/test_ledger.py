@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sqlite3
 from fractions import Fraction
 from pathlib import Path
@@ -248,6 +250,45 @@ def test_a_newer_schema_is_refused_and_an_older_one_migrated(path: Path) -> None
     database = sqlite3.connect(path)
     assert database.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
     database.close()
+
+
+OLD_SCHEMAS = ["7017b632165682f1"]
+"""First digits of each published version's digest: what is out there must not be rewritten."""
+
+
+@pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
+def test_every_older_ledger_keeps_its_charges(path: Path, version: int) -> None:
+    text = json.dumps(MIGRATIONS[version - 1])
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == OLD_SCHEMAS[version - 1]
+    database = sqlite3.connect(path)
+    for statements in MIGRATIONS[:version]:
+        for statement in statements:
+            database.execute(statement)
+    database.execute(f"PRAGMA user_version = {version}")
+    # as the software of that time wrote it
+    promise = json.dumps(
+        {"kind": "pure", "adjacency": "replace-label", "unit": "record", "epsilon": "1/4"}
+    )
+    database.execute("INSERT INTO data_sets VALUES ('d', '2024-01-01')")
+    database.execute("INSERT INTO limits VALUES (1, 'd', ?, '2024', 'me', '0')", (promise,))
+    database.execute(
+        "INSERT INTO charges VALUES (7, 'd', '1', 'labels', 'additive', 'committed', ?,"
+        " '{\"label\": \"y\"}', 'me', '0', '2024', '2024')",
+        (promise,),
+    )
+    database.execute("INSERT INTO releases VALUES (7, ?, 10)", (DIGEST,))
+    database.commit()
+    database.close()
+    with Ledger(path) as ledger:
+        (entry,) = ledger.charges()
+        assert (entry.id, entry.guarantee, entry.rows) == (7, pure("0.25"), 10)
+        assert entry.request == {"label": "y"}
+        assert ledger.limit("d") == pure("0.25")
+        assert ledger.restores() == []
+        with pytest.raises(BudgetError, match="left of"):
+            ledger.reserve("d", "2", pure("0.1"), pure("0.25"))
+        spend(ledger, "2", "0.75")
+    Ledger(path).close()
 
 
 def test_a_damaged_file_is_one_line(path: Path) -> None:

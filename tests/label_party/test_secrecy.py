@@ -8,6 +8,7 @@ the forms in which a careless line would show them.
 from __future__ import annotations
 
 import base64
+import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -72,8 +73,15 @@ class Planted:
             for where, text in self.told
             for name, forms in self.forms.items()
             for form in forms
-            if form in text
+            if occurs(form, text)
         ]
+
+
+def occurs(form: str, text: str) -> bool:
+    """Whether a form stands in a text; a short number only as one: not inside a time stamp."""
+    if form in text and form.replace(",", "").isdigit() and len(form) < 8:
+        return re.search(rf"(?<![\d.,]){re.escape(form)}(?![\d,])", text) is not None
+    return form in text
 
 
 def private_number(pem: bytes) -> bytes:
@@ -121,7 +129,8 @@ def test_the_search_finds_what_is_planted(planted: Planted) -> None:
     around = [base64.b64encode(bytes(i) + PASSWORD.encode() + bytes(7)).decode() for i in range(3)]
     for text in around:
         assert Planted(planted.forms, [("a log", text)]).found()
-    assert not Planted(planted.forms, [("a log", "rows=1800 label=3.5")]).found()
+    for text in ("rows=1800 label=3.5", f"1.7952{COUNT}743e+09", f"12:00:00.{COUNT}Z"):
+        assert not Planted(planted.forms, [("a log", text)]).found()
 
 
 @pytest.mark.slow

@@ -27,13 +27,16 @@ import sqlite3
 import tarfile
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
+from common.console import progress as progress_bar
 from common.errors import ConfigError, ReleaseError
 from label_party.build import software
+from label_party.config import LabelPartyConfig
 from label_party.disk import StoreError, flush, sync_directory
 from label_party.ledger import Charge, Ledger
 from label_party.store import LEDGER_FILE, Store, is_release
@@ -59,6 +62,20 @@ class Backup:
     path: Path
     releases: int
     size: int
+
+
+def run_backup(config: LabelPartyConfig, path: Path, *, quiet: bool = False) -> Backup:
+    """Back up the configured store, with a progress bar."""
+    bar = progress_bar(quiet=quiet)
+    task = bar.add_task("Copying", total=None, note="releases")
+    with ExitStack() as shown:
+
+        def show(done: int, total: int) -> None:
+            if not done:  # not before there is something to copy: a refusal is one line
+                shown.enter_context(bar)
+            bar.update(task, completed=done, total=total)
+
+        return make_backup(Store(config.store.directory), path, show)
 
 
 def make_backup(store: Store, path: Path, progress: Progress = lambda done, total: None) -> Backup:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,8 +23,10 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one key; repeatable."),
 ]
-Labels = Annotated[Path | None, typer.Option(help="File with the labels, CSV or Parquet.")]
-Population = Annotated[Path | None, typer.Option(help="File with all events' keys; or: submitted.")]
+Labels = Annotated[
+    str | None, typer.Option(help="The labels: a CSV or Parquet file, an object or a database.")
+]
+Population = Annotated[str | None, typer.Option(help="File with all events' keys; or: submitted.")]
 Key = Annotated[str | None, typer.Option(help="Column with the event's key.")]
 Label = Annotated[str | None, typer.Option(help="Column with the label.")]
 DataSet = Annotated[str | None, typer.Option(help="Name of the data set.")]
@@ -251,20 +252,9 @@ def backup(
     quiet: Annotated[bool, typer.Option(help="No progress bar, no summary.")] = False,
 ) -> None:
     """Copy the ledger and all releases to one file, while they are served or built."""
-    from label_party.backup import make_backup
-    from label_party.store import Store
+    from label_party.backup import run_backup
 
-    loaded = load(config, {"store.directory": store}, settings or ())
-    bar = progress(quiet=quiet)
-    task = bar.add_task("Copying", total=None, note="releases")
-    with ExitStack() as shown:
-
-        def show(done: int, total: int) -> None:
-            if not done:  # not before there is something to copy: a refusal is one line
-                shown.enter_context(bar)
-            bar.update(task, completed=done, total=total)
-
-        made = make_backup(Store(loaded.store.directory), to, show)
+    made = run_backup(load(config, {"store.directory": store}, settings or ()), to, quiet=quiet)
     if not quiet:
         typer.echo(f"wrote {made.path}: {made.releases:,} releases, {made.size:,} bytes")
 

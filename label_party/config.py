@@ -21,6 +21,7 @@ from common.grid import Grid
 from common.guarantees import ApproximateDP, PureDP, Unit
 from common.losses import LOSS_NAMES
 from common.randomizers.base import MAX_EPSILON
+from label_party.places import Place, Source, locate
 
 DEFAULT_CONFIG = Path("label_party.toml")
 SUBMITTED = "submitted"
@@ -41,14 +42,39 @@ Name = Annotated[str, BeforeValidator(_as_text), StringConstraints(pattern=NAME_
 class DataSection(Section):
     """Where the labels and the population come from."""
 
-    labels: Path
-    population: Path | None = None
+    labels: Place
+    labels_query: str | None = None
+    population: Place | None = None
+    population_query: str | None = None
+    credentials_file: Path | None = None
     key: str = "key"
     label: str = "label"
     data_set: Name = "labels"
     epoch: Name = "1"
     missing: float | None = None
     duplicates: Literal["refuse", "sum", "mean", "last"] = "refuse"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _ = self.labels_source, self.population_source
+        return self
+
+    @property
+    def labels_source(self) -> Source:
+        """Where the labels are read."""
+        return locate("labels", self.labels, self.labels_query, self.credentials_file)
+
+    @property
+    def population_source(self) -> Source | None:
+        """Where the population is read; None if it is the labels' own, or submitted."""
+        if self.population is None or self.submitted:
+            if self.population_query is not None:
+                raise ConfigError(
+                    "population_query has no effect without a database in population; remove it or"
+                    " set [data] population"
+                )
+            return None
+        return locate("population", self.population, self.population_query, self.credentials_file)
 
     @property
     def submitted(self) -> bool:

@@ -23,6 +23,7 @@ from common.randomizers import randomizer_names
 from common.release import Manifest, manifest_digest
 from label_party.build import Built, build
 from label_party.config import LabelPartyConfig
+from label_party.databases import snapshot
 from label_party.ledger import Charge, Ledger
 from label_party.population import Completed, Keys, Tally, complete
 from label_party.populations import Populations
@@ -176,14 +177,15 @@ def read_completed(
     """Read labels and population, and give every event of the population its label."""
     data, privacy = config.data, config.privacy
     own = data.population is None
-    labels = read_events(
-        data.labels, data.key, label=data.label, user=privacy.user if own else None
-    )
-    population: pl.DataFrame | Keys | None = submitted
-    rows = labels.height
-    if submitted is None and data.population is not None:
-        population = read_events(data.population, data.key, user=privacy.user)
-        rows += population.height
+    with snapshot():
+        labels = read_events(
+            data.labels_source, data.key, label=data.label, user=privacy.user if own else None
+        )
+        population: pl.DataFrame | Keys | None = submitted
+        rows = labels.height
+        if data.population_source is not None:
+            population = read_events(data.population_source, data.key, user=privacy.user)
+            rows += population.height
     with _progress("Hashing keys", rows, quiet) as advance:
         return complete(
             labels,

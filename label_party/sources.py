@@ -1,4 +1,4 @@
-"""Read events from CSV or Parquet: keys, labels, users.
+"""Read events from files, object stores and databases: keys, labels, users.
 
 No message of this module contains a value from a file: a label in an error would be a label in a
 terminal's scroll-back and in a log.
@@ -7,7 +7,7 @@ terminal's scroll-back and in a log.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 import numpy as np
@@ -15,6 +15,8 @@ import polars as pl
 
 from common.errors import DataError
 from common.keys import canonical_keys
+from label_party.databases import columns_of_query, read_query
+from label_party.places import Query, Remote, Source, storage_options
 
 Read = TypeVar("Read")
 
@@ -27,14 +29,14 @@ KEY, LABEL, USER = "key", "label", "user"
 
 
 def read_events(
-    path: Path, key: str, *, label: str | None = None, user: str | None = None
+    path: Source, key: str, *, label: str | None = None, user: str | None = None
 ) -> pl.DataFrame:
-    """Read the columns that are needed of one file.
+    """Read the columns that are needed of one source.
 
     Parameters
     ----------
     path
-        CSV with a header line, or Parquet.
+        CSV with a header line, or Parquet, here or in an object store; or a database's query.
     key, label, user
         Names of the columns. In CSV files keys and users are text, exactly as written, so that
         ``007`` stays ``007``.
@@ -47,23 +49,22 @@ def read_events(
     Raises
     ------
     DataError
-        If the file is missing or damaged, lacks a column, or holds unusable keys or labels.
+        If the source is missing or damaged, lacks a column, or holds unusable keys or labels.
     """
     wanted = {KEY: key, LABEL: label, USER: user}
     names = {role: name for role, name in wanted.items() if name is not None}
     _check_columns(path, list(names.values()), columns_of(path))
-    wanted_columns = [pl.col(name).alias(role) for role, name in names.items()]
-    frame = _reading(path, lambda: _scan(path).select(wanted_columns).collect())
-    columns = [_text(frame[KEY], key, path)]
+    frame = read_columns(path, list(dict.fromkeys(names.values())))
+    columns = [_text(frame[key].alias(KEY), key, path)]
     if label is not None:
-        columns.append(_numbers(frame[LABEL], label, path))
+        columns.append(_numbers(frame[label].alias(LABEL), label, path))
     if user is not None:
-        columns.append(_text(frame[USER], user, path))
+        columns.append(_text(frame[user].alias(USER), user, path))
     return pl.DataFrame(columns)
 
 
 def read_categories(
-    path: Path, key: str, column: str, categories: pl.Series, *, user: str | None = None
+    path: Source, key: str, column: str, categories: pl.Series, *, user: str | None = None
 ) -> pl.DataFrame:
     """Read one column as positions in a public list; what the list lacks comes after its end.
 
@@ -88,9 +89,7 @@ def read_categories(
     """
     _check_columns(path, [column], columns_of(path))
     events = read_events(path, key, user=user)
-    values = _reading(
-        path, lambda: _scan(path).select(pl.col(column).cast(pl.String)).collect()[column]
-    )
+    values = _reading(path, lambda: read_columns(path, [column])[column].cast(pl.String))
     codes = pl.select(
         values.str.strip_chars().replace_strict(
             categories, np.arange(len(categories)), default=len(categories)
@@ -99,21 +98,61 @@ def read_categories(
     return events.with_columns(codes.cast(pl.Float64).alias(LABEL))
 
 
-def columns_of(path: Path) -> list[str]:
-    """Return the names of a file's columns."""
+def read_columns(path: Source, names: list[str]) -> pl.DataFrame:
+    """Read columns as they are; from CSV everything is text.
+
+    Raises
+    ------
+    DataError
+        If the source cannot be read, or lacks a column.
+    """
+    _check_columns(path, names, columns_of(path))
+    if isinstance(path, Query):
+        return read_query(path, names)
+    return _reading(path, lambda: _scan(path).select(names).collect())
+
+
+def columns_of(path: Source) -> list[str]:
+    """Return the names of a source's columns."""
+    if isinstance(path, Query):
+        return columns_of_query(path)
     return _reading(path, lambda: _scan(path).collect_schema().names())
 
 
-def _reading(path: Path, read: Callable[[], Read]) -> Read:
+def _reading(path: Source, read: Callable[[], Read]) -> Read:
+    # ValueError, TypeError: what is said of a storage option shows its value
+    options = (ValueError, TypeError) if isinstance(path, Remote) else ()
     try:
         return read()
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, *options) as error:
         reason = getattr(error, "strerror", None) or "it is damaged, or neither CSV nor Parquet"
+        if isinstance(path, Remote):
+            reason = (
+                "it is not there, not readable with these credentials (from the environment or"
+                " [data] credentials_file), or neither CSV nor Parquet"
+            )
         # not "from error": a traceback would show the line that cannot be parsed
         raise DataError(f"{path} cannot be read: {reason}") from None
 
 
-def _scan(path: Path) -> pl.LazyFrame:
+def _scan(path: Path | Remote) -> pl.LazyFrame:
+    return _scan_file(path) if isinstance(path, Path) else _scan_remote(path)
+
+
+def _scan_remote(source: Remote) -> pl.LazyFrame:
+    options = storage_options(source)
+    suffixes = [suffix.lower() for suffix in PurePosixPath(source.address).suffixes]
+    if suffixes and suffixes[-1] in _PARQUET_SUFFIXES:
+        return pl.scan_parquet(source.address, storage_options=options)
+    if {".csv", ".tsv"} & set(suffixes):
+        separator = "\t" if ".tsv" in suffixes else ","
+        return pl.scan_csv(
+            source.address, infer_schema=False, separator=separator, storage_options=options
+        )
+    raise DataError(f"{source} must end in .parquet, .pq, .csv or .tsv, so that it can be read")
+
+
+def _scan_file(path: Path) -> pl.LazyFrame:
     try:
         with path.open("rb") as file:
             head = file.read(len(_PARQUET_MAGIC))
@@ -131,7 +170,7 @@ def _scan(path: Path) -> pl.LazyFrame:
     return pl.scan_csv(path, infer_schema=False, separator=separator)
 
 
-def _check_columns(path: Path, wanted: list[str], present: list[str]) -> None:
+def _check_columns(path: Source, wanted: list[str], present: list[str]) -> None:
     for name in wanted:
         if name not in present:
             if any(_is_number(column) for column in present):
@@ -156,7 +195,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _text(column: pl.Series, name: str, path: Path) -> pl.Series:
+def _text(column: pl.Series, name: str, path: Source) -> pl.Series:
     role = column.name
     try:
         return canonical_keys(column.rename(name)).rename(role)
@@ -164,7 +203,7 @@ def _text(column: pl.Series, name: str, path: Path) -> pl.Series:
         raise DataError(f"{path}: {error}") from error
 
 
-def _numbers(column: pl.Series, name: str, path: Path) -> pl.Series:
+def _numbers(column: pl.Series, name: str, path: Source) -> pl.Series:
     if column.dtype == pl.String:
         text = column.str.strip_chars()
         text = pl.select(

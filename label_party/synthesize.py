@@ -41,6 +41,7 @@ from common.synthesis import (
 )
 from label_party.build import software
 from label_party.config import LabelPartyConfig, decimal_value
+from label_party.databases import snapshot
 from label_party.disk import StoreError
 from label_party.outcome import Purchase, find_paid, pay_once
 from label_party.population import Keys, complete
@@ -259,7 +260,7 @@ def _records(
 ) -> Integers:
     """(n, columns + 1) codes of every event of the population, in one order."""
     secret = read_secret(config.keys.secret_file)
-    with submitted_keys(config, secret) as submitted:
+    with submitted_keys(config, secret) as submitted, snapshot():
         completed = read_completed(config, secret, submitted, quiet=quiet)
         codes = [
             _column(config, name, lists[name][:-1], secret, submitted)
@@ -277,13 +278,14 @@ def _column(
     """(n,) codes of one column, completed over the population as labels are."""
     data, privacy = config.data, config.privacy
     own = data.population is None
-    path = data.labels
+    path = data.labels_source
     user = privacy.user if own else None
     population: pl.DataFrame | Keys | None = submitted
-    if submitted is None and data.population is not None:
-        population = read_events(data.population, data.key, user=privacy.user)
-        if name in columns_of(data.population):
-            path = data.population
+    listed = data.population_source
+    if listed is not None:
+        population = read_events(listed, data.key, user=privacy.user)
+        if name in columns_of(listed):
+            path = listed
     events = read_categories(path, data.key, name, pl.Series(values), user=user)
     completed = complete(
         events,

@@ -15,13 +15,22 @@ _TEMPLATE = """\
 # Every key can be overridden: label-party release --set privacy.epsilon=0.5
 
 [data]
-# File with one label per event, CSV (with a header) or Parquet.
+# One label per event: a file, CSV (with a header) or Parquet; an object (s3://, gs://, az://,
+# https://, ending in .csv, .tsv or .parquet); or a database (sqlite:///file.db,
+# postgresql://user@host/name). Addresses hold no credentials.
 labels = {labels}
-# File that lists every event that both parties know, labelled or not, with the same key column.
+# A database's query: one SELECT with the columns named below.
+# labels_query = "SELECT click_id AS key, amount AS label FROM sales"
+# Credentials come from the environment (PGPASSFILE, PGSERVICE, AWS_ACCESS_KEY_ID, …) or from a file
+# that you alone can read: for PostgreSQL a password file, host:port:database:user:password; for
+# objects TOML lines such as aws_access_key_id = "…", as Polars names them.
+# credentials_file = "certificates/credentials"
+# The same for a list of every event that both parties know, labelled or not, with the same key.
 # An event without a label gets `missing` before randomization, so that nobody learns which events
 # have one. Default: the events in `labels` are the population. "submitted": the features party
 # submits its list of keys while `label-party serve` runs, and gets labels in that order.
 {population}
+# population_query = "SELECT click_id AS key FROM landings"
 # Column with the event's key: text, or whole numbers. In CSV files keys are taken as text.
 key = {key}
 # Column with the label: a number. Empty, null and NaN mean that the event has no label.

@@ -27,6 +27,7 @@ from label_party.build import software
 from label_party.config import LabelPartyConfig, decimal_value
 from label_party.disk import StoreError
 from label_party.outcome import Purchase, find_paid, pay_once
+from label_party.sources import read_columns
 from label_party.store import Store
 
 FORMAT = "labelveil-top-k/1"
@@ -148,27 +149,8 @@ def _counts(config: LabelPartyConfig, request: Request, categories: pl.Series) -
             " leave --user out"
         )
     user = privacy.user or request.user or config.data.key
-    path = config.data.labels
-    try:
-        with path.open("rb") as file:
-            parquet = file.read(4) == b"PAR1"
-        scan = (
-            pl.scan_parquet(path)
-            if parquet
-            else pl.scan_csv(
-                path, infer_schema=False, separator="\t" if ".tsv" in path.suffixes else ","
-            )
-        )
-        present = scan.collect_schema().names()
-        for column in (request.by, user):
-            if column not in present:
-                raise DataError(f"{path} has no column {column!r}; it has {', '.join(present)}")
-        frame = scan.select(
-            user=pl.col(user).cast(pl.String), item=pl.col(request.by).cast(pl.String)
-        ).collect()
-    except (pl.exceptions.PolarsError, OSError) as error:
-        reason = getattr(error, "strerror", None) or "it is damaged, or neither CSV nor Parquet"
-        raise DataError(f"{path} cannot be read: {reason}; set [data] labels") from error
+    read = read_columns(config.data.labels_source, list(dict.fromkeys([request.by, user])))
+    frame = read.select(user=pl.col(user).cast(pl.String), item=pl.col(request.by).cast(pl.String))
     frame = frame.with_columns(pl.col("item").str.strip_chars())
     return [int(n) for n in count_users(frame, "user", "item", candidates=categories).counts]
 

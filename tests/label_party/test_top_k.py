@@ -147,7 +147,7 @@ def test_a_dead_process_spends_nothing(shop: Party, monkeypatch: pytest.MonkeyPa
         (["--k", "2", "--by", "colour"], "no column 'colour'"),
         (["--k", "2", "--categories", "nothing.txt"], "cannot be read"),
         (["--k", "2", "--categories", "one.txt"], "at least 2"),
-        (["--k", "2", "--labels", "missing.csv"], "cannot be read"),
+        (["--k", "2", "--labels", "missing.csv"], "does not exist"),
     ],
 )
 def test_refusals_are_one_line_and_free(shop: Party, more: list[str], words: str) -> None:

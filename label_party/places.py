@@ -1,0 +1,183 @@
+"""Where labels and population come from: a file, an object store, or a database query.
+
+Addresses stand in configuration files, command lines, process lists and errors, so they carry no
+credentials: one that does is refused by a line that does not repeat it. Credentials come from the
+environment (``PGPASSFILE``, ``PGSERVICE``, ``AWS_ACCESS_KEY_ID``, …, as the drivers define them) or
+from a file that its owner alone can read.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import parse_qsl, urlsplit
+
+from pydantic import BeforeValidator
+
+from common.errors import ConfigError
+
+STORES = ("s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl", "https", "http")
+DATABASES = ("sqlite", "postgresql", "postgres")
+_PARAMETERS = {
+    *("sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout", "application_name"),
+    *("service", "host", "port", "user", "dbname", "target_session_attrs"),
+}
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+_REMEDY = (
+    "leave them out and give them by the environment (PGPASSFILE, AWS_ACCESS_KEY_ID, …) or by"
+    " [data] credentials_file"
+)
+
+
+@dataclass(frozen=True)
+class Remote:
+    """An object in a store that Polars scans; named by an address without credentials."""
+
+    address: str
+    credentials_file: Path | None = None
+
+    def __str__(self) -> str:
+        return self.address
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query to a database; named by an address without credentials."""
+
+    address: str
+    sql: str
+    credentials_file: Path | None = None
+
+    @property
+    def scheme(self) -> str:
+        return urlsplit(self.address).scheme
+
+    def __str__(self) -> str:
+        return self.address
+
+
+Source = Path | Remote | Query
+
+
+def check_place(value: Any) -> Any:
+    """Return a path, or an address as text.
+
+    Raises
+    ------
+    ConfigError
+        If an address carries credentials or is of no known kind; the line does not repeat it.
+    """
+    text = str(value) if isinstance(value, str | Path) else ""
+    match = _ADDRESS.match(text)
+    if match is None:
+        if re.search(r"password\s*=", text, re.IGNORECASE):
+            raise ConfigError(f"an address in [data] holds credentials; {_REMEDY}")
+        return value if not isinstance(value, str) else Path(value)
+    scheme, rest = match[1].lower(), text[match.end() :].removeprefix("/")
+    user, at, _ = rest.rpartition("@")
+    if at and (":" in user or "/" in user or scheme in ("s3", "s3a", "gs", "gcs", "http", "https")):
+        raise ConfigError(f"an address in [data] holds credentials; {_REMEDY}")
+    known = scheme in (*STORES, *DATABASES) and text.startswith(f"{match[1]}://")
+    try:
+        parts = urlsplit(text)
+        query = parse_qsl(parts.query, keep_blank_values=True)
+        host = parts.hostname
+    except ValueError:
+        known, query, host = False, [], None
+    if not known:
+        raise ConfigError(
+            "an address in [data] must begin with one of"
+            f" {', '.join(name + '://' for name in (*DATABASES, *STORES))}"
+        )
+    allowed = _PARAMETERS if scheme in DATABASES else set()
+    if any(name not in allowed for name, _ in query) or ("?" in text and not query) or "#" in text:
+        raise ConfigError(
+            "an address in [data] may hold credentials in what follows its '?' or '#';"
+            f" {_REMEDY}; databases may be given {', '.join(sorted(_PARAMETERS))}"
+        )
+    if scheme == "http" and host not in _LOOPBACK:
+        raise ConfigError(
+            "labels do not travel in the clear: an http:// address must be this machine's own;"
+            " use https:// in [data]"
+        )
+    return text
+
+
+Place = Annotated[Path | str, BeforeValidator(check_place)]
+"""A path, or the address of an object or a database."""
+
+
+def locate(
+    name: str, place: Path | str, query: str | None, credentials_file: Path | None
+) -> Source:
+    """Return the source that a checked place and its query mean.
+
+    Raises
+    ------
+    ConfigError
+        If a database has no query, or something else has one.
+    """
+    database = isinstance(place, str) and urlsplit(place).scheme in DATABASES
+    if database and not query:
+        raise ConfigError(
+            f"{name} is a database and needs a query that returns its columns; set [data]"
+            f" {name}_query"
+        )
+    if query and not database:
+        raise ConfigError(
+            f"{name}_query has no effect where {name} is no database; remove it or set [data]"
+            f" {name} to sqlite:///… or postgresql://…"
+        )
+    if isinstance(place, Path):
+        return place
+    if query:
+        return Query(place, query, credentials_file)
+    return Remote(place, credentials_file)
+
+
+def check_private(path: Path) -> None:
+    """Refuse a credentials file that others can read.
+
+    Raises
+    ------
+    ConfigError
+        If it is missing or its rights go beyond its owner's.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise ConfigError(
+            f"credentials_file {path} cannot be read: {error.strerror}; set [data] credentials_file"
+        ) from error
+    if not stat.S_ISREG(mode) or mode & 0o077:
+        raise ConfigError(
+            f"credentials_file {path} has mode {stat.S_IMODE(mode):04o}, which others can use; run"
+            f" chmod 600 {path}"
+        )
+
+
+def storage_options(source: Remote) -> dict[str, str | int] | None:
+    """Read an object store's credentials: a TOML file of Polars' storage options.
+
+    None leaves them to the environment.
+    """
+    path = source.credentials_file
+    if path is None:
+        return None
+    check_private(path)
+    try:
+        options = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        options = {"": None}
+    if not all(isinstance(value, str | int) for value in options.values()):
+        # not "from error": it would show a line of the file
+        raise ConfigError(
+            f'credentials_file {path} must hold lines such as aws_access_key_id = "…", in TOML,'
+            " every value a text or a whole number"
+        ) from None
+    return options

@@ -41,14 +41,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from common.errors import LabelveilError, ReleaseError
+from common.errors import ReleaseError
 from common.guarantees import Guarantee
 from label_party.ledger import Charge, Ledger
-from label_party.recovery import recover
+from label_party.recovery import recover, undoing
 from label_party.spending import Composition
 from label_party.store import OUTCOME_FILE, Store
 
@@ -140,20 +139,13 @@ def pay_once(store: Store, purchase: Purchase, build: Callable[[], bytes]) -> Pa
             request=purchase.request,
             purpose=purchase.purpose,
         )
-        try:
+        with undoing(store, ledger, charge):
             data = build()
             digest = hashlib.sha256(data).hexdigest()
             store.write_outcome(
                 purchase.data_set, purchase.epoch, purchase.purpose, data, _facts(purchase, digest)
             )
             ledger.commit(charge, digest, 0)
-        except BaseException:
-            with suppress(LabelveilError, OSError):  # what fails here is done by the next start
-                if any(entry.id == charge for entry in ledger.reservations()):
-                    # bytes first: nothing unpaid may be left to read
-                    store.remove_outcome(purchase.data_set, purchase.epoch, purchase.purpose)
-                    ledger.abandon(charge)
-            raise
         return Paid(data, digest, False, _left(ledger, purchase))
 
 

@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from typing import Any
 from common.errors import LabelveilError, ReleaseError
 from common.guarantees import guarantee_from_json
 from label_party.disk import told
-from label_party.ledger import LABELS, Ledger
+from label_party.ledger import LABELS, Ledger, LedgerError
 from label_party.spending import Proposal
 from label_party.store import CHARGE_FILE, OUTCOMES, Store, StoredRelease
 
@@ -57,6 +59,7 @@ def recover(store: Store, ledger: Ledger) -> Recovery:
     LabelveilError
         If a folder that the ledger does not know cannot be read.
     """
+    open_ = ledger.settle()
     rows = {
         store.folder(charge.data_set, charge.epoch, charge.purpose): charge
         for charge in ledger.charges()
@@ -69,10 +72,37 @@ def recover(store: Store, ledger: Ledger) -> Recovery:
                 shutil.rmtree(path)
         elif charge is None:
             counted.append(_count(ledger, path))
-    open_ = ledger.reservations()
     for entry in open_:
         ledger.abandon(entry.id)  # its bytes went first: dying before this leaves nothing unpaid
     return Recovery(len(open_), counted)
+
+
+@contextmanager
+def undoing(store: Store, ledger: Ledger, charge: int) -> Iterator[None]:
+    """Undo a reservation if the block fails, bytes first; what fails here the next start does.
+
+    Raises
+    ------
+    LedgerError
+        If the commit failed in such a way that only the next start can tell whether it counts.
+    """
+    try:
+        yield
+    except BaseException as failure:
+        settled = False
+        with suppress(LabelveilError, OSError):
+            open_ = [entry for entry in ledger.settle() if entry.id == charge]
+            settled = True
+            for entry in open_:
+                store.remove(entry.data_set, entry.epoch, entry.purpose)
+                ledger.abandon(charge)
+        if isinstance(failure, LedgerError) and not settled:
+            raise LedgerError(
+                f"ledger {ledger.path}: the disk failed while the charge was written, and the next"
+                " start will find out whether it counts; mend the disk and run the same command"
+                " again: it returns what was released, or releases it"
+            ) from failure
+        raise
 
 
 def _count(ledger: Ledger, path: Path) -> str:

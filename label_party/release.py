@@ -16,7 +16,7 @@ import polars as pl
 
 from common.console import progress as progress_bar
 from common.entropy import system_entropy
-from common.errors import ConfigError, DataError, LabelveilError, ReleaseError
+from common.errors import ConfigError, DataError, ReleaseError
 from common.guarantees import Guarantee
 from common.keys import read_secret, secret_check
 from common.randomizers import randomizer_names
@@ -27,7 +27,7 @@ from label_party.databases import snapshot
 from label_party.ledger import Charge, Ledger
 from label_party.population import Completed, Keys, Tally, complete
 from label_party.populations import Populations
-from label_party.recovery import recover
+from label_party.recovery import recover, undoing
 from label_party.signing import sign_again, signing_key
 from label_party.sources import read_events
 from label_party.store import Store
@@ -210,12 +210,9 @@ def _spend(
         composition=privacy.epochs,
         request=config.request(),
     )
-    try:
+    with undoing(store, ledger, charge):
         built = _write(config, completed, store, quiet)
         ledger.commit(charge, manifest_digest(built.manifest_bytes), built.manifest.population.rows)
-    except BaseException:
-        _give_back(config, store, ledger, charge)
-        raise
     return built
 
 
@@ -232,16 +229,6 @@ def _write(config: LabelPartyConfig, completed: Completed, store: Store, quiet: 
         entropy.destroy()
         writer.close()
     return built
-
-
-def _give_back(config: LabelPartyConfig, store: Store, ledger: Ledger, charge: int) -> None:
-    """Undo a failed release now; if that fails too, the next start does it."""
-    try:
-        if any(entry.id == charge for entry in ledger.reservations()):
-            store.remove(config.data.data_set, config.data.epoch)
-            ledger.abandon(charge)
-    except (LabelveilError, OSError):
-        return
 
 
 def _left(config: LabelPartyConfig, ledger: Ledger) -> Guarantee | None:

@@ -144,17 +144,17 @@ class Store:
             for above in list(path.parents)[:4]:
                 sync_directory(above)
 
-    def remove_outcome(self, data_set: str, epoch: str, purpose: str) -> None:
-        """Delete an outcome that is not paid for."""
-        _remove(self.outcome_path(data_set, epoch, purpose))
+    def remove(self, data_set: str, epoch: str, purpose: str) -> None:
+        """Delete what was written and is not paid for; an error if some of it stays."""
+        path = self.folder(data_set, epoch, purpose)
+        with told(path):
+            for part in (path, _partial(path)):
+                with suppress(FileNotFoundError):
+                    shutil.rmtree(part)
 
     def writer(self, data_set: str, epoch: str) -> ReleaseWriter:
         """Begin a release directory under a temporary name."""
         return ReleaseWriter(self.path(data_set, epoch))
-
-    def remove(self, data_set: str, epoch: str) -> None:
-        """Delete what was written for a release that is not paid for."""
-        _remove(self.path(data_set, epoch))
 
     def open_release(self, charge: Charge) -> StoredRelease:
         """Open and verify a committed release.
@@ -293,14 +293,6 @@ class StoredRelease:
 def is_release(entry: Charge) -> bool:
     """Whether an entry paid for a directory of ``releases``; other purposes lie elsewhere."""
     return entry.state == "committed" and entry.purpose == LABELS
-
-
-def _remove(path: Path) -> None:
-    """Delete a directory, half written or whole; an error if some of it stays."""
-    with told(path):
-        for part in (path, _partial(path)):
-            with suppress(FileNotFoundError):
-                shutil.rmtree(part)
 
 
 def _place(root: Path, data_set: str, epoch: str) -> Path:

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
+from label_party.refusal import REASONS
 from label_party.tracing import NO_TRACES, Traces
 
 _log = logging.getLogger(__name__)
@@ -82,6 +83,9 @@ class Telemetry:
             ["reason"],
             registry=self.registry,
         )
+        # from the beginning: an alert sees how a count grew, and not how one appeared
+        for reason in REASONS:
+            self._refusals.labels(reason)
         self.rows = Counter(
             "label_party_rows_sent", "Rows sent.", ["data_set"], registry=self.registry
         )

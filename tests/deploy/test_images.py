@@ -1,0 +1,160 @@
+"""The container files: what they promise, and their build steps run without a container engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.documents import DEPLOY, PARTIES, ROOT, Stage, assignments, stages
+from tests.label_party.conftest import Party
+from tests.label_party.serving import serving
+
+HADOLINT = Path(sys.executable).parent / "hadolint"
+TARGET = "/opt/labelveil"
+NO_INDEX = re.compile(r"Retrying|connection|timed out|Name or service", re.IGNORECASE)
+OTHER = {"label-party": "feature_party", "feature-party": "label_party"}
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_a_linter_finds_nothing(party: str) -> None:
+    done = subprocess.run(
+        [HADOLINT, "--no-color", DEPLOY / party / "Dockerfile"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_the_last_stage_is_small_and_runs_as_nobody(party: str) -> None:
+    build, final = stages(party)
+    # both stages from one base, or the environment's interpreter is another one
+    assert (build.base, build.name) == ("${BASE}", "build")
+    assert (final.base, final.name) == ("${BASE}", "")
+    text = (DEPLOY / party / "Dockerfile").read_text()
+    assert re.search(r"^ARG BASE=\S+/python:3\.\d+-slim-\w+$", text, re.MULTILINE)
+    assert final.all("COPY") == [f"--from=build {TARGET} {TARGET}"]
+    assert [text for text in final.all("RUN") if "install " in text and "pip" in text] == [
+        "python -m pip uninstall --yes --root-user-action=ignore setuptools wheel pip"
+    ]
+    assert final.last("USER") == "10001:10001"
+    assert final.last("VOLUME") == "/var/lib/labelveil"
+    assert json.loads(final.last("ENTRYPOINT")) == [party]
+    # after USER nothing is built any more
+    after = [name for name, _ in final.steps[final.steps.index(("USER", "10001:10001")) + 1 :]]
+    assert not {"RUN", "COPY", "ADD", "USER"} & set(after)
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_every_package_is_pinned(party: str) -> None:
+    installs = [text for text in stages(party)[0].all("RUN") if " install " in text]
+    assert installs
+    assert all("--constraint constraints.txt" in text for text in installs)
+
+
+def test_the_build_sees_what_it_copies_and_nothing_else() -> None:
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    admitted = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    copied = {
+        name.removeprefix("./")
+        for party in PARTIES
+        for text in stages(party)[0].all("COPY")
+        for name in text.split()[:-1]
+    }
+    assert lines[1] == "*"
+    assert admitted == copied
+    assert all((ROOT / name).exists() for name in admitted)
+
+
+@pytest.mark.slow
+def test_the_labels_party_builds_without_torch(tmp_path: Path) -> None:
+    build = stages("label-party")[0]
+    environment = run_build(build, tmp_path)
+    python = environment / "bin" / "python"
+
+    def present(*modules: str) -> list[str]:
+        found = "[m for m in sys.argv[1:] if importlib.util.find_spec(m)]"
+        program = f"import importlib.util, json, sys; print(json.dumps({found}))"
+        return json.loads(subprocess.check_output([python, "-I", "-c", program, *modules]))
+
+    absent = ("torch", "pandas", "pyarrow", "matplotlib", "feature_party", "pip", "setuptools")
+    assert present(*absent, "label_party", "common", "psycopg", "opentelemetry") == [
+        "label_party", "common", "psycopg", "opentelemetry",
+    ]  # fmt: skip
+    for command in ("label-party", "label-dp"):
+        done = subprocess.run([environment / "bin" / command, "--help"], capture_output=True)
+        assert done.returncode == 0, done.stderr
+    assert not (environment / "bin" / "feature-party").exists()
+    listing = (
+        "import importlib.metadata as m, json;"
+        "print(json.dumps({d.name: d.version for d in m.distributions()}))"
+    )
+    installed = json.loads(subprocess.check_output([python, "-I", "-c", listing]))
+    pins = {
+        name.lower().replace("_", "-"): version
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if not line.startswith("#")
+        for name, version in [line.split("==")]
+    }
+    del installed["labelveil"]
+    assert {name: pins.get(name.lower().replace("_", "-")) for name in installed} == installed
+
+
+def run_build(build: Stage, folder: Path) -> Path:
+    """Run a build stage's steps in a folder, with a Python that has nothing but pip."""
+    base, source, target = folder / "base", folder / "src", folder / "labelveil"
+    venv.create(base, with_pip=True)
+    source.mkdir()
+    variables = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    variables["PATH"] = f"{base / 'bin'}:{variables['PATH']}"
+    variables["PIP_NO_COMPILE"] = (
+        "1"  # byte code is most of the work, and nothing here depends on it
+    )
+    for number, (instruction, text) in enumerate(build.steps):
+        if instruction == "ENV":
+            variables |= assignments(text)
+        elif instruction == "COPY":
+            *names, to = text.split()
+            for name in names:
+                copy(ROOT / name, source / to if to != "./" else source / name)
+        elif instruction == "RUN":
+            command = text.replace(TARGET, str(target))
+            done = subprocess.run(
+                ["sh", "-e", "-c", command], cwd=source, env=variables,
+                capture_output=True, text=True,
+            )  # fmt: skip
+            if done.returncode and NO_INDEX.search(done.stderr):
+                pytest.skip(f"pip reaches no index: {done.stderr.splitlines()[-1]}")
+            assert done.returncode == 0, (number, command, done.stdout[-2000:], done.stderr[-2000:])
+        else:
+            assert instruction in ("WORKDIR", "ARG"), instruction
+    return target
+
+
+def copy(path: Path, to: Path) -> None:
+    if path.is_dir():
+        shutil.copytree(path, to, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copy(path, to)
+
+
+def test_the_health_check_tells_the_living_from_the_dead(party: Party) -> None:
+    assert party.release().code == 0
+    final = stages("label-party")[1]
+    command = json.loads(final.last("HEALTHCHECK").partition("CMD ")[2])
+    assert command[:2] == ["python", "-c"]
+
+    def check(address: str) -> int:
+        program = command[2].replace("127.0.0.1:9464", address)
+        assert program != command[2]
+        return subprocess.run([sys.executable, "-c", program], capture_output=True).returncode
+
+    with serving(party) as server:
+        assert check(server.observed_at) == 0
+    assert check(server.observed_at) != 0

@@ -1,0 +1,70 @@
+"""The runbook: its tables are complete, its commands exist, its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+import typer
+
+from common import cli as common_cli
+from feature_party import cli as feature_cli
+from label_party import cli as label_cli
+from label_party.refusal import REASONS
+from tests.deploy.documents import DEPLOY, ROOT
+
+TEXT = (DEPLOY / "RUNBOOK.md").read_text()
+COMMANDS = {
+    "label-party": label_cli.app,
+    "feature-party": feature_cli.app,
+    "label-dp": common_cli.app,
+}
+
+
+def commands() -> list[list[str]]:
+    """Return every command line of ours, in blocks and in the text."""
+    blocks = "".join(re.findall(r"^```console\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL))
+    text = re.sub(r"^```.*?^```", "", TEXT, flags=re.MULTILINE | re.DOTALL)
+    lines = re.findall(r"^\$ (.*)$", blocks.replace("\\\n", " "), re.MULTILINE)
+    lines += [" ".join(found.split()) for found in re.findall(r"`([^`]+)`", text)]
+    ours = [line for line in lines if line.split()[0] in COMMANDS and len(line.split()) > 1]
+    return [shlex.split(line) for line in ours]
+
+
+def options(program: str, command: str) -> set[str]:
+    """Return the options of a command; fail if there is none of that name."""
+    found = typer.main.get_command(COMMANDS[program]).commands[command]  # type: ignore[attr-defined]
+    return {option for parameter in found.params for option in parameter.opts}
+
+
+def test_it_tells_every_refusal() -> None:
+    table = TEXT.partition("## Refusals")[2].partition("## Metrics")[0]
+    told = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert told == list(REASONS)
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_its_commands_exist(words: list[str]) -> None:
+    given = {word.partition("=")[0] for word in words[2:] if word.startswith("--")}
+    assert given <= options(words[0], words[1])
+
+
+def test_its_commands_are_found() -> None:
+    assert {words[0] for words in commands()} == set(COMMANDS)
+    with pytest.raises(KeyError):
+        options("label-party", "no-such-command")
+
+
+def test_its_links_and_paths_lead_somewhere() -> None:
+    headings = re.findall(r"^#+ (.*)$", TEXT, re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+    links = re.findall(r"\]\(([^)]+)\)", TEXT)
+    assert links
+    for link in links:
+        if link.startswith("#"):
+            assert link[1:] in anchors, link
+        else:
+            assert (DEPLOY / link).exists(), link
+    for path in re.findall(r"deploy/(?:label|feature)-party/[\w./-]+", TEXT):
+        assert (ROOT / path).exists() or list(ROOT.glob(f"{path}*")), path

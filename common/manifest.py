@@ -91,6 +91,48 @@ class ContentSection(_Section):
     digest: Digest
 
 
+class InForceSection(_Section):
+    """The release that paid for a prior, which later epochs use until it no longer fits."""
+
+    epoch: str
+    manifest: Digest
+    rows: int = Field(ge=1, le=1 << 40)
+    """Labels that its histogram counted."""
+
+
+class SessionSection(_Section):
+    """The session that a test is charged to, instead of its epoch."""
+
+    outcome: Digest
+    """SHA-256 that the ledger names the session's charge by."""
+    state: dict[str, Any]
+    """Terms, hits and calls after this test, as :class:`common.interactive.Session` states them."""
+
+
+class TrialSection(_Section):
+    """A private test of this epoch's labels against the prior in force."""
+
+    statistic: Literal["cdf-distance"] = "cdf-distance"
+    noise: Literal["discrete-laplace"] = "discrete-laplace"
+    scale: str
+    """Scale of the noise on the statistic, in events, a rational number."""
+    threshold: int = Field(ge=0, le=1 << 62)
+    guarantee: dict[str, Any]
+    """Of this one test, for one privacy unit."""
+    session: SessionSection | None = None
+
+
+class DriftSection(_Section):
+    """How an epoch after the first came by its prior."""
+
+    in_force: InForceSection
+    """What the labels were tested against; the prior's origin unless they had drifted."""
+    test: TrialSection | None = None
+    """None once the session that pays for tests has halted: the prior stays in force."""
+    drifted: bool = False
+    """Whether the test hit, so that this epoch paid for a prior of its own."""
+
+
 class Manifest(_Section):
     """Everything that is public about one release."""
 
@@ -106,6 +148,7 @@ class Manifest(_Section):
     privacy: PrivacySection
     population: PopulationSection
     content: ContentSection
+    drift: DriftSection | None = None
 
     @property
     def channel(self) -> FiniteChannel:
@@ -125,7 +168,34 @@ class Manifest(_Section):
         epsilon = self.prior_guarantee.exact_epsilon
         counts = np.asarray(self.prior.noisy_counts, dtype=np.int64)
         group = self.privacy.records_per_unit
-        return NoisyPrior(counts, epsilon, self.population.rows, group).probabilities
+        return NoisyPrior(counts, epsilon, self.prior_rows, group).probabilities
+
+    @property
+    def prior_rows(self) -> int:
+        """Labels that the prior's histogram counted: this release's, or an earlier one's."""
+        borrowed = self.drift is not None and not self.drift.drifted
+        return self.drift.in_force.rows if borrowed and self.drift else self.population.rows
+
+    @property
+    def prior_paid(self) -> bool:
+        """Whether this release's labels paid for the prior."""
+        return self.drift is None or self.drift.drifted
+
+    @property
+    def test_guarantee(self) -> PureDP | None:
+        """What the test for drift spends of this release's budget; None if nothing."""
+        test = None if self.drift is None else self.drift.test
+        return None if test is None or test.session is not None else _pure(test.guarantee)
+
+    @property
+    def parts(self) -> list[PureDP]:
+        """What this release's labels spend, one promise for each use of them."""
+        test = self.test_guarantee
+        return [
+            *([] if test is None else [test]),
+            *([self.prior_guarantee] if self.prior_paid else []),
+            self.labels_guarantee,
+        ]
 
     @property
     def prior_guarantee(self) -> PureDP:
@@ -141,8 +211,10 @@ class Manifest(_Section):
 
     def to_bytes(self) -> bytes:
         """Canonical JSON: sorted keys, no white space, UTF-8."""
+        # a release without the section keeps the bytes, and the readers, that it always had
+        left_out = {"drift"} if self.drift is None else None
         text = json.dumps(
-            self.model_dump(mode="json"),
+            self.model_dump(mode="json", exclude=left_out),
             sort_keys=True,
             separators=(",", ":"),
             ensure_ascii=False,
@@ -205,7 +277,8 @@ class Manifest(_Section):
                 f"prior noise of scale {self.prior.scale} does not give"
                 f" {self.prior_guarantee}: scale times epsilon must be {2 * group}"
             )
-        total = compose([self.prior_guarantee, self.labels_guarantee])
+        self._check_drift(group)
+        total = compose(self.parts)
         if total != self.total_guarantee:
             raise ReleaseError(f"the parts add up to {total}, not {self.total_guarantee}")
         if not total.within(PureDP.of(self.privacy.requested_epsilon, unit=total.unit)):
@@ -218,6 +291,25 @@ class Manifest(_Section):
                 f"keys of {self.content.key_bytes} bytes for {self.population.keys!r} keys;"
                 " only a submitted population goes without"
             )
+        self._check_layout(channel)
+
+    def _check_drift(self, group: int) -> None:
+        drift = self.drift
+        if drift is None:
+            return
+        if drift.test is None:
+            if drift.drifted:
+                raise ReleaseError("the prior is said to be new after a test that was not made")
+            return
+        promise = _pure(drift.test.guarantee)
+        promise.same_neighbours(self.labels_guarantee)
+        if parse_rational(drift.test.scale) * promise.exact_epsilon != group:
+            raise ReleaseError(
+                f"test noise of scale {drift.test.scale} does not give {promise}: scale times"
+                f" epsilon must be {group}"
+            )
+
+    def _check_layout(self, channel: FiniteChannel) -> None:
         blocks = -(-self.population.rows // self.content.block_rows)
         if len(self.content.blocks) != blocks:
             raise ReleaseError(f"{len(self.content.blocks)} block digests for {blocks} blocks")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.grid import Grid
-from common.guarantees import PureDP
-from common.randomizers import TwoStep, two_step
+from common.guarantees import PureDP, compose
+from common.randomizers import TwoStep, second_step, two_step
 from common.randomizers.base import ROUNDING_STREAM
 from common.release import (
     BLOCK_ROWS,
@@ -42,6 +42,9 @@ from common.release import (
 )
 from label_party.config import LabelPartyConfig, decimal_value
 from label_party.population import Completed
+
+if TYPE_CHECKING:
+    from label_party.drift import InForce, Trial
 
 Progress = Callable[[int], None]
 
@@ -77,6 +80,7 @@ def build(
     entropy: Entropy,
     writer: RowWriter,
     progress: Progress = lambda rows: None,
+    in_force: InForce | None = None,
 ) -> Built:
     """Randomize every label and describe how.
 
@@ -92,6 +96,9 @@ def build(
         Receives keys and codes block by block.
     progress
         Called with the number of rows randomized since the last call.
+    in_force
+        A prior that earlier records paid for; a new one is paid for only if a private test says
+        that the labels have drifted from it. None: pay for one.
 
     Raises
     ------
@@ -103,20 +110,27 @@ def build(
     rows = completed.labels.size
     privacy = config.privacy
     grid = config.domain.build(rows, privacy.epsilon)
-    indices, counts = _round(completed.labels, grid, entropy)
-    two = two_step(
-        counts,
-        grid,
-        _at_most(decimal_value(privacy.epsilon)),
-        entropy,
-        randomizer=config.randomizer.name,
-        loss=config.randomizer.loss,
-        options=config.randomizer.options,
-        group=privacy.group,
-        prior_share=privacy.prior_share,
-    )
+    epsilon = _at_most(decimal_value(privacy.epsilon))
+    asked: dict[str, Any] = {
+        "randomizer": config.randomizer.name,
+        "loss": config.randomizer.loss,
+        "options": config.randomizer.options,
+        "group": privacy.group,
+    }
+    trial = None
+    if in_force is not None:
+        indices, counts = _round(completed.labels, in_force.grid, entropy)
+        trial = in_force.tried(counts, entropy)
+        asked["spent"] = trial.spent
+    if in_force is not None and trial is not None and not trial.section.drifted:
+        grid = in_force.grid
+        two = second_step(in_force.prior, grid, epsilon, rows, **asked)
+    else:
+        indices, counts = _round(completed.labels, grid, entropy)
+        share = privacy.prior_share
+        two = two_step(counts, grid, epsilon, entropy, prior_share=share, **asked)
     content, population = _randomize(completed, indices, two, entropy, writer, progress)
-    manifest = _manifest(config, grid, two, content, population)
+    manifest = _manifest(config, grid, two, content, population, trial)
     if not manifest.total_guarantee.within(privacy.charge):
         raise PrivacyError(
             f"the message would spend {manifest.total_guarantee}, more than {privacy.charge}"
@@ -181,11 +195,15 @@ def _manifest(
     two: TwoStep,
     content: ContentSection,
     population: PopulationSection,
+    trial: Trial | None,
 ) -> Manifest:
     # with one record per user both units have the same neighbours; the claim names the unit asked
     unit = config.privacy.privacy_unit
     prior: PureDP = replace(two.prior.guarantee, unit=unit)
     labels: PureDP = replace(two.labels_guarantee, unit=unit)
+    parts = [*([prior] if two.prior_paid else []), labels]
+    if trial is not None and trial.charged is not None:
+        parts.insert(0, trial.charged)
     return Manifest(
         format=FORMAT,
         software=software(),
@@ -211,10 +229,11 @@ def _manifest(
         privacy=PrivacySection(
             requested_epsilon=config.privacy.epsilon,
             records_per_unit=two.group,
-            total=prior.compose(labels).to_json(),
+            total=compose(parts).to_json(),
         ),
         population=population,
         content=content,
+        drift=None if trial is None else trial.section,
     )
 
 

@@ -9,6 +9,30 @@ import typer
 
 from common.console import numbers, progress, run
 from label_party.config import DEFAULT_CONFIG, load
+from label_party.options import (
+    Certificate,
+    ClientCa,
+    ClientSan,
+    Config,
+    DataSet,
+    Directory,
+    Epoch,
+    Epsilon,
+    Key,
+    Label,
+    Labels,
+    Listen,
+    Loss,
+    Lower,
+    Population,
+    PrivateKey,
+    Randomizer,
+    SecretFile,
+    Settings,
+    Total,
+    Upper,
+)
+from label_party.watch_command import watch
 
 app = typer.Typer(
     help="Hold sensitive labels; send one differentially private message about them.",
@@ -17,33 +41,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-Config = Annotated[Path, typer.Option("--config", "-c", help="Configuration file.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one key; repeatable."),
-]
-Labels = Annotated[
-    str | None, typer.Option(help="The labels: a CSV or Parquet file, an object or a database.")
-]
-Population = Annotated[str | None, typer.Option(help="File with all events' keys; or: submitted.")]
-Key = Annotated[str | None, typer.Option(help="Column with the event's key.")]
-Label = Annotated[str | None, typer.Option(help="Column with the label.")]
-DataSet = Annotated[str | None, typer.Option(help="Name of the data set.")]
-Epoch = Annotated[str | None, typer.Option(help="Name of the release within the data set.")]
-Lower = Annotated[float | None, typer.Option(help="Public lower bound of the labels.")]
-Upper = Annotated[float | None, typer.Option(help="Public upper bound of the labels.")]
-Epsilon = Annotated[float | None, typer.Option(help="What the release may reveal, above 0.")]
-Total = Annotated[float | None, typer.Option(help="What the data set may spend in all.")]
-Randomizer = Annotated[str | None, typer.Option(help="How labels are randomized.")]
-Loss = Annotated[str | None, typer.Option(help="squared, absolute or poisson.")]
-SecretFile = Annotated[Path | None, typer.Option(help="Secret that keys are hashed with.")]
-Directory = Annotated[Path | None, typer.Option("--store", help="Directory of the releases.")]
-Listen = Annotated[str | None, typer.Option(help="Address, host:port; port 0 chooses one.")]
-Certificate = Annotated[Path | None, typer.Option(help="Server certificate, PEM.")]
-PrivateKey = Annotated[Path | None, typer.Option(help="Server private key, PEM.")]
-ClientCa = Annotated[Path | None, typer.Option(help="Authority of client certificates, PEM.")]
-ClientSan = Annotated[str | None, typer.Option(help="The one certificate name that may fetch.")]
 
 
 @app.command(
@@ -138,6 +135,12 @@ def release(
     outcome = run_release(load(config, overrides, settings or ()), quiet=quiet)
     if not quiet:
         print_outcome(outcome)
+
+
+app.command(
+    epilog="Examples: label-party watch --once --labels 'sales/{epoch}.parquet' --population"
+    " 'clicks/{epoch}.parquet'; label-party watch --date sold_at --set privacy.epochs=disjoint"
+)(watch)
 
 
 @app.command(

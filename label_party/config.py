@@ -21,9 +21,12 @@ from common.grid import Grid
 from common.guarantees import ApproximateDP, PureDP, Unit
 from common.losses import LOSS_NAMES
 from common.randomizers.base import MAX_EPSILON
+from label_party.config_offers import EvaluationSection, WatchSection
 from label_party.places import Place, Source, locate
 
 DEFAULT_CONFIG = Path("label_party.toml")
+EPOCH_PLACE = "{epoch}"
+"""In the names of files that hold one epoch each."""
 SUBMITTED = "submitted"
 """In place of a population's file: the features party submits its keys."""
 
@@ -53,6 +56,18 @@ class DataSection(Section):
     epoch: Name = "1"
     missing: float | None = None
     duplicates: Literal["refuse", "sum", "mean", "last"] = "refuse"
+    date: str | None = None
+
+    def at(self, epoch: str) -> Self:
+        """The section for one epoch: its name, and in place of ``{epoch}`` in the files' names."""
+
+        def named(place: Path | str) -> Path | str:
+            text = str(place).replace(EPOCH_PLACE, epoch)
+            return Path(text) if isinstance(place, Path) else text
+
+        population = None if self.population is None else named(self.population)
+        update = {"epoch": epoch, "labels": named(self.labels), "population": population}
+        return self.model_copy(update=update)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -237,27 +252,6 @@ class KeysSection(Section):
     signing_key: Path | None = None
 
 
-class EvaluationSection(Section):
-    """Whether, and for how much, models are scored on true labels."""
-
-    offered: bool = False
-    epsilon: float = 0.5
-    answers: int = Field(default=10, ge=1, le=10_000)
-    questions: int = Field(default=1000, ge=1, le=1_000_000)
-    tolerance: float = Field(default=0.05, ge=0, le=1)
-    loss: Literal["squared", "absolute"] = "squared"
-    largest_loss: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if not 0 < self.epsilon <= MAX_EPSILON:
-            raise ConfigError(
-                f"epsilon={self.epsilon:g} must be above 0 and at most {MAX_EPSILON:g};"
-                " set [evaluation] epsilon"
-            )
-        return self
-
-
 class StoreSection(Section):
     """Where releases and the ledger live."""
 
@@ -340,6 +334,7 @@ class LabelPartyConfig(Section):
     randomizer: RandomizerSection = Field(default_factory=RandomizerSection)
     keys: KeysSection = Field(default_factory=KeysSection)
     evaluation: EvaluationSection = Field(default_factory=EvaluationSection)
+    watch: WatchSection = Field(default_factory=WatchSection)
     store: StoreSection = Field(default_factory=StoreSection)
     server: ServerSection = Field(default_factory=ServerSection)
     observability: ObservabilitySection = Field(default_factory=ObservabilitySection)
@@ -348,6 +343,11 @@ class LabelPartyConfig(Section):
     def _check(self) -> Self:
         if self.data.submitted:
             self._check_submitted()
+        if self.watch.hits is not None and self.privacy.epochs == "disjoint":
+            raise ConfigError(
+                "hits has no effect when epochs='disjoint': no event is tested twice, so each test"
+                " is part of its own epoch; remove [watch] hits"
+            )
         lower, upper = self.domain.lower, self.domain.upper
         if not lower <= self.missing_value <= upper:
             raise ConfigError(
@@ -368,6 +368,10 @@ class LabelPartyConfig(Section):
                 "epochs='disjoint' must be 'additive' when the features party submits the"
                 " population: it could name one event in two epochs; set [privacy] epochs"
             )
+
+    def at(self, epoch: str) -> Self:
+        """This configuration for one epoch."""
+        return self.model_copy(update={"data": self.data.at(epoch)})
 
     @property
     def missing_value(self) -> float:
@@ -399,8 +403,10 @@ class LabelPartyConfig(Section):
         """
         # only where it applies, so that older releases keep their meaning
         population = {"population": SUBMITTED} if self.data.submitted else {}
+        date_column = {} if self.data.date is None else {"date": self.data.date}
         return {
             **population,
+            **date_column,
             "label": self.data.label,
             "missing": self.missing_value,
             "duplicates": self.data.duplicates,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -31,6 +32,9 @@ from label_party.recovery import recover, undoing
 from label_party.signing import sign_again, signing_key
 from label_party.sources import read_events
 from label_party.store import Store
+
+if TYPE_CHECKING:
+    from label_party.drift import InForce
 
 Progress = Callable[[int], None]
 
@@ -67,8 +71,26 @@ class Outcome:
         return self.tally is None
 
 
-def run_release(config: LabelPartyConfig, *, quiet: bool = False) -> Outcome:
+Standing = Callable[[Store, Ledger], "InForce | None"]
+"""Finds the prior in force, while nobody else builds; None to pay for a new one."""
+
+
+def run_release(
+    config: LabelPartyConfig,
+    *,
+    quiet: bool = False,
+    ready: Callable[[int], None] = lambda rows: None,
+    standing: Standing = lambda store, ledger: None,
+) -> Outcome:
     """Build the release of the configured data set and epoch, once and for ever.
+
+    Parameters
+    ----------
+    ready
+        Called with the number of events once they are read and the release does not exist yet.
+    standing
+        Where a prior in force is to be found (:mod:`label_party.drift`). By default every release
+        pays for its own.
 
     Raises
     ------
@@ -81,6 +103,7 @@ def run_release(config: LabelPartyConfig, *, quiet: bool = False) -> Outcome:
             f"randomizer={config.randomizer.name!r} must be one of {', '.join(known)};"
             " set [randomizer] name"
         )
+    config = config.at(config.data.epoch)
     key = signing_key(config)
     store = Store(config.store.directory)
     existing = _existing(config, store)
@@ -91,17 +114,20 @@ def run_release(config: LabelPartyConfig, *, quiet: bool = False) -> Outcome:
     secret = read_secret(config.keys.secret_file)
     with submitted_keys(config, secret) as submitted:
         completed = read_completed(config, secret, submitted, quiet=quiet)
-        return _release(config, completed, store, quiet)
+        ready(completed.tally.rows)
+        return _release(config, completed, store, quiet, standing)
 
 
-def _release(config: LabelPartyConfig, completed: Completed, store: Store, quiet: bool) -> Outcome:
+def _release(
+    config: LabelPartyConfig, completed: Completed, store: Store, quiet: bool, standing: Standing
+) -> Outcome:
     store.create()
     with store.building(), store.open_ledger() as ledger:
         recovered = recover(store, ledger).undone
         existing = _existing(config, store)  # another process may have been faster
         if existing is not None:
             return existing
-        built = _spend(config, completed, store, ledger, quiet)
+        built = _spend(config, completed, store, ledger, quiet, standing(store, ledger))
         return Outcome(
             manifest=built.manifest,
             digest=manifest_digest(built.manifest_bytes),
@@ -177,14 +203,14 @@ def read_completed(
     """Read labels and population, and give every event of the population its label."""
     data, privacy = config.data, config.privacy
     own = data.population is None
+    day = None if data.date is None else (data.date, data.epoch)
     with snapshot():
-        labels = read_events(
-            data.labels_source, data.key, label=data.label, user=privacy.user if own else None
-        )
+        user = privacy.user if own else None
+        labels = read_events(data.labels_source, data.key, label=data.label, user=user, day=day)
         population: pl.DataFrame | Keys | None = submitted
         rows = labels.height
         if data.population_source is not None:
-            population = read_events(data.population_source, data.key, user=privacy.user)
+            population = read_events(data.population_source, data.key, user=privacy.user, day=day)
             rows += population.height
     with _progress("Hashing keys", rows, quiet) as advance:
         return complete(
@@ -199,7 +225,12 @@ def read_completed(
 
 
 def _spend(
-    config: LabelPartyConfig, completed: Completed, store: Store, ledger: Ledger, quiet: bool
+    config: LabelPartyConfig,
+    completed: Completed,
+    store: Store,
+    ledger: Ledger,
+    quiet: bool,
+    in_force: InForce | None,
 ) -> Built:
     data, privacy = config.data, config.privacy
     charge = ledger.reserve(
@@ -211,17 +242,23 @@ def _spend(
         request=config.request(),
     )
     with undoing(store, ledger, charge):
-        built = _write(config, completed, store, quiet)
+        built = _write(config, completed, store, quiet, in_force)
         ledger.commit(charge, manifest_digest(built.manifest_bytes), built.manifest.population.rows)
     return built
 
 
-def _write(config: LabelPartyConfig, completed: Completed, store: Store, quiet: bool) -> Built:
+def _write(
+    config: LabelPartyConfig,
+    completed: Completed,
+    store: Store,
+    quiet: bool,
+    in_force: InForce | None,
+) -> Built:
     writer = store.writer(config.data.data_set, config.data.epoch)
     entropy = system_entropy()
     try:
         with _progress("Randomizing", completed.tally.rows, quiet) as advance:
-            built = build(completed, config, entropy, writer, advance)
+            built = build(completed, config, entropy, writer, advance, in_force)
         key = signing_key(config)
         writer.finish(built.manifest_bytes, key.sign(built.manifest_bytes) if key else b"")
         writer.publish()

@@ -29,7 +29,12 @@ KEY, LABEL, USER = "key", "label", "user"
 
 
 def read_events(
-    path: Source, key: str, *, label: str | None = None, user: str | None = None
+    path: Source,
+    key: str,
+    *,
+    label: str | None = None,
+    user: str | None = None,
+    day: tuple[str, str] | None = None,
 ) -> pl.DataFrame:
     """Read the columns that are needed of one source.
 
@@ -40,6 +45,8 @@ def read_events(
     key, label, user
         Names of the columns. In CSV files keys and users are text, exactly as written, so that
         ``007`` stays ``007``.
+    day
+        A column of dates or times, and the day (ISO 8601) whose events are wanted; None for all.
 
     Returns
     -------
@@ -53,14 +60,16 @@ def read_events(
     """
     wanted = {KEY: key, LABEL: label, USER: user}
     names = {role: name for role, name in wanted.items() if name is not None}
-    _check_columns(path, list(names.values()), columns_of(path))
-    frame = read_columns(path, list(dict.fromkeys(names.values())))
-    columns = [_text(frame[key].alias(KEY), key, path)]
+    columns = list(dict.fromkeys([*names.values(), *([] if day is None else [day[0]])]))
+    frame = read_columns(path, columns)
+    if day is not None:
+        frame = frame.filter(_day(day[0]) == day[1])
+    events = [_text(frame[key].alias(KEY), key, path)]
     if label is not None:
-        columns.append(_numbers(frame[label].alias(LABEL), label, path))
+        events.append(_numbers(frame[label].alias(LABEL), label, path))
     if user is not None:
-        columns.append(_text(frame[user].alias(USER), user, path))
-    return pl.DataFrame(columns)
+        events.append(_text(frame[user].alias(USER), user, path))
+    return pl.DataFrame(events)
 
 
 def read_categories(
@@ -110,6 +119,28 @@ def read_columns(path: Source, names: list[str]) -> pl.DataFrame:
     if isinstance(path, Query):
         return read_query(path, names)
     return _reading(path, lambda: _scan(path).select(names).collect())
+
+
+def days_of(path: Source, column: str) -> list[str]:
+    """Return the days that occur in a column of dates or times, ascending.
+
+    Raises
+    ------
+    DataError
+        If the source cannot be read, lacks the column, or some of it is no day of ISO 8601.
+    """
+    days = read_columns(path, [column]).select(_day(column)).to_series()
+    bad = len(days) - int(days.str.contains(r"^\d{4}-\d\d-\d\d$").sum())
+    if bad:
+        raise DataError(
+            f"{path}: {bad:,} of {len(days):,} values in column {column!r} are no dates of the form"
+            " YYYY-MM-DD (with or without a time); correct them"
+        )
+    return [str(day) for day in days.unique().sort()]
+
+
+def _day(column: str) -> pl.Expr:
+    return pl.col(column).cast(pl.String).str.strip_chars().str.slice(0, 10)
 
 
 def columns_of(path: Source) -> list[str]:

@@ -173,6 +173,27 @@ class Store:
             )
         return release
 
+    def read_manifest(self, charge: Charge) -> Manifest:
+        """Read the manifest of a committed release, without its rows.
+
+        Raises
+        ------
+        ReleaseError
+            If it is not the one that was committed.
+        """
+        path = self.path(charge.data_set, charge.epoch) / MANIFEST_FILE
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise ReleaseError(
+                f"{path} cannot be read: {error.strerror}; restore it from a backup"
+            ) from error
+        if manifest_digest(data) != charge.manifest_sha256:
+            raise ReleaseError(
+                f"{path} is not the manifest that the ledger committed; restore it from a backup"
+            )
+        return Manifest.from_bytes(data)
+
 
 class ReleaseWriter:
     """Writes one release: rows, then the manifest, then all to the disk, then visible at once."""

@@ -42,6 +42,9 @@ epoch = {epoch}
 # Label of an event without one, in label units, within the domain.
 # Default: 0, or `lower` if 0 lies outside the domain.
 # missing = 0.0
+# For `label-party watch`: column of dates (ISO 8601, with or without a time) whose days are the
+# epochs. Or give each epoch its own files, with {{epoch}} in the names of `labels`, `population`.
+# date = "sold_at"
 # What to do with several labels for one key: "refuse", "sum", "mean" or "last" (in file order).
 duplicates = "refuse"
 
@@ -117,6 +120,22 @@ tolerance = 0.05
 # the smaller, the less noise. Default: what the domain allows.
 loss = "squared"
 # largest_loss = 100.0
+
+[watch]
+# `label-party watch` releases epochs as they arrive. The prior of the last one stays in force until
+# a private test says that the labels have drifted from it; only then is a new one paid for.
+# What one test may reveal: "auto" (what the tolerance needs, at most a quarter of what a prior
+# costs), or a number above 0.
+epsilon = "auto"
+# Largest distance of two distribution functions, 0 … 1, that does not count as drift.
+tolerance = 0.05
+# Probability, about, with which an epoch without drift pays for a prior all the same.
+false_alarm = 0.01
+# Where events or users come again in later epochs, tests add up. Charge them all together instead,
+# once, as a session that ends at so many hits; needs total_delta.
+# hits = 5
+# Seconds between two looks for new epochs, above 0.
+interval = 3600.0
 
 [store]
 # Directory of the releases and of the ledger, on a local disk. Back it up: it is the proof of what

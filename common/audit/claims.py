@@ -41,10 +41,26 @@ def facts(manifest: Manifest, digest: str) -> dict[str, str]:
         "randomizer": f"{manifest.randomizer.name},"
         f" {len(manifest.randomizer.channel.get('outputs', []))} outputs",
         "ε requested": f"{manifest.privacy.requested_epsilon:g}",
-        "ε for the histogram": _told(manifest.prior.guarantee),
+        **_prior_facts(manifest),
         "ε for the labels": _told(manifest.randomizer.guarantee),
         "protects": f"one {manifest.privacy.total.get('unit', '?')}, at most"
         f" {manifest.privacy.records_per_unit} labels",
+    }
+
+
+def _prior_facts(manifest: Manifest) -> dict[str, str]:
+    drift = manifest.drift
+    if drift is None:
+        return {"ε for the histogram": _told(manifest.prior.guarantee)}
+    origin = f"{drift.in_force.epoch}, {drift.in_force.manifest}"
+    paid = _told(manifest.prior.guarantee) if drift.drifted else f"0: that of epoch {origin}"
+    if drift.test is None:
+        return {"ε for the histogram": paid, "test for drift": "none: the session's hits are spent"}
+    charged = "" if drift.test.session is None else ", charged to a session over all epochs"
+    return {
+        "ε for the histogram": paid,
+        "ε of the test for drift": _told(drift.test.guarantee) + charged,
+        "tested against": origin,
     }
 
 
@@ -106,31 +122,32 @@ def channel_check(manifest: Manifest) -> Check:
 
 
 def arithmetic_check(manifest: Manifest) -> Check:
-    """ε₁ + ε₂ is the total, and the total is within what was asked for."""
-    prior, labels = _exact(manifest.prior.guarantee), _exact(manifest.randomizer.guarantee)
+    """What the labels paid for adds up to the total, and that is within what was asked for."""
+    labels = manifest.randomizer.guarantee
+    parts = [("labels", labels)]
+    if manifest.prior_paid:
+        parts.insert(0, ("prior", manifest.prior.guarantee))
+    test = None if manifest.drift is None else manifest.drift.test
+    if test is not None and test.session is None:
+        parts.insert(0, ("test for drift", test.guarantee))
     total = _exact(manifest.privacy.total)
     asked = Fraction(repr(manifest.privacy.requested_epsilon))
-    sides = {
-        (part.get("adjacency"), part.get("unit"))
-        for part in (
-            manifest.prior.guarantee,
-            manifest.randomizer.guarantee,
-            manifest.privacy.total,
-        )
-    }
-    added = prior + labels == total
+    promises = [*(part for _, part in parts), manifest.privacy.total]
+    sides = {(part.get("adjacency"), part.get("unit")) for part in promises}
+    added = sum((_exact(part) for _, part in parts), Fraction(0))
     # the channel's ε is rounded up to a float: one unit in its last place may be on top
     within = total <= asked + Fraction(math.ulp(float(asked)))
+    told = " + ".join(f"{float(_exact(part)):.12g} ({name})" for name, part in parts)
     return Check(
         name="arithmetic of the ε split",
-        verdict=verdict_of(added and within and len(sides) == 1),
-        claim=f"The release spends ε₁ + ε₂ = {float(total):.12g}, no more than the"
-        f" {float(asked):g} asked for.",
-        tried="The two parts were added as fractions, and their adjacency and unit compared.",
-        found=f"{float(prior):.12g} + {float(labels):.12g} = {float(prior + labels):.12g}; the"
-        f" parts are about {'the same' if len(sides) == 1 else 'different'} neighbours.",
+        verdict=verdict_of(added == total and within and len(sides) == 1),
+        claim=f"The release spends ε = {float(total):.12g}, no more than the {float(asked):g} asked"
+        " for.",
+        tried="The parts were added as fractions, and their adjacency and unit compared.",
+        found=f"{told} = {float(added):.12g}; the parts are about"
+        f" {'the same' if len(sides) == 1 else 'different'} neighbours.",
         claimed=float(total),
-        bound=float(prior + labels),
+        bound=float(added),
         confidence=1.0,
     )
 

@@ -25,11 +25,12 @@ CLOSE = 1e-6
 def rebuild_channel(manifest: Manifest, name: str) -> FiniteChannel:
     """Build the channel that a builder makes of the manifest's noisy prior and public numbers.
 
-    ε₂ is what was asked for less ε₁, divided among the labels of one unit and rounded down, as the
-    two-step procedure does it.
+    ε₂ is what was asked for less what else these labels paid for (ε₁, a test), divided among the
+    labels of one unit and rounded down, as the two-step procedure does it.
     """
     asked = Fraction(_at_most(Fraction(repr(manifest.privacy.requested_epsilon))))
-    share = (asked - manifest.prior_guarantee.exact_epsilon) / manifest.privacy.records_per_unit
+    paid = sum((part.exact_epsilon for part in manifest.parts[:-1]), Fraction(0))
+    share = (asked - paid) / manifest.privacy.records_per_unit
     options = manifest.randomizer.details.get("options") or {}
     return build_randomizer(
         name,

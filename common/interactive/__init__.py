@@ -7,6 +7,7 @@
 ``NotPrior``           any algorithm with an expected outcome; ``BestOfPriors``
 ``HeldOutcome``        conditional release and its revisions
 ``ChangeStream``       a stream that pays only for change
+``DriftTest``          whether a day's labels have moved away from a released prior
 ``one_shot_top_k``     the best of many candidates
 ``Boundary``           free where the answer is certain; ``RunTwice`` for black boxes
 ``SparseVector``       the classical technique, for comparison and for pure ε
@@ -25,6 +26,7 @@ from common.interactive.boundary import (
 )
 from common.interactive.calls import Algorithm, BestOfPriors, NotPrior, RunTwice
 from common.interactive.change import ChangeStream
+from common.interactive.drift import DriftTest, affordable_epsilon
 from common.interactive.individual import IndividualSparseVector
 from common.interactive.release import HeldOutcome
 from common.interactive.session import Batch, Call, Outcome, Session
@@ -44,6 +46,7 @@ __all__ = [
     "Call",
     "Candidate",
     "ChangeStream",
+    "DriftTest",
     "ExponentialMechanism",
     "HeldOutcome",
     "IndividualSparseVector",
@@ -60,6 +63,7 @@ __all__ = [
     "Target",
     "Terms",
     "ThresholdTests",
+    "affordable_epsilon",
     "hit_cost",
     "hit_probability",
     "largest_call_epsilon",

@@ -18,7 +18,13 @@ from common.randomizers.response import build_randomized_response, build_rr_with
 from common.randomizers.rr_on_bins import Binning, optimal_binning
 from common.randomizers.thresholds import build_randomized_thresholds, threshold_weights
 from common.randomizers.two_point import build_two_point
-from common.randomizers.two_step import BudgetSplit, TwoStep, split_budget, two_step
+from common.randomizers.two_step import (
+    BudgetSplit,
+    TwoStep,
+    second_step,
+    split_budget,
+    two_step,
+)
 from common.randomizers.unbiased import build_unbiased
 
 __all__ = [
@@ -42,6 +48,7 @@ __all__ = [
     "optimal_binning",
     "private_prior",
     "randomizer_names",
+    "second_step",
     "split_budget",
     "threshold_weights",
     "two_step",

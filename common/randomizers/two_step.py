@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -88,12 +88,15 @@ class TwoStep:
         Built from that histogram alone.
     group
         Records of one privacy unit.
+    prior_paid
+        Whether these labels paid for the histogram; otherwise it is about other records.
     """
 
     split: BudgetSplit
     prior: NoisyPrior
     randomizer: Randomizer
     group: int
+    prior_paid: bool = True
 
     @property
     def labels_guarantee(self) -> PureDP:
@@ -104,7 +107,8 @@ class TwoStep:
     @property
     def guarantee(self) -> PureDP:
         """Of the whole message."""
-        return self.prior.guarantee.compose(self.labels_guarantee)
+        labels = self.labels_guarantee
+        return self.prior.guarantee.compose(labels) if self.prior_paid else labels
 
 
 def two_step(
@@ -118,6 +122,7 @@ def two_step(
     options: Mapping[str, Any] | None = None,
     group: int = 1,
     prior_share: float | Fraction = PRIOR_SHARE,
+    spent: Fraction = Fraction(0),
 ) -> TwoStep:
     """Spend ε₁ on the prior and build the randomizer that spends the rest.
 
@@ -137,21 +142,75 @@ def two_step(
         Records of one privacy unit whose labels may change together; each label gets ε₂ / group.
     prior_share
         The largest share of ε that the prior may take.
+    spent
+        What of ε these labels have spent before; it is left out of ε₂.
     """
     histogram = np.asarray(counts)
     rows = int(histogram.sum())
     split = split_budget(epsilon, len(grid), max(rows, 1), largest_share=prior_share)
+    split = replace(split, labels=_rest(split.labels, spent))
     prior = private_prior(histogram, split.prior, entropy, group=group)
-    built = build_randomizer(
+    built = _build(prior, grid, split.labels, rows, randomizer, loss, options, group)
+    return TwoStep(split, prior, built, group)
+
+
+def second_step(
+    prior: NoisyPrior,
+    grid: Grid,
+    epsilon: float,
+    rows: int,
+    *,
+    randomizer: str = "auto",
+    loss: str | Loss | LossFunction = "squared",
+    options: Mapping[str, Any] | None = None,
+    group: int = 1,
+    spent: Fraction = Fraction(0),
+) -> TwoStep:
+    """Build the randomizer from a histogram of other records, and spend all of ε on the labels.
+
+    Parameters
+    ----------
+    prior
+        Released before, over ``grid``.
+    rows
+        Number of labels to be randomized.
+    grid, epsilon, randomizer, loss, options, group, spent
+        As in :func:`two_step`.
+    """
+    check_epsilon(epsilon)
+    split = BudgetSplit(Fraction(0), _rest(Fraction(epsilon), spent), capped=False)
+    built = _build(prior, grid, split.labels, rows, randomizer, loss, options, group)
+    return TwoStep(split, prior, built, group, prior_paid=False)
+
+
+def _rest(epsilon: Fraction, spent: Fraction) -> Fraction:
+    if not 0 <= spent < epsilon:
+        raise PrivacyError(
+            f"{float(spent):g} is spent of epsilon={float(epsilon):g}, which leaves nothing for"
+            " the labels; raise epsilon"
+        )
+    return epsilon - spent
+
+
+def _build(
+    prior: NoisyPrior,
+    grid: Grid,
+    epsilon: Fraction,
+    rows: int,
+    randomizer: str,
+    loss: str | Loss | LossFunction,
+    options: Mapping[str, Any] | None,
+    group: int,
+) -> Randomizer:
+    return build_randomizer(
         randomizer,
         labels=grid.points,
         prior=prior.probabilities,
-        epsilon=_round_down(split.labels / group),
+        epsilon=_round_down(epsilon / group),
         loss=loss,
         rows=rows,
         **(options or {}),
     )
-    return TwoStep(split, prior, built, group)
 
 
 def _round_down(value: Fraction) -> float:

@@ -1,0 +1,142 @@
+"""Find the prior in force, and the session that pays for tests, in ledger and store."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from common.errors import BudgetError
+from common.grid import Grid
+from common.interactive import Terms
+from common.interactive.targets import not_prior
+from common.manifest import InForceSection, Manifest
+from common.randomizers import NoisyPrior
+from label_party.config import LabelPartyConfig
+from label_party.drift import Account, InForce, test_epsilon
+from label_party.ledger import LABELS, Charge, Ledger
+from label_party.outcome import Purchase, pay_once
+from label_party.store import Store
+
+TESTS = "tests for drift"
+"""Purpose of a session's charge."""
+
+
+def open_account(config: LabelPartyConfig, store: Store, rows: int) -> None:
+    """Charge the session that all tests will be made in, unless it is charged already.
+
+    Raises
+    ------
+    BudgetError
+        If it does not fit; an RDP promise needs ``[privacy] total_delta``.
+    """
+    privacy, hits = config.privacy, config.watch.hits
+    if hits is None:
+        return
+    if not privacy.total_delta:
+        raise BudgetError(
+            f"hits={hits} of a session need a delta, and total_delta is 0; set [privacy]"
+            " total_delta, or remove [watch] hits to charge each test to its epoch"
+        )
+    if store.ledger_path.exists():
+        with store.open_ledger() as ledger:
+            if _session_charge(ledger, config) is not None:
+                return
+    points = len(config.domain.build(rows, privacy.epsilon))
+    epsilon = test_epsilon(config, points, rows)
+    terms = Terms(not_prior(epsilon), hits, unit=privacy.privacy_unit)
+    data = json.dumps({"terms": terms.to_json()}, sort_keys=True).encode()
+    purchase = Purchase(
+        config.data.data_set,
+        config.data.epoch,
+        TESTS,
+        terms.promise,
+        privacy.limit,
+        "additive",
+        {**_asked(config), "terms": terms.to_json()},
+    )
+    pay_once(store, purchase, lambda: data)
+
+
+def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> InForce | None:
+    """Return the prior of the last release, if it is about the same range of labels and unit.
+
+    Raises
+    ------
+    ReleaseError
+        If that release is damaged.
+    """
+    last = ledger.committed(config.data.data_set)
+    if last is None:
+        return None
+    manifest = store.read_manifest(last)
+    domain, points = config.domain, manifest.label.grid
+    group = manifest.privacy.records_per_unit
+    unit = manifest.labels_guarantee.unit
+    asked = (domain.lower, domain.upper, config.privacy.group, config.privacy.privacy_unit)
+    if (points[0], points[-1], group, unit) != asked:
+        return None
+    counts = np.asarray(manifest.prior.noisy_counts, dtype=np.int64)
+    epsilon = manifest.prior_guarantee.exact_epsilon
+    return InForce(
+        _origin(manifest, last),
+        Grid.from_edges(points),
+        NoisyPrior(counts, epsilon, manifest.prior_rows, group),
+        config,
+        _account(config, store, ledger),
+    )
+
+
+def _origin(manifest: Manifest, charge: Charge) -> InForceSection:
+    if manifest.drift is not None and not manifest.drift.drifted:
+        return manifest.drift.in_force
+    return InForceSection(
+        epoch=manifest.epoch,
+        manifest=str(charge.manifest_sha256),
+        rows=manifest.population.rows,
+    )
+
+
+def _account(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Account | None:
+    charge = _session_charge(ledger, config)
+    if charge is None:
+        return None
+    account = Account(str(charge.manifest_sha256), Terms.from_json(charge.request["terms"]), None)
+    later = [c for c in ledger.charges(config.data.data_set) if c.id > charge.id]
+    lost = 0
+    for entry in reversed([c for c in later if c.purpose == LABELS and c.state == "committed"]):
+        if entry.lost:
+            lost += 1
+            continue
+        drift = store.read_manifest(entry).drift
+        test = None if drift is None else drift.test
+        if test is None or test.session is None or test.session.outcome != account.outcome:
+            continue
+        return replace(account, state=test.session.state, lost_hits=lost)
+    return replace(account, lost_hits=lost)
+
+
+def _session_charge(ledger: Ledger, config: LabelPartyConfig) -> Charge | None:
+    """The session in which tests are made: the last one that was opened on these terms."""
+    asked = _asked(config)
+    if config.watch.hits is None:
+        return None
+    found = [
+        charge
+        for charge in ledger.charges(config.data.data_set)
+        if charge.purpose == TESTS
+        and charge.state == "committed"
+        and {key: charge.request.get(key) for key in asked} == asked
+    ]
+    return found[-1] if found else None
+
+
+def _asked(config: LabelPartyConfig) -> dict[str, Any]:
+    return {
+        "hits": config.watch.hits,
+        "epsilon": config.watch.epsilon,
+        "unit": config.privacy.unit,
+        "group": config.privacy.group,
+    }

@@ -47,6 +47,7 @@ from label_party.store import Store
 from label_party.submission import Reception
 from label_party.telemetry import Call, Telemetry
 from label_party.tracing import NO_TRACES, SERVICE, make_traces
+from label_party.unreadable import ReadRequests
 from label_party.vitals import Vitals, watching
 
 _log = logging.getLogger(__name__)
@@ -262,6 +263,7 @@ def _ready_store(config: LabelPartyConfig) -> Store:
 def _server(settings: ServerSection, threads: ThreadPoolExecutor) -> grpc.Server:
     return grpc.server(
         threads,
+        interceptors=[ReadRequests(SERVICE.rpartition(".")[0])],
         options=[
             # two servers on one port would share clients by chance
             ("grpc.so_reuseport", 0),

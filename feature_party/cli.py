@@ -164,11 +164,16 @@ def train(
     settings: Settings = None,
     quiet: Quiet = False,
 ) -> None:
-    """Train a model on a fetched release and a features file."""
+    """Train a model on a fetched release and a features file.
+
+    With several processes: torchrun --nproc_per_node 2 -m feature_party train …
+    """
     overrides = _training_overrides(objective, head, ensemble, epochs, seed, device)
     overrides |= _data_overrides(features, key, secret_file, release, model)
-    stages = _stages(config, settings, quiet, overrides, (true_labels, true_label, true_key))
-    trained = stages.train()
+    stages = _stages(config, settings, quiet, overrides, (true_labels, true_label, true_key), True)
+    trained = stages.train_together()
+    if not stages.workers.first:
+        return
     _echo_matches(stages)
     typer.echo(
         f"objective {trained.facts['objective']}, head {trained.facts['head'] or '-'},"
@@ -345,6 +350,7 @@ def _stages(
     quiet: bool,
     overrides: dict[str, Any],
     truth: tuple[Path | None, str | None, str | None] = (None, None, None),
+    together: bool = False,
 ) -> Stages:
     if config is None and DEFAULT_CONFIG.is_file():
         config = DEFAULT_CONFIG
@@ -357,7 +363,10 @@ def _stages(
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # torch, Polars and gRPC take seconds to import; --help must not wait for them.
     from feature_party.stages import Stages, TrueLabels
+    from feature_party.workers import refuse_torchrun
 
+    if not together:
+        refuse_torchrun()
     path, label, key = truth
     if (path is None) != (label is None):
         raise ConfigError("--true-labels FILE and --true-label COLUMN must be given together")

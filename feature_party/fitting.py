@@ -16,6 +16,7 @@ import hashlib
 import json
 import math
 import os
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,14 +27,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from feature_party.encoding import Encoded
+from feature_party.batches import Plan, Rows, Source
 from feature_party.learning.objectives import Objective
-from feature_party.network import Ensemble, NetworkShape
+from feature_party.network import Dropout, Ensemble, NetworkShape
+from feature_party.workers import ALONE, Workers
 
 EpochCallback = Callable[["EpochRecord"], None]
 
 _EVALUATION_ELEMENTS = 1 << 22
 """Members times rows evaluated at once."""
+
+KEEP_SECONDS = 60.0
+"""Between two checkpoints of one epoch, at ends of parts."""
 
 _SMOOTHED = 3
 """Epochs whose losses are averaged: under label noise the loss of held-out labels wanders from
@@ -110,41 +115,50 @@ class Fitter:
     ----------
     objective
         The loss; its constants are moved to the device.
-    inputs
-        Encoded training rows.
-    targets
-        (n,) what the objective needs of each row.
+    source
+        Encoded training rows, with what the objective needs of each.
     shape
         Of the ensemble.
     settings, device
         How and where.
+    workers
+        Those who train together.
     """
 
     def __init__(
         self,
         objective: Objective,
-        inputs: Encoded,
-        targets: Tensor,
+        source: Source,
         shape: NetworkShape,
         settings: FitSettings,
         device: torch.device,
+        workers: Workers = ALONE,
     ) -> None:
         self.objective = objective.to(device)
+        self.source = source
         self.settings = settings
         self.device = device
-        self.numeric = torch.as_tensor(inputs.numeric, device=device)
-        self.categories = torch.as_tensor(inputs.categories.astype(np.int64), device=device)
-        self.targets = targets.to(device)
-        self.network = Ensemble(shape, self._generator("weights"), settings.dropout).to(device)
+        self.workers = workers
         self.group = _smallest_factor(settings.members)
-        self.training_rows, self.held_rows = self._folds(len(inputs))
-        self.batch_size = min(settings.batch_size, self.training_rows.shape[1])
-        self.steps = max(1, round(self.training_rows.shape[1] / self.batch_size))
+        self.plan = Plan(
+            settings.seed,
+            source.sizes,
+            settings.members,
+            self.group,
+            settings.validation,
+            settings.batch_size,
+        )
+        weights = self.plan.generator("weights")
+        self.network = Ensemble(shape, weights, settings.dropout).to(device)
+        self.together = workers.wrap(self.network)
+        self.folds = _Folds(self.plan, device)
         self.optimizer = self._optimizer()
         self.best = math.inf
         self.best_state = _copy(self.network)
         self.waited = 0
         self.history: list[EpochRecord] = []
+        self.parts_done = 0
+        self.total = torch.zeros((), device=device)
 
     def run(self, on_epoch: EpochCallback | None = None, checkpoint: Path | None = None) -> Fit:
         """Train until the schedule ends or nothing improves any more.
@@ -154,13 +168,14 @@ class Fitter:
         on_epoch
             Called after every epoch.
         checkpoint
-            File that the state is kept in after every epoch, and taken up from if it exists and
-            belongs to the same data, settings and objective.
+            File that the state is kept in after every epoch, and about every minute where rows
+            come in several parts; taken up from if it exists and belongs to the same data,
+            settings and objective.
         """
         if checkpoint is not None:
             self._resume(checkpoint)
         while len(self.history) < self.settings.epochs and self.waited < self.settings.patience:
-            record = self._epoch(len(self.history))
+            record = self._epoch(len(self.history), checkpoint)
             if checkpoint is not None:
                 self._keep(checkpoint)
             if on_epoch is not None:
@@ -170,35 +185,56 @@ class Fitter:
         return Fit(
             self.network,
             self.history,
-            self.held_rows[:: self.group].reshape(-1).cpu().numpy(),
+            self._held_rows(),
             losses.reshape(-1).cpu().numpy().astype(np.float64),
             predictions.reshape(-1).cpu().numpy().astype(np.float64),
         )
 
-    def _epoch(self, epoch: int) -> EpochRecord:
-        order_rng, drop_rng = self._generator(f"order {epoch}"), None
+    def _epoch(self, epoch: int, checkpoint: Path | None = None) -> EpochRecord:
+        order = self.plan.parts(epoch)
+        kept = time.monotonic()
+        for part, rows in zip(
+            order[self.parts_done :],
+            self.source.walk(order[self.parts_done :]),
+            strict=True,
+        ):
+            before = sum(self.plan.steps(done) for done in order[: self.parts_done])
+            self._train_part(epoch, part, rows, epoch * self.plan.epoch_steps + before)
+            self.parts_done += 1
+            due = time.monotonic() - kept >= KEEP_SECONDS and self.parts_done < len(order)
+            if checkpoint is not None and self.workers.from_first(due):
+                self._keep(checkpoint)
+                kept = time.monotonic()
+        training = float(self.workers.add(self.total)) / self.plan.epoch_steps
+        self.total, self.parts_done = torch.zeros((), device=self.device), 0
+        return self._record(epoch, training)
+
+    def _train_part(self, epoch: int, part: int, rows: Rows, step: int) -> None:
+        training = self.folds.of(part)[0]
+        drop_rng = None
         if self.settings.dropout:
-            drop_rng = self._generator(f"dropout {epoch}", self.device)
-        members, rows = self.training_rows.shape
-        order = torch.randperm(rows, generator=order_rng).to(self.device)
+            purpose = self.plan.named(f"dropout {epoch}", part)
+            drop_rng = self.plan.generator(purpose, self.device)
         self.network.train()
-        total = torch.zeros((), device=self.device)
-        stride = rows // members
-        offsets = torch.arange(members, device=self.device)[:, None] * stride
-        for step in range(self.steps):
-            self._schedule(epoch * self.steps + step)
-            start = step * rows // self.steps
-            stop = (step + 1) * rows // self.steps
-            # each member walks the same permutation from another place: other batches for each
-            places = (torch.arange(start, stop, device=self.device) + offsets) % rows
-            index = self.training_rows.gather(1, order[places])
-            raw = self.network(self.numeric[index], self.categories[index], drop_rng)
-            losses = self.objective.loss(raw, self.targets[index]).mean(dim=1)
+        for size, places in self.plan.places(epoch, part, self.device):
+            self._schedule(step)
+            step += 1
+            mine = self.workers.share(size)
+            batch = rows.take(training.gather(1, places[:, mine]))
+            dropout = None if drop_rng is None else Dropout(drop_rng, size, mine)
+            raw = self.together(batch.numeric, batch.categories, dropout)
+            losses = self.objective.loss(raw, batch.targets)
+            if self.workers.size == 1:
+                losses = losses.mean(dim=1)
+                total = losses.sum()
+            else:
+                # gradients are averaged over workers, and shares of a batch may differ by a row
+                losses = losses.sum(dim=1) / size
+                total = losses.sum() * self.workers.size
             self.optimizer.zero_grad(set_to_none=True)
-            losses.sum().backward()  # type: ignore[no-untyped-call]
+            total.backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
-            total += losses.detach().mean()
-        return self._record(epoch, float(total) / self.steps)
+            self.total += losses.detach().mean()
 
     def _record(self, epoch: int, training: float) -> EpochRecord:
         validation = float(self._held_out()[0].mean())
@@ -217,16 +253,35 @@ class Fitter:
     def _held_out(self, points: bool = False) -> tuple[Tensor, Tensor]:
         """(G, v) out-of-fold losses of the ensemble and, if asked for, point predictions."""
         self.network.eval()
-        losses, predictions = [], []
         size = max(1, _EVALUATION_ELEMENTS // (64 * self.settings.members))
-        for index in torch.split(self.held_rows, size, dim=1):
-            raw = self.network(self.numeric[index], self.categories[index])
-            targets = self.targets[index]
-            single = self.objective.loss(raw, targets)
-            losses.append(self._of_ensemble(single, raw, targets))
-            if points:
-                predictions.append(self._grouped(self.objective.points(raw)).mean(dim=1))
-        return torch.cat(losses, 1), torch.cat(predictions, 1) if points else losses[0]
+        parts = range(len(self.source.sizes))
+        places = (self.settings.members // self.group, sum(map(self.plan.held, parts)))
+        losses = torch.zeros(places, device=self.device)
+        predictions = torch.zeros(places if points else (0, 0), device=self.device)
+        at = 0
+        for part, rows in zip(parts, self.source.walk(parts), strict=True):
+            held = self.folds.of(part)[1]
+            share = self.workers.share(held.shape[1])
+            for start in range(share.start, share.stop, size):
+                stop = min(start + size, share.stop)
+                batch = rows.take(held[:, start:stop])
+                raw = self.network(batch.numeric, batch.categories)
+                single = self.objective.loss(raw, batch.targets)
+                here = slice(at + start, at + stop)
+                losses[:, here] = self._of_ensemble(single, raw, batch.targets)
+                if points:
+                    predictions[:, here] = self._grouped(self.objective.points(raw)).mean(dim=1)
+            at += held.shape[1]
+        return self.workers.add(losses), self.workers.add(predictions)
+
+    def _held_rows(self) -> NDArray[np.int64]:
+        """(G · v,) training row of each out-of-fold value."""
+        starts = np.concatenate([[0], np.cumsum(self.source.sizes)])
+        rows = [
+            self.folds.of(part)[1][:: self.group].cpu().numpy() + starts[part]
+            for part in range(len(self.source.sizes))
+        ]
+        return np.concatenate(rows, axis=1).reshape(-1).astype(np.int64)
 
     def _grouped(self, values: Tensor) -> Tensor:
         """(M, …) values by member as (G, g, …): groups share the rows that they leave out."""
@@ -243,19 +298,6 @@ class Fitter:
         reach = (1 - 1 / self.settings.members) / (1 - 1 / self.group)
         return alone - reach * (alone - together)
 
-    def _folds(self, rows: int) -> tuple[Tensor, Tensor]:
-        """(M, t) training rows and (M, v) held-out rows, the latter shared by a group."""
-        members = self.settings.members
-        held = min(max(1, round(rows * self.settings.validation)), rows - 1)
-        folds = max(1, rows // held)
-        order = torch.randperm(rows, generator=self._generator("folds"))
-        training, out = [], []
-        for member in range(members):
-            start = (member // self.group % folds) * held
-            out.append(order[start : start + held])
-            training.append(torch.cat([order[:start], order[start + held :]]))
-        return torch.stack(training).to(self.device), torch.stack(out).to(self.device)
-
     def _optimizer(self) -> torch.optim.Optimizer:
         settings = self.settings
         weights = [*self.network.weights, self.network.embeddings]
@@ -269,31 +311,28 @@ class Fitter:
 
     def _schedule(self, step: int) -> None:
         """Warm up over a twentieth of all steps, then decay along a cosine to a hundredth."""
-        total = self.settings.epochs * self.steps
+        total = self.settings.epochs * self.plan.epoch_steps
         warm = max(1, total // 20)
         share = min(1.0, (step + 1) / warm)
         cosine = 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * step / total))
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.learning_rate * share * cosine
 
-    def _generator(self, purpose: str, device: torch.device | None = None) -> torch.Generator:
-        digest = hashlib.sha256(f"{self.settings.seed} {purpose}".encode()).digest()
-        generator = torch.Generator(device=device or torch.device("cpu"))
-        return generator.manual_seed(int.from_bytes(digest[:7], "big"))
-
     def _fingerprint(self) -> str:
-        """What a checkpoint must agree on to be taken up again."""
-        sums = [float(self.numeric.double().sum()), float(self.categories.double().sum())]
+        """What a checkpoint must agree on to be taken up again; the number of workers is not."""
         facts: list[Any] = [
             asdict(self.settings),
             asdict(self.network.shape),
             self.objective.name,
             self.objective.head,
-            [len(self.targets), float(self.targets.double().sum()), *sums],
+            self.source.fingerprint(),
         ]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def _keep(self, path: Path) -> None:
+        total = self.workers.add(self.total.clone())
+        if not self.workers.first:
+            return
         state = {
             "fingerprint": self._fingerprint(),
             "network": self.network.state_dict(),
@@ -302,6 +341,8 @@ class Fitter:
             "best_state": self.best_state,
             "waited": self.waited,
             "history": [asdict(record) for record in self.history],
+            "parts_done": self.parts_done,
+            "total": total,
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial")
@@ -309,16 +350,37 @@ class Fitter:
         os.replace(partial, path)
 
     def _resume(self, path: Path) -> None:
-        if not path.is_file():
-            return
-        state = torch.load(path, map_location=self.device, weights_only=True)
-        if state.get("fingerprint") != self._fingerprint():
+        state = None
+        if self.workers.first and path.is_file():
+            state = torch.load(path, map_location="cpu", weights_only=True)
+            if state.get("fingerprint") != self._fingerprint():
+                state = None
+        state = self.workers.from_first(state)  # the others need not see worker 0's disk
+        if state is None:
             return
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.best, self.best_state = state["best"], state["best_state"]
-        self.waited = state["waited"]
+        self.best, self.waited = state["best"], state["waited"]
+        self.best_state = {k: v.to(self.device) for k, v in state["best_state"].items()}
         self.history = [EpochRecord(**record) for record in state["history"]]
+        self.parts_done = state["parts_done"]
+        if self.workers.first:  # what all of them have added up so far
+            self.total = state["total"].to(self.device)
+
+
+class _Folds:
+    """A part's folds on the device, the last part's kept: of a single part, for ever."""
+
+    def __init__(self, plan: Plan, device: torch.device) -> None:
+        self.plan, self.device = plan, device
+        self.part = -1
+        self.found: tuple[Tensor, Tensor] | None = None
+
+    def of(self, part: int) -> tuple[Tensor, Tensor]:
+        if self.found is None or part != self.part:
+            training, held = self.plan.folds(part)
+            self.part, self.found = part, (training.to(self.device), held.to(self.device))
+        return self.found
 
 
 def _smallest_factor(number: int) -> int:

@@ -42,6 +42,25 @@ class NetworkShape:
     members: int
 
 
+@dataclass(frozen=True)
+class Dropout:
+    """What is dropped from a batch of which only some rows are at hand.
+
+    Attributes
+    ----------
+    generator
+        Draws for the whole batch, so that it does not matter who has which rows.
+    batch
+        Rows of the whole batch.
+    rows
+        Those at hand.
+    """
+
+    generator: torch.Generator
+    batch: int
+    rows: slice
+
+
 class Ensemble(nn.Module):
     """Independently initialised networks of one shape, evaluated together."""
 
@@ -54,7 +73,8 @@ class Ensemble(nn.Module):
         members = shape.members
         total = sum(shape.cardinalities)
         table = torch.randn(members * total, EMBEDDING, generator=generator) * 0.1
-        self.embeddings = nn.Parameter(table)
+        # without categories the table is empty and never used; nobody may wait for its gradient
+        self.embeddings = nn.Parameter(table, requires_grad=total > 0)
         starts = torch.tensor([0, *shape.cardinalities], dtype=torch.int64).cumsum(0)[:-1]
         offsets = starts + total * torch.arange(members)[:, None]
         self.offsets: Tensor
@@ -71,7 +91,7 @@ class Ensemble(nn.Module):
             self.biases.append(nn.Parameter(torch.zeros(members, 1, fan_out)))
 
     def forward(
-        self, numeric: Tensor, categories: Tensor, generator: torch.Generator | None = None
+        self, numeric: Tensor, categories: Tensor, dropout: Dropout | None = None
     ) -> Tensor:
         """Evaluate every member.
 
@@ -81,8 +101,8 @@ class Ensemble(nn.Module):
             (M, B, F) or (1, B, F) float32.
         categories
             (M, B, C) or (1, B, C) int64 vocabulary indices.
-        generator
-            Source of dropout; without one nothing is dropped.
+        dropout
+            What is dropped; None drops nothing.
 
         Returns
         -------
@@ -96,11 +116,13 @@ class Ensemble(nn.Module):
         for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             hidden = torch.baddbmm(bias, hidden, weight)
             if index < len(self.weights) - 1:
-                hidden = self._drop(torch.relu(hidden), generator)
+                hidden = self._drop(torch.relu(hidden), dropout)
         return hidden
 
-    def _drop(self, hidden: Tensor, generator: torch.Generator | None) -> Tensor:
-        if generator is None or self.dropout == 0:
+    def _drop(self, hidden: Tensor, dropout: Dropout | None) -> Tensor:
+        if dropout is None or self.dropout == 0:
             return hidden
-        keep = torch.rand(hidden.shape, generator=generator, device=hidden.device) >= self.dropout
+        shape = (hidden.shape[0], dropout.batch, hidden.shape[2])
+        drawn = torch.rand(shape, generator=dropout.generator, device=hidden.device)
+        keep = drawn[:, dropout.rows] >= self.dropout
         return hidden * keep / (1 - self.dropout)

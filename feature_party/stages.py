@@ -30,6 +30,7 @@ from feature_party.report import ReportInputs, write_report
 from feature_party.submission import Population, hash_population
 from feature_party.training import CHECKPOINTS, Prepared, prepare, train
 from feature_party.truth import match_true_labels
+from feature_party.workers import ALONE, Workers, joined_workers
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ class Stages:
         True labels to train on or to score with, in simulations.
     quiet
         Whether to show no progress.
+    workers
+        Those who train together.
     timings
         Seconds that each stage took.
     """
@@ -68,6 +71,7 @@ class Stages:
     config: FeaturePartyConfig
     true_labels: TrueLabels | None = None
     quiet: bool = False
+    workers: Workers = ALONE
     timings: dict[str, float] = field(default_factory=dict)
     _release: Release | None = None
     _prepared: Prepared | None = None
@@ -130,9 +134,14 @@ class Stages:
             with self._timed("join"):
                 self._prepared = prepare(self.release, self.config.features, self.config)
             poor = self._prepared.joined.poor_match(self.config.data.min_match)
-            if poor:
+            if poor and self.workers.first:
                 stderr.print(f"[bold yellow]warning:[/] {poor}")
         return self._prepared
+
+    def train_together(self) -> Model:
+        """Train with the other workers that torchrun started, if any; the first saves the model."""
+        with joined_workers(self.config.training.device) as self.workers:
+            return self.train()
 
     def train(self) -> Model:
         """Train and save the model."""
@@ -140,7 +149,8 @@ class Stages:
         directory = self.config.output.model
         checkpoints = directory / CHECKPOINTS if self.config.training.checkpoint else None
         truth = self._truth() if self.config.training.objective == "true" else None
-        with self._timed("train"), progress(quiet=self.quiet) as bar:
+        quiet = self.quiet or not self.workers.first
+        with self._timed("train"), progress(quiet=quiet) as bar:
             tasks: dict[str, Any] = {}
 
             def show(what: str, record: EpochRecord) -> None:
@@ -155,7 +165,10 @@ class Stages:
                 true_labels=truth,
                 on_epoch=show,
                 checkpoints=checkpoints,
+                workers=self.workers,
             )
+        if not self.workers.first:
+            return model
         model.save(directory)
         for warning in model.facts["warnings"]:
             stderr.print(f"[bold yellow]warning:[/] {warning}")

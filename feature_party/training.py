@@ -14,6 +14,7 @@ import torch
 from common.errors import ConfigError
 from common.keys import read_secret
 from common.release import Release, manifest_digest, read_release
+from feature_party.batches import MemorySource
 from feature_party.config import FeaturePartyConfig, TrainingSection
 from feature_party.encoding import Encoded, Encoder
 from feature_party.fitting import EpochRecord, Fit, FitSettings, Fitter
@@ -27,6 +28,7 @@ from feature_party.learning.problem import Floats, LabelProblem
 from feature_party.learning.support import Support
 from feature_party.model import Expert, Model
 from feature_party.network import NetworkShape
+from feature_party.workers import ALONE, Workers
 
 ProgressCallback = Callable[[str, EpochRecord], None]
 """Called after every epoch with what is being trained."""
@@ -102,6 +104,7 @@ def train(
     true_labels: Floats | None = None,
     on_epoch: ProgressCallback | None = None,
     checkpoints: Path | None = None,
+    workers: Workers = ALONE,
 ) -> Model:
     """Train a model on privatized labels.
 
@@ -115,6 +118,8 @@ def train(
         Progress.
     checkpoints
         Folder in which a killed run finds its state again.
+    workers
+        Those who train together; each is given the same data, and returns the same model.
 
     Returns
     -------
@@ -126,7 +131,7 @@ def train(
             raise ConfigError("features are missing; pass a table or a path")
         release = prepare(release, features, config, secret)
     begun = time.monotonic()
-    run = _Run(release, config, true_labels, on_epoch, checkpoints)
+    run = _Run(release, config, true_labels, on_epoch, checkpoints, workers)
     model = run.train()
     model.facts["seconds"] = round(time.monotonic() - begun, 3)
     return model
@@ -140,6 +145,7 @@ class _Run:
         true_labels: Floats | None,
         on_epoch: ProgressCallback | None,
         checkpoints: Path | None,
+        workers: Workers,
     ) -> None:
         self.data = data
         self.config = config
@@ -147,6 +153,7 @@ class _Run:
         self.true_labels = true_labels
         self.on_epoch = on_epoch
         self.checkpoints = checkpoints
+        self.workers = workers
         self.support = Support.of(data.problem)
         table = data.joined.table
         self.codes = data.joined.codes[data.training]
@@ -273,7 +280,8 @@ class _Run:
             objective.outputs,
             settings.members,
         )
-        fitter = Fitter(objective, self.inputs, targets, shape, settings, self.device)
+        source = MemorySource(self.inputs, targets, self.device)
+        fitter = Fitter(objective, source, shape, settings, self.device, self.workers)
         what = "-".join(part for part in (name, head) if part)
         callback = self.on_epoch
         return fitter.run(

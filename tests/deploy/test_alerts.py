@@ -13,6 +13,7 @@ from typing import Any
 import promql_parser as promql
 import pytest
 
+from label_party.config import load
 from label_party.refusal import REASONS
 from tests.deploy.documents import DEPLOY, documents
 from tests.label_party.conftest import Party
@@ -55,6 +56,24 @@ def test_they_name_metrics_that_the_server_has(party: Party) -> None:
                     assert set(matcher.value.split("|")) <= set(REASONS)
                 elif matcher.name == "outcome":
                     assert f'{matcher.name}="{matcher.value}"' in text
+
+
+def test_the_scrape_configuration_finds_server_and_rules() -> None:
+    [scrape] = documents(FILE.parent / "scrape.yaml")
+    assert [FILE.parent / name for name in scrape["rule_files"]] == [FILE]
+    config = load(DEPLOY / "label-party" / "label_party.toml")
+    [host, pods] = scrape["scrape_configs"]
+    assert host["static_configs"] == [{"targets": [config.observability.listen]}]
+    # both come under the name that the rules ask for
+    renamed = [rule["replacement"] for rule in pods["relabel_configs"] if "target_label" in rule]
+    asked = {
+        matcher.value
+        for rule in rules()
+        for found in selectors(rule["expr"])
+        for matcher in found.matchers.matchers
+        if matcher.name == "job"
+    }
+    assert {host["job_name"], *renamed} == asked
 
 
 def test_the_runbook_says_what_each_one_asks() -> None:

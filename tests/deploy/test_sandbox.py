@@ -17,7 +17,7 @@ import pytest
 from common.certificates import write_certificates
 from common.release import read_release
 from common.signature import SIGNING_KEY, write_signing_key
-from tests.deploy.documents import DEPLOY, assignments, stages
+from tests.deploy.documents import DEPLOY, assignments, documents, stages
 from tests.deploy.sandbox import USER, Sandbox
 
 ROWS = 3000
@@ -25,6 +25,7 @@ CONFIG = "/etc/labelveil"
 STATE = "/var/lib/labelveil"
 LABELS_PARTY = ("ca.pem", "label-party.pem", "label-party.key")
 RELEASE_KEYS = ("join.key", SIGNING_KEY)
+MOUNTED_KEYS = "/run/keys"
 FEATURES_PARTY = ("ca.pem", "feature-party.pem", "feature-party.key", "join.key", "signing.key.pub")
 
 
@@ -37,30 +38,33 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_signing_key(made / SIGNING_KEY)
     for name, chosen in (
         ("certificates", LABELS_PARTY),
-        ("release", RELEASE_KEYS),
+        ("secret", RELEASE_KEYS),
         ("identity", FEATURES_PARTY),
     ):
         (folder / name).mkdir()
         for file in chosen:
+            # as a cluster mounts secrets: root's, and readable by the pod's group
             copy = folder / name / file
             copy.write_bytes((made / file).read_bytes())
-            copy.chmod(0o400)
-            own(copy)
-    for name in ("data", "store", "models", "root"):
+            copy.chmod(0o440)
+            own(copy, 0)
+    for name in ("data", "store", "models", "keys", "root"):
         (folder / name).mkdir()
-    for name in ("store", "models"):
+    for name in ("store", "models", "keys"):
         (folder / name).chmod(0o700)
-        own(folder / name)
+        own(folder / name, USER)
     keys = pl.DataFrame({"click_id": pl.int_range(ROWS, eager=True)})
     keys.write_parquet(folder / "data" / "landings.parquet")
+    clicks = keys.with_columns(hour=pl.col("click_id") % 24)
+    clicks.write_parquet(folder / "data" / "clicks.parquet")
     sales = keys[::3].with_columns(amount=pl.col("click_id").cast(pl.Float64) % 200)
     sales.write_parquet(folder / "data" / "sales.parquet")
     return folder
 
 
-def own(path: Path) -> None:
+def own(path: Path, user: int) -> None:
     if os.geteuid() == 0:
-        os.chown(path, USER, USER)
+        os.chown(path, user, USER)
 
 
 def sandbox(files: Path, party: str, mounts: dict[str, tuple[str, bool]]) -> Sandbox:
@@ -80,12 +84,21 @@ def server(files: Path) -> Sandbox:
     return sandbox(files, "label-party", dict([certificates, (STATE, ("store", True))]))
 
 
+def build(files: Path, keys: str) -> subprocess.CompletedProcess[str]:
+    """Run the release's container, which sees labels and keys."""
+    mounts = {f"{CONFIG}/release": (keys, False), "/data": ("data", False), STATE: ("store", True)}
+    return label_party(sandbox(files, "label-party", mounts), "release", "--quiet")
+
+
 @pytest.fixture(scope="module")
-def released(files: Path, server: Sandbox) -> Path:
-    """The store after the release's container, which sees labels and keys, has run."""
-    mounts = {f"{CONFIG}/release": ("release", False), "/data": ("data", False)}
-    builder = sandbox(files, "label-party", {**mounts, STATE: ("store", True)})
-    done = label_party(builder, "release", "--quiet")
+def released(files: Path) -> Path:
+    """The store after the release's job has run, its first container first."""
+    [job] = documents(DEPLOY / "label-party" / "kubernetes" / "release-job.yaml")
+    [first] = job["spec"]["template"]["spec"]["initContainers"]
+    mounts = {MOUNTED_KEYS: ("secret", False), f"{CONFIG}/release": ("keys", True)}
+    done = sandbox(files, "label-party", mounts).run(*first["command"])
+    assert done.returncode == 0, done.stderr
+    done = build(files, "keys")
     assert done.returncode == 0, done.stderr
     return files / "store" / "store"
 
@@ -144,14 +157,17 @@ for path in ("/x", "/usr/x", "/etc/labelveil/x", "/etc/labelveil/certificates/x"
 
 
 @pytest.mark.slow
-def test_releases_are_built_and_served(files: Path, server: Sandbox, released: Path) -> None:
-    mounts = {f"{CONFIG}/certificates": ("identity", False), STATE: ("models", True)}
+def test_what_is_released_is_served_and_learned_from(
+    files: Path, server: Sandbox, released: Path
+) -> None:
+    mounts = {f"{CONFIG}/certificates": ("identity", False), "/data": ("data", False)}
+    mounts[STATE] = ("models", True)
     client = sandbox(files, "feature-party", mounts)
-    name = f"{CONFIG}/feature_party.toml"
-    fetch = ("fetch", "--quiet", "--config", name)
+    run = json.loads(stages("feature-party")[1].last("CMD"))
+    quick = ("--set=training.ensemble=1", "--set=training.epochs=1")
     with serving(server) as address:
         done = client.run(
-            sys.executable, "-m", "feature_party", *fetch, "--address", address,
+            sys.executable, "-m", "feature_party", *run, "--address", address, *quick,
             **image_environment("feature-party"),
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
@@ -162,7 +178,15 @@ def test_releases_are_built_and_served(files: Path, server: Sandbox, released: P
     stored = released / "releases" / "conversions" / "1" / "manifest.json"
     assert fetched.manifest_bytes == stored.read_bytes()
     assert fetched.labels.height == ROWS
+    assert pl.read_parquet(files / "models" / "predictions.parquet").height == ROWS
     assert (files / "store" / "backup.tar").stat().st_uid == USER
+
+
+def test_a_mounted_secret_is_no_signing_key(files: Path) -> None:
+    """Why the job's first container copies it."""
+    done = build(files, "secret")
+    assert done.returncode == 1
+    assert "has mode 0440, which lets others read it" in done.stderr
 
 
 def test_a_refused_store_is_one_line(files: Path, server: Sandbox) -> None:

@@ -7,7 +7,6 @@ noisy histogram.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,16 +15,14 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.channel import FiniteChannel
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.grid import Grid
 from common.guarantees import PureDP, compose
 from common.randomizers import TwoStep, second_step, two_step
-from common.randomizers.base import ROUNDING_STREAM
 from common.release import (
-    BLOCK_ROWS,
     FORMAT,
     KEY_BYTES,
     ContentSection,
@@ -35,13 +32,10 @@ from common.release import (
     PriorSection,
     PrivacySection,
     RandomizerSection,
-    block_digest,
-    block_ranges,
     content_digest,
-    encode_codes,
 )
 from label_party.config import LabelPartyConfig, decimal_value
-from label_party.population import Completed
+from label_party.partitions import Counted, RowWriter, block_rows_for
 
 if TYPE_CHECKING:
     from label_party.drift import InForce, Trial
@@ -49,10 +43,22 @@ if TYPE_CHECKING:
 Progress = Callable[[int], None]
 
 
-class RowWriter(Protocol):
-    """Where the rows go, in order."""
+class Events(Protocol):
+    """One completed label for each event, in row order, wherever they lie."""
 
-    def write_rows(self, keys: bytes, codes: bytes) -> None: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def submitted(self) -> bool: ...
+    def count(self, grid: Grid, entropy: Entropy) -> Counted: ...
+    def randomize(
+        self,
+        channel: FiniteChannel,
+        entropy: Entropy,
+        writer: RowWriter,
+        block_rows: int,
+        progress: Progress,
+    ) -> tuple[list[str], str]: ...
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ class Built:
 
 
 def build(
-    completed: Completed,
+    events: Events,
     config: LabelPartyConfig,
     entropy: Entropy,
     writer: RowWriter,
@@ -86,14 +92,14 @@ def build(
 
     Parameters
     ----------
-    completed
+    events
         One label for each event, in row order.
     config
         Domain, privacy and randomizer; file paths are not looked at.
     entropy
         :func:`common.entropy.system_entropy`, to be destroyed by the caller afterwards.
     writer
-        Receives keys and codes block by block.
+        Receives keys and codes.
     progress
         Called with the number of rows randomized since the last call.
     in_force
@@ -107,9 +113,8 @@ def build(
     """
     if not entropy.secure:
         raise PrivacyError("a release needs system_entropy(); seeded entropy is for tests alone")
-    rows = completed.labels.size
     privacy = config.privacy
-    grid = config.domain.build(rows, privacy.epsilon)
+    grid = config.domain.build(events.rows, privacy.epsilon)
     epsilon = _at_most(decimal_value(privacy.epsilon))
     asked: dict[str, Any] = {
         "randomizer": config.randomizer.name,
@@ -119,17 +124,17 @@ def build(
     }
     trial = None
     if in_force is not None:
-        indices, counts = _round(completed.labels, in_force.grid, entropy)
-        trial = in_force.tried(counts, entropy)
+        counted = events.count(in_force.grid, entropy)
+        trial = in_force.tried(counted.counts, entropy)
         asked["spent"] = trial.spent
     if in_force is not None and trial is not None and not trial.section.drifted:
         grid = in_force.grid
-        two = second_step(in_force.prior, grid, epsilon, rows, **asked)
+        two = second_step(in_force.prior, grid, epsilon, events.rows, **asked)
     else:
-        indices, counts = _round(completed.labels, grid, entropy)
+        counted = events.count(grid, entropy)
         share = privacy.prior_share
-        two = two_step(counts, grid, epsilon, entropy, prior_share=share, **asked)
-    content, population = _randomize(completed, indices, two, entropy, writer, progress)
+        two = two_step(counted.counts, grid, epsilon, entropy, prior_share=share, **asked)
+    content, population = _randomize(events, two, entropy, writer, progress)
     manifest = _manifest(config, grid, two, content, population, trial)
     if not manifest.total_guarantee.within(privacy.charge):
         raise PrivacyError(
@@ -137,55 +142,26 @@ def build(
         )
     data = manifest.to_bytes()
     Manifest.from_bytes(data)  # what the features party will check, checked before it is served
-    return Built(manifest, data, grid.outside(completed.labels))
-
-
-def _round(
-    labels: NDArray[np.float64], grid: Grid, entropy: Entropy
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Clip and round labels; return grid indices and how many labels lie on each point."""
-    indices = np.empty(labels.size, dtype=np.int32)
-    counts = np.zeros(len(grid), dtype=np.int64)
-    for start, stop in block_ranges(labels.size, BLOCK_ROWS):
-        words = entropy.words(ROUNDING_STREAM, start, stop - start)
-        indices[start:stop] = grid.round(labels[start:stop], words)
-        counts += np.bincount(indices[start:stop], minlength=len(grid))
-    return indices, counts
+    return Built(manifest, data, counted.outside)
 
 
 def _randomize(
-    completed: Completed,
-    indices: NDArray[np.int32],
-    two: TwoStep,
-    entropy: Entropy,
-    writer: RowWriter,
-    progress: Progress,
+    events: Events, two: TwoStep, entropy: Entropy, writer: RowWriter, progress: Progress
 ) -> tuple[ContentSection, PopulationSection]:
     channel = two.randomizer.channel
-    blocks = []
-    population = hashlib.sha256()
-    for start, stop in block_ranges(indices.size, BLOCK_ROWS):
-        codes = encode_codes(
-            two.randomizer.randomize_indices(indices[start:stop], entropy, start),
-            channel.code_bytes,
-        )
-        keys = completed.keys[start:stop].tobytes()
-        population.update(keys)
-        sent = b"" if completed.submitted else keys
-        writer.write_rows(sent, codes)
-        blocks.append(block_digest(sent, codes))
-        progress(stop - start)
+    block_rows = block_rows_for(events.rows)
+    blocks, population = events.randomize(channel, entropy, writer, block_rows, progress)
     content = ContentSection(
         code_bytes=2 if channel.code_bytes == 2 else 1,
-        key_bytes=0 if completed.submitted else KEY_BYTES,
-        block_rows=BLOCK_ROWS,
+        key_bytes=0 if events.submitted else KEY_BYTES,
+        block_rows=block_rows,
         blocks=blocks,
         digest=content_digest(blocks),
     )
     return content, PopulationSection(
-        rows=indices.size,
-        digest=population.hexdigest(),
-        keys="submitted" if completed.submitted else "hmac-sha256-128",
+        rows=events.rows,
+        digest=population,
+        keys="submitted" if events.submitted else "hmac-sha256-128",
     )
 
 

@@ -258,6 +258,26 @@ class StoreSection(Section):
     directory: Path = Path("label_store")
 
 
+class EngineSection(Section):
+    """Where a release is computed. What is released does not depend on it."""
+
+    name: Literal["local", "spark"] = "local"
+    workers: int = Field(default=1, ge=1, le=1024)
+    master: str | None = None
+    partitions: int = Field(default=0, ge=0, le=1 << 20)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        spark = self.name == "spark"
+        idle = {"workers"} if spark else {"master", "partitions"}
+        if alone := sorted(self.model_fields_set & idle):
+            raise ConfigError(
+                f"{alone[0]} has no effect when name={self.name!r}; remove it or set"
+                f" [engine] name = {'local' if spark else 'spark'!r}"
+            )
+        return self
+
+
 class ServerSection(Section):
     """The listening end: address, identity, who may fetch, limits and logs."""
 
@@ -336,6 +356,7 @@ class LabelPartyConfig(Section):
     evaluation: EvaluationSection = Field(default_factory=EvaluationSection)
     watch: WatchSection = Field(default_factory=WatchSection)
     store: StoreSection = Field(default_factory=StoreSection)
+    engine: EngineSection = Field(default_factory=EngineSection)
     server: ServerSection = Field(default_factory=ServerSection)
     observability: ObservabilitySection = Field(default_factory=ObservabilitySection)
 

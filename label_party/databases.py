@@ -78,23 +78,28 @@ def read_query(query: Query, names: Sequence[str]) -> pl.DataFrame:
     DataError
         If the database refuses, or a column holds values of several types.
     """
-    with snapshot():
-        connection = _connection(query)
-        present = connection.columns(query)
-        at = [present.index(name) for name in names]
-        frames: list[pl.DataFrame] = []
-        for rows in connection.rows(query):
-            parts = [
-                _series(query, name, [row[position] for row in rows])
-                for name, position in zip(names, at, strict=True)
-            ]
-            frames.append(pl.DataFrame(parts))
+    frames = list(query_parts(query, names))
     if not frames:
         return pl.DataFrame(schema=dict.fromkeys(names, pl.String))
     try:
         return pl.concat(frames, how="vertical_relaxed")
     except pl.exceptions.PolarsError:
         raise _several_types(query, ", ".join(names)) from None
+
+
+def query_parts(query: Query, names: Sequence[str]) -> Iterator[pl.DataFrame]:
+    """Yield what :func:`read_query` returns, ``CHUNK_ROWS`` rows at a time."""
+    with snapshot():
+        connection = _connection(query)
+        present = connection.columns(query)
+        at = [present.index(name) for name in names]
+        for rows in connection.rows(query):
+            yield pl.DataFrame(
+                [
+                    _series(query, name, [row[position] for row in rows])
+                    for name, position in zip(names, at, strict=True)
+                ]
+            )
 
 
 def _series(query: Query, name: str, values: list[Any]) -> pl.Series:

@@ -8,20 +8,25 @@ keys; where the features party submitted the population, they are in its order i
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from common.channel import FiniteChannel
+from common.entropy import Entropy
 from common.errors import DataError
+from common.grid import Grid
 from common.keys import hash_keys
-from common.release import KEY_BYTES
+from common.release import KEY_BYTES, block_ranges
+from common.shuffle import Keys, match_keys, sort_keys
+from label_party.partitions import Counted, RowWriter, count_rows, randomize_rows
 from label_party.sources import KEY, LABEL, USER
 
-Keys = NDArray[np.bytes_]
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
 Duplicates = Literal["refuse", "sum", "mean", "last"]
@@ -77,6 +82,41 @@ class Completed:
     tally: Tally
     submitted: bool = False
 
+    @property
+    def rows(self) -> int:
+        return int(self.labels.size)
+
+    def count(self, grid: Grid, entropy: Entropy) -> Counted:
+        """Return the histogram of all labels."""
+        return count_rows(self.labels, 0, grid, entropy)
+
+    def randomize(
+        self,
+        channel: FiniteChannel,
+        entropy: Entropy,
+        writer: RowWriter,
+        block_rows: int,
+        progress: Progress,
+    ) -> tuple[list[str], str]:
+        """Write all rows; return their blocks' digests, and the digest of all keys."""
+        blocks: list[str] = []
+        population = hashlib.sha256()
+        for start, stop in block_ranges(self.rows, block_rows):
+            keys = self.keys[start:stop]
+            population.update(keys.tobytes())
+            done = randomize_rows(
+                self.labels[start:stop],
+                None if self.submitted else keys,
+                start,
+                channel,
+                entropy,
+                block_rows,
+            )
+            writer.write_rows(done.keys, done.codes)
+            blocks += done.blocks
+            progress(stop - start)
+        return blocks, population.hexdigest()
+
 
 def complete(
     labels: pl.DataFrame,
@@ -113,58 +153,157 @@ def complete(
     DataError
         If there is no event, or a key occurs twice where it may not.
     """
-    label_keys = _hashed(labels[KEY], secret, progress)
+    label_keys = hash_column(labels[KEY], secret, progress)
     submitted = population if isinstance(population, np.ndarray) else None
-    users: pl.Series | None = None
-    order: Positions | None = None
-    if population is None:
-        keys, first = np.unique(label_keys, return_index=True)
-        users = _users_of_labels(labels, label_keys, keys, first)
-    else:
-        if isinstance(population, pl.DataFrame):
-            listed = _hashed(population[KEY], secret, progress)
-        else:
-            # whether a release is refused must not tell the submitter which keys have labels
-            _refuse_several(label_keys, duplicates)
-            listed = population
-        order = np.argsort(listed, kind="stable")
-        keys = listed[order]
-        repeated = int(np.count_nonzero(keys[1:] == keys[:-1]))
-        if repeated:
-            raise DataError(
-                f"{repeated:,} rows of the population repeat a key that occurred before; every"
-                " event must be listed once, so remove the repetitions"
-            )
-        if isinstance(population, pl.DataFrame) and USER in population.columns:
-            users = population[USER].gather(order)
-    if not keys.size:
-        raise DataError("the population has no events; a release needs at least one")
-
-    at = np.minimum(np.searchsorted(keys, label_keys), keys.size - 1)
-    known = keys[at] == label_keys
-    left_out = int(np.unique(label_keys[~known]).size)
-    values = labels[LABEL].fill_null(float("nan")).to_numpy()[known]
-    merged_values, merged = _one_per_key(at[known], values, keys.size, duplicates)
-
-    unlabelled = np.isnan(merged_values)
-    over = np.zeros(keys.size, dtype=np.bool_)
+    listed: Keys | None = submitted
+    if isinstance(population, pl.DataFrame):
+        listed = hash_column(population[KEY], secret, progress)
+    values = labels[LABEL].fill_null(float("nan")).to_numpy()
+    part = complete_part(label_keys, values, listed, missing=missing, duplicates=duplicates)
+    conflicts = 0
+    over = np.zeros(part.keys.size, dtype=np.bool_)
     if max_records_per_user is not None:
-        if users is None:
+        with_users = labels if population is None else population
+        if not isinstance(with_users, pl.DataFrame) or USER not in with_users.columns:
             raise DataError("no user column was read; set [privacy] user")
-        over = _beyond(users, max_records_per_user)
-    completed = np.where(unlabelled | over, missing, merged_values)
-    tally = Tally(
-        rows=int(keys.size),
-        unlabelled=int(np.count_nonzero(unlabelled)),
-        left_out=left_out,
-        merged=merged,
-        over_limit=int(np.count_nonzero(over)),
-    )
-    if submitted is None or order is None:
-        return Completed(keys, completed, tally)
+        # a text's own number, however a user is written, for comparing alone
+        users = with_users[USER].cast(pl.Categorical).to_physical().to_numpy()
+        if population is None:
+            conflicts = count_conflicts(part, label_keys, users)
+        over = beyond_limit(users[part.order], max_records_per_user)
+    check_facts(part.facts, conflicts, duplicates, submitted=submitted is not None)
+    completed = np.where(over, missing, part.labels)
+    tally = part.facts.tally(int(np.count_nonzero(over)))
+    if submitted is None:
+        return Completed(part.keys, completed, tally)
     as_submitted = np.empty_like(completed)
-    as_submitted[order] = completed
+    as_submitted[part.order] = completed
     return Completed(submitted, as_submitted, tally, submitted=True)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What completing one partition found; the sums over all partitions say what to refuse.
+
+    Attributes
+    ----------
+    rows, unlabelled, left_out, merged
+        As in :class:`Tally`.
+    several
+        Keys with several labels, in the population or not.
+    repeated
+        Rows of the population whose key occurred before.
+    """
+
+    rows: int = 0
+    unlabelled: int = 0
+    left_out: int = 0
+    merged: int = 0
+    several: int = 0
+    repeated: int = 0
+
+    def __add__(self, other: Facts) -> Facts:
+        return Facts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def tally(self, over_limit: int) -> Tally:
+        """Return what the labels party is told."""
+        return Tally(self.rows, self.unlabelled, self.left_out, self.merged, over_limit)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The completed events of one range of keys.
+
+    Attributes
+    ----------
+    keys
+        (n,) hashed keys, ascending.
+    labels
+        (n,) float64 without NaN.
+    order
+        (n,) where each event lies among the population's rows, or, where the labels' own keys are
+        the population, the first row of labels that has its key.
+    facts
+        What was found; the rest is of use only if :func:`check_facts` lets it pass.
+    """
+
+    keys: Keys
+    labels: Floats
+    order: Positions
+    facts: Facts
+
+
+def complete_part(
+    label_keys: Keys,
+    values: Floats,
+    listed: Keys | None,
+    *,
+    missing: float,
+    duplicates: Duplicates,
+) -> Part:
+    """Give every event of one range of keys one label; a function of its arguments alone.
+
+    Parameters
+    ----------
+    label_keys
+        (m,) hashed keys of the labels in this range, in file order.
+    values
+        (m,) their labels, NaN where there is none.
+    listed
+        (n,) hashed keys of the population in this range, in its order; None for the labels' own.
+    missing, duplicates
+        As in :func:`complete`.
+    """
+    by_key = sort_keys(label_keys)
+    ordered = label_keys[by_key]
+    new = np.ones(ordered.size, dtype=np.bool_)
+    new[1:] = ordered[1:] != ordered[:-1]
+    starts = np.flatnonzero(new)
+    several = int(np.count_nonzero(np.diff(np.r_[starts, ordered.size]) > 1))
+    order = by_key[starts] if listed is None else sort_keys(listed)
+    keys = ordered[starts] if listed is None else listed[order]
+    repeated = 0 if listed is None else int(np.count_nonzero(keys[1:] == keys[:-1]))
+    if repeated or not keys.size:
+        facts = Facts(keys.size, 0, int(starts.size), 0, several, repeated)
+        return Part(keys, np.full(keys.size, missing), order, facts)
+    at, known = match_keys(keys, label_keys)
+    left_out = 0 if known.all() else int(np.count_nonzero(~known[by_key[starts]]))
+    merged_values, merged = _one_per_key(at[known], values[known], keys.size, duplicates)
+    unlabelled = np.isnan(merged_values)
+    facts = Facts(keys.size, int(np.count_nonzero(unlabelled)), left_out, merged, several)
+    return Part(keys, np.where(unlabelled, missing, merged_values), order, facts)
+
+
+def check_facts(facts: Facts, conflicts: int, duplicates: Duplicates, *, submitted: bool) -> None:
+    """Refuse what cannot be released, given what all partitions found.
+
+    Parameters
+    ----------
+    conflicts
+        Rows that name another user than an earlier row of their key.
+
+    Raises
+    ------
+    DataError
+        If there is no event, or a key occurs twice where it may not.
+    """
+    if conflicts:
+        raise DataError(
+            f"{conflicts:,} rows give a key another user than an earlier row does; an event"
+            " belongs to one user"
+        )
+    # whether a release is refused must not tell a submitter which keys have labels
+    if duplicates == "refuse" and submitted and facts.several:
+        raise _several(facts.several)
+    if facts.repeated:
+        raise DataError(
+            f"{facts.repeated:,} rows of the population repeat a key that occurred before; every"
+            " event must be listed once, so remove the repetitions"
+        )
+    if not facts.rows:
+        raise DataError("the population has no events; a release needs at least one")
+    if duplicates == "refuse" and facts.merged:
+        raise _several(facts.merged)
 
 
 def count_repeated(keys: Keys) -> int:
@@ -187,7 +326,8 @@ def count_repeated(keys: Keys) -> int:
     return repeated
 
 
-def _hashed(keys: pl.Series, secret: bytes, progress: Progress) -> Keys:
+def hash_column(keys: pl.Series, secret: bytes, progress: Progress = lambda rows: None) -> Keys:
+    """Hash a column of n keys, (n,) 16-byte strings in its order."""
     # fixed-width byte strings compare as their 16 bytes do: padding only matters between widths
     hashed = np.empty(len(keys), dtype=f"S{KEY_BYTES}")
     for start in range(0, len(keys), _SLICE):
@@ -199,22 +339,12 @@ def _hashed(keys: pl.Series, secret: bytes, progress: Progress) -> Keys:
     return hashed
 
 
-def _users_of_labels(
-    labels: pl.DataFrame, label_keys: Keys, keys: Keys, first: Positions
-) -> pl.Series | None:
-    """Users in row order where the labels' own keys are the population."""
-    if USER not in labels.columns:
-        return None
-    users = labels[USER].gather(first)
-    if keys.size < label_keys.size:
-        row = np.searchsorted(keys, label_keys)
-        conflicts = int((users.gather(row) != labels[USER]).sum())
-        if conflicts:
-            raise DataError(
-                f"{conflicts:,} rows give a key another user than an earlier row does; an event"
-                " belongs to one user"
-            )
-    return users
+def count_conflicts(part: Part, label_keys: Keys, users: NDArray[Any]) -> int:
+    """Count rows of labels that name another user than the first row of their key does."""
+    if part.keys.size == label_keys.size:
+        return 0
+    at, _ = match_keys(part.keys, label_keys)
+    return int(np.count_nonzero(users[part.order][at] != users))
 
 
 def _one_per_key(
@@ -222,8 +352,6 @@ def _one_per_key(
 ) -> tuple[Floats, int]:
     """Place labels at their rows, NaN elsewhere, and count the rows that had several."""
     merged = int(np.count_nonzero(np.bincount(at, minlength=rows) > 1))
-    if merged and duplicates == "refuse":
-        raise _several(merged)
     present = ~np.isnan(values)
     at, values = at[present], values[present]
     out = np.full(rows, np.nan)
@@ -237,13 +365,6 @@ def _one_per_key(
     return out, merged
 
 
-def _refuse_several(label_keys: Keys, duplicates: Duplicates) -> None:
-    """Refuse keys with several labels, in the population or not."""
-    if duplicates == "refuse" and count_repeated(label_keys):
-        _, counts = np.unique(label_keys, return_counts=True)
-        raise _several(int(np.count_nonzero(counts > 1)))
-
-
 def _several(keys: int) -> DataError:
     return DataError(
         f"{keys:,} keys have more than one label row; remove the repetitions, or say how"
@@ -251,11 +372,10 @@ def _several(keys: int) -> DataError:
     )
 
 
-def _beyond(users: pl.Series, limit: int) -> NDArray[np.bool_]:
-    """Mark all but the first ``limit`` events of each user, in the order of the hashed keys."""
-    codes = users.cast(pl.Categorical).to_physical().to_numpy()
-    order = np.argsort(codes, kind="stable")
-    ordered = codes[order]
+def beyond_limit(users: NDArray[Any], limit: int) -> NDArray[np.bool_]:
+    """Mark all but the first ``limit`` events of each user, given all users in row order."""
+    order = np.argsort(users, kind="stable")
+    ordered = users[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
     rank = np.arange(ordered.size) - np.repeat(starts, np.diff(np.r_[starts, ordered.size]))
     beyond = np.zeros(ordered.size, dtype=np.bool_)

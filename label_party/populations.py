@@ -26,15 +26,15 @@ import numpy as np
 
 from common.errors import DataError
 from common.release import KEY_BYTES
+from common.shuffle import Keys
 from label_party.disk import StoreBusy, StoreError, exclusive, flush, sync_directory, told
-from label_party.population import Keys, count_repeated
+from label_party.population import count_repeated
 from label_party.store import Store
 
 CURRENT_FILE = "current.json"
 LOCK_FILE = "lock"
 UPLOADS = ".uploads"
 _KEYS_SUFFIX = ".keys"
-_READ_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -208,8 +208,8 @@ class Populations:
                 raise absent
             yield found
 
-    def keys(self, data_set: str, epoch: str, submitted: Submitted) -> Keys:
-        """Read a population's keys, (rows,) 16-byte strings in the order submitted.
+    def keys_file(self, data_set: str, epoch: str, submitted: Submitted) -> Path:
+        """Return the file of a population's keys, verified: 16 bytes each, in the order submitted.
 
         Raises
         ------
@@ -217,16 +217,9 @@ class Populations:
             If they are not what was submitted.
         """
         path = _keys_path(self._store.population(data_set, epoch), submitted.sha256)
-        keys = np.empty(submitted.rows, dtype=f"S{KEY_BYTES}")
-        view = keys.view(np.uint8).data
-        digest = hashlib.sha256()
         try:
             with path.open("rb") as file:
-                for start in range(0, len(view), _READ_BYTES):
-                    part = view[start : start + _READ_BYTES]
-                    if file.readinto(part) != len(part):
-                        break
-                    digest.update(part)
+                digest = hashlib.file_digest(file, "sha256")
         except OSError as error:
             raise StoreError(f"{path} cannot be read: {error.strerror}") from error
         if digest.hexdigest() != submitted.sha256:
@@ -234,7 +227,7 @@ class Populations:
                 f"{path} is damaged: it is not what was submitted; restore it from a backup, or"
                 f" remove {path.parent} and have the population submitted again"
             )
-        return keys
+        return path
 
     def clean(self) -> None:
         """Remove what dead processes left; harmless beside living ones."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -22,21 +23,31 @@ from common.guarantees import Guarantee
 from common.keys import read_secret, secret_check
 from common.randomizers import randomizer_names
 from common.release import Manifest, manifest_digest
+from common.shuffle import Keys
 from label_party.build import Built, build
 from label_party.config import LabelPartyConfig
 from label_party.databases import snapshot
+from label_party.engine import open_engine
+from label_party.external import Sizes, StoredEvents, Work, complete_external, open_sources
 from label_party.ledger import Charge, Ledger
-from label_party.population import Completed, Keys, Tally, complete
+from label_party.population import Completed, Tally, complete
 from label_party.populations import Populations
 from label_party.recovery import recover, undoing
+from label_party.scratch import scratch
 from label_party.signing import sign_again, signing_key
-from label_party.sources import read_events
+from label_party.sources import parquet_files, read_events
 from label_party.store import Store
+from label_party.tasks import read_keys
 
 if TYPE_CHECKING:
     from label_party.drift import InForce
 
 Progress = Callable[[int], None]
+
+_IN_MEMORY_ROWS = 1 << 21
+_CSV_IN_MEMORY_BYTES = 1 << 24
+"""A row of CSV takes four bytes at least, so that what is read in memory is one part of a release.
+"""
 
 _SHOW_PROGRESS_ROWS = 300_000
 """From about this many rows on, hashing and randomizing take more than a second."""
@@ -112,14 +123,20 @@ def run_release(
             sign_again(store.path(config.data.data_set, config.data.epoch), key)
         return existing
     secret = read_secret(config.keys.secret_file)
-    with submitted_keys(config, secret) as submitted:
-        completed = read_completed(config, secret, submitted, quiet=quiet)
-        ready(completed.tally.rows)
-        return _release(config, completed, store, quiet, standing)
+    with (
+        submitted_population(config, secret) as submitted,
+        _open_events(config, secret, submitted, store, quiet) as events,
+    ):
+        ready(events.rows)
+        return _release(config, events, store, quiet, standing)
 
 
 def _release(
-    config: LabelPartyConfig, completed: Completed, store: Store, quiet: bool, standing: Standing
+    config: LabelPartyConfig,
+    events: Completed | StoredEvents,
+    store: Store,
+    quiet: bool,
+    standing: Standing,
 ) -> Outcome:
     store.create()
     with store.building(), store.open_ledger() as ledger:
@@ -127,11 +144,11 @@ def _release(
         existing = _existing(config, store)  # another process may have been faster
         if existing is not None:
             return existing
-        built = _spend(config, completed, store, ledger, quiet, standing(store, ledger))
+        built = _spend(config, events, store, ledger, quiet, standing(store, ledger))
         return Outcome(
             manifest=built.manifest,
             digest=manifest_digest(built.manifest_bytes),
-            tally=completed.tally,
+            tally=events.tally,
             clipped=built.clipped,
             left=_left(config, ledger),
             limit=config.privacy.limit,
@@ -174,8 +191,12 @@ def _check_same(config: LabelPartyConfig, charge: Charge) -> None:
 
 
 @contextmanager
-def submitted_keys(config: LabelPartyConfig, secret: bytes) -> Iterator[Keys | None]:
-    """Yield the submitted population, which stays as it is meanwhile; None if files say what it is.
+def submitted_population(
+    config: LabelPartyConfig, secret: bytes
+) -> Iterator[tuple[Path, int] | None]:
+    """Yield file and rows of the submitted population, which stays as it is meanwhile.
+
+    None if other files say what the population is.
 
     Raises
     ------
@@ -194,7 +215,52 @@ def submitted_keys(config: LabelPartyConfig, secret: bytes) -> Iterator[Keys | N
                 f" than {config.keys.secret_file}; both parties need the same one, so set [keys]"
                 " secret_file, or have the population submitted again"
             )
-        yield populations.keys(data.data_set, data.epoch, submitted)
+        yield populations.keys_file(data.data_set, data.epoch, submitted), submitted.rows
+
+
+@contextmanager
+def submitted_keys(config: LabelPartyConfig, secret: bytes) -> Iterator[Keys | None]:
+    """Yield the keys of :func:`submitted_population` in memory."""
+    with submitted_population(config, secret) as submitted:
+        yield None if submitted is None else read_keys(submitted[0], 0, submitted[1])
+
+
+@contextmanager
+def _open_events(
+    config: LabelPartyConfig,
+    secret: bytes,
+    submitted: tuple[Path, int] | None,
+    store: Store,
+    quiet: bool,
+) -> Iterator[Completed | StoredEvents]:
+    """Complete the population, in memory if it fits there."""
+    if _fits(config, submitted):
+        keys = None if submitted is None else read_keys(submitted[0], 0, submitted[1])
+        yield read_completed(config, secret, keys, quiet=quiet)
+        return
+    store.create()
+    with scratch(store.scratch) as folder, open_engine(config.engine) as engine:
+        with snapshot():
+            sources = open_sources(config, submitted, folder)
+        work = Work(engine, folder, secret, Sizes())
+        with _progress("Hashing keys", sources.rows, quiet) as advance:
+            events = complete_external(config, sources, work, advance)
+        yield events
+
+
+def _fits(config: LabelPartyConfig, submitted: tuple[Path, int] | None) -> bool:
+    """Whether all rows fit into this process's memory, and no other engine is asked for."""
+    if config.engine.name != "local" or config.engine.workers > 1:
+        return False
+    rows = 0 if submitted is None else submitted[1]
+    for source in (config.data.labels_source, config.data.population_source):
+        if not isinstance(source, Path) or not source.exists():
+            continue  # nobody knows how much it is
+        files = parquet_files(source)
+        if files is None and source.stat().st_size > _CSV_IN_MEMORY_BYTES:
+            return False
+        rows += sum(count for _, count in files or ())
+    return rows <= _IN_MEMORY_ROWS
 
 
 def read_completed(
@@ -226,7 +292,7 @@ def read_completed(
 
 def _spend(
     config: LabelPartyConfig,
-    completed: Completed,
+    events: Completed | StoredEvents,
     store: Store,
     ledger: Ledger,
     quiet: bool,
@@ -242,14 +308,14 @@ def _spend(
         request=config.request(),
     )
     with undoing(store, ledger, charge):
-        built = _write(config, completed, store, quiet, in_force)
+        built = _write(config, events, store, quiet, in_force)
         ledger.commit(charge, manifest_digest(built.manifest_bytes), built.manifest.population.rows)
     return built
 
 
 def _write(
     config: LabelPartyConfig,
-    completed: Completed,
+    events: Completed | StoredEvents,
     store: Store,
     quiet: bool,
     in_force: InForce | None,
@@ -257,8 +323,8 @@ def _write(
     writer = store.writer(config.data.data_set, config.data.epoch)
     entropy = system_entropy()
     try:
-        with _progress("Randomizing", completed.tally.rows, quiet) as advance:
-            built = build(completed, config, entropy, writer, advance, in_force)
+        with _progress("Randomizing", events.rows, quiet) as advance:
+            built = build(events, config, entropy, writer, advance, in_force)
         key = signing_key(config)
         writer.finish(built.manifest_bytes, key.sign(built.manifest_bytes) if key else b"")
         writer.publish()

@@ -15,7 +15,7 @@ import polars as pl
 
 from common.errors import DataError
 from common.keys import canonical_keys
-from label_party.databases import columns_of_query, read_query
+from label_party.databases import columns_of_query, query_parts, read_query
 from label_party.places import Query, Remote, Source, storage_options
 
 Read = TypeVar("Read")
@@ -35,18 +35,22 @@ def read_events(
     label: str | None = None,
     user: str | None = None,
     day: tuple[str, str] | None = None,
+    rows: tuple[int, int] | None = None,
 ) -> pl.DataFrame:
     """Read the columns that are needed of one source.
 
     Parameters
     ----------
     path
-        CSV with a header line, or Parquet, here or in an object store; or a database's query.
+        CSV with a header line, Parquet, or a directory of Parquet files, whose rows follow each
+        other in the order of the files' names; one file in an object store; a database's query.
     key, label, user
         Names of the columns. In CSV files keys and users are text, exactly as written, so that
         ``007`` stays ``007``.
     day
         A column of dates or times, and the day (ISO 8601) whose events are wanted; None for all.
+    rows
+        First row of a Parquet file, and the one after the last; None for all rows.
 
     Returns
     -------
@@ -61,7 +65,7 @@ def read_events(
     wanted = {KEY: key, LABEL: label, USER: user}
     names = {role: name for role, name in wanted.items() if name is not None}
     columns = list(dict.fromkeys([*names.values(), *([] if day is None else [day[0]])]))
-    frame = read_columns(path, columns)
+    frame = read_columns(path, columns, rows)
     if day is not None:
         frame = frame.filter(_day(day[0]) == day[1])
     events = [_text(frame[key].alias(KEY), key, path)]
@@ -107,8 +111,10 @@ def read_categories(
     return events.with_columns(codes.cast(pl.Float64).alias(LABEL))
 
 
-def read_columns(path: Source, names: list[str]) -> pl.DataFrame:
-    """Read columns as they are; from CSV everything is text.
+def read_columns(
+    path: Source, names: list[str], rows: tuple[int, int] | None = None
+) -> pl.DataFrame:
+    """Read columns as they are, of all rows or of some; from CSV everything is text.
 
     Raises
     ------
@@ -118,7 +124,52 @@ def read_columns(path: Source, names: list[str]) -> pl.DataFrame:
     _check_columns(path, names, columns_of(path))
     if isinstance(path, Query):
         return read_query(path, names)
-    return _reading(path, lambda: _scan(path).select(names).collect())
+
+    def read() -> pl.DataFrame:
+        scan = _scan(path).select(names)
+        if rows is not None:  # asked of CSV, it would make Polars lenient
+            scan = scan.slice(rows[0], rows[1] - rows[0])
+        return scan.collect()
+
+    return _reading(path, read)
+
+
+def parquet_files(path: Source) -> list[tuple[Path, int]] | None:
+    """Return the Parquet files here that a source is, in order, with their rows; None if others."""
+    if not isinstance(path, Path) or not (path.is_dir() or _head(path) == _PARQUET_MAGIC):
+        return None
+    files = _directory(path) if path.is_dir() else [path]
+    return [(file, _rows_of(file)) for file in files]
+
+
+def copy_as_parquet(path: Source, names: list[str], stem: Path) -> list[Path]:
+    """Copy columns as they are to Parquet files, a part at a time; return the files in order."""
+    _check_columns(path, names, columns_of(path))
+    distinct = list(dict.fromkeys(names))
+    if isinstance(path, Query):
+        files = []
+        for index, part in enumerate(query_parts(path, distinct)):
+            files.append(stem.with_name(f"{stem.name}-{index}.parquet"))
+            part.write_parquet(files[-1], compression="lz4")
+        return files
+    out = stem.with_suffix(".parquet")
+    _reading(path, lambda: _scan(path).select(distinct).sink_parquet(out, compression="lz4"))
+    return [out]
+
+
+def _rows_of(path: Path) -> int:
+    return int(_reading(path, lambda: _scan(path).select(pl.len()).collect().item()))
+
+
+def _directory(path: Path) -> list[Path]:
+    files = sorted(
+        file
+        for file in path.iterdir()
+        if file.suffix.lower() in _PARQUET_SUFFIXES and not file.name.startswith((".", "_"))
+    )
+    if not files:
+        raise DataError(f"{path} has no Parquet files; name a file, or a directory of *.parquet")
+    return files
 
 
 def days_of(path: Source, column: str) -> list[str]:
@@ -184,13 +235,9 @@ def _scan_remote(source: Remote) -> pl.LazyFrame:
 
 
 def _scan_file(path: Path) -> pl.LazyFrame:
-    try:
-        with path.open("rb") as file:
-            head = file.read(len(_PARQUET_MAGIC))
-    except FileNotFoundError as error:
-        raise DataError(f"{path} does not exist; set [data] labels and population") from error
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    if path.is_dir():
+        return pl.scan_parquet(_directory(path))
+    head = _head(path)
     if head == _PARQUET_MAGIC:
         return pl.scan_parquet(path)
     if not head:
@@ -199,6 +246,16 @@ def _scan_file(path: Path) -> pl.LazyFrame:
         raise DataError(f"{path} cannot be read: it is not a Parquet file, in spite of its name")
     separator = "\t" if ".tsv" in path.suffixes else ","
     return pl.scan_csv(path, infer_schema=False, separator=separator)
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_PARQUET_MAGIC))
+    except FileNotFoundError as error:
+        raise DataError(f"{path} does not exist; set [data] labels and population") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _check_columns(path: Source, wanted: list[str], present: list[str]) -> None:

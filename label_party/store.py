@@ -2,7 +2,9 @@
 
     <store>/ledger.sqlite
     <store>/lock                              held by the one process that builds
-    <store>/releases/<data set>/<epoch>/      manifest.json, keys.bin, codes.bin
+    <store>/releases/<data set>/<epoch>/      manifest.json, keys.bin, codes.bin; of more rows than
+                                              PART_ROWS also keys-000001.bin, codes-000001.bin, …
+    <store>/scratch/                          completed labels on their way (label_party.scratch)
     <store>/outcomes/<data set>/<epoch>/<purpose>/     outcome.bin, charge.json
     <store>/populations/                      what the features party submitted
 
@@ -14,6 +16,7 @@ not know, is settled by the next process that holds the lock (:mod:`label_party.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import shutil
 from collections.abc import Iterator
@@ -32,12 +35,16 @@ from common.release import (
 from label_party.disk import StoreError, exclusive, flush, sync_directory, told
 from label_party.ledger import LABELS, Charge, Ledger
 
+PART_ROWS = 1 << 22
+"""Rows of a part of a release, a multiple of a block's."""
+
 KEYS_FILE = "keys.bin"
 CODES_FILE = "codes.bin"
 LEDGER_FILE = "ledger.sqlite"
 LOCK_FILE = "lock"
 RELEASES = "releases"
 POPULATIONS = "populations"
+SCRATCH = "scratch"
 OUTCOMES = "outcomes"
 OUTCOME_FILE = "outcome.bin"
 CHARGE_FILE = "charge.json"
@@ -105,6 +112,11 @@ class Store:
     def path(self, data_set: str, epoch: str) -> Path:
         """Return a release's directory. Names come from a checked configuration or the ledger."""
         return _place(self.directory / RELEASES, data_set, epoch)
+
+    @property
+    def scratch(self) -> Path:
+        """Directory of what is being worked on."""
+        return self.directory / SCRATCH
 
     @property
     def populations(self) -> Path:
@@ -201,18 +213,30 @@ class ReleaseWriter:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._partial = _partial(path)
+        self._files: list[io.BufferedWriter] = []
+        self._parts = 0
         with told(path):
             path.parent.mkdir(mode=0o700, exist_ok=True)
             sync_directory(path.parent.parent)
             self._partial.mkdir(mode=0o700)
-            self._keys = (self._partial / KEYS_FILE).open("xb")
-            self._codes = (self._partial / CODES_FILE).open("xb")
 
     def write_rows(self, keys: bytes, codes: bytes) -> None:
-        """Append rows."""
+        """Append rows to the only part of a small release."""
         with told(self._path):
-            self._keys.write(keys)
-            self._codes.write(codes)
+            if not self._files:
+                for path in _part_paths(self._partial, 0):
+                    self._files.append(path.open("xb"))
+            for file, data in zip(self._files, (keys, codes), strict=True):
+                file.write(data)
+
+    def adopt(self, keys: Path, codes: Path) -> None:
+        """Take in the next part: two files of the same disk whose bytes are on it already."""
+        with told(self._path):
+            for old, new in zip(
+                (keys, codes), _part_paths(self._partial, self._parts), strict=True
+            ):
+                old.rename(new)
+        self._parts += 1
 
     def finish(self, manifest: bytes, signature: bytes = b"") -> None:
         """Write the manifest, with its signature if it has one, and wait for the disk."""
@@ -224,7 +248,7 @@ class ReleaseWriter:
                 with (self._partial / SIGNATURE_FILE).open("xb") as file:
                     file.write(signature)
                     flush(file)
-            for file in (self._keys, self._codes):
+            for file in self._files:
                 flush(file)
                 file.close()
             sync_directory(self._partial)
@@ -237,7 +261,7 @@ class ReleaseWriter:
 
     def close(self) -> None:
         """Close what an error left open."""
-        for file in (self._keys, self._codes):
+        for file in self._files:
             try:
                 file.close()
             except OSError:  # the disk is full: the bytes are to be deleted anyway
@@ -254,18 +278,23 @@ class StoredRelease:
     """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
+        self._parts: list[tuple[int, int]] = []
         try:
-            self._signature_path = path / SIGNATURE_FILE
             self.manifest_bytes = (path / MANIFEST_FILE).read_bytes()
-            self._keys = os.open(path / KEYS_FILE, os.O_RDONLY)
-            self._codes = os.open(path / CODES_FILE, os.O_RDONLY)
         except OSError as error:
-            raise ReleaseError(
-                f"{path} cannot be read: {error.strerror}; restore it from a backup"
-            ) from error
+            raise _unreadable(path, error) from error
         self.digest = manifest_digest(self.manifest_bytes)
         self.manifest = Manifest.from_bytes(self.manifest_bytes)
-        self._verify(path)
+        try:
+            self._open()
+            self._verify()
+        except OSError as error:
+            self.close()
+            raise _unreadable(path, error) from error
+        except ReleaseError:
+            self.close()
+            raise
 
     @property
     def rows(self) -> int:
@@ -275,7 +304,7 @@ class StoredRelease:
     def signature(self) -> bytes:
         """The manifest's signature, read anew, for it may come later; empty if there is none."""
         try:
-            return self._signature_path.read_bytes()
+            return (self._path / SIGNATURE_FILE).read_bytes()
         except FileNotFoundError:
             return b""
 
@@ -287,28 +316,66 @@ class StoredRelease:
     def read(self, start: int, stop: int) -> tuple[bytes, bytes]:
         """Return keys and codes of rows ``start`` to ``stop``."""
         content = self.manifest.content
-        return (
-            _read(self._keys, start * content.key_bytes, (stop - start) * content.key_bytes),
-            _read(self._codes, start * content.code_bytes, (stop - start) * content.code_bytes),
-        )
+        keys: list[bytes] = []
+        codes: list[bytes] = []
+        while start < stop:
+            part, first = divmod(start, self._part_rows)
+            count = min(stop - start, self._part_rows - first)
+            for descriptor, width, found in zip(
+                self._parts[part],
+                (content.key_bytes, content.code_bytes),
+                (keys, codes),
+                strict=True,
+            ):
+                found.append(_read(descriptor, first * width, count * width))
+            start += count
+        return b"".join(keys), b"".join(codes)
 
     def close(self) -> None:
-        os.close(self._keys)
-        os.close(self._codes)
+        for descriptors in self._parts:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        self._parts.clear()
 
-    def _verify(self, path: Path) -> None:
+    def _open(self) -> None:
+        """Open every part: all but the last have as many rows as the first."""
         content = self.manifest.content
-        sizes = (os.fstat(self._keys).st_size, os.fstat(self._codes).st_size)
-        whole = sizes == (self.rows * content.key_bytes, self.rows * content.code_bytes)
-        blocks = enumerate(block_ranges(self.rows, content.block_rows))
-        if not whole or any(
-            block_digest(*self.read(start, stop)) != content.blocks[index]
-            for index, (start, stop) in blocks
-        ):
-            self.close()
-            raise ReleaseError(
-                f"{path} is damaged: its rows do not match its manifest; restore it from a backup"
+        rows = 0
+        while rows < self.rows:
+            keys, codes = (
+                os.open(file, os.O_RDONLY) for file in _part_paths(self._path, len(self._parts))
             )
+            self._parts.append((keys, codes))
+            count = os.fstat(codes).st_size // content.code_bytes
+            if rows == 0:
+                self._part_rows = count
+            whole = os.fstat(codes).st_size == count * content.code_bytes
+            whole &= os.fstat(keys).st_size == count * content.key_bytes
+            if not whole or not count or count != min(self._part_rows, self.rows - rows):
+                raise self._damaged()
+            rows += count
+
+    def _verify(self) -> None:
+        content = self.manifest.content
+        for index, (start, stop) in enumerate(block_ranges(self.rows, content.block_rows)):
+            if block_digest(*self.read(start, stop)) != content.blocks[index]:
+                raise self._damaged()
+
+    def _damaged(self) -> ReleaseError:
+        return ReleaseError(
+            f"{self._path} is damaged: its rows do not match its manifest; restore it from a backup"
+        )
+
+
+def _unreadable(path: Path, error: OSError) -> ReleaseError:
+    return ReleaseError(f"{path} cannot be read: {error.strerror}; restore it from a backup")
+
+
+def _part_paths(folder: Path, part: int) -> tuple[Path, Path]:
+    """Files of a part's keys and codes."""
+    if part == 0:
+        return folder / KEYS_FILE, folder / CODES_FILE
+    return folder / f"keys-{part:06}.bin", folder / f"codes-{part:06}.bin"
 
 
 def is_release(entry: Charge) -> bool:

@@ -30,6 +30,7 @@ from common.errors import ConfigError, DataError
 from common.grid import Grid
 from common.guarantees import Adjacency, Guarantee, largest_rho
 from common.keys import read_secret
+from common.shuffle import Keys
 from common.synthesis import (
     Budget,
     ConcentratedBudget,
@@ -44,7 +45,7 @@ from label_party.config import LabelPartyConfig, decimal_value
 from label_party.databases import snapshot
 from label_party.disk import StoreError
 from label_party.outcome import Purchase, find_paid, pay_once
-from label_party.population import Keys, complete
+from label_party.population import complete
 from label_party.release import read_completed, submitted_keys
 from label_party.sources import columns_of, read_categories, read_events
 from label_party.store import Store

@@ -142,6 +142,17 @@ interval = 3600.0
 # has been spent.
 directory = {directory}
 
+[engine]
+# Where a release is computed: "local", with so many worker processes, or "spark" (pip install
+# 'labelveil[spark]'), whose workers must see the same files under the same names. The released
+# bytes do not depend on it.
+name = "local"
+workers = 1
+# For "spark": the master (as spark-submit knows it if left out), and into how many tasks work is
+# cut at a time (0: as many as there are).
+# master = "spark://head:7077"
+# partitions = 0
+
 [server]
 # Address to listen on, host:port; port 0 lets the system choose one.
 listen = {listen}

@@ -51,7 +51,7 @@ def _truncated(path: Path, good: pl.DataFrame) -> None:
     ("spoil", "parts"),
     [
         (lambda path, good: None, ["does not exist", "[data] labels"]),
-        (lambda path, good: path.mkdir(), ["cannot be read"]),
+        (lambda path, good: path.mkdir(), ["has no Parquet files"]),
         (lambda path, good: path.write_bytes(b""), ["is empty"]),
         (lambda path, good: path.write_bytes(b"key,label\n1,2\n"), ["not a Parquet file"]),
         (_garbage, ["cannot be read", "damaged"]),

@@ -66,7 +66,7 @@ class World:
         found = populations.current("labels", epoch)
         if found is None:
             return None
-        return populations.keys("labels", epoch, found).tobytes()
+        return populations.keys_file("labels", epoch, found).read_bytes()
 
     def nothing_stored(self) -> bool:
         """Whether no key lies in the store, in whatever form."""

@@ -85,7 +85,7 @@ def _stored(party: Party) -> bytes:
     populations = Populations(Store(party.store))
     found = populations.current("labels", "1")
     assert found is not None
-    return populations.keys("labels", "1", found).tobytes()
+    return populations.keys_file("labels", "1", found).read_bytes()
 
 
 def _die(folder: Path, connect: Connect, secret: bytes, *step: str) -> None:

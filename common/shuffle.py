@@ -1,0 +1,146 @@
+"""Exchange rows between partitions through files: each is written by one task and read by many.
+
+A file holds one task's rows, grouped by the bucket that they go to, and column by column: how many
+rows each bucket has (int64), then every column in turn. A bucket's rows keep the order in which the
+task had them, and files are read in the order in which they are named, so that what a reader gets
+does not depend on who wrote the files, or when, or how often: a file appears under its name at
+once, and a retried task writes the same one again.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+Keys = NDArray[np.bytes_]
+Columns = dict[str, NDArray[Any]]
+
+_COUNT = np.dtype("<i8")
+
+
+def halves(keys: Keys) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """First and last eight bytes of (n,) 16-byte keys, as (n,) numbers that order as they do."""
+    words = keys.view(">u8").astype(np.uint64)
+    return words[::2], words[1::2]
+
+
+def key_buckets(keys: Keys, buckets: int) -> NDArray[np.int64]:
+    """Cut the keys' range into equal parts: (n,) numbers 0 … buckets - 1, ascending with the key.
+
+    Hashed keys are uniform, so the parts are nearly equally full.
+    """
+    if not 1 <= buckets <= 1 << 31:
+        raise ValueError(f"buckets={buckets} must lie in 1 … 2**31")
+    heads = halves(keys)[0] >> np.uint64(32)
+    return (heads * np.uint64(buckets) >> np.uint64(32)).astype(np.int64)
+
+
+def sort_keys(keys: Keys) -> NDArray[np.int64]:
+    """(n,) positions that sort 16-byte keys; those of equal keys stay in their order."""
+    heads, tails = halves(keys)
+    order = np.argsort(heads)
+    ordered = heads[order]
+    if (ordered[1:] == ordered[:-1]).any():
+        return np.lexsort((tails, heads)).astype(np.int64)  # slower, and stable
+    return order.astype(np.int64)
+
+
+def match_keys(ordered: Keys, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Look keys up in an ascending list of distinct ones.
+
+    Parameters
+    ----------
+    ordered
+        (m,) 16-byte keys, m >= 1, strictly ascending.
+    keys
+        (n,) keys to look up.
+
+    Returns
+    -------
+    (n,) positions in ``ordered``, and (n,) whether the key is there.
+    """
+    heads, tails = halves(ordered)
+    if (heads[1:] == heads[:-1]).any():
+        at = np.minimum(np.searchsorted(ordered, keys), ordered.size - 1)
+        return at.astype(np.int64), ordered[at] == keys
+    wanted, rest = halves(keys)
+    at = np.minimum(np.searchsorted(heads, wanted), ordered.size - 1)
+    return at.astype(np.int64), (heads[at] == wanted) & (tails[at] == rest)
+
+
+def write_buckets(
+    path: Path, bucket: NDArray[np.integer], buckets: int, columns: Mapping[str, NDArray[Any]]
+) -> None:
+    """Write a task's rows.
+
+    Parameters
+    ----------
+    path
+        The file; it appears when it is complete.
+    bucket
+        (n,) where each row goes, 0 … buckets - 1.
+    columns
+        (n,) values each, of fixed width.
+    """
+    order = np.argsort(bucket.astype(np.uint16 if buckets <= 1 << 16 else np.int64), kind="stable")
+    counts = np.bincount(bucket, minlength=buckets).astype(_COUNT)
+    with appearing(path) as file:
+        file.write(counts.tobytes())
+        for column in columns.values():
+            file.write(column[order].tobytes())
+
+
+def read_bucket(
+    paths: Iterable[Path], bucket: int, buckets: int, columns: Mapping[str, str]
+) -> Columns:
+    """Read one bucket's rows from all files, in the files' order.
+
+    Parameters
+    ----------
+    columns
+        Names and NumPy types of the columns, as they were written.
+    """
+    parts: dict[str, list[NDArray[Any]]] = {name: [] for name in columns}
+    for path in paths:
+        with path.open("rb") as file:
+            counts = np.fromfile(file, dtype=_COUNT, count=buckets)
+            first, rows = int(counts[:bucket].sum()), int(counts[bucket])
+            total, offset = int(counts.sum()), buckets * _COUNT.itemsize
+            for name, kind in columns.items():
+                width = np.dtype(kind).itemsize
+                file.seek(offset + first * width)
+                parts[name].append(np.fromfile(file, dtype=kind, count=rows))
+                offset += total * width
+    return {
+        name: np.concatenate(found) if found else np.empty(0, dtype=columns[name])
+        for name, found in parts.items()
+    }
+
+
+@contextmanager
+def appearing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
+    """Write a file under another name and give it its own at the end, or remove it.
+
+    Parameters
+    ----------
+    durable
+        Whether to wait until the bytes are on the disk first.
+    """
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

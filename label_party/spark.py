@@ -1,0 +1,146 @@
+"""Run a release's tasks on a Spark cluster, through ``mapInArrow``.
+
+Tasks are rows of a DataFrame. They say which Parquet rows to read, and where to write; Spark
+decides where and how often they run. Labels and hashed keys never enter Spark: workers read the
+Parquet files and exchange rows through the store's scratch folder, so that labels, population and
+store must be on a file system that driver and workers see under the same paths, and Spark's own
+shuffle files, logs and pages have nothing to keep. A task that fails, is lost with its machine or
+runs twice writes the same bytes under the same name.
+
+The release's key and the join secret are not part of the tasks either. A worker asks the driver
+for them (:mod:`label_party.key_service`), for each batch of tasks anew, and has them in its memory
+while it works: whoever can read an executor's memory, or change the code that it runs, can read
+them, and must be trusted as the labels party is. What Spark keeps, its event log and the pages of
+its user interface, has paths and row ranges at most.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+from common.errors import LabelveilError
+from label_party.config import EngineSection
+from label_party.engine import EngineError, Secrets, Task
+from label_party.key_service import Address, KeyService, ask
+
+ResultT = TypeVar("ResultT")
+
+_TASKS = "index long, task binary"
+_RESULTS = "index long, result binary"
+
+
+class SparkEngine:
+    """Runs tasks in a Spark session.
+
+    Parameters
+    ----------
+    session
+        A session of the classic (not the Connect) kind.
+    partitions
+        Spark partitions that the tasks of one step are spread over, at most one for each; 0: as
+        many.
+    """
+
+    def __init__(self, session: Any, partitions: int = 0) -> None:
+        self._session = session
+        self._partitions = partitions
+
+    @classmethod
+    @contextmanager
+    def open(cls, config: EngineSection) -> Iterator[SparkEngine]:
+        """Use the running session, or start one and stop it at the end.
+
+        Raises
+        ------
+        EngineError
+            If PySpark or Java is missing, or no session can be had.
+        """
+        try:
+            from pyspark.sql import SparkSession
+        except ImportError:
+            raise EngineError(
+                "[engine] name='spark' needs PySpark; pip install 'labelveil[spark]'"
+            ) from None
+        if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
+            raise EngineError(
+                "[engine] name='spark' needs Java 17 or newer; install it, or set JAVA_HOME"
+            )
+        # or workers would run whatever "python3" is on their path
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        running = SparkSession.getActiveSession()
+        if running is not None:
+            yield cls(running, config.partitions)
+            return
+        builder = SparkSession.builder.appName("labelveil release")
+        builder = builder.config("spark.ui.showConsoleProgress", "false")
+        if config.master is not None:
+            builder = builder.master(config.master)
+        try:
+            session = builder.getOrCreate()
+            session.sparkContext.setLogLevel("FATAL")
+        except Exception as error:
+            raise EngineError(
+                f"no Spark session with [engine] master={config.master!r}:"
+                f" {type(error).__name__}; check the master's address and Java"
+            ) from None
+        try:
+            yield cls(session, config.partitions)
+        finally:
+            session.stop()
+
+    def run(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> Iterator[ResultT]:
+        """Yield the tasks' results in the tasks' order."""
+        if not tasks:
+            return
+        context = self._session.sparkContext
+        rows = [(index, bytearray(pickle.dumps(task))) for index, task in enumerate(tasks)]
+        host = context.getConf().get("spark.driver.host", "127.0.0.1")
+        if context.master.startswith("local"):
+            host = "127.0.0.1"
+        with KeyService(pickle.dumps(secrets), host) as service:
+            frame = self._session.createDataFrame(rows, _TASKS)
+            spread = frame.repartition(min(self._partitions or len(rows), len(rows)))
+            done = spread.mapInArrow(partial(run_batches, service.address), _RESULTS)
+            try:
+                collected = done.collect()
+            except Exception as error:
+                # Spark's own message holds a worker's whole traceback
+                raise EngineError(
+                    f"Spark gave up ({type(error).__name__}); nothing was spent; its executors'"
+                    " logs say why"
+                ) from None
+        found = {row["index"]: pickle.loads(row["result"]) for row in collected}
+        for index in range(len(tasks)):
+            if isinstance(found[index], LabelveilError):
+                raise found[index]
+            yield found[index]
+
+
+def run_batches(address: Address, batches: Iterator[Any]) -> Iterator[Any]:
+    """Run the tasks of some Arrow record batches, in a worker.
+
+    A refusal is a result, so that it is not tried again; any other failure is Spark's to repeat.
+    """
+    import pyarrow as pa
+
+    schema = pa.schema([("index", pa.int64()), ("result", pa.binary())])
+    for batch in batches:
+        secrets: Secrets = pickle.loads(ask(address))
+        for row in batch.to_pylist():
+            task: Task[Any] = pickle.loads(row["task"])
+            try:
+                result = task.run(secrets)
+            except LabelveilError as error:
+                result = error
+            columns = [[row["index"]], [pickle.dumps(result)]]
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(column, kind.type) for column, kind in zip(columns, schema, strict=True)],
+                schema=schema,
+            )

@@ -1,0 +1,190 @@
+"""What the tests of engines share: data, a key that stays the same, tasks that fail once."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from common.entropy import Entropy
+from common.release import Manifest
+from label_party import config
+from label_party.build import build
+from label_party.config import LabelPartyConfig
+from label_party.engine import Engine, InProcess, Secrets
+from label_party.external import Sizes, Work, complete_external, open_sources
+from label_party.release import read_completed
+from label_party.store import Store, StoredRelease
+from label_party.tasks import read_keys
+
+JOIN = bytes(range(32))
+RELEASE_KEY = bytes(range(100, 132))
+ROWS = 180_000
+SMALL = Sizes(slice_rows=20_000, bucket_rows=30_000, part_rows=1 << 16)
+
+
+def write_events(folder: Path, rows: int = ROWS) -> None:
+    """Labels with gaps, strangers and repetitions, in one file; the population in three."""
+    generator = np.random.default_rng(3)
+    labels = np.round(generator.gamma(1.0, 12.0, rows), 2)
+    chosen = generator.permutation(rows + 5_000)[: rows // 2]
+    chosen = np.concatenate([chosen, chosen[:2_000]])  # two labels for one key
+    pl.DataFrame(
+        {"id": chosen, "y": labels[: chosen.size], "who": chosen % 40_000},
+    ).with_columns(
+        pl.when(pl.col("id") % 50 == 0).then(None).otherwise(pl.col("y")).alias("y")
+    ).write_parquet(folder / "labels.parquet", row_group_size=17_000)
+    listed = generator.permutation(rows)
+    (folder / "population").mkdir()
+    for index, part in enumerate(np.array_split(listed, 3)):
+        pl.DataFrame({"id": part, "who": part % 40_000}).write_parquet(
+            folder / "population" / f"part-{index}.parquet"
+        )
+
+
+def settings(folder: Path, **changes: Any) -> LabelPartyConfig:
+    chosen = {
+        "data.labels": str(folder / "labels.parquet"),
+        "data.population": str(folder / "population"),
+        "data.key": "id",
+        "data.label": "y",
+        "data.duplicates": "sum",
+        "domain.lower": 0,
+        "domain.upper": 100,
+        "privacy.epsilon": 1.0,
+        "randomizer.name": "randomized-response",
+        **{key.replace("__", "."): value for key, value in changes.items()},
+    }
+    return config.load(None, settings=[f"{key}={value}" for key, value in chosen.items()])
+
+
+@dataclass(frozen=True)
+class Message:
+    """A release's bytes, and what its manifest says of them."""
+
+    files: dict[str, bytes]
+    counts: list[int]
+    digest: str
+    tally: Any
+
+
+def in_memory(folder: Path, chosen: LabelPartyConfig, submitted: Path | None = None) -> Message:
+    """Build a release of the events in this process's memory: what all engines must equal."""
+    keys = None if submitted is None else read_keys(submitted, 0, submitted.stat().st_size // 16)
+    completed = read_completed(chosen, JOIN, keys, quiet=True)
+    return _build(folder, chosen, completed, completed.tally)
+
+
+def with_engine(
+    folder: Path,
+    chosen: LabelPartyConfig,
+    engine: Engine,
+    sizes: Sizes = SMALL,
+    submitted: Path | None = None,
+) -> Message:
+    """Build a release of the events through an engine."""
+    work = folder / "work"
+    work.mkdir(parents=True)
+    named = None if submitted is None else (submitted, submitted.stat().st_size // 16)
+    sources = open_sources(chosen, named, work)
+    events = complete_external(
+        chosen, sources, Work(engine, work, JOIN, sizes), progress=lambda rows: None
+    )
+    return _build(folder, chosen, events, events.tally)
+
+
+def _build(folder: Path, chosen: LabelPartyConfig, events: Any, tally: Any) -> Message:
+    store = Store(folder / "store")
+    store.create()
+    writer = store.writer("labels", "1")
+    built = build(events, chosen, Entropy(RELEASE_KEY), writer)
+    writer.finish(built.manifest_bytes)
+    writer.publish()
+    release = StoredRelease(store.path("labels", "1"))  # verifies every block
+    keys, codes = release.read(0, release.rows)
+    release.close()
+    manifest: Manifest = built.manifest
+    return Message(
+        {"keys": keys, "codes": codes},
+        manifest.prior.noisy_counts,
+        manifest.content.digest + manifest.population.digest,
+        tally,
+    )
+
+
+@dataclass(frozen=True)
+class FailsOnce:
+    """A task that does its work, and then fails; the second time it does not."""
+
+    task: Any
+    failed: Path
+
+    def run(self, secrets: Secrets) -> Any:
+        result = self.task.run(secrets)
+        try:
+            os.close(os.open(self.failed, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return result
+        raise RuntimeError("made to fail")
+
+
+@dataclass
+class Failing:
+    """An engine some of whose tasks fail once."""
+
+    engine: Engine
+    folder: Path
+    steps: int = 0
+
+    def run(self, tasks: Sequence[Any], secrets: Secrets) -> Iterator[Any]:
+        self.steps += 1
+        marks = [self.folder / f"{self.steps}-{index}" for index in range(len(tasks))]
+        some = [
+            FailsOnce(task, mark) if index % 9 == 0 else task
+            for index, (task, mark) in enumerate(zip(tasks, marks, strict=True))
+        ]
+        return self.engine.run(some, secrets)
+
+
+@dataclass(frozen=True)
+class Dies:
+    """A task that takes its worker with it."""
+
+    def run(self, secrets: Secrets) -> None:
+        os._exit(9)
+
+
+@dataclass(frozen=True)
+class Fails:
+    """A task that never works."""
+
+    def run(self, secrets: Secrets) -> None:
+        raise RuntimeError("label 3.14")
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """Tells which Python a worker is."""
+
+    def run(self, secrets: Secrets) -> str:
+        return sys.executable
+
+
+@dataclass
+class Watching:
+    """An engine that keeps what another one would send to its workers."""
+
+    pickled: bytes = b""
+    steps: int = 0
+
+    def run(self, tasks: Sequence[Any], secrets: Secrets) -> Iterator[Any]:
+        self.steps += 1
+        self.pickled += b"".join(pickle.dumps(task) for task in tasks)
+        return InProcess().run(tasks, secrets)

@@ -22,6 +22,7 @@ from common.guarantees import ApproximateDP, PureDP, Unit
 from common.losses import LOSS_NAMES
 from common.randomizers.base import MAX_EPSILON
 from label_party.config_offers import EvaluationSection, WatchSection
+from label_party.engine import EngineSection
 from label_party.places import Place, Source, locate
 
 DEFAULT_CONFIG = Path("label_party.toml")
@@ -256,26 +257,6 @@ class StoreSection(Section):
     """Where releases and the ledger live."""
 
     directory: Path = Path("label_store")
-
-
-class EngineSection(Section):
-    """Where a release is computed. What is released does not depend on it."""
-
-    name: Literal["local", "spark"] = "local"
-    workers: int = Field(default=1, ge=1, le=1024)
-    master: str | None = None
-    partitions: int = Field(default=0, ge=0, le=1 << 20)
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        spark = self.name == "spark"
-        idle = {"workers"} if spark else {"master", "partitions"}
-        if alone := sorted(self.model_fields_set & idle):
-            raise ConfigError(
-                f"{alone[0]} has no effect when name={self.name!r}; remove it or set"
-                f" [engine] name = {'local' if spark else 'spark'!r}"
-            )
-        return self
 
 
 class ServerSection(Section):

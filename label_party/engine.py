@@ -15,14 +15,36 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, Self, TypeVar
 
+from pydantic import Field, model_validator
+
+from common.config import Section
 from common.entropy import Entropy
-from common.errors import LabelveilError
-from label_party.config import EngineSection
+from common.errors import ConfigError, LabelveilError
 
 ResultT = TypeVar("ResultT")
 ResultT_co = TypeVar("ResultT_co", covariant=True)
+
+
+class EngineSection(Section):
+    """Where a release is computed. What is released does not depend on it."""
+
+    name: Literal["local", "spark"] = "local"
+    workers: int = Field(default=1, ge=1, le=1024)
+    master: str | None = None
+    partitions: int = Field(default=0, ge=0, le=1 << 20)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        spark = self.name == "spark"
+        idle = {"workers"} if spark else {"master", "partitions"}
+        if alone := sorted(self.model_fields_set & idle):
+            raise ConfigError(
+                f"{alone[0]} has no effect when name={self.name!r}; remove it or set"
+                f" [engine] name = {'local' if spark else 'spark'!r}"
+            )
+        return self
 
 
 class EngineError(LabelveilError):

@@ -26,8 +26,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from common.errors import LabelveilError
-from label_party.config import EngineSection
-from label_party.engine import EngineError, Secrets, Task
+from label_party.engine import EngineError, EngineSection, Secrets, Task
 from label_party.key_service import Address, KeyService, ask
 
 ResultT = TypeVar("ResultT")

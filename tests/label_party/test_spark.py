@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from common.errors import DataError, LabelveilError
-from label_party.config import EngineSection
-from label_party.engine import EngineError, Secrets
+from label_party.engine import EngineError, EngineSection, Secrets
 from label_party.external import Sizes
 from label_party.key_service import Address, KeyService, ask
 from label_party.spark import SparkEngine

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
+from pathlib import Path
 
+import polars as pl
 import pytest
 import typer
 
@@ -22,12 +27,16 @@ COMMANDS = {
 }
 
 
+def typed(text: str) -> list[str]:
+    """Return the command lines of a text's blocks."""
+    blocks = "".join(re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    return re.findall(r"^\$ (.*)$", blocks.replace("\\\n", " "), re.MULTILINE)
+
+
 def commands() -> list[list[str]]:
     """Return every command line of ours, in blocks and in the text."""
-    blocks = "".join(re.findall(r"^```console\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL))
     text = re.sub(r"^```.*?^```", "", TEXT, flags=re.MULTILINE | re.DOTALL)
-    lines = re.findall(r"^\$ (.*)$", blocks.replace("\\\n", " "), re.MULTILINE)
-    lines += [" ".join(found.split()) for found in re.findall(r"`([^`]+)`", text)]
+    lines = typed(TEXT) + [" ".join(found.split()) for found in re.findall(r"`([^`]+)`", text)]
     ours = [line for line in lines if line.split()[0] in COMMANDS and len(line.split()) > 1]
     return [shlex.split(line) for line in ours]
 
@@ -54,6 +63,27 @@ def test_its_commands_are_found() -> None:
     assert {words[0] for words in commands()} == set(COMMANDS)
     with pytest.raises(KeyError):
         options("label-party", "no-such-command")
+
+
+def test_the_first_ten_minutes_are_as_it_says(tmp_path: Path) -> None:
+    keys = pl.DataFrame({"click_id": [f"c{i}" for i in range(500)]})
+    keys.write_parquet(tmp_path / "landings.parquet")
+    keys[::2].with_columns(amount=pl.lit(7.0)).write_parquet(tmp_path / "sales.parquet")
+    block = TEXT.partition("### On a host")[2].partition("Give your partner")[0]
+    ours = [line for line in typed(block) if line.split()[0] in COMMANDS]
+    assert [line.split()[1] for line in ours] == [
+        "certificates", "init", "release", "budget", "serve",
+    ]  # fmt: skip
+    modules = {"label-party": "label_party.cli", "label-dp": "common.cli"}
+    for line in ours[:-1]:
+        program, *arguments = shlex.split(line)
+        start = f"from {modules[program]} import main; main()"
+        done = subprocess.run(
+            [sys.executable, "-c", start, *arguments], cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, (line, done.stderr)
+    assert "ε = 1" in done.stdout
 
 
 def test_its_links_and_paths_lead_somewhere() -> None:

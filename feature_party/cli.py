@@ -133,12 +133,13 @@ def fetch(
         },
     )
     fetched = stages.fetch()
-    manifest = fetched.manifest
-    typer.echo(
-        f"{fetched.rows:,} rows of {manifest.data_set!r}, epoch {manifest.epoch!r}, in"
-        f" {stages.config.release.directory} ({fetched.received:,} received,"
-        f" {fetched.seconds:.1f} s); {manifest.total_guarantee}"
-    )
+    folders = stages.config.release_folders
+    for one, folder in zip(fetched, folders, strict=True):
+        manifest = one.manifest
+        typer.echo(
+            f"{one.rows:,} rows of {manifest.data_set!r}, epoch {manifest.epoch!r}, in {folder}"
+            f" ({one.received:,} received, {one.seconds:.1f} s); {manifest.total_guarantee}"
+        )
 
 
 @app.command(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from common.config import Section
 from common.errors import ConfigError
 from feature_party.learning.names import HEAD_NAMES, OBJECTIVE_NAMES
+
+_EPOCH = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
 
 class DataSection(Section):
@@ -48,6 +51,8 @@ class LabelsPartySection(Section):
     """The labels party's public key; a release that it did not sign is then refused."""
     data_set: str = ""
     epoch: str = ""
+    epochs: list[str] = Field(default=[])
+    """Several epochs that one model is to learn from; each has a folder in the release's."""
     timeout: float = Field(60.0, gt=0, le=3600)
     """Seconds without any progress after which the server counts as down."""
     deadline: float | None = Field(None, gt=0)
@@ -56,6 +61,21 @@ class LabelsPartySection(Section):
     """Whether ``run`` submits our key list as the population first."""
     wait: float = Field(0.0, ge=0, le=7 * 24 * 3600)
     """Seconds for which a fetch waits for a release that does not exist yet."""
+
+    @model_validator(mode="after")
+    def _one_or_several(self) -> Self:
+        if self.epochs and self.epoch:
+            raise ConfigError(
+                f"epoch={self.epoch!r} has no effect beside epochs; set one of [labels_party] epoch"
+                " and epochs"
+            )
+        bad = [name for name in self.epochs if not re.fullmatch(_EPOCH, name)]
+        if bad or len(set(self.epochs)) < len(self.epochs):
+            raise ConfigError(
+                f"epochs must be different names of up to 64 letters, digits, dots, dashes and"
+                f" underscores{f', not {bad[0]!r}' if bad else ''}; set [labels_party] epochs"
+            )
+        return self
 
 
 class KeysSection(Section):
@@ -155,6 +175,17 @@ class FeaturePartyConfig(Section):
     output: OutputSection = OutputSection()
 
     @property
+    def release_folders(self) -> list[Path]:
+        """Folders of the releases to learn from: of the epochs named, the one, or all within."""
+        from common.release import MANIFEST_FILE  # brings Polars, for which --help must not wait
+
+        folder = self.release.directory
+        if self.labels_party.epochs:
+            return [folder / epoch for epoch in self.labels_party.epochs]
+        within = [] if (folder / MANIFEST_FILE).exists() else folder.glob(f"*/{MANIFEST_FILE}")
+        return sorted(path.parent for path in within) or [folder]
+
+    @property
     def features(self) -> Path:
         """The features file, or one line saying that none is configured."""
         if self.data.features is None:
@@ -216,6 +247,10 @@ private_key = "certificates/feature-party.key"
 # Which release to fetch; an empty epoch means the latest one.
 data_set = "conversions"
 epoch = ""
+# Several epochs instead, oldest first: `fetch` keeps each in a folder of its own within the release
+# directory, and one model is trained on all of them, every label read through its own epoch's
+# channel.
+# epochs = ["2024-06-01", "2024-06-02"]
 # Seconds without any progress after which the server counts as down.
 timeout = 60.0
 # Seconds after which a fetch ends, finished or not; the next one goes on. Default: none.

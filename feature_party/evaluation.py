@@ -15,13 +15,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import DataError
 from feature_party.learning.decoding import decoder, indicator_decoder, squares
+from feature_party.learning.joint import JointProblem
 from feature_party.learning.problem import Floats, LabelProblem
 from feature_party.learning.support import Support
 from feature_party.model import Predictions
@@ -85,13 +86,7 @@ def estimate_squared_error(
     codes
         (n,) their privatized labels.
     """
-    f = predicted.points
-    moments = decoder(problem, np.stack([problem.grid, squares(problem)], axis=1))
-    if moments.each[0]:
-        first, second = moments.values[codes].T
-        method: Method = "unbiased" if moments.exact else "unbiased-under-prior"
-        return Estimate.of_terms(f**2 - 2 * f * first + second, method)
-    return _by_groups(problem, support, predicted, codes, lambda f, y: (f - y) ** 2)
+    return _estimate(problem, support, predicted, codes, _squared_terms)
 
 
 def estimate_absolute_error(
@@ -101,6 +96,51 @@ def estimate_absolute_error(
     codes: NDArray[np.integer],
 ) -> Estimate:
     """Estimate the mean absolute error; as :func:`estimate_squared_error`."""
+    return _estimate(problem, support, predicted, codes, _absolute_terms)
+
+
+def _estimate(
+    problem: LabelProblem,
+    support: Support,
+    predicted: Predictions,
+    codes: NDArray[np.integer],
+    terms: Callable[[LabelProblem, Support, Predictions, Any], tuple[Floats, Method]],
+) -> Estimate:
+    if not isinstance(problem, JointProblem):
+        return Estimate.of_terms(*terms(problem, support, predicted, codes))
+    # every row is decoded by its own release's channel; the estimate is as sure as the least sure
+    found, methods = np.empty(codes.size), []
+    release = problem.split(codes.astype(np.int64))
+    for number, part in enumerate(problem.parts):
+        mine = release == number
+        if mine.any():
+            own = codes[mine].astype(np.int64) - problem.starts[number]
+            found[mine], method = terms(part, support, predicted.of(mine), own)
+            methods.append(method)
+    return Estimate.of_terms(found, max(methods, key=get_args(Method).index, default="unbiased"))
+
+
+def _squared_terms(
+    problem: LabelProblem,
+    support: Support,
+    predicted: Predictions,
+    codes: NDArray[np.integer],
+) -> tuple[Floats, Method]:
+    f = predicted.points
+    moments = decoder(problem, np.stack([problem.grid, squares(problem)], axis=1))
+    if moments.each[0]:
+        first, second = moments.values[codes].T
+        method: Method = "unbiased" if moments.exact else "unbiased-under-prior"
+        return f**2 - 2 * f * first + second, method
+    return _by_groups(problem, support, predicted, codes, lambda f, y: (f - y) ** 2)
+
+
+def _absolute_terms(
+    problem: LabelProblem,
+    support: Support,
+    predicted: Predictions,
+    codes: NDArray[np.integer],
+) -> tuple[Floats, Method]:
     return _by_groups(problem, support, predicted, codes, lambda f, y: np.abs(f - y))
 
 
@@ -110,7 +150,7 @@ def _by_groups(
     predicted: Predictions,
     codes: NDArray[np.integer],
     error: Callable[[Floats, Floats], Floats],
-) -> Estimate:
+) -> tuple[Floats, Method]:
     groups = indicator_decoder(problem)
     grid, count = problem.grid, problem.rows.shape[0]
     membership = np.zeros((grid.size, count))
@@ -134,4 +174,4 @@ def _by_groups(
     method: Method = "model"
     if groups.exact:
         method = "unbiased" if count == grid.size else "model-within-groups"
-    return Estimate.of_terms(terms, method)
+    return terms, method

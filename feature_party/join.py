@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from common.channel import Codes
 from common.errors import DataError
 from common.release import Release
 from feature_party.report import MatchCounts
@@ -33,7 +33,7 @@ class Joined:
     table
         (m, …) their features, key column included.
     codes
-        (m,) uint16 privatized labels.
+        (m,) unsigned privatized labels.
     matches
         Counts on both sides.
     rows
@@ -41,7 +41,7 @@ class Joined:
     """
 
     table: pl.DataFrame
-    codes: Codes
+    codes: NDArray[np.unsignedinteger[Any]]
     matches: MatchCounts
     rows: NDArray[np.int64]
 
@@ -142,21 +142,68 @@ def join_release(release: Release, features: Table, key: str, secret: bytes) -> 
     population = hash_population(table[key], secret)
     if release.manifest.content.key_bytes == 0:
         return _join_by_order(release, table, key, population)
-    array = key_array(population.keys, population.rows)
-    hashed = pl.Series("key", pl.from_arrow(array), dtype=pl.Binary)
-    left = pl.DataFrame({"row": np.arange(table.height), "key": hashed})
     right = release.labels.select("key", "code")
-    both = left.join(right, on="key", how="inner").sort("row")
-    matches = MatchCounts(release.labels.height, table.height, both.height)
-    if not both.height:
-        raise DataError(
-            f"none of the {table.height:,} events in the features is among the"
-            f" {release.labels.height:,} in the release; check the key column {key!r}, the epoch"
-            " and that both parties use the same key secret"
-        )
+    both = _matched(population, right, key, release.labels.height)
     rows = both["row"].to_numpy()
     matched = table if both.height == table.height else table[rows]
-    return Joined(matched, both["code"].to_numpy().astype(np.uint16), matches, rows)
+    counts = MatchCounts(release.labels.height, table.height, both.height)
+    return Joined(matched, both["code"].to_numpy().astype(np.uint16), counts, rows)
+
+
+def join_releases(
+    releases: Sequence[Release], starts: Sequence[int], features: Table, key: str, secret: bytes
+) -> Joined:
+    """Match features with the labels of several releases; an event may be in more than one.
+
+    Parameters
+    ----------
+    releases
+        Verified releases, all with keys.
+    starts
+        First code of each among the codes of all.
+    features, key, secret
+        As in :func:`join_release`.
+
+    Raises
+    ------
+    DataError
+        If keys are missing, occur twice, match nothing, or were submitted.
+    """
+    for release in releases:
+        if release.manifest.content.key_bytes == 0:
+            raise DataError(
+                f"epoch {release.manifest.epoch!r} covers a submitted population, whose rows have"
+                " no keys to tell them apart from other epochs'; train on it alone"
+            )
+    frame = lazy_table(features, key)
+    check_key(frame, key)
+    table = collect_table(frame)
+    population = hash_population(table[key], secret)
+    labels = pl.concat(
+        release.labels.select("key", pl.col("code").cast(pl.UInt32) + start)
+        for release, start in zip(releases, starts, strict=False)
+    )
+    both = _matched(population, labels, key, labels.height)
+    rows = both["row"].to_numpy()
+    counts = MatchCounts(labels.height, table.height, both.height)
+    return Joined(table[rows], both["code"].to_numpy(), counts, rows)
+
+
+def _matched(
+    population: Population, labels: pl.DataFrame, key: str, release_rows: int
+) -> pl.DataFrame:
+    """Rows of ours with their codes, in our order."""
+    array = key_array(population.keys, population.rows)
+    hashed = pl.Series("key", pl.from_arrow(array), dtype=pl.Binary)
+    left = pl.DataFrame({"row": np.arange(population.rows), "key": hashed})
+    both = left.join(labels, on="key", how="inner").sort("row", "code")
+    if not both.height:
+        raise DataError(
+            f"none of the {population.rows:,} events in the features is among the"
+            f" {release_rows:,} in the release; check the key column {key!r}, the epoch"
+            " and that both parties use the same key secret"
+        )
+    return both
 
 
 def _join_by_order(
@@ -186,6 +233,22 @@ def split_holdout(
         )
     order = np.random.default_rng(seed).permutation(events)
     return np.sort(order[held:]), np.sort(order[:held])
+
+
+def split_events(
+    rows: NDArray[np.int64], share: float, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """As :func:`split_holdout`, where several labels may be about one event: they stay together.
+
+    Parameters
+    ----------
+    rows
+        (n,) the event that each label is about.
+    """
+    events, event_of = np.unique(rows, return_inverse=True)
+    held = np.zeros(events.size, dtype=np.bool_)
+    held[split_holdout(events.size, share, seed)[1]] = True
+    return np.flatnonzero(~held[event_of]), np.flatnonzero(held[event_of])
 
 
 def _first_line(error: BaseException) -> str:

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 
 from common.errors import DataError
 from feature_party.encoding import Encoded, Encoder
 from feature_party.join import Table, collect_table
+from feature_party.learning.joint import JointProblem
 from feature_party.learning.objectives import Objective, build_objective
 from feature_party.learning.problem import Floats, LabelProblem
 from feature_party.learning.support import Support
@@ -60,6 +62,11 @@ class Predictions:
 
     points: Floats
     distributions: Floats | None
+
+    def of(self, rows: NDArray[np.bool_]) -> Predictions:
+        """Those of some rows."""
+        distributions = None if self.distributions is None else self.distributions[rows]
+        return Predictions(self.points[rows], distributions)
 
 
 @dataclass
@@ -157,9 +164,12 @@ class Model:
         """Write ``model.json`` and ``weights.pt``; the former comes last."""
         directory.mkdir(parents=True, exist_ok=True)
         torch.save([e.network.state_dict() for e in self.experts], directory / WEIGHTS_FILE)
+        facts = self.problem
+        if isinstance(facts, JointProblem):
+            facts = facts.alone  # the channels of all its releases would be the most of the file
         problem = {
             name: value.tolist() if isinstance(value, np.ndarray) else value
-            for name, value in vars(self.problem).items()
+            for name, value in vars(facts).items()
             if name in LabelProblem.__dataclass_fields__
         }
         experts = [

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.progress import Progress
 
 from common.console import progress, stderr
-from common.errors import DataError
+from common.errors import ConfigError, DataError
 from common.keys import read_secret
-from common.release import Manifest, Release, manifest_digest, read_release
+from common.release import Manifest, Release, read_release
 from feature_party.client import Fetched, ReleaseClient
-from feature_party.config import FeaturePartyConfig
+from feature_party.config import FeaturePartyConfig, LabelsPartySection
 from feature_party.evaluation import estimate_absolute_error, estimate_squared_error
 from feature_party.fitting import EpochRecord
 from feature_party.join import check_key, collect_table, scan_table
 from feature_party.learning.decoding import decoder
+from feature_party.learning.joint import JointProblem
 from feature_party.learning.problem import Floats
 from feature_party.model import Model
 from feature_party.prediction import predict_file
@@ -73,7 +75,7 @@ class Stages:
     quiet: bool = False
     workers: Workers = ALONE
     timings: dict[str, float] = field(default_factory=dict)
-    _release: Release | None = None
+    _releases: list[Release] | None = None
     _prepared: Prepared | None = None
 
     def submit(self) -> tuple[Population, str]:
@@ -100,39 +102,55 @@ class Stages:
             bar.update(task, completed=population.rows)
             return population, ending
 
-    def fetch(self) -> Fetched:
-        """Fetch and verify the release."""
-        client = ReleaseClient(self.config.labels_party)
+    def fetch(self) -> list[Fetched]:
+        """Fetch and verify the release, or one of each epoch that is configured."""
+        party = self.config.labels_party
+        wanted = [(party, self.config.release.directory)]
+        if party.epochs:
+            folders = zip(party.epochs, self.config.release_folders, strict=True)
+            wanted = [
+                (party.model_copy(update={"epoch": epoch, "epochs": []}), folder)
+                for epoch, folder in folders
+            ]
         with self._timed("fetch"), progress(quiet=self.quiet) as bar:
-            task = bar.add_task("fetch", total=None, note="rows")
-            begun, first = time.monotonic(), None
-
-            def show(done: int, total: int) -> None:
-                nonlocal begun, first
-                if first is None:  # rows that an earlier fetch left count for no rate
-                    begun, first = time.monotonic(), done
-                rate = (done - first) / max(time.monotonic() - begun, 1e-9)
-                bar.update(task, completed=done, total=total, note=f"rows, {rate:,.0f}/s")
-
             try:
-                return client.fetch(self.config.release.directory, show)
+                return [self._fetch(bar, *one) for one in wanted]
             except KeyboardInterrupt:
                 stderr.print("interrupted; what has arrived is kept, run fetch again to go on")
                 raise
 
+    def _fetch(self, bar: Progress, party: LabelsPartySection, folder: Path) -> Fetched:
+        what = f"fetch {party.epoch}" if self.config.labels_party.epochs else "fetch"
+        task = bar.add_task(what, total=None, note="rows")
+        begun, first = time.monotonic(), None
+
+        def show(done: int, total: int) -> None:
+            nonlocal begun, first
+            if first is None:  # rows that an earlier fetch left count for no rate
+                begun, first = time.monotonic(), done
+            rate = (done - first) / max(time.monotonic() - begun, 1e-9)
+            bar.update(task, completed=done, total=total, note=f"rows, {rate:,.0f}/s")
+
+        return ReleaseClient(party).fetch(folder, show)
+
     @property
     def release(self) -> Release:
-        """The verified release on disk."""
-        if self._release is None:
-            self._release = read_release(self.config.release.directory)
-        return self._release
+        """The verified release on disk; of several epochs the last."""
+        return self.releases[-1]
+
+    @property
+    def releases(self) -> list[Release]:
+        """All verified releases that are learned from, oldest first."""
+        if self._releases is None:
+            self._releases = [read_release(folder) for folder in self.config.release_folders]
+        return self._releases
 
     @property
     def prepared(self) -> Prepared:
         """The join of release and features, with the holdout set apart."""
         if self._prepared is None:
             with self._timed("join"):
-                self._prepared = prepare(self.release, self.config.features, self.config)
+                self._prepared = prepare(self.releases, self.config.features, self.config)
             poor = self._prepared.joined.poor_match(self.config.data.min_match)
             if poor and self.workers.first:
                 stderr.print(f"[bold yellow]warning:[/] {poor}")
@@ -179,7 +197,7 @@ class Stages:
         model = Model.load(self.config.output.model)
         training = self.config.training
         wanted = {
-            "release": manifest_digest(self.release.manifest_bytes),
+            "release": self.prepared.release_id,
             "matched": self.prepared.joined.matches.matched,
             "holdout": training.holdout,
             "seed": training.seed,
@@ -220,7 +238,7 @@ class Stages:
             squared = estimate_squared_error(problem, support, predicted, codes)
             absolute = estimate_absolute_error(problem, support, predicted, codes)
             metrics: dict[str, Any] = {
-                **release_metrics(self.release.manifest),
+                **release_metrics([release.manifest for release in self.releases]),
                 "objective": model.facts["objective"],
                 "head": model.facts["head"],
                 "events_in_release": prepared.joined.matches.release_rows,
@@ -276,6 +294,11 @@ class Stages:
 
     def _ask(self, points: Floats, loss: str, estimate: float) -> dict[str, Any]:
         """What the labels party says of the held-out events, as metrics."""
+        if len(self.releases) > 1:
+            raise ConfigError(
+                f"a question is about one release and {len(self.releases)} are learned from; leave"
+                " --ask out, or set [labels_party] epoch to one of them"
+            )
         rows = release_rows(self.release, self.prepared, self.config)[self.prepared.holdout]
         verdict = ask(self.config.labels_party, self.release, rows, points, loss, estimate)
         return {
@@ -315,10 +338,21 @@ class Stages:
         model: Model,
         metrics: dict[str, Any],
         points: Floats,
-        codes: np.ndarray[Any, np.dtype[np.uint16]],
+        codes: np.ndarray[Any, np.dtype[np.unsignedinteger[Any]]],
         truth: Floats | None,
     ) -> None:
-        problem = self.prepared.problem
+        problem, shown = self.prepared.problem, np.ones(codes.size, dtype=np.bool_)
+        warnings = list(model.facts["warnings"])
+        if isinstance(problem, JointProblem):
+            # one page draws one channel: the last epoch's, with its held-out events
+            count = len(problem.parts)
+            shown = problem.split(codes.astype(np.int64)) == count - 1
+            codes = (codes - problem.starts[count - 1]).astype(np.uint16)
+            problem = problem.parts[-1]
+            warnings.append(
+                f"one model of {count} epochs: errors are about all of them, pictures about the"
+                f" {int(shown.sum()):,} held-out events of epoch {self.release.manifest.epoch}"
+            )
         decoding = decoder(problem, problem.grid)
         scalar = {
             name: value for name, value in metrics.items() if isinstance(value, int | float | str)
@@ -333,15 +367,15 @@ class Stages:
                     matches=self.prepared.joined.matches,
                     history=model.facts["history"],
                     metrics=scalar,
-                    predictions=points,
-                    codes=codes,
+                    predictions=points[shown],
+                    codes=codes[shown].astype(np.uint16),
                     decoded_outputs=decoding.values[:, 0],
                     decoding_exact=decoding.exact,
-                    true_labels=truth,
+                    true_labels=None if truth is None else truth[shown],
                     objective=model.facts["objective"],
                     head=model.facts["head"],
                     settings={"training": model.facts["settings"]},
-                    warnings=model.facts["warnings"],
+                    warnings=warnings,
                 ),
             )
 
@@ -365,17 +399,27 @@ def _nonprivate_metrics(path: Path) -> dict[str, float]:
         ) from error
 
 
-def release_metrics(manifest: Manifest) -> dict[str, Any]:
-    """What a release states about itself, under the names that metrics use."""
-    prior, labels = manifest.prior_guarantee, manifest.labels_guarantee
-    return {
-        "randomizer": manifest.randomizer.name,
-        "loss": manifest.randomizer.loss,
-        "rows": manifest.population.rows,
-        "outputs": int(manifest.channel.outputs.size),
-        "epsilon": manifest.privacy.requested_epsilon,
-        "epsilon_prior": prior.epsilon,
-        "epsilon_labels": labels.epsilon,
-        "data_set": manifest.data_set,
-        "epoch": manifest.epoch,
+def release_metrics(manifests: Sequence[Manifest]) -> dict[str, Any]:
+    """What releases state about themselves, under the names that metrics use.
+
+    Of several epochs the last names the randomizer, and each ε is the largest of any.
+    """
+    last = manifests[-1]
+    facts = {
+        "randomizer": last.randomizer.name,
+        "loss": last.randomizer.loss,
+        "rows": sum(manifest.population.rows for manifest in manifests),
+        "outputs": int(last.channel.outputs.size),
+        "epsilon": max(manifest.privacy.requested_epsilon for manifest in manifests),
+        "epsilon_prior": max(
+            manifest.prior_guarantee.epsilon if manifest.prior_paid else 0.0
+            for manifest in manifests
+        ),
+        "epsilon_labels": max(manifest.labels_guarantee.epsilon for manifest in manifests),
+        "data_set": last.data_set,
+        "epoch": last.epoch,
     }
+    if len(manifests) > 1:
+        facts["epochs"] = len(manifests)
+        facts["priors_paid"] = sum(manifest.prior_paid for manifest in manifests)
+    return facts

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,18 @@ from feature_party.batches import MemorySource
 from feature_party.config import FeaturePartyConfig, TrainingSection
 from feature_party.encoding import Encoded, Encoder
 from feature_party.fitting import EpochRecord, Fit, FitSettings, Fitter
-from feature_party.join import Joined, Table, join_release, split_holdout
+from feature_party.join import (
+    Joined,
+    Table,
+    join_release,
+    join_releases,
+    split_events,
+    split_holdout,
+)
 from feature_party.learning.calibration import decoding_slope
 from feature_party.learning.decoding import decoder
 from feature_party.learning.heads import candidate_heads
+from feature_party.learning.joint import join_problems, starts
 from feature_party.learning.mixing import Gain, choose_mixture, decoded_gain, shrinkage
 from feature_party.learning.objectives import Objective, PointObjective, build_objective
 from feature_party.learning.problem import Floats, LabelProblem
@@ -52,7 +61,7 @@ class Prepared:
     problem
         The release's public facts.
     release_id
-        Digest of the release's manifest.
+        Digest of the release's manifest, or of several manifests' digests.
     """
 
     joined: Joined
@@ -63,7 +72,7 @@ class Prepared:
 
 
 def prepare(
-    release: Release | Path,
+    release: Release | Path | Sequence[Release | Path],
     features: Table,
     config: FeaturePartyConfig,
     secret: bytes | None = None,
@@ -73,7 +82,8 @@ def prepare(
     Parameters
     ----------
     release
-        A verified release, or the directory of one.
+        A verified release, or the directory of one; or several, oldest first, that one model is to
+        learn from.
     features
         One row an event.
     config
@@ -81,22 +91,41 @@ def prepare(
     secret
         The shared key secret; None reads the configured file.
     """
-    if isinstance(release, Path):
-        release = read_release(release)
+    several = [release] if isinstance(release, Release | Path) else list(release)
+    releases = [read_release(one) if isinstance(one, Path) else one for one in several]
     if secret is None:
         secret = read_secret(config.secret_file)
-    joined = join_release(release, features, config.key, secret)
-    problem = LabelProblem.from_manifest(release.manifest)
+    if len(releases) > 1:
+        return _prepare_several(releases, features, config, secret)
+    joined = join_release(releases[0], features, config.key, secret)
+    problem = LabelProblem.from_manifest(releases[0].manifest)
     problem.check_codes(joined.codes)
     training, holdout = split_holdout(
         joined.table.height, config.training.holdout, config.training.seed
     )
-    digest = manifest_digest(release.manifest_bytes)
+    digest = manifest_digest(releases[0].manifest_bytes)
     return Prepared(joined, training, holdout, problem, digest)
 
 
+def _prepare_several(
+    releases: Sequence[Release], features: Table, config: FeaturePartyConfig, secret: bytes
+) -> Prepared:
+    parts = [LabelProblem.from_manifest(release.manifest) for release in releases]
+    for release, part in zip(releases, parts, strict=True):
+        part.check_codes(release.codes)
+    first = starts(parts)
+    joined = join_releases(releases, first[:-1].tolist(), features, config.key, secret)
+    rows = np.histogram(joined.codes, bins=first)[0]
+    problem = join_problems(parts, rows.tolist())
+    section = config.training
+    training, holdout = split_events(joined.rows, section.holdout, section.seed)
+    digests = "".join(manifest_digest(release.manifest_bytes) for release in releases)
+    identity = hashlib.sha256(digests.encode()).hexdigest()
+    return Prepared(joined, training, holdout, problem, identity)
+
+
 def train(
-    release: Release | Path | Prepared,
+    release: Release | Path | Sequence[Release | Path] | Prepared,
     features: Table | None = None,
     config: FeaturePartyConfig | None = None,
     *,

@@ -73,9 +73,12 @@ def _prior(inputs: ReportInputs) -> Section:
     outputs = manifest.channel.outputs
     bins = len(plots.bin_edges(manifest))
     grid = manifest.label.grid
+    cost = words.number(manifest.prior_guarantee.epsilon, 3)
+    spends = f"The labels party first spends ε = {cost} of its labels on"
+    if not manifest.prior_paid and manifest.drift is not None:
+        spends = f"Labels of epoch {manifest.drift.in_force.epoch} paid ε = {cost} for"
     text = (
-        f"The labels party first spends ε = {words.number(manifest.prior_guarantee.epsilon, 3)} on"
-        f" this histogram of its labels, with noise on each of the {len(grid)} cells. All further"
+        f"{spends} this histogram, with noise on each of the {len(grid)} cells. All further"
         f" choices come from it: the randomizer {manifest.randomizer.name} sends one of"
         f" {outputs.size} values, from {words.number(float(outputs[0]))} to"
         f" {words.number(float(outputs[-1]))}."

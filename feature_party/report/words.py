@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 from common.release import Manifest
@@ -106,7 +107,7 @@ def interval(metrics: Mapping[str, Any]) -> tuple[float, float] | None:
 
 def total_epsilon(manifest: Manifest) -> float:
     """Return ε of the whole message, for one privacy unit."""
-    return manifest.prior_guarantee.compose(manifest.labels_guarantee).epsilon
+    return reduce(lambda total, part: total.compose(part), manifest.parts).epsilon
 
 
 def headline(inputs: ReportInputs) -> Headline:
@@ -200,10 +201,30 @@ def match_sentence(matches: MatchCounts) -> str:
     )
 
 
+def prior_cost(manifest: Manifest) -> str:
+    """What these labels paid for the prior, and for testing whether an older one still fits."""
+    drift = manifest.drift
+    parts = []
+    if manifest.test_guarantee is not None:
+        parts.append(f"{number(manifest.test_guarantee.epsilon, 3)} for a test for drift")
+    if manifest.prior_paid:
+        parts.append(
+            f"{number(manifest.prior_guarantee.epsilon, 3)} for the noisy prior, which is a"
+            f" histogram with discrete Laplace noise of scale"
+            f" {number(float(Fraction(manifest.prior.scale)))} on every cell"
+        )
+    elif drift is not None:
+        parts.append(f"nothing for the prior, which epoch {drift.in_force.epoch}'s labels paid for")
+    told = ", ".join(parts)
+    if drift is not None and drift.test is not None and drift.test.session is not None:
+        told += " (a test for drift is charged to a session over all epochs)"
+    return told
+
+
 def privacy_statements(manifest: Manifest) -> list[Statement]:
     """The claim in words: what it covers, what it does not, and who can check it."""
     total = total_epsilon(manifest)
-    prior, labels = manifest.prior_guarantee.epsilon, manifest.labels_guarantee.epsilon
+    labels = manifest.labels_guarantee.epsilon
     label, group = manifest.label.name, manifest.privacy.records_per_unit
     who = (
         "one event"
@@ -223,11 +244,9 @@ def privacy_statements(manifest: Manifest) -> list[Statement]:
         ),
         Statement(
             "The numbers",
-            f"ε = {number(total, 5)} in all: {number(prior, 3)} for the noisy prior, which is a"
-            f" histogram with discrete Laplace noise of scale"
-            f" {number(float(Fraction(manifest.prior.scale)))} on every cell, and"
-            f" {number(labels, 5)} for the randomized labels. The promise is pure: there is no δ,"
-            " no small probability of failure.",
+            f"ε = {number(total, 5)} in all: {prior_cost(manifest)}, and {number(labels, 5)} for"
+            " the randomized labels. The promise is pure: there is no δ, no small probability of"
+            " failure.",
         ),
         Statement(
             "Neighbours",

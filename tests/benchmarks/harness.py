@@ -59,10 +59,13 @@ class Bench:
         How often each measurement is taken; the median counts.
     quick
         Whether to use sizes a hundredth as large, to see that everything runs.
+    rows
+        Sizes asked for, where a topic takes several; () for its own.
     """
 
     repeat: int = 3
     quick: bool = False
+    rows: tuple[int, ...] = ()
 
     def size(self, full: int) -> int:
         """``full``, or a hundredth of it in a quick run."""

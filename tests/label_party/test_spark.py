@@ -72,6 +72,7 @@ def expected(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Message:
 
 
 @needs_java
+@pytest.mark.slow
 def test_17_partitions(
     session: tuple[Any, Path], events: Path, expected: Message, tmp_path: Path
 ) -> None:
@@ -93,6 +94,7 @@ def test_3_partitions_and_no_secret_in_what_spark_keeps(
 
 
 @needs_java
+@pytest.mark.slow
 def test_tasks_that_fail_are_repeated(
     session: tuple[Any, Path], events: Path, expected: Message, tmp_path: Path
 ) -> None:

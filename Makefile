@@ -2,10 +2,12 @@
 #
 #   PYTHON3=python3.12   the interpreter that .venv is made with (3.11 or newer)
 #   PIP_ARGS=...         more options for pip, for example an index with CPU builds of torch
+#   BENCH_ARGS=...       topics and options of the benchmarks, for example 'scale --rows 1e6,1e8'
 #   PYTEST_ARGS=...      options for pytest instead of running in parallel, for example '-k noise'
 
 PYTHON3 ?= python3
 PIP_ARGS ?=
+BENCH_ARGS ?=
 PYTEST_ARGS ?= -n auto --maxprocesses 4
 
 VENV := .venv
@@ -74,7 +76,7 @@ demo: $(STAMP) ## Run both parties on this machine on public data and write a re
 
 .PHONY: bench
 bench: $(STAMP) ## Measure speed and memory (asserts nothing)
-	$(PYTHON) -m tests.benchmarks
+	$(PYTHON) -m tests.benchmarks $(BENCH_ARGS)
 
 .PHONY: compare
 compare: $(STAMP) ## Compare randomizers and objectives on real data (up to two hours)

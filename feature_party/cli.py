@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from common.allocator import keep_freed_memory
 from common.config import load_config
 from common.console import run as run_app
 from common.errors import ConfigError
@@ -121,6 +122,7 @@ def fetch(
     quiet: Quiet = False,
 ) -> None:
     """Fetch and verify a release; goes on where an interrupted fetch stopped."""
+    keep_freed_memory()
     stages = _stages(
         config,
         settings,

@@ -208,6 +208,7 @@ def serve(
     ] = None,
 ) -> None:
     """Serve committed releases over mutual TLS until SIGTERM or ^C."""
+    from common.allocator import keep_freed_memory
     from label_party import logs, native_log, server
     from label_party.handshakes import Handshakes
 
@@ -221,6 +222,7 @@ def serve(
         "server.client_san": client_san,
     }
     loaded = load(config, overrides, settings or ())
+    keep_freed_memory()
     handshakes = Handshakes()
     with native_log.captured(handshakes.read):
         logs.configure(loaded.server.log_level, loaded.server.log_format)

@@ -51,9 +51,11 @@ log_level = "warning"
 _FETCH = """
 import json, sys, time
 from pathlib import Path
+from common.allocator import keep_freed_memory
 from feature_party.client import ReleaseClient
 from feature_party.config import LabelsPartySection
 
+keep_freed_memory()
 settings, directory = json.loads(sys.argv[1]), Path(sys.argv[2])
 client, moments = ReleaseClient(LabelsPartySection.model_validate(settings)), []
 fetched = client.fetch(directory, lambda rows, total: moments.append(time.perf_counter()))

@@ -109,6 +109,10 @@ class TrainingSection(Section):
     seed: int = Field(0, ge=0)
     device: str = "auto"
     checkpoint: bool = True
+    shards: str = "auto"
+    """Folder of encoded training rows; ``auto`` writes them, for the training's time, beside the
+    model where memory is too small for them, ``never`` does not."""
+    shard_rows: int | Literal["auto"] = "auto"
 
     @field_validator("objective")
     @classmethod
@@ -129,6 +133,20 @@ class TrainingSection(Section):
     def _affordable(cls, value: int | str) -> int | str:
         if isinstance(value, int) and not 1 <= value <= 64:
             raise ValueError("must be auto or a whole number in 1 … 64")
+        return value
+
+    @field_validator("shards")
+    @classmethod
+    def _some_folder(cls, value: str) -> str:
+        if not value:
+            raise ValueError("must be auto, never or a folder")
+        return value
+
+    @field_validator("shard_rows")
+    @classmethod
+    def _enough_rows(cls, value: int | str) -> int | str:
+        if isinstance(value, int) and value < 100:
+            raise ValueError("must be auto or a whole number >= 100")
         return value
 
     @field_validator("epochs", "batch_size")
@@ -301,6 +319,11 @@ seed = 0
 device = "auto"
 # Keep checkpoints in the model directory: a killed run goes on where it stopped.
 checkpoint = true
+# Where features are larger than memory: auto streams them, encoded, through Parquet shards beside
+# the model, which go when it is trained; a folder always does so, and keeps them for the next
+# training; never does not. Rows of a shard: two are in memory at a time; auto makes 64 MB of each.
+shards = "auto"
+shard_rows = "auto"
 
 [output]
 model = "model"

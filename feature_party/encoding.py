@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -149,6 +149,20 @@ class Encoder:
                 f" columns: {_listing(table.columns)}"
             )
         return cls(tuple(numbers), tuple(categories))
+
+    def with_counts(self, counts: Mapping[str, pl.DataFrame]) -> Encoder:
+        """Return the encoder with vocabularies from counts of values on more rows.
+
+        Parameters
+        ----------
+        counts
+            By column, tables of ``value`` and ``count``.
+        """
+        categorical = tuple(
+            replace(column, vocabulary=_vocabulary(counts[column.name]))
+            for column in self.categorical
+        )
+        return replace(self, categorical=categorical)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -352,9 +366,14 @@ def _fit_categorical(series: pl.Series) -> CategoricalColumn | None:
     if series.n_unique() < 2:
         return None
     counts = canonical_text(series).alias("value").value_counts()
+    vocabulary = _vocabulary(counts)
+    return CategoricalColumn(series.name, vocabulary) if vocabulary else None
+
+
+def _vocabulary(counts: pl.DataFrame) -> tuple[str, ...]:
+    """Values that occur often enough, the most frequent first."""
     frequent = counts.filter(pl.col("count") >= MIN_OCCURRENCES)
-    vocabulary = frequent.sort(["count", "value"], descending=[True, False])["value"]
-    return CategoricalColumn(series.name, tuple(vocabulary.to_list())) if vocabulary.len() else None
+    return tuple(frequent.sort(["count", "value"], descending=[True, False])["value"].to_list())
 
 
 def _lookup(series: pl.Series, vocabulary: tuple[str, ...]) -> NDArray[np.int32]:

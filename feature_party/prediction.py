@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from common.errors import DataError
 from feature_party.join import check_key, scan_table
 from feature_party.model import Model
-
-BATCH_ROWS = 1 << 16
+from feature_party.streaming import BATCH_ROWS, feature_file
 
 
 def predict_file(
@@ -67,12 +64,11 @@ def predict_file(
     partial = output.with_name(output.name + ".partial")
     done = 0
     try:
-        with tempfile.TemporaryDirectory(dir=output.parent) as folder:
-            source = _as_parquet(frame, features, columns, Path(folder))
-            total = pq.ParquetFile(source).metadata.num_rows
+        with feature_file(features, key, columns, output.parent) as source:
+            total = source.rows
             writer: pq.ParquetWriter | None = None
             try:
-                for batch in _batches(source, columns, batch_rows):
+                for batch in source.batches(columns, batch_rows):
                     predicted = model.predict(batch, interval)
                     if key:
                         predicted = pl.DataFrame({key: batch[key]}).hstack(predicted)
@@ -95,22 +91,3 @@ def predict_file(
     finally:
         partial.unlink(missing_ok=True)
     return done
-
-
-def _as_parquet(frame: pl.LazyFrame, features: Path, columns: list[str], folder: Path) -> Path:
-    """Parquet can be read in batches as it is; anything else is converted in a stream first."""
-    if features.suffix.lower() in (".parquet", ".pq"):
-        return features
-    converted = folder / "features.parquet"
-    try:
-        frame.select(columns).sink_parquet(converted)
-    except pl.exceptions.PolarsError as error:
-        raise DataError(f"{features} cannot be read: {str(error).splitlines()[0]}") from error
-    return converted
-
-
-def _batches(source: Path, columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
-    for batch in pq.ParquetFile(source).iter_batches(batch_size=rows, columns=columns):
-        frame = pl.from_arrow(pa.Table.from_batches([batch]))
-        assert isinstance(frame, pl.DataFrame)
-        yield frame

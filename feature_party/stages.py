@@ -29,8 +29,9 @@ from feature_party.model import Model
 from feature_party.prediction import predict_file
 from feature_party.questions import ask, release_rows
 from feature_party.report import ReportInputs, write_report
+from feature_party.shards import remove_shards
 from feature_party.submission import Population, hash_population
-from feature_party.training import CHECKPOINTS, Prepared, prepare, train
+from feature_party.training import CHECKPOINTS, SHARDS, Prepared, prepare, train
 from feature_party.truth import match_true_labels
 from feature_party.workers import ALONE, Workers, joined_workers
 
@@ -188,6 +189,8 @@ class Stages:
         if not self.workers.first:
             return model
         model.save(directory)
+        if self.config.training.shards == "auto":
+            remove_shards(directory / SHARDS)
         for warning in model.facts["warnings"]:
             stderr.print(f"[bold yellow]warning:[/] {warning}")
         return model
@@ -231,7 +234,7 @@ class Stages:
         if not prepared.holdout.size:
             raise DataError("holdout=0 leaves no event to score on; set [training] holdout")
         with self._timed("evaluate"):
-            table = prepared.joined.table[prepared.holdout]
+            table = prepared.features(prepared.holdout)
             codes = prepared.joined.codes[prepared.holdout]
             predicted = model.distributions(model.encoder.encode(table))
             problem, support = prepared.problem, model.support

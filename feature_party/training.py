@@ -2,126 +2,53 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 
-from common.errors import ConfigError
-from common.keys import read_secret
-from common.release import Release, manifest_digest, read_release
-from feature_party.batches import MemorySource
-from feature_party.config import FeaturePartyConfig, TrainingSection
+from common.errors import ConfigError, DataError
+from common.release import Release
+from feature_party.batches import MemorySource, Source
+from feature_party.config import FeaturePartyConfig
 from feature_party.encoding import Encoded, Encoder
 from feature_party.fitting import EpochRecord, Fit, FitSettings, Fitter
-from feature_party.join import (
-    Joined,
-    Table,
-    join_release,
-    join_releases,
-    split_events,
-    split_holdout,
-)
+from feature_party.join import Table, scan_table
 from feature_party.learning.calibration import decoding_slope
 from feature_party.learning.decoding import decoder
 from feature_party.learning.heads import candidate_heads
-from feature_party.learning.joint import join_problems, starts
 from feature_party.learning.mixing import Gain, choose_mixture, decoded_gain, shrinkage
 from feature_party.learning.objectives import Objective, PointObjective, build_objective
-from feature_party.learning.problem import Floats, LabelProblem
+from feature_party.learning.problem import Floats
 from feature_party.learning.support import Support
 from feature_party.model import Expert, Model
 from feature_party.network import NetworkShape
+from feature_party.prepare import MOST_HELD_OUT, Prepared, prepare
+from feature_party.settings import choose_device, resolve_pieces, resolve_settings
+from feature_party.shards import (
+    Codes,
+    Shards,
+    ShardSource,
+    fit_encoder,
+    shards_content,
+    write_shards,
+)
+from feature_party.streaming import feature_file
 from feature_party.workers import ALONE, Workers
 
 ProgressCallback = Callable[[str, EpochRecord], None]
 """Called after every epoch with what is being trained."""
 
 CHECKPOINTS = "checkpoints"
+SHARDS = "shards"
 
-_MANY_ROWS = 100_000
 _RIVAL = ("debiased", "")
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Matched events, split and encoded.
-
-    Attributes
-    ----------
-    joined
-        All matched events.
-    training, holdout
-        Their rows to train on, and to score on.
-    problem
-        The release's public facts.
-    release_id
-        Digest of the release's manifest, or of several manifests' digests.
-    """
-
-    joined: Joined
-    training: np.ndarray[Any, np.dtype[np.int64]]
-    holdout: np.ndarray[Any, np.dtype[np.int64]]
-    problem: LabelProblem
-    release_id: str
-
-
-def prepare(
-    release: Release | Path | Sequence[Release | Path],
-    features: Table,
-    config: FeaturePartyConfig,
-    secret: bytes | None = None,
-) -> Prepared:
-    """Join a release with features and set the holdout apart.
-
-    Parameters
-    ----------
-    release
-        A verified release, or the directory of one; or several, oldest first, that one model is to
-        learn from.
-    features
-        One row an event.
-    config
-        Uses the sections ``data``, ``keys`` and ``training``.
-    secret
-        The shared key secret; None reads the configured file.
-    """
-    several = [release] if isinstance(release, Release | Path) else list(release)
-    releases = [read_release(one) if isinstance(one, Path) else one for one in several]
-    if secret is None:
-        secret = read_secret(config.secret_file)
-    if len(releases) > 1:
-        return _prepare_several(releases, features, config, secret)
-    joined = join_release(releases[0], features, config.key, secret)
-    problem = LabelProblem.from_manifest(releases[0].manifest)
-    problem.check_codes(joined.codes)
-    training, holdout = split_holdout(
-        joined.table.height, config.training.holdout, config.training.seed
-    )
-    digest = manifest_digest(releases[0].manifest_bytes)
-    return Prepared(joined, training, holdout, problem, digest)
-
-
-def _prepare_several(
-    releases: Sequence[Release], features: Table, config: FeaturePartyConfig, secret: bytes
-) -> Prepared:
-    parts = [LabelProblem.from_manifest(release.manifest) for release in releases]
-    for release, part in zip(releases, parts, strict=True):
-        part.check_codes(release.codes)
-    first = starts(parts)
-    joined = join_releases(releases, first[:-1].tolist(), features, config.key, secret)
-    rows = np.histogram(joined.codes, bins=first)[0]
-    problem = join_problems(parts, rows.tolist())
-    section = config.training
-    training, holdout = split_events(joined.rows, section.holdout, section.seed)
-    digests = "".join(manifest_digest(release.manifest_bytes) for release in releases)
-    identity = hashlib.sha256(digests.encode()).hexdigest()
-    return Prepared(joined, training, holdout, problem, identity)
 
 
 def train(
@@ -184,20 +111,66 @@ class _Run:
         self.checkpoints = checkpoints
         self.workers = workers
         self.support = Support.of(data.problem)
-        table = data.joined.table
-        self.codes = data.joined.codes[data.training]
-        rows = table if not data.holdout.size else table[data.training]
+        self.device = choose_device(self.section.device)
+        self.warnings: list[str] = []
         section = config.data
-        self.encoder = Encoder.fit(
-            rows,
+        fit = partial(
+            Encoder.fit,
             numeric=section.numeric,
             categorical=section.categorical,
             ignore=[*section.ignore, section.key],
-            pieces=resolve_pieces(section.pieces, self._worth * len(rows)),
+            pieces=resolve_pieces(section.pieces, self._worth * data.training.size),
         )
+        self.shards: Shards | None = None
+        if data.source is not None:
+            self.shards = self._shards(data.source, fit)
+            self.encoder, self.codes = self.shards.encoder, self.shards.codes
+            return
+        table = data.joined.table
+        self.codes = data.joined.codes[data.training]
+        rows = table if not data.holdout.size else table[data.training]
+        self.encoder = fit(rows)
         self.inputs: Encoded = self.encoder.encode(rows)
-        self.device = choose_device(self.section.device)
-        self.warnings: list[str] = []
+
+    def _shards(self, features: Path, fit: Callable[[pl.DataFrame], Encoder]) -> Shards:
+        """The rows to train on in shards: those of an earlier run, or written by worker 0."""
+        data, section = self.data, self.section
+        rows, codes = data.joined.rows[data.training], data.joined.codes[data.training]
+        content = shards_content(
+            features,
+            rows,
+            codes,
+            [data.release_id, self.config.data.model_dump(mode="json")],
+            [section.seed, section.shard_rows, section.objective == "true"],
+        )
+        directory = self.config.output.model / SHARDS
+        if section.shards not in ("auto", "never"):
+            directory = Path(section.shards)
+
+        def write() -> None:
+            if Shards.open(directory, content) is not None:
+                return
+            names = scan_table(features).collect_schema().names()
+            columns = [name for name in names if name not in self.config.data.ignore]
+            with feature_file(features, self.config.key, columns) as file:
+
+                def stream() -> Iterator[tuple[pl.DataFrame, Codes]]:
+                    return ((table, codes[at]) for table, at in file.taken(columns, rows))
+
+                encoder = fit_encoder(stream, rows.size, fit, section.seed)
+                size = None if section.shard_rows == "auto" else section.shard_rows
+                write_shards(directory, content, stream, rows.size, encoder, section.seed, size)
+
+        if self.workers.first:
+            write()
+        self.workers.from_first(None)  # the others wait
+        found = Shards.open(directory, content)
+        if found is None:
+            raise DataError(
+                f"worker {self.workers.rank} does not see the shards in {directory}; set [training]"
+                " shards to a folder that all workers share"
+            )
+        return found
 
     def train(self) -> Model:
         plain, flexible = self._candidates()
@@ -277,6 +250,14 @@ class _Run:
         return [(objective, name) for name in plain], [(objective, name) for name in flexible]
 
     @property
+    def _settings(self) -> FitSettings:
+        settings = resolve_settings(self.section, self.codes.size)
+        if self.shards is None:
+            return settings
+        share = min(settings.validation, MOST_HELD_OUT / self.codes.size)
+        return replace(settings, validation=share)
+
+    @property
     def _worth(self) -> float:
         """How many true labels one label to train on is worth."""
         true = self.section.objective == "true"
@@ -298,10 +279,14 @@ class _Run:
                     "objective='true' needs true labels; pass --true-labels FILE --true-label"
                     " COLUMN"
                 )
+            if self.shards is not None:
+                raise ConfigError(
+                    "objective='true' trains in memory alone; set [training] shards to never"
+                )
             targets = objective.value_targets(self.true_labels[self.data.training])
         else:
             targets = objective.targets(self.codes)
-        settings = resolve_settings(self.section, len(self.inputs))
+        settings = self._settings
         shape = NetworkShape(
             self.encoder.inputs,
             self.encoder.cardinalities,
@@ -309,7 +294,11 @@ class _Run:
             objective.outputs,
             settings.members,
         )
-        source = MemorySource(self.inputs, targets, self.device)
+        source: Source
+        if self.shards is not None:
+            source = ShardSource(self.shards, objective, self.device)
+        else:
+            source = MemorySource(self.inputs, targets, self.device)
         fitter = Fitter(objective, source, shape, settings, self.device, self.workers)
         what = "-".join(part for part in (name, head) if part)
         callback = self.on_epoch
@@ -365,70 +354,9 @@ class _Run:
             "training_rows": int(self.data.training.size),
             "holdout": self.section.holdout,
             "seed": self.section.seed,
-            "settings": asdict(resolve_settings(self.section, len(self.inputs))),
+            "settings": asdict(self._settings),
             "warnings": self.warnings,
         }
-
-
-def resolve_settings(section: TrainingSection, rows: int) -> FitSettings:
-    """Replace every ``auto`` by what suits the number of training rows."""
-    members = section.ensemble
-    if members == "auto":
-        members = 8 if rows < _MANY_ROWS else 4
-    batch = section.batch_size
-    if batch == "auto":
-        batch = int(np.clip(2 ** round(np.log2(max(rows, 1) / 64)), 64, 4096))
-    epochs = section.epochs
-    if epochs == "auto":
-        epochs = int(np.clip(round(20 * (16_000 / max(rows, 1)) ** 0.5), 6, 60))
-    decay = section.weight_decay
-    if decay == "auto":
-        decay = 0.01
-    return FitSettings(
-        members=members,
-        epochs=epochs,
-        batch_size=batch,
-        learning_rate=section.learning_rate,
-        optimizer=section.optimizer,
-        weight_decay=decay,
-        hidden=tuple(section.hidden),
-        dropout=section.dropout,
-        validation=section.validation,
-        patience=section.patience,
-        seed=section.seed,
-    )
-
-
-def resolve_pieces(pieces: int | str, worth: float) -> int:
-    """Pieces that a numeric column's range is cut into: one a hundred labels' worth, at most 32.
-
-    ``worth`` is the number of true labels that say as much: n privatized labels are worth
-    :attr:`LabelProblem.informativeness` n true ones. Where they afford fewer than 8 pieces, their
-    noise costs more than the bends gain.
-    """
-    if isinstance(pieces, int):
-        return pieces
-    affordable = int(worth / 100)
-    return 0 if affordable < 8 else min(affordable, 32)
-
-
-def choose_device(name: str) -> torch.device:
-    """Return the device to train on; ``auto`` takes a GPU if there is one.
-
-    Raises
-    ------
-    ConfigError
-        If the device does not exist here.
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"device={name!r} is unknown; use auto, cpu or cuda") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device={name!r} is not available on this machine; use auto or cpu")
-    return device
 
 
 __all__ = [

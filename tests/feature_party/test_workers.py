@@ -150,6 +150,17 @@ def test_two_workers_train_what_one_does_even_if_one_is_killed(
 
 
 @pytest.mark.slow
+def test_two_workers_train_from_shards_what_one_does(trainer: Trainer, tmp_path: Path) -> None:
+    shards = ["--set", "training.shard_rows=200", "--epochs", "2", "--set"]
+    for name, together in (("one", False), ("two", True)):
+        folder = f"training.shards={tmp_path / name}-rows"
+        result = trainer.run(tmp_path / name, *shards, folder, together=together)
+        assert result.returncode == 0, result.stderr
+        assert len(list((tmp_path / f"{name}-rows").glob("part-*.parquet"))) == 6
+    np.testing.assert_allclose(losses(tmp_path / "two"), losses(tmp_path / "one"), atol=1e-5)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_an_error_ends_all_workers_and_is_told_once(
     trainer: Trainer, tmp_path: Path, everywhere: bool

@@ -20,7 +20,7 @@ from common.signature import read_public_key, verify
 from common.wire import label_release_pb2 as pb2
 from common.wire import label_release_pb2_grpc as pb2_grpc
 from feature_party.config import LabelsPartySection
-from feature_party.spool import Spool
+from feature_party.spool import Spool, discard_partial
 from feature_party.submission import Population
 from feature_party.transport import explain, hangs_up, not_accepted, open_channel, retryable
 
@@ -152,6 +152,7 @@ class ReleaseClient:
             manifest = self._verify(described, key)
             rows = manifest.population.rows
             if _present(directory, described.manifest):
+                discard_partial(directory)
                 _keep_signature(directory, described.signature)
                 return Fetched(manifest, rows, 0, time.monotonic() - begun)
             with Spool(directory, manifest, described.manifest) as spool:

@@ -192,6 +192,11 @@ class Spool:
             file.seek(rows * width)
 
 
+def discard_partial(directory: Path) -> None:
+    """Remove what a fetch left that died between finishing a release and clearing up."""
+    shutil.rmtree(directory / PARTIAL, ignore_errors=True)
+
+
 _SCHEMA = pa.schema([("key", pa.binary()), ("code", pa.uint16()), ("label", pa.float64())])
 
 

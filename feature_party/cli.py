@@ -123,17 +123,13 @@ def fetch(
 ) -> None:
     """Fetch and verify a release; goes on where an interrupted fetch stopped."""
     keep_freed_memory()
-    stages = _stages(
-        config,
-        settings,
-        quiet,
-        {
-            "labels_party.address": address,
-            "labels_party.data_set": data_set,
-            "labels_party.epoch": epoch,
-            "release.directory": release,
-        },
-    )
+    overrides = {
+        "labels_party.address": address,
+        "labels_party.data_set": data_set,
+        "labels_party.epoch": epoch,
+        "release.directory": release,
+    }
+    stages = _stages(config, settings, quiet, overrides)
     fetched = stages.fetch()
     folders = stages.config.release_folders
     for one, folder in zip(fetched, folders, strict=True):

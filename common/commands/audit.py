@@ -33,12 +33,16 @@ _COLOURS = {"pass": "green", "fail": "bold red", "not checkable": "yellow"}
 
 @audit.command(
     epilog="Examples: label-dp audit certificate release; label-dp audit certificate"
-    " out/run/release --public-key labels-party.pub.pem --out out/audit"
+    " out/run/release --public-key labels-party.pub.pem --out out/audit; label-dp audit certificate"
+    " releases"
 )
 def certificate(
     release: Annotated[
         Path,
-        typer.Argument(metavar="RELEASE", help="Folder with manifest.json, labels.parquet."),
+        typer.Argument(
+            metavar="RELEASE",
+            help="Folder with manifest.json, labels.parquet; or of many such, one an epoch.",
+        ),
     ],
     public_key: Annotated[
         Path | None, typer.Option(help="The labels party's Ed25519 public key, PEM.")
@@ -49,7 +53,14 @@ def certificate(
     """Prove what a manifest and its labels file prove: exact ε, bins, digests, arithmetic."""
     from common.audit.certificate import certificate as certify
     from common.audit.certificate import read_evidence
+    from common.audit.epochs import epoch_folders, epochs_certificate
 
+    folders = epoch_folders(release)
+    if folders:
+        with _bar("certificates", len(folders), quiet) as advance:
+            found = epochs_certificate(folders, public_key=public_key, progress=advance)
+        _finish(found, out, quiet)
+        return
     evidence = read_evidence(release)
     with _bar("certificate", 12, quiet) as advance:
         found = certify(evidence, public_key=public_key, progress=advance)

@@ -17,9 +17,10 @@ from tests.benchmarks.published import (
     sources,
     synthesis,
     top_k,
+    watch,
 )
 
-PARTS = ("top-k", "pate", "interactive", "synthesis", "generalization", "erm")
+PARTS = ("top-k", "pate", "interactive", "synthesis", "generalization", "erm", "watch")
 
 
 def main() -> None:
@@ -45,6 +46,7 @@ def main() -> None:
         "synthesis": lambda: _synthesis(options.out, plt),
         "generalization": lambda: _generalization(options.out, plt),
         "erm": lambda: erm.report(options.out, plt),
+        "watch": watch.report,
     }
     for part in PARTS if options.only is None else (options.only,):
         parts += run[part]()

@@ -1,0 +1,181 @@
+"""Ten epochs through both parties and the audit: a small version of the published comparison."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from common.audit.epochs import epoch_folders, epochs_certificate
+from common.audit.verdict import Audit, Verdict
+from common.errors import ReleaseError
+from label_party.watch import release_new
+from tests.watched import KEY, LABEL, Arm, fetched, label_config, run_arm, write_epochs
+
+EPOCHS, SHIFTED, ROWS = 10, 6, 600
+SECTIONS: dict[str, dict[str, object]] = {
+    "domain": {"lower": 0, "upper": 20, "grid": "step", "step": 1.0},
+    "privacy": {"epsilon": 2.0},
+    "randomizer": {"name": "randomized-thresholds"},
+}
+TRAINING: dict[str, object] = {
+    **{"ensemble": 2, "hidden": [16], "epochs": 6, "batch_size": 64, "checkpoint": False},
+    **{"objective": "likelihood", "head": "gaussian"},
+}
+
+
+def days() -> list[pl.DataFrame]:
+    """Labels that follow one feature, and that doubles from epoch 6 on; keys of their own."""
+    rng = np.random.default_rng(3)
+    made = []
+    for epoch in range(EPOCHS):
+        x = rng.normal(size=ROWS)
+        late = epoch >= SHIFTED
+        label = (4 + 2 * x + 0.5 * rng.normal(size=ROWS)) * (2 if late else 1)
+        keys = [f"{epoch}-{i}" for i in range(ROWS)]
+        columns = {KEY: keys, "x": x, "late": [late] * ROWS, LABEL: label.clip(0, 20)}
+        made.append(pl.DataFrame(columns))
+    return made
+
+
+@pytest.fixture(scope="module")
+def arms(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Arm]]:
+    folder = tmp_path_factory.mktemp("days") / "data"
+    tables = days()
+    write_epochs(folder, tables)
+    truth = pl.concat(tables).select(KEY, LABEL)
+    return folder, {
+        arm: run_arm(folder, arm, truth, TRAINING, **SECTIONS) for arm in ("watch", "daily")
+    }
+
+
+def test_few_priors_are_paid_for_and_the_shift_is_noticed_at_once(
+    arms: tuple[Path, dict[str, Arm]],
+) -> None:
+    """A false alarm has 1% an epoch at most; the shift is far beyond what a test notices."""
+    watch, daily = arms[1]["watch"], arms[1]["daily"]
+    assert daily.paid == list(range(EPOCHS))
+    assert {0, SHIFTED} <= set(watch.paid)
+    assert len(watch.paid) <= 4
+    assert watch.prior_epsilon < 0.6 * daily.prior_epsilon
+    totals = {one.privacy.requested_epsilon for arm in (watch, daily) for one in arm.manifests}
+    assert totals == {2.0}
+
+
+def test_the_model_learns_from_all_epochs_as_well_as_with_a_prior_a_day(
+    arms: tuple[Path, dict[str, Arm]],
+) -> None:
+    watch, daily = arms[1]["watch"], arms[1]["daily"]
+    assert watch.test_mse < 0.5 * watch.constant_mse
+    assert watch.test_mse < 1.25 * daily.test_mse  # so few labels: noise, not the 2% of sixty
+
+
+def audited(folder: Path) -> Audit:
+    return epochs_certificate(epoch_folders(folder))
+
+
+def verdicts(audit: Audit) -> dict[str, Verdict]:
+    return {check.name: check.verdict for check in audit.checks}
+
+
+def test_the_audit_follows_priors_through_the_epochs(arms: tuple[Path, dict[str, Arm]]) -> None:
+    found = audited(arms[0] / "watch-fetched")
+    assert found.passed
+    shown = verdicts(found)
+    for name in ("priors in force", "sessions", "events in several epochs", "exact ε of the labels",
+                 "channel is a function of the noisy histogram"):  # fmt: skip
+        assert shown[name] is Verdict.PASS, name
+    assert found.claimed == pytest.approx(2.0, abs=1e-6)
+
+
+def changed(
+    arms: tuple[Path, dict[str, Arm]], to: Path, epoch: str, change: Callable[[Any], None]
+) -> Audit:
+    """Audit the watched epochs after one manifest was rewritten."""
+    shutil.copytree(arms[0] / "watch-fetched", to / "releases")
+    path = to / "releases" / epoch / "manifest.json"
+    told = json.loads(path.read_bytes())
+    change(told)
+    path.write_text(json.dumps(told))
+    return audited(to / "releases")
+
+
+def test_a_prior_that_nobody_paid_for_fails(
+    arms: tuple[Path, dict[str, Arm]], tmp_path: Path
+) -> None:
+    number = next(n for n, one in enumerate(arms[1]["watch"].manifests) if not one.prior_paid)
+
+    def forge(told: Any) -> None:
+        told["prior"]["noisy_counts"][0] += 1
+
+    found = changed(arms, tmp_path, f"{number:03}", forge)
+    assert verdicts(found)["priors in force"] is Verdict.FAIL
+
+
+def test_a_prior_whose_release_is_missing_is_not_checkable(
+    arms: tuple[Path, dict[str, Arm]], tmp_path: Path
+) -> None:
+    shutil.copytree(arms[0] / "watch-fetched", tmp_path / "releases")
+    shutil.rmtree(tmp_path / "releases" / "000")
+    found = audited(tmp_path / "releases")
+    assert verdicts(found)["priors in force"] is Verdict.NOT_CHECKABLE
+
+
+def test_a_test_that_is_left_out_of_the_total_fails(
+    arms: tuple[Path, dict[str, Arm]], tmp_path: Path
+) -> None:
+    number = next(n for n, one in enumerate(arms[1]["watch"].manifests) if not one.prior_paid)
+
+    def forge(told: Any) -> None:
+        told["privacy"]["total"] = told["randomizer"]["guarantee"]
+
+    found = changed(arms, tmp_path, f"{number:03}", forge)
+    assert verdicts(found)["arithmetic of the ε split"] is Verdict.FAIL
+
+
+def test_an_event_in_two_epochs_adds_them_up(
+    arms: tuple[Path, dict[str, Arm]], tmp_path: Path
+) -> None:
+    shutil.copytree(arms[0] / "watch-fetched", tmp_path / "releases")
+    shutil.copytree(tmp_path / "releases" / "000", tmp_path / "releases" / "again")
+    found = audited(tmp_path / "releases")
+    assert verdicts(found)["events in several epochs"] is Verdict.NOT_CHECKABLE
+    assert found.claimed == pytest.approx(4.0, abs=1e-6)
+
+
+def test_a_session_that_forgets_a_hit_fails(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    write_epochs(folder, [days()[n] for n in (0, SHIFTED, 1, SHIFTED + 1)])
+    sections = {
+        **SECTIONS,
+        "privacy": {"epsilon": 2.0, "epochs": "additive", "total_epsilon": 50, "total_delta": 1e-6},
+        "watch": {"hits": 5, "epsilon": 0.05},
+    }
+    config = label_config(folder, "watch", **sections)
+    assert release_new(config, lambda outcome: None, quiet=True) == 4
+    fetched(config, folder / "fetched")
+    found = audited(folder / "fetched")
+    assert verdicts(found)["sessions"] is Verdict.PASS
+    told_of = next(check.found for check in found.checks if check.name == "sessions")
+    assert "3 of 5 hits after 3 calls" in told_of
+    path = folder / "fetched" / "003" / "manifest.json"
+    told = json.loads(path.read_bytes())
+    told["drift"]["test"]["session"]["state"]["hits"] = [2]
+    path.write_text(json.dumps(told))
+    assert verdicts(audited(folder / "fetched"))["sessions"] is Verdict.FAIL
+    told["drift"]["test"]["session"]["state"]["hits"] = [9]
+    path.write_text(json.dumps(told))
+    assert verdicts(audited(folder / "fetched"))["sessions"] is Verdict.FAIL
+
+
+def test_two_data_sets_are_not_audited_as_one(
+    arms: tuple[Path, dict[str, Arm]], tmp_path: Path
+) -> None:
+    with pytest.raises(ReleaseError, match="one data set at a time"):
+        changed(arms, tmp_path, "001", lambda told: told.update(data_set="other"))

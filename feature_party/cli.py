@@ -142,7 +142,8 @@ def fetch(
 
 @app.command(
     epilog="Examples: feature-party train; feature-party train --release release --features"
-    " features.parquet --key event_id --secret-file certificates/join.key --head gaussian"
+    " features.parquet --key event_id --secret-file certificates/join.key --head gaussian;"
+    " torchrun --nproc_per_node 2 -m feature_party train"
 )
 def train(
     config: Config = None,
@@ -163,10 +164,7 @@ def train(
     settings: Settings = None,
     quiet: Quiet = False,
 ) -> None:
-    """Train a model on a fetched release and a features file.
-
-    With several processes: torchrun --nproc_per_node 2 -m feature_party train …
-    """
+    """Train a model on a fetched release and a features file; with torchrun in many processes."""
     overrides = _training_overrides(objective, head, ensemble, epochs, seed, device)
     overrides |= _data_overrides(features, key, secret_file, release, model)
     stages = _stages(config, settings, quiet, overrides, (true_labels, true_label, true_key), True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -31,9 +32,9 @@ def run(bench: Bench) -> Table:
     for numbers in (16, 128):
         world = _World(rows, numbers)
         train, score = world.fitter()
-        ours, scoring, bare = map(bench.seconds, (train, score, world.bare()))
-        # a tenth of a pass says enough of a loader that is an order of magnitude slower
-        loader = 10 * bench.seconds(world.loader(0.1))
+        ours, scoring, bare = _seconds(bench, train, score, world.bare())
+        # a tenth of a pass says enough of a loader that is many times slower
+        loader = 10 * _seconds(bench, world.loader(0.1))[0]
         speed = world.training_rows / ours
         row = [numbers, rows, ours, speed, bare, bare / ours, scoring, bare / (ours + scoring)]
         table.append([*row, loader, loader / ours])
@@ -56,8 +57,20 @@ def run(bench: Bench) -> Table:
         " an epoch's end, which the bare loop has no counterpart to. Bare loop:"
         " the same network, loss and optimizer, as many steps, over batches that lie in memory"
         " already. DataLoader: torch's own over a TensorDataset, shuffled, one member's batch after"
-        f" another, a tenth of an epoch times ten. {torch.get_num_threads()} threads.",
+        " another, a tenth of an epoch times ten. Seconds are of processor time, the least of the"
+        f" repetitions, taken in turn. {torch.get_num_threads()} threads.",
     )
+
+
+def _seconds(bench: Bench, *works: Callable[[], object]) -> list[float]:
+    """Least processor time of each: a ratio near 1 drowns in what else a machine does meanwhile."""
+    times: list[list[float]] = [[] for _ in works]
+    for _ in range(bench.repeat + 1):
+        for work, taken in zip(works, times, strict=True):
+            begun = time.process_time()
+            work()
+            taken.append(time.process_time() - begun)
+    return [min(taken[1:]) for taken in times]
 
 
 class _World:
@@ -104,8 +117,9 @@ class _World:
         index = torch.randint(len(self.targets), (4, _MEMBERS, _BATCH))
         batches = [(numeric[i], categories[i], self.targets[i]) for i in index]
 
+        step = self._step()
+
         def loop() -> None:
-            step = self._step()
             for number in range(steps):
                 step(*batches[number % len(batches)])
 
@@ -116,8 +130,10 @@ class _World:
         loader = DataLoader(rows, batch_size=_BATCH * _MEMBERS, shuffle=True)
         steps = max(1, round(share * self.training_rows / _BATCH))
 
+        step = self._step()
+
         def loop() -> None:
-            step, batches = self._step(), iter(loader)
+            batches = iter(loader)
             for _ in range(steps):
                 fetched = next(batches, None)
                 if fetched is None:

@@ -33,7 +33,7 @@ from label_party.ledger import Charge, Ledger
 from label_party.population import Completed, Tally, complete
 from label_party.populations import Populations
 from label_party.recovery import recover, undoing
-from label_party.scratch import scratch
+from label_party.scratch import clean, scratch
 from label_party.signing import sign_again, signing_key
 from label_party.sources import parquet_files, read_events
 from label_party.store import Store
@@ -234,6 +234,7 @@ def _open_events(
     quiet: bool,
 ) -> Iterator[Completed | StoredEvents]:
     """Complete the population, in memory if it fits there."""
+    clean(store.scratch)
     if _fits(config, submitted):
         keys = None if submitted is None else read_keys(submitted[0], 0, submitted[1])
         yield read_completed(config, secret, keys, quiet=quiet)

@@ -222,8 +222,10 @@ def main() -> None:
     facts = STAGES[stage](folder, rows) or {}
     seconds = time.perf_counter() - start
     # not this process's own ru_maxrss, which begins with that of the process that started it
-    peak = max(_peak(os.getpid()), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
-    print(json.dumps({"seconds": seconds, "peak": peak, **facts}))
+    workers = resource.getrusage(resource.RUSAGE_CHILDREN)
+    peak = max(_peak(os.getpid()), workers.ru_maxrss * 1024)
+    cpu = time.process_time() + workers.ru_utime + workers.ru_stime
+    print(json.dumps({"seconds": seconds, "cpu": cpu, "peak": peak, **facts}))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,9 @@ def write_events(folder: Path, rows: int = ROWS) -> None:
     generator = np.random.default_rng(3)
     labels = np.round(generator.gamma(1.0, 12.0, rows), 2)
     chosen = generator.permutation(rows + 5_000)[: rows // 2]
-    chosen = np.concatenate([chosen, chosen[:2_000]])  # two labels for one key
+    # several labels for one key, far apart and near each other: their order counts
+    twice = chosen[5_000:6_000]
+    chosen = np.concatenate([chosen, chosen[:2_000], twice, twice])
     pl.DataFrame(
         {"id": chosen, "y": labels[: chosen.size], "who": chosen % 40_000},
     ).with_columns(
@@ -58,7 +60,7 @@ def settings(folder: Path, **changes: Any) -> LabelPartyConfig:
         "data.duplicates": "sum",
         "domain.lower": 0,
         "domain.upper": 100,
-        "privacy.epsilon": 1.0,
+        "privacy.epsilon": 8.0,
         "randomizer.name": "randomized-response",
         **{key.replace("__", "."): value for key, value in changes.items()},
     }

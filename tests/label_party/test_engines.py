@@ -178,6 +178,15 @@ def test_a_refusal_with_workers_spends_and_leaves_nothing(party: Party) -> None:
     assert not list((party.store / "scratch").iterdir())
 
 
+def test_any_later_release_removes_what_a_killed_one_left(party: Party) -> None:
+    folder = party.store / "scratch" / "0123"
+    folder.mkdir(parents=True)
+    (folder / "labels-0").write_text("raw labels")
+    folder.with_suffix(".lock").touch()
+    assert party.release().code == 0
+    assert not list((party.store / "scratch").iterdir())
+
+
 def test_what_a_dead_process_left_is_removed(tmp_path: Path) -> None:
     root = tmp_path / "scratch"
     with scratch(root) as living:

@@ -104,17 +104,21 @@ def _account(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Account 
     if charge is None:
         return None
     account = Account(str(charge.manifest_sha256), Terms.from_json(charge.request["terms"]), None)
-    later = [c for c in ledger.charges(config.data.data_set) if c.id > charge.id]
-    lost = 0
-    for entry in reversed([c for c in later if c.purpose == LABELS and c.state == "committed"]):
-        if entry.lost:
-            lost += 1
-            continue
-        drift = store.read_manifest(entry).drift
+    releases = [
+        entry
+        for entry in ledger.charges(config.data.data_set)
+        if entry.purpose == LABELS and entry.state == "committed"
+    ]
+    last = charge.id
+    for entry in releases:  # all of them: what a restored ledger counted is in no order
+        drift = None if entry.lost else store.read_manifest(entry).drift
         test = None if drift is None else drift.test
         if test is None or test.session is None or test.session.outcome != account.outcome:
             continue
-        return replace(account, state=test.session.state, lost_hits=lost)
+        state = test.session.state
+        if account.state is None or state["calls"] > account.state["calls"]:
+            account, last = replace(account, state=state), max(last, entry.id)
+    lost = sum(entry.lost and entry.id > last for entry in releases)
     return replace(account, lost_hits=lost)
 
 

@@ -13,11 +13,16 @@ from fractions import Fraction
 import numpy as np
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from common.certificates import Credentials
 from common.errors import ReleaseError
 from common.guarantees import PureDP, Unit, compose
 from common.manifest import Manifest
+from common.release import read_release
+from feature_party.cli import app
 from label_party.ledger import Ledger
+from label_party.server import running
 from label_party.standing import TESTS
 from label_party.watch import Watcher, arrived
 from tests.label_party.conftest import Party, Result
@@ -344,3 +349,42 @@ def test_users_pay_for_all_their_records_in_a_test(party: Party) -> None:
     assert found.drift is not None
     assert found.drift.test is not None
     assert Fraction(found.drift.test.scale) * test.exact_epsilon == 2
+
+
+def test_the_features_party_fetches_every_epoch_into_its_folder(
+    party: Party, client_identity: Credentials
+) -> None:
+    for day in ("d1", "d2"):
+        write_day(party, day)
+    assert watch(party).code == 0
+    (party.folder / "client.pem").write_bytes(client_identity.certificate_pem)
+    (party.folder / "client.key").write_bytes(client_identity.key_pem)
+    settings = ["data_set='labels'", "ca='ca.pem'", "certificate='client.pem'",
+                "private_key='client.key'", "epochs=['d1', 'd2']"]  # fmt: skip
+    with running(party.config()) as address:
+        arguments = [f"--set=labels_party.{one}" for one in settings]
+        fetched = CliRunner().invoke(
+            app, ["fetch", "--quiet", "--address", address, *arguments], catch_exceptions=False
+        )
+    assert fetched.exit_code == 0, fetched.output
+    assert "epoch 'd1', in release/d1" in fetched.output
+    for day in ("d1", "d2"):
+        found = read_release(party.folder / "release" / day).manifest
+        assert found == manifest(party, day)
+
+
+def test_a_ledger_restored_from_before_the_epochs_knows_their_hits(party: Party) -> None:
+    write_day(party, "d1")
+    watch(party, **SESSION)
+    older = (party.store / "ledger.sqlite").read_bytes()
+    for day, shift in (("d3", 4), ("d2", 0)):  # two hits, out of the order of names
+        write_day(party, day, shift)
+        assert watch(party, **SESSION).code == 0
+    assert session_state(party, "d2") == [2, 2]
+    for path in party.store.glob("ledger.sqlite*"):
+        path.unlink()
+    (party.store / "ledger.sqlite").write_bytes(older)
+    write_day(party, "d4")
+    done = watch(party, **SESSION)
+    assert done.code == 0, done
+    assert "no test: all hits are spent" in done.out

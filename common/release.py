@@ -239,12 +239,12 @@ def write_release(directory: Path, manifest_bytes: bytes, labels: pl.DataFrame) 
         directory.mkdir(parents=True, exist_ok=True)
         labels.write_parquet(new_rows, compression="zstd")
         new_manifest.write_bytes(manifest_bytes)
-        _sync(new_rows)
-        _sync(new_manifest)
+        sync(new_rows)
+        sync(new_manifest)
         manifest.unlink(missing_ok=True)  # an older release's, which the new rows would contradict
         new_rows.replace(rows)
         new_manifest.replace(manifest)
-        _sync(directory)
+        sync(directory)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise ReleaseError(f"{directory} cannot be written: {error}") from error
     finally:
@@ -253,7 +253,8 @@ def write_release(directory: Path, manifest_bytes: bytes, labels: pl.DataFrame) 
             new_rows.unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Bring a file's bytes, or a directory's names, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

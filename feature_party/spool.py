@@ -22,6 +22,7 @@ from common.release import (
     Manifest,
     block_digest,
     decode_codes,
+    sync,
 )
 
 PARTIAL = "partial"
@@ -125,10 +126,14 @@ class Spool:
                 writer.write_table(table)
         if self.key_bytes and population.hexdigest() != self.manifest.population.digest:
             raise ReleaseError("the keys do not give the manifest's population digest")
-        # The manifest goes last: without it a directory is no release.
+        # The manifest goes last: without it a directory is no release. Bytes go to the disk before
+        # names: after a power cut a name must not stand for less than it says.
+        sync(partial)
+        sync(self.folder / MANIFEST_FILE)
         (self.directory / MANIFEST_FILE).unlink(missing_ok=True)
         os.replace(partial, self.directory / LABELS_FILE)
         os.replace(self.folder / MANIFEST_FILE, self.directory / MANIFEST_FILE)
+        sync(self.directory)
         shutil.rmtree(self.folder)
 
     def _tables(self) -> Iterator[tuple[pa.Table, bytes]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from collections.abc import Callable
@@ -49,6 +50,9 @@ CANARY_STEPS = (
     "update a label",
     "static rule",
 )
+
+_VOLATILE = ("time", "seconds", "peer", "address")
+"""Fields of a log line that differ from run to run."""
 
 
 def audit_party(
@@ -197,12 +201,21 @@ def _logs_check(canaries: Worlds) -> Check:
 
 def _normalised(path: Path) -> set[str]:
     """The kinds of lines in a log: times, ports, peers and digests are blanked out."""
-    text = path.read_text(encoding="utf-8", errors="replace")
-    text = re.sub(r"\b[0-9a-f]{16,}\b", "#", text)
-    text = re.sub(r"(seconds|peer|address)=\S+", r"\1=#", text)
-    text = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*", "#", text)
-    text = re.sub(r"127\.0\.0\.1:\d+", "#", text)
-    return {line.strip() for line in text.splitlines() if line.strip()}
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    return {_kind(line.strip()) for line in lines if line.strip()}
+
+
+def _kind(line: str) -> str:
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        fields = None
+    if isinstance(fields, dict):  # of a structured log
+        line = json.dumps({k: "#" if k in _VOLATILE else v for k, v in fields.items()})
+    line = re.sub(r"\b[0-9a-f]{16,}\b", "#", line)
+    line = re.sub(rf"({'|'.join(_VOLATILE)})=\S+", r"\1=#", line)
+    line = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*", "#", line)
+    return re.sub(r"127\.0\.0\.1:\d+", "#", line)
 
 
 def _budget_check(world: World, manifest: Manifest) -> Check:

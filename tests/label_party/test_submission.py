@@ -35,6 +35,7 @@ EXACT = {
     "domain__grid": '"step"',
     "domain__step": 1,
 }
+STORED = (wire.POPULATION_STATUS_STORED, wire.POPULATION_STATUS_ALREADY_STORED)
 SUBMITTED = {"data__population": '"submitted"', **EXACT}
 
 
@@ -269,7 +270,8 @@ def test_a_stalled_submission_is_cut_off_and_leaves_nothing(party: Party, connec
 
         def submitted() -> bool:
             try:
-                return world.submit(GOOD) == wire.POPULATION_STATUS_STORED
+                # stored, or stored already by a try whose answer came too late on a busy machine
+                return world.submit(GOOD) in STORED
             except grpc.RpcError:
                 return False
 

@@ -8,6 +8,7 @@ the private data.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Self
 
 import numpy as np
@@ -106,9 +107,9 @@ class _PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         return np.asarray(self._rows(features) @ self.coef_)
 
 
-class _PrivateClassifier(ClassifierMixin, _PrivateLinearModel):  # type: ignore[misc]
-    def _loss(self) -> Loss:
-        raise NotImplementedError
+class _PrivateClassifier(ClassifierMixin, _PrivateLinearModel, ABC):  # type: ignore[misc]
+    @abstractmethod
+    def _loss(self) -> Loss: ...
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from records: (n, d) features and (n,) labels of two classes."""
@@ -161,7 +162,7 @@ class PrivateHuberClassifier(_PrivateClassifier):
         return HuberHinge()
 
 
-class _PrivateRegressor(RegressorMixin, _PrivateLinearModel):  # type: ignore[misc]
+class _PrivateRegressor(RegressorMixin, _PrivateLinearModel, ABC):  # type: ignore[misc]
     def __init__(
         self,
         epsilon: float = 1.0,
@@ -185,8 +186,8 @@ class _PrivateRegressor(RegressorMixin, _PrivateLinearModel):  # type: ignore[mi
         )
         self.label_bounds = label_bounds
 
-    def _loss(self) -> Loss:
-        raise NotImplementedError
+    @abstractmethod
+    def _loss(self) -> Loss: ...
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from records: (n, d) features and (n,) labels, clipped to ``label_bounds``."""

@@ -69,7 +69,8 @@ def test_more_releases_never_cost_less(kind: str, data: st.DataObject, delta: Fr
     if delta <= Fraction(1, 10**6):
         delta = Fraction(1, 10**6)
     one, two = to_approximate(first, delta), to_approximate(both, delta)
-    assert 0 <= one.exact_epsilon <= two.exact_epsilon
+    # the conversion's numeric search is only that close to its optimum
+    assert 0 <= one.exact_epsilon <= two.exact_epsilon * (1 + Fraction(1, 10_000))
 
 
 @each_kind

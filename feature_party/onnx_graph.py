@@ -152,12 +152,10 @@ def _lgamma(x: Any) -> Any:
     return op.Sub(total, op.Log(product))
 
 
-def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+def _softplus(x: Any) -> Any:
     """ln(1 + e^x), which ONNX Runtime lacks for doubles: max(x, 0) + ln(1 + e^-|x|)."""
     from onnxscript import opset18 as op
 
-    if beta != 1.0:
-        raise NotImplementedError(f"softplus with beta={beta}")
     tail = op.Log(op.Add(_constant(1.0), op.Exp(op.Neg(op.Abs(x)))))
     return op.Add(op.Max(x, _constant(0.0)), tail)
 

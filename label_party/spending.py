@@ -82,9 +82,11 @@ def check_fits(
     try:
         after = spent([*existing, proposal], limit)
     except PrivacyError as error:
+        asked = f"data set {data_set!r}: {proposal.guarantee} and earlier charges"
+        if isinstance(limit, ApproximateDP) and limit.exact_delta > 0:
+            raise BudgetError(f"{asked} do not add up under {limit}: {error}") from error
         raise BudgetError(
-            f"data set {data_set!r}: {proposal.guarantee} and earlier charges do not fit a budget"
-            f" without a delta ({limit}); set [privacy] total_delta"
+            f"{asked} do not fit a budget without a delta ({limit}); set [privacy] total_delta"
         ) from error
     if after is not None and not after.within(limit):
         before = spent(_seen_by(existing, proposal), limit)

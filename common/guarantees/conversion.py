@@ -163,7 +163,9 @@ def to_approximate(guarantee: Guarantee, delta: float | Fraction) -> Approximate
       ``ε' = ln(e^ε − δ(1 + e^ε))`` (Kairouz, Oh, Viswanath 2015, Theorem 3.1).
     - RDP and zCDP: ``ε(α) + ln(1 − 1/α) − ln(δ α)/(α − 1)``, the least over α (Canonne, Kamath,
       Steinke 2020, Proposition 12; Balle et al. 2020, Theorem 21). It is below Mironov's
-      ``ε(α) + ln(1/δ)/(α − 1)`` at every α.
+      ``ε(α) + ln(1/δ)/(α − 1)`` at every α. For a curve it is the least over *every* real α up to
+      its last order, chords included, so a curve that is nowhere below another, and reaches no
+      farther, never converts to less.
     - With a failure probability δ₀, δ − δ₀ is left for the conversion (Bun and Steinke 2016,
       Lemma 8.8; Zhu and Wang 2022, Lemma 17).
 
@@ -230,8 +232,9 @@ def _(guarantee: RenyiDP, delta: float | Fraction) -> ApproximateDP:
     left = _left(exact, guarantee.exact_delta)
     if min(guarantee.values) == 0:  # a divergence of 0 at any order: the two laws are equal
         return ApproximateDP(guarantee.adjacency, guarantee.unit, Fraction(0), exact)
-    orders = np.array([float(order) for order in guarantee.orders])
-    values = np.array([float(value) for value in guarantee.values])
+    between = _best_between(guarantee, left)
+    orders = np.array([float(order) for order in (*guarantee.orders, *between)])
+    values = np.array([float(v) for v in (*guarantee.values, *map(guarantee.at, between))])
     epsilon = _least_epsilon(orders, values, left)
     return ApproximateDP(guarantee.adjacency, guarantee.unit, epsilon, exact)
 
@@ -302,6 +305,21 @@ def _response_epsilon(epsilon: Fraction, delta: Fraction) -> Fraction:
     bound = e + math.log1p(rest)
     # computed from ε rounded to the nearest float; one unit of it is far below the slack
     return max(Fraction(0), min(epsilon, Fraction(above(bound) + above(e * 1e-15))))
+
+
+def _best_between(curve: RenyiDP, delta: Fraction) -> list[Fraction]:
+    """Return the orders between the curve's own at which the conversion has a local minimum.
+
+    On a chord ``λ ε(1+λ) = m + sλ``, with λ = α − 1, the converted ε has the derivative
+    ``(ln(1+λ) + ln δ − m)/λ²``: it falls up to ``α = e^m / δ`` and rises from there.
+    """
+    lam = np.array([0.0, *(float(order - 1) for order in curve.orders)])
+    moments = lam * [0.0, *map(float, curve.values)]
+    intercepts = moments[1:] - lam[1:] * np.diff(moments) / np.diff(lam)
+    log_delta = math.log(float_below(max(delta, _LEAST_DELTA)))
+    best = np.exp(np.minimum(intercepts - log_delta, 700.0))
+    inside = (lam[:-1] + 1 < best) & (best < lam[1:] + 1)
+    return [order for order in map(Fraction, best[inside].tolist()) if order < curve.orders[-1]]
 
 
 def _least_epsilon(

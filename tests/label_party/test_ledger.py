@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from common.errors import BudgetError, LabelveilError, PrivacyError
-from common.guarantees import ApproximateDP, PureDP, Unit, ZeroConcentratedDP, adaptive_total
+from common.guarantees import (
+    ApproximateDP,
+    PureDP,
+    RenyiDP,
+    Unit,
+    ZeroConcentratedDP,
+    adaptive_total,
+)
 from common.guarantees.base import Adjacency
 from label_party.ledger import Ledger, LedgerError
 from label_party.ledger_schema import MIGRATIONS
@@ -131,6 +138,17 @@ def test_units_and_kinds_that_do_not_add_are_refused(path: Path) -> None:
         with pytest.raises(BudgetError, match="total_delta"):
             ledger.reserve("d", "2", gaussian, pure(1))
         assert len(ledger.charges()) == 1
+
+
+def test_the_remedy_fits_the_reason(path: Path) -> None:
+    """With a delta in the limit, setting one is no remedy: the refusal tells what was wrong."""
+    short = RenyiDP.of([Fraction(1, 100)], orders=(Fraction(3, 2),))
+    with Ledger(path) as ledger:
+        with pytest.raises(BudgetError, match=r"do not add up .*ends below order 2 .*extend it$"):
+            ledger.reserve("d", "1", short, mixed(3))
+        with pytest.raises(BudgetError, match=r"without a delta .*set \[privacy\] total_delta$"):
+            ledger.reserve("d", "1", short, pure(3))
+        assert ledger.charges() == []
 
 
 def mixed(epsilon: float | str, delta: str = "1e-6") -> ApproximateDP:

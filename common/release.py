@@ -172,11 +172,8 @@ def read_release(directory: Path) -> Release:
     ReleaseError
         If a file is missing or damaged, or the rows do not give the manifest's digests.
     """
-    manifest_path, labels_path = directory / MANIFEST_FILE, directory / LABELS_FILE
-    for path in (manifest_path, labels_path):
-        if not path.is_file():
-            raise ReleaseError(f"{path} is missing; {directory} is not a complete release")
-    data = manifest_path.read_bytes()
+    labels_path = directory / LABELS_FILE
+    data = read_manifest(directory)
     manifest = Manifest.from_bytes(data)
     try:
         labels = pl.read_parquet(labels_path)
@@ -184,6 +181,22 @@ def read_release(directory: Path) -> Release:
         raise ReleaseError(f"{labels_path} cannot be read as Parquet: {error}") from error
     verify_rows(manifest, labels)
     return Release(manifest, data, labels)
+
+
+def read_manifest(directory: Path) -> bytes:
+    """Read a release directory's manifest, without looking at the rows.
+
+    Raises
+    ------
+    ReleaseError
+        If the directory holds no complete release.
+    """
+    for name in (MANIFEST_FILE, LABELS_FILE):
+        if not (directory / name).is_file():
+            raise ReleaseError(
+                f"{directory / name} is missing; {directory} is not a complete release"
+            )
+    return (directory / MANIFEST_FILE).read_bytes()
 
 
 def verify_rows(manifest: Manifest, labels: pl.DataFrame) -> None:

@@ -13,6 +13,7 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,6 +24,20 @@ Keys = NDArray[np.bytes_]
 Columns = dict[str, NDArray[Any]]
 
 _COUNT = np.dtype("<i8")
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files ``stem-0``, ``stem-1``, … that one step's tasks write, in the tasks' order."""
+
+    stem: Path
+    count: int
+
+    def __getitem__(self, index: int) -> Path:
+        return self.stem.with_name(f"{self.stem.name}-{index}")
+
+    def __iter__(self) -> Iterator[Path]:
+        return map(self.__getitem__, range(self.count))
 
 
 def halves(keys: Keys) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
@@ -76,7 +91,12 @@ def match_keys(ordered: Keys, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def write_buckets(
-    path: Path, bucket: NDArray[np.integer], buckets: int, columns: Mapping[str, NDArray[Any]]
+    path: Path,
+    bucket: NDArray[np.integer],
+    buckets: int,
+    columns: Mapping[str, NDArray[Any]],
+    *,
+    durable: bool = False,
 ) -> None:
     """Write a task's rows.
 
@@ -88,10 +108,12 @@ def write_buckets(
         (n,) where each row goes, 0 … buckets - 1.
     columns
         (n,) values each, of fixed width.
+    durable
+        Whether to wait until the bytes are on the disk.
     """
     order = np.argsort(bucket.astype(np.uint16 if buckets <= 1 << 16 else np.int64), kind="stable")
     counts = np.bincount(bucket, minlength=buckets).astype(_COUNT)
-    with appearing(path) as file:
+    with appearing(path, durable=durable) as file:
         file.write(counts.tobytes())
         for column in columns.values():
             file.write(column[order].tobytes())

@@ -16,13 +16,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from common.config import Section, load_config
+from common.engine import EngineSection
 from common.errors import ConfigError
 from common.grid import Grid
 from common.guarantees import ApproximateDP, PureDP, Unit
 from common.losses import LOSS_NAMES
 from common.randomizers.base import MAX_EPSILON
 from label_party.config_offers import EvaluationSection, WatchSection
-from label_party.engine import EngineSection
 from label_party.places import Place, Source, locate
 
 DEFAULT_CONFIG = Path("label_party.toml")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from common import locks
 from common.errors import LabelveilError
 
 
@@ -32,21 +31,15 @@ def exclusive(path: Path, busy: str) -> Iterator[None]:
     busy
         What :class:`StoreBusy` says when the lock is taken.
     """
-    with told(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
+    with ExitStack() as held:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held.enter_context(locks.exclusive(path, StoreBusy(busy)))
         except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise StoreError(
-                    f"{path} cannot be locked: {error.strerror};"
-                    " use a local disk for [store] directory"
-                ) from error
-            raise StoreBusy(busy) from error
+            raise StoreError(
+                f"{path} cannot be locked: {error.strerror}; nothing was spent; check the disk's"
+                " space and rights, and use a local disk for [store] directory"
+            ) from error
         yield
-    finally:
-        os.close(descriptor)
 
 
 def flush(file: BinaryIO) -> None:

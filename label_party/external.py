@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from common.channel import FiniteChannel
+from common.engine import Engine, Secrets, Task
 from common.entropy import Entropy
 from common.grid import Grid
 from common.release import block_ranges
+from common.shuffle import Files
 from label_party.config import LabelPartyConfig
 from label_party.disk import told
-from label_party.engine import Engine, Secrets, Task
 from label_party.partitions import Counted, RowWriter
 from label_party.places import Source
 from label_party.population import Facts, Tally, check_facts
@@ -30,7 +31,6 @@ from label_party.store import PART_ROWS
 from label_party.tasks import (
     Complete,
     Count,
-    Files,
     FindBeyond,
     Hash,
     Limit,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from common.console import progress as progress_bar
+from common.engine import EngineError, open_engine
 from common.entropy import system_entropy
 from common.errors import ConfigError, DataError, ReleaseError
 from common.guarantees import Guarantee
@@ -27,7 +28,6 @@ from common.shuffle import Keys
 from label_party.build import Built, build
 from label_party.config import LabelPartyConfig
 from label_party.databases import snapshot
-from label_party.engine import open_engine
 from label_party.external import Sizes, StoredEvents, Work, complete_external, open_sources
 from label_party.ledger import Charge, Ledger
 from label_party.population import Completed, Tally, complete
@@ -123,12 +123,15 @@ def run_release(
             sign_again(store.path(config.data.data_set, config.data.epoch), key)
         return existing
     secret = read_secret(config.keys.secret_file)
-    with (
-        submitted_population(config, secret) as submitted,
-        _open_events(config, secret, submitted, store, quiet) as events,
-    ):
-        ready(events.rows)
-        return _release(config, events, store, quiet, standing)
+    try:
+        with (
+            submitted_population(config, secret) as submitted,
+            _open_events(config, secret, submitted, store, quiet) as events,
+        ):
+            ready(events.rows)
+            return _release(config, events, store, quiet, standing)
+    except EngineError as error:
+        raise EngineError(f"{error}; nothing was spent") from None
 
 
 def _release(

@@ -15,13 +15,13 @@ import polars as pl
 
 from common.errors import DataError
 from common.keys import canonical_keys
+from common.parquet import PARQUET_SUFFIXES, directory_files
 from label_party.databases import columns_of_query, query_parts, read_query
 from label_party.places import Query, Remote, Source, storage_options
 
 Read = TypeVar("Read")
 
 _PARQUET_MAGIC = b"PAR1"
-_PARQUET_SUFFIXES = {".parquet", ".pq"}
 _MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none")
 _COLUMNS_SHOWN = 20
 
@@ -138,7 +138,7 @@ def parquet_files(path: Source) -> list[tuple[Path, int]] | None:
     """Return the Parquet files here that a source is, in order, with their rows; None if others."""
     if not isinstance(path, Path) or not (path.is_dir() or _head(path) == _PARQUET_MAGIC):
         return None
-    files = _directory(path) if path.is_dir() else [path]
+    files = directory_files(path) if path.is_dir() else [path]
     return [(file, _rows_of(file)) for file in files]
 
 
@@ -159,17 +159,6 @@ def copy_as_parquet(path: Source, names: list[str], stem: Path) -> list[Path]:
 
 def _rows_of(path: Path) -> int:
     return int(_reading(path, lambda: _scan(path).select(pl.len()).collect().item()))
-
-
-def _directory(path: Path) -> list[Path]:
-    files = sorted(
-        file
-        for file in path.iterdir()
-        if file.suffix.lower() in _PARQUET_SUFFIXES and not file.name.startswith((".", "_"))
-    )
-    if not files:
-        raise DataError(f"{path} has no Parquet files; name a file, or a directory of *.parquet")
-    return files
 
 
 def days_of(path: Source, column: str) -> list[str]:
@@ -224,7 +213,7 @@ def _scan(path: Path | Remote) -> pl.LazyFrame:
 def _scan_remote(source: Remote) -> pl.LazyFrame:
     options = storage_options(source)
     suffixes = [suffix.lower() for suffix in PurePosixPath(source.address).suffixes]
-    if suffixes and suffixes[-1] in _PARQUET_SUFFIXES:
+    if suffixes and suffixes[-1] in PARQUET_SUFFIXES:
         return pl.scan_parquet(source.address, storage_options=options)
     if {".csv", ".tsv"} & set(suffixes):
         separator = "\t" if ".tsv" in suffixes else ","
@@ -236,13 +225,13 @@ def _scan_remote(source: Remote) -> pl.LazyFrame:
 
 def _scan_file(path: Path) -> pl.LazyFrame:
     if path.is_dir():
-        return pl.scan_parquet(_directory(path))
+        return pl.scan_parquet(directory_files(path))
     head = _head(path)
     if head == _PARQUET_MAGIC:
         return pl.scan_parquet(path)
     if not head:
         raise DataError(f"{path} is empty; it must have a header line or be a Parquet file")
-    if path.suffix.lower() in _PARQUET_SUFFIXES:
+    if path.suffix.lower() in PARQUET_SUFFIXES:
         raise DataError(f"{path} cannot be read: it is not a Parquet file, in spite of its name")
     separator = "\t" if ".tsv" in path.suffixes else ","
     return pl.scan_csv(path, infer_schema=False, separator=separator)

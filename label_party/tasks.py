@@ -13,7 +13,6 @@ that was submitted. Neither depends on slices, buckets, workers or engines.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,10 +22,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from common.channel import FiniteChannel
+from common.engine import Secrets
 from common.grid import Grid
 from common.release import KEY_BYTES
-from common.shuffle import Keys, appearing, key_buckets, read_bucket, write_buckets
-from label_party.engine import Secrets
+from common.shuffle import Files, Keys, appearing, key_buckets, read_bucket, write_buckets
 from label_party.partitions import Counted, count_rows, randomize_rows
 from label_party.population import (
     Duplicates,
@@ -43,20 +42,6 @@ Floats = NDArray[np.float64]
 KEY_TYPE = f"S{KEY_BYTES}"
 _LABEL_TYPE = "<f8"
 _ROW_TYPE = "<i8"
-
-
-@dataclass(frozen=True)
-class Files:
-    """The files ``stem-0``, ``stem-1``, … that one step's tasks write, in the tasks' order."""
-
-    stem: Path
-    count: int
-
-    def __getitem__(self, index: int) -> Path:
-        return self.stem.with_name(f"{self.stem.name}-{index}")
-
-    def __iter__(self) -> Iterator[Path]:
-        return map(self.__getitem__, range(self.count))
 
 
 @dataclass(frozen=True)

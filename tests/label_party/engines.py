@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from common.engine import Engine, InProcess, Secrets
 from common.entropy import Entropy
 from common.release import Manifest
 from label_party import config
 from label_party.build import build
 from label_party.config import LabelPartyConfig
-from label_party.engine import Engine, InProcess, Secrets
 from label_party.external import Sizes, Work, complete_external, open_sources
 from label_party.release import read_completed
 from label_party.store import Store, StoredRelease

@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from common.engine import EngineError, InProcess, Pool, Secrets
 from common.errors import DataError
-from label_party.engine import EngineError, InProcess, Pool, Secrets
 from label_party.external import Sizes
 from label_party.scratch import scratch
 from tests.label_party import engines

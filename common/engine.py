@@ -1,4 +1,4 @@
-"""Engines: where the tasks of a release run. What they compute does not depend on it.
+"""Engines: where the tasks of a release or a join run. What they compute does not depend on it.
 
 A task is a small immutable object that says what to read, what to compute and what to write; the
 secrets that it needs are handed to it apart, so that no task, and nothing that an engine logs,
@@ -28,7 +28,7 @@ ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 
 class EngineSection(Section):
-    """Where a release is computed. What is released does not depend on it."""
+    """Where work on many rows is done. What comes out does not depend on it."""
 
     name: Literal["local", "spark"] = "local"
     workers: int = Field(default=1, ge=1, le=1024)
@@ -48,7 +48,7 @@ class EngineSection(Section):
 
 
 class EngineError(LabelveilError):
-    """An engine lost its workers; nothing was spent."""
+    """An engine cannot be had, or lost its workers."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Secrets:
     join
         The secret under which event keys are hashed.
     release
-        The key of the release's randomness; empty for tasks that draw none.
+        The key of a release's randomness; empty for tasks that draw none.
     secure
         Whether that key came from the operating system.
     """
@@ -129,8 +129,8 @@ class Pool:
                 yield waiting.popleft().result()
         except BrokenProcessPool:
             raise EngineError(
-                "a worker process died, most likely for want of memory; nothing was spent; lower"
-                f" [engine] workers={self._workers}, or free some memory, and try again"
+                "a worker process died, most likely for want of memory; lower [engine]"
+                f" workers={self._workers}, or free some memory, and try again"
             ) from None
         finally:
             for future in waiting:
@@ -145,7 +145,7 @@ def _run(task: Task[ResultT], secrets: Secrets) -> ResultT:
 def open_engine(config: EngineSection) -> Iterator[Engine]:
     """Start the configured engine, and stop it at the end."""
     if config.name == "spark":
-        from label_party.spark import SparkEngine
+        from common.spark import SparkEngine
 
         with SparkEngine.open(config) as spark:
             yield spark

@@ -1,17 +1,17 @@
-"""Run a release's tasks on a Spark cluster, through ``mapInArrow``.
+"""Run tasks on a Spark cluster, through ``mapInArrow``.
 
 Tasks are rows of a DataFrame. They say which Parquet rows to read, and where to write; Spark
-decides where and how often they run. Labels and hashed keys never enter Spark: workers read the
-Parquet files and exchange rows through the store's scratch folder, so that labels, population and
-store must be on a file system that driver and workers see under the same paths, and Spark's own
-shuffle files, logs and pages have nothing to keep. A task that fails, is lost with its machine or
+decides where and how often they run. Labels, features and hashed keys never enter Spark: workers
+read the Parquet files and exchange rows through a folder, so that what is read and written must be
+on a file system that driver and workers see under the same paths, and Spark's own shuffle files,
+logs and pages have nothing to keep. A task that fails, is lost with its machine or
 runs twice writes the same bytes under the same name.
 
-The release's key and the join secret are not part of the tasks either. A worker asks the driver
-for them (:mod:`label_party.key_service`), for each batch of tasks anew, and has them in its memory
+A release's key and the join secret are not part of the tasks either. A worker asks the driver
+for them (:mod:`common.key_service`), for each batch of tasks anew, and has them in its memory
 while it works: whoever can read an executor's memory, or change the code that it runs, can read
-them, and must be trusted as the labels party is. What Spark keeps, its event log and the pages of
-its user interface, has paths and row ranges at most.
+them, and must be trusted as the party is that runs it. What Spark keeps, its event log and the
+pages of its user interface, has paths and row ranges at most.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
+from common.engine import EngineError, EngineSection, Secrets, Task
 from common.errors import LabelveilError
-from label_party.engine import EngineError, EngineSection, Secrets, Task
-from label_party.key_service import Address, KeyService, ask
+from common.key_service import Address, KeyService, ask
 
 ResultT = TypeVar("ResultT")
 
@@ -77,7 +77,7 @@ class SparkEngine:
         if running is not None:
             yield cls(running, config.partitions)
             return
-        builder = SparkSession.builder.appName("labelveil release")
+        builder = SparkSession.builder.appName("labelveil")
         builder = builder.config("spark.ui.showConsoleProgress", "false")
         if config.master is not None:
             builder = builder.master(config.master)
@@ -112,8 +112,7 @@ class SparkEngine:
             except Exception as error:
                 # Spark's own message holds a worker's whole traceback
                 raise EngineError(
-                    f"Spark gave up ({type(error).__name__}); nothing was spent; its executors'"
-                    " logs say why"
+                    f"Spark gave up ({type(error).__name__}); its executors' logs say why"
                 ) from None
         found = {row["index"]: pickle.loads(row["result"]) for row in collected}
         for index in range(len(tasks)):

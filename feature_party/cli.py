@@ -13,8 +13,36 @@ from common.config import load_config
 from common.console import run as run_app
 from common.errors import ConfigError
 from feature_party.config import TEMPLATE, FeaturePartyConfig
+from feature_party.options import (
+    Address,
+    Config,
+    DataSet,
+    Device,
+    Ensemble,
+    Epoch,
+    Epochs,
+    Features,
+    Head,
+    Key,
+    Metrics,
+    ModelDirectory,
+    Objective,
+    Output,
+    Quiet,
+    ReleaseDirectory,
+    Report,
+    SecretFile,
+    Seed,
+    Settings,
+    TrueKey,
+    TrueLabel,
+    TrueLabelsFile,
+    data_overrides,
+    training_overrides,
+)
 
 if TYPE_CHECKING:
+    from feature_party.report import MatchCounts
     from feature_party.stages import Stages
 
 DEFAULT_CONFIG = Path("feature_party.toml")
@@ -28,44 +56,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-Config = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", help="Configuration file; default feature_party.toml."),
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one key; repeatable."),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bars.")]
-Features = Annotated[Path | None, typer.Option(help="Features file, CSV or Parquet.")]
-Key = Annotated[str | None, typer.Option(help="Column with the event's key.")]
-SecretFile = Annotated[Path | None, typer.Option(help="Secret that keys are hashed with.")]
-Address = Annotated[str | None, typer.Option(help="Labels party, host:port.")]
-DataSet = Annotated[str | None, typer.Option(help="Name of the data set.")]
-Epoch = Annotated[str | None, typer.Option(help="Epoch of the release; the latest if empty.")]
-ReleaseDirectory = Annotated[
-    Path | None, typer.Option("--release", help="Directory of the fetched release.")
-]
-ModelDirectory = Annotated[Path | None, typer.Option("--model", help="Directory of the model.")]
-Objective = Annotated[str | None, typer.Option(help="auto, likelihood, debiased, raw or true.")]
-Head = Annotated[str | None, typer.Option(help="auto, or the distribution's shape.")]
-Ensemble = Annotated[int | None, typer.Option(help="Networks trained side by side.")]
-Epochs = Annotated[int | None, typer.Option(help="Most passes over the data.")]
-Seed = Annotated[int | None, typer.Option(help="Chooses splits and initial weights.")]
-Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda.")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="Predictions, Parquet.")]
-Report = Annotated[Path | None, typer.Option(help="Report, HTML.")]
-Metrics = Annotated[Path | None, typer.Option(help="Metrics, JSON.")]
-TrueLabelsFile = Annotated[
-    Path | None, typer.Option("--true-labels", help="File of true labels (simulations only).")
-]
-TrueLabel = Annotated[
-    str | None, typer.Option("--true-label", help="Label column of the true labels.")
-]
-TrueKey = Annotated[
-    str | None, typer.Option("--true-key", help="Key column of the true labels, if it differs.")
-]
 
 
 @app.command(epilog="Example: feature-party init --config feature_party.toml")
@@ -99,7 +89,7 @@ def submit(
     quiet: Quiet = False,
 ) -> None:
     """Submit the features' keys as the population; harmless to repeat."""
-    overrides = _data_overrides(features, key, secret_file, None, None)
+    overrides = data_overrides(features, key, secret_file, None, None)
     overrides |= {
         "labels_party.address": address,
         "labels_party.data_set": data_set,
@@ -141,6 +131,37 @@ def fetch(
 
 
 @app.command(
+    epilog="Examples: feature-party join; feature-party join --features clicks.parquet --key"
+    " click_id --out joined; feature-party join --set engine.workers=4; feature-party join --set"
+    " engine.name=spark --set engine.master=spark://head:7077"
+)
+def join(
+    config: Config = None,
+    features: Features = None,
+    key: Key = None,
+    secret_file: SecretFile = None,
+    release: ReleaseDirectory = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the shards; default joined.")] = None,
+    settings: Settings = None,
+    quiet: Quiet = False,
+) -> None:
+    """Match a fetched release with features, both of any size, into Parquet shards.
+
+    train, evaluate and run then start from the shards, as long as neither release nor features
+    change; without this command they do the same where memory is too small for both. [engine] says
+    where it is computed: here, in worker processes, or on Spark. An interrupted join goes on where
+    it stopped.
+    """
+    overrides = data_overrides(features, key, secret_file, release, None)
+    stages = _stages(config, settings, quiet, overrides | {"join.directory": out})
+    joined = stages.join()
+    _echo_matches(joined.matches)
+    typer.echo(
+        f"{len(joined.shards):,} shards in {joined.directory}; feature-party train uses them"
+    )
+
+
+@app.command(
     epilog="Examples: feature-party train; feature-party train --release release --features"
     " features.parquet --key event_id --secret-file certificates/join.key --head gaussian;"
     " torchrun --nproc_per_node 2 -m feature_party train"
@@ -165,13 +186,13 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train a model on a fetched release and a features file; with torchrun in many processes."""
-    overrides = _training_overrides(objective, head, ensemble, epochs, seed, device)
-    overrides |= _data_overrides(features, key, secret_file, release, model)
+    overrides = training_overrides(objective, head, ensemble, epochs, seed, device)
+    overrides |= data_overrides(features, key, secret_file, release, model)
     stages = _stages(config, settings, quiet, overrides, (true_labels, true_label, true_key), True)
     trained = stages.train_together()
     if not stages.workers.first:
         return
-    _echo_matches(stages)
+    _echo_matches(stages.prepared.matches)
     typer.echo(
         f"objective {trained.facts['objective']}, head {trained.facts['head'] or '-'},"
         f" {trained.facts['training_rows']:,} training rows,"
@@ -209,7 +230,7 @@ def evaluate(
     """Estimate the model's true error from privatized labels of held-out events."""
     if ask not in (None, "squared", "absolute"):
         raise ConfigError(f"--ask {ask!r} must be squared or absolute")
-    overrides = _data_overrides(features, key, secret_file, release, model)
+    overrides = data_overrides(features, key, secret_file, release, model)
     overrides |= {"output.metrics": metrics, "output.report": report}
     stages = _stages(config, settings, quiet, overrides, (true_labels, true_label, true_key))
     _echo_metrics(stages, stages.evaluate(stages.load(), nonprivate_metrics, ask))
@@ -229,7 +250,7 @@ def predict(
     quiet: Quiet = False,
 ) -> None:
     """Predict every row of a features file, however large, to Parquet."""
-    overrides = _data_overrides(features, key, None, None, model)
+    overrides = data_overrides(features, key, None, None, model)
     overrides |= {"output.predictions": output, "output.interval": interval}
     stages = _stages(config, settings, quiet, overrides)
     from feature_party.model import Model
@@ -264,7 +285,7 @@ def export(
     own; the .json beside it maps categories to numbers. Either is run and compared with the model,
     on made-up rows and on the first of the features file, before it gets its name.
     """
-    stages = _stages(config, settings, True, _data_overrides(features, None, None, None, model))
+    stages = _stages(config, settings, True, data_overrides(features, None, None, None, model))
     from feature_party.export import export_model
     from feature_party.join import scan_table
     from feature_party.model import Model
@@ -313,8 +334,8 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Submit the population if so configured; fetch, join, train, predict, evaluate and report."""
-    overrides = _training_overrides(objective, head, ensemble, epochs, seed, device)
-    overrides |= _data_overrides(features, key, secret_file, release, model)
+    overrides = training_overrides(objective, head, ensemble, epochs, seed, device)
+    overrides |= data_overrides(features, key, secret_file, release, model)
     overrides |= {
         "labels_party.address": address,
         "labels_party.data_set": data_set,
@@ -371,42 +392,7 @@ def _stages(
     return Stages(loaded, labels, quiet)
 
 
-def _data_overrides(
-    features: Path | None,
-    key: str | None,
-    secret_file: Path | None,
-    release: Path | None,
-    model: Path | None,
-) -> dict[str, Any]:
-    return {
-        "data.features": features,
-        "data.key": key,
-        "keys.secret_file": secret_file,
-        "release.directory": release,
-        "output.model": model,
-    }
-
-
-def _training_overrides(
-    objective: str | None,
-    head: str | None,
-    ensemble: int | None,
-    epochs: int | None,
-    seed: int | None,
-    device: str | None,
-) -> dict[str, Any]:
-    return {
-        "training.objective": objective,
-        "training.head": head,
-        "training.ensemble": ensemble,
-        "training.epochs": epochs,
-        "training.seed": seed,
-        "training.device": device,
-    }
-
-
-def _echo_matches(stages: Stages) -> None:
-    counts = stages.prepared.joined.matches
+def _echo_matches(counts: MatchCounts) -> None:
     typer.echo(
         f"{counts.matched:,} events match, of {counts.feature_rows:,} in the features and"
         f" {counts.release_rows:,} in the release"
@@ -414,7 +400,7 @@ def _echo_matches(stages: Stages) -> None:
 
 
 def _echo_metrics(stages: Stages, metrics: dict[str, Any]) -> None:
-    _echo_matches(stages)
+    _echo_matches(stages.prepared.matches)
     low, high = metrics["estimated_mse_low"], metrics["estimated_mse_high"]
     interval = "" if low is None else f"95%: {low:.6g} … {high:.6g}, "
     typer.echo(

@@ -9,17 +9,24 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from common.config import Section
+from common.engine import EngineSection
 from common.errors import ConfigError
 from feature_party.learning.names import HEAD_NAMES, OBJECTIVE_NAMES
 
 _EPOCH = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
 
+def _at_least(bound: int, value: int | str) -> int | str:
+    if isinstance(value, int) and value < bound:
+        raise ValueError(f"must be auto or a whole number >= {bound}")
+    return value
+
+
 class DataSection(Section):
     """The features file and its columns."""
 
     features: Path | None = None
-    """CSV or Parquet."""
+    """CSV or Parquet, or a directory of Parquet files."""
     key: str = ""
     """Column that names the event; also known to the labels party."""
     numeric: list[str] = Field(default=[])
@@ -90,6 +97,20 @@ class ReleaseSection(Section):
     directory: Path = Path("release")
 
 
+class JoinSection(Section):
+    """Where events are matched that do not fit into memory."""
+
+    directory: Path = Path("joined")
+    """Folder of the matched events, in shards."""
+    shard_rows: int | Literal["auto"] = "auto"
+    """Rows of the features that become one shard."""
+
+    @field_validator("shard_rows")
+    @classmethod
+    def _enough_rows(cls, value: int | str) -> int | str:
+        return _at_least(100, value)
+
+
 class TrainingSection(Section):
     """How the model is trained; ``auto`` is the best choice known."""
 
@@ -145,16 +166,12 @@ class TrainingSection(Section):
     @field_validator("shard_rows")
     @classmethod
     def _enough_rows(cls, value: int | str) -> int | str:
-        if isinstance(value, int) and value < 100:
-            raise ValueError("must be auto or a whole number >= 100")
-        return value
+        return _at_least(100, value)
 
     @field_validator("epochs", "batch_size")
     @classmethod
     def _at_least_one(cls, value: int | str) -> int | str:
-        if isinstance(value, int) and value < 1:
-            raise ValueError("must be auto or a whole number >= 1")
-        return value
+        return _at_least(1, value)
 
     @field_validator("weight_decay")
     @classmethod
@@ -189,6 +206,8 @@ class FeaturePartyConfig(Section):
     labels_party: LabelsPartySection = LabelsPartySection()
     keys: KeysSection = KeysSection()
     release: ReleaseSection = ReleaseSection()
+    join: JoinSection = JoinSection()
+    engine: EngineSection = EngineSection()
     training: TrainingSection = TrainingSection()
     output: OutputSection = OutputSection()
 
@@ -235,7 +254,7 @@ TEMPLATE = """\
 # Relative paths are relative to the directory in which the command runs.
 
 [data]
-# CSV or Parquet file with one row for each event.
+# CSV or Parquet file, or a directory of Parquet files, with one row for each event.
 features = "features.parquet"
 # Column that names the event; the labels party knows the same names.
 key = "event_id"
@@ -287,6 +306,27 @@ secret_file = "certificates/join.key"
 [release]
 # Where the fetched and verified release is kept.
 directory = "release"
+
+[join]
+# What does not fit into memory is matched through shards on disk, by `train` itself or, beforehand,
+# by `feature-party join`; the folder then has a copy of the features with their labels, which later
+# commands use again as long as neither release nor features change. Two or three times their size
+# is needed meanwhile.
+directory = "joined"
+# Rows of the features that become one shard; auto takes 524,288, and fewer of wide tables. A few
+# shards are in memory at a time, for each worker.
+shard_rows = "auto"
+
+[engine]
+# Where they are matched: "local", with so many worker processes, or "spark" (pip install
+# 'labelveil[spark]'), whose workers must see the same files under the same names. The shards do not
+# depend on it.
+name = "local"
+workers = 1
+# For "spark": the master (as spark-submit knows it if left out), and into how many tasks work is
+# cut at a time (0: as many as there are).
+# master = "spark://head:7077"
+# partitions = 0
 
 [training]
 # auto | likelihood | debiased | raw. auto chooses from the privatized validation likelihood.

@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from common.errors import DataError
+from common.parquet import PARQUET_SUFFIXES, directory_files
 from common.release import Release
 from feature_party.report import MatchCounts
 from feature_party.spool import key_array
@@ -45,33 +46,21 @@ class Joined:
     matches: MatchCounts
     rows: NDArray[np.int64]
 
-    def poor_match(self, share: float) -> str | None:
-        """One sentence if less than a share of either side found its counterpart."""
-        counts = self.matches
-        of_features = counts.matched / counts.feature_rows
-        of_release = counts.matched / counts.release_rows
-        if min(of_features, of_release) >= share:
-            return None
-        return (
-            f"only {counts.matched:,} events match: {of_features:.1%} of the"
-            f" {counts.feature_rows:,} in the features and {of_release:.1%} of the"
-            f" {counts.release_rows:,} in the release; check key column, epoch and key secret"
-        )
-
 
 def scan_table(path: Path, key: str = "") -> pl.LazyFrame:
-    """Scan a CSV or Parquet file lazily; the key column of a CSV file is text (007 is not 7).
+    """Scan a table lazily: a CSV or Parquet file, or a directory of Parquet files.
+
+    The key column of a CSV file is text (007 is not 7).
 
     Raises
     ------
     DataError
         If the file is missing, of another kind, or cannot be read.
     """
-    if not path.is_file():
-        raise DataError(f"{path} does not exist; name a CSV or Parquet file")
+    files = table_files(path)
     try:
-        if path.suffix.lower() in (".parquet", ".pq"):
-            frame = pl.scan_parquet(path)
+        if path.is_dir() or path.suffix.lower() in PARQUET_SUFFIXES:
+            frame = pl.scan_parquet(files)
         elif path.suffix.lower() in (".csv", ".tsv", ".txt"):
             separator = "\t" if path.suffix.lower() == ".tsv" else ","
             frame = pl.scan_csv(
@@ -85,8 +74,23 @@ def scan_table(path: Path, key: str = "") -> pl.LazyFrame:
             raise DataError(f"{path} has the suffix {path.suffix!r}; use .csv, .tsv or .parquet")
         frame.collect_schema()
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise DataError(f"{path} cannot be read: {_first_line(error)}") from error
+        raise DataError(f"{path} cannot be read: {first_line(error)}") from error
     return frame
+
+
+def table_files(path: Path) -> list[Path]:
+    """Return the files that a table lies in, in the order of its rows.
+
+    Raises
+    ------
+    DataError
+        If there are none.
+    """
+    if path.is_dir():
+        return directory_files(path)
+    if not path.is_file():
+        raise DataError(f"{path} does not exist; name a CSV or Parquet file")
+    return [path]
 
 
 def lazy_table(table: Table, key: str = "") -> pl.LazyFrame:
@@ -105,7 +109,7 @@ def collect_table(table: Table) -> pl.DataFrame:
     try:
         return lazy_table(table).collect()
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise DataError(f"the table cannot be read: {_first_line(error)}") from error
+        raise DataError(f"the table cannot be read: {first_line(error)}") from error
 
 
 def check_key(frame: pl.LazyFrame, key: str, source: str = "the features") -> None:
@@ -225,14 +229,22 @@ def split_holdout(
     events: int, share: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows to train on and rows to score on, each ascending; fixed by count, share and seed."""
+    held = held_events(events, share, seed)
+    rest = np.ones(events, dtype=np.bool_)
+    rest[held] = False
+    return np.flatnonzero(rest), held
+
+
+def held_events(events: int, share: float, seed: int) -> NDArray[np.int64]:
+    """Events to score on, ascending, in memory of their own size where they are few of many."""
     held = round(events * share)
     if events - held < 2:
         raise DataError(
             f"{events:,} matched events leave {events - held} to train on after a holdout of"
             f" {share:g}; match more events or lower [training] holdout"
         )
-    order = np.random.default_rng(seed).permutation(events)
-    return np.sort(order[held:]), np.sort(order[:held])
+    generator = np.random.default_rng(seed)
+    return np.sort(generator.choice(events, held, replace=False, shuffle=False))
 
 
 def split_events(
@@ -251,5 +263,6 @@ def split_events(
     return np.flatnonzero(~held[event_of]), np.flatnonzero(held[event_of])
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """First line of an error's message, or its kind."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -108,15 +108,15 @@ class Ensemble(nn.Module):
         -------
         (M, B, p) outputs.
         """
-        members = self.shape.members
-        hidden = numeric.expand(members, -1, -1)
+        first = self.weights[0]
+        numbers = numeric.expand(self.shape.members, -1, -1)
+        hidden = torch.baddbmm(self.biases[0], numbers, first[:, : self.shape.numeric])
         if self.shape.cardinalities:
+            # apart from the numbers, whose gradients, most of a layer's work, nobody needs
             embedded = nn.functional.embedding(categories + self.offsets, self.embeddings)
-            hidden = torch.cat([hidden, embedded.flatten(2)], dim=2)
-        for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            hidden = torch.baddbmm(bias, hidden, weight)
-            if index < len(self.weights) - 1:
-                hidden = self._drop(torch.relu(hidden), dropout)
+            hidden = torch.baddbmm(hidden, embedded.flatten(2), first[:, self.shape.numeric :])
+        for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
+            hidden = torch.baddbmm(bias, self._drop(torch.relu_(hidden), dropout), weight)
         return hidden
 
     def _drop(self, hidden: Tensor, dropout: Dropout | None) -> Tensor:

@@ -24,7 +24,7 @@ def predict_file(
     *,
     key: str = "",
     interval: float | None = 0.9,
-    trained: NDArray[np.int64] | None = None,
+    trained: Callable[[int, int], NDArray[np.bool_]] | None = None,
     batch_rows: int = BATCH_ROWS,
     on_rows: Callable[[int, int], None] | None = None,
 ) -> int:
@@ -35,7 +35,7 @@ def predict_file(
     model
         A trained model.
     features
-        CSV or Parquet.
+        CSV or Parquet, or a directory of Parquet files.
     output
         Parquet file with the key column (if one is named), ``prediction`` and, where the model
         gives distributions, ``lower`` and ``upper``. It appears only once it is complete.
@@ -44,8 +44,8 @@ def predict_file(
     interval
         Probability of the predictive interval; None leaves it out.
     trained
-        Rows of the file that the model was trained on; the output then gets a column ``held_out``,
-        true for all others.
+        Says which rows of a range the model was trained on; the output then gets a column
+        ``held_out``, true for all others.
     batch_rows
         Rows in memory at a time.
     on_rows
@@ -73,8 +73,7 @@ def predict_file(
                     if key:
                         predicted = pl.DataFrame({key: batch[key]}).hstack(predicted)
                     if trained is not None:
-                        rows = np.arange(done, done + batch.height)
-                        held_out = ~np.isin(rows, trained)
+                        held_out = ~trained(done, done + batch.height)
                         predicted = predicted.with_columns(held_out=pl.Series(held_out))
                     table = predicted.to_arrow()
                     writer = writer or pq.ParquetWriter(partial, table.schema, compression="zstd")

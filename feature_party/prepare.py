@@ -3,68 +3,46 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import polars as pl
-from numpy.typing import NDArray
 
+from common.engine import open_engine
+from common.errors import DataError
 from common.keys import read_secret
-from common.release import Release, manifest_digest, read_release
+from common.release import (
+    Manifest,
+    Release,
+    manifest_digest,
+    read_manifest,
+    read_release,
+    write_release,
+)
 from feature_party.config import FeaturePartyConfig
+from feature_party.events import MOST_HELD_OUT, Prepared, PreparedShards
+from feature_party.external_join import (
+    JoinSizes,
+    Progress,
+    join_content,
+    join_to_shards,
+)
 from feature_party.join import (
-    Joined,
     Table,
+    held_events,
     join_release,
     join_releases,
     scan_table,
     split_events,
     split_holdout,
 )
+from feature_party.joined import MANIFEST, JoinedShards
 from feature_party.learning.joint import join_problems, starts
 from feature_party.learning.problem import LabelProblem
-from feature_party.streaming import feature_file, streamed_file
-
-MOST_HELD_OUT = 1 << 20
-"""Events that are scored, and that each network leaves out, where features do not fit in memory:
-their mean loss is known to a thousandth of its spread, and more would have to fit there."""
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Matched events, split.
-
-    Attributes
-    ----------
-    joined
-        All matched events.
-    training, holdout
-        Their rows to train on, and to score on.
-    problem
-        The release's public facts.
-    release_id
-        Digest of the release's manifest, or of several manifests' digests.
-    source
-        The features file where it is too large for memory; ``joined.table`` then has the key
-        column alone.
-    """
-
-    joined: Joined
-    training: NDArray[np.int64]
-    holdout: NDArray[np.int64]
-    problem: LabelProblem
-    release_id: str
-    source: Path | None = None
-
-    def features(self, events: NDArray[np.int64]) -> pl.DataFrame:
-        """All columns of some matched events, by ascending number."""
-        if self.source is None:
-            return self.joined.table[events]
-        columns = scan_table(self.source).collect_schema().names()
-        with feature_file(self.source, self.joined.table.columns[0], columns) as file:
-            return pl.concat(table for table, _ in file.taken(columns, self.joined.rows[events]))
+from feature_party.streaming import streamed_file
+from feature_party.workers import ALONE, Workers
 
 
 def prepare(
@@ -72,7 +50,10 @@ def prepare(
     features: Table,
     config: FeaturePartyConfig,
     secret: bytes | None = None,
-) -> Prepared:
+    *,
+    workers: Workers = ALONE,
+    progress: Progress = lambda step, done, total: None,
+) -> Prepared | PreparedShards:
     """Join a release with features and set the holdout apart.
 
     Parameters
@@ -83,44 +64,135 @@ def prepare(
     features
         One row an event.
     config
-        Uses the sections ``data``, ``keys`` and ``training``.
+        Uses the sections ``data``, ``keys``, ``join``, ``engine`` and ``training``.
     secret
         The shared key secret; None reads the configured file.
+    workers
+        Those who train together: the first alone writes shards.
+    progress
+        Called while shards are written.
     """
     several = [release] if isinstance(release, Release | Path) else list(release)
-    releases = [read_release(one) if isinstance(one, Path) else one for one in several]
     if secret is None:
         secret = read_secret(config.secret_file)
-    section = config.training
-    source = streamed_file(features, config.key, section.shards)
-    table = features if source is None else scan_table(source, config.key).select(config.key)
-    if len(releases) > 1:
-        joined, problem = _several(releases, table, config.key, secret)
-    else:
-        joined = join_release(releases[0], table, config.key, secret)
-        problem = LabelProblem.from_manifest(releases[0].manifest)
-        problem.check_codes(joined.codes)
-    share = section.holdout
-    if source is not None:
-        share = min(share, MOST_HELD_OUT / joined.rows.size)
-    if len(releases) > 1:
-        training, holdout = split_events(joined.rows, share, section.seed)
-    else:
-        training, holdout = split_holdout(joined.rows.size, share, section.seed)
-    digests = [manifest_digest(release.manifest_bytes) for release in releases]
+    data = [read_manifest(one) if isinstance(one, Path) else one.manifest_bytes for one in several]
+    manifests = [Manifest.from_bytes(one) for one in data]
+    rows = sum(manifest.population.rows for manifest in manifests)
+    source = streamed_file(features, config.key, config.training.shards, rows)
+    with _folders(several, source is not None) as folders:
+        joined = (
+            _joined_before(folders, features, config, secret)
+            if source is None
+            else join_shards(folders, source, config, secret, workers, progress)
+        )
+    section, digests = config.training, [manifest_digest(one) for one in data]
     identity = digests[0]
     if len(digests) > 1:
         identity = hashlib.sha256("".join(digests).encode()).hexdigest()
-    return Prepared(joined, training, holdout, problem, identity, source)
+    if joined is not None:
+        parts = [LabelProblem.from_manifest(manifest) for manifest in manifests]
+        problem = join_problems(parts, np.sum(joined.labels, axis=0).tolist())
+        share = min(section.holdout, MOST_HELD_OUT / joined.rows)
+        held = held_events(sum(joined.events), share, section.seed)
+        return PreparedShards(joined, held, problem, identity, config.key)
+    return _in_memory(several, features, config, secret, identity)
 
 
-def _several(
-    releases: Sequence[Release], features: Table, key: str, secret: bytes
-) -> tuple[Joined, LabelProblem]:
+def _in_memory(
+    several: Sequence[Release | Path],
+    features: Table,
+    config: FeaturePartyConfig,
+    secret: bytes,
+    identity: str,
+) -> Prepared:
+    releases = [read_release(one) if isinstance(one, Path) else one for one in several]
     parts = [LabelProblem.from_manifest(release.manifest) for release in releases]
     for release, part in zip(releases, parts, strict=True):
         part.check_codes(release.codes)
-    first = starts(parts)
-    joined = join_releases(releases, first[:-1].tolist(), features, key, secret)
-    rows = np.histogram(joined.codes, bins=first)[0]
-    return joined, join_problems(parts, rows.tolist())
+    section = config.training
+    if len(releases) == 1:
+        joined = join_release(releases[0], features, config.key, secret)
+        split = split_holdout(joined.rows.size, section.holdout, section.seed)
+    else:
+        first = starts(parts)
+        joined = join_releases(releases, first[:-1].tolist(), features, config.key, secret)
+        parts = [join_problems(parts, np.histogram(joined.codes, bins=first)[0].tolist())]
+        split = split_events(joined.rows, section.holdout, section.seed)
+    return Prepared(joined, *split, parts[0], identity, config.key)
+
+
+def join_shards(
+    releases: Sequence[Path],
+    features: Path,
+    config: FeaturePartyConfig,
+    secret: bytes,
+    workers: Workers = ALONE,
+    progress: Progress = lambda step, done, total: None,
+) -> JoinedShards:
+    """Join into ``[join] directory``, or find what was joined there before.
+
+    Raises
+    ------
+    DataError, ReleaseError
+        As :func:`feature_party.external_join.join_to_shards`; or if a worker does not see the
+        folder.
+    """
+    directory, sizes = config.join.directory, _sizes(features, config)
+    if workers.first:
+        with open_engine(config.engine) as engine:
+            join_to_shards(
+                releases,
+                features,
+                config.key,
+                secret,
+                directory,
+                engine=engine,
+                sizes=sizes,
+                progress=progress,
+            )
+    workers.from_first(None)  # the others wait
+    content = join_content(releases, features, config.key, secret, sizes)
+    found = JoinedShards.open(directory, content)
+    if found is None:
+        raise DataError(
+            f"worker {workers.rank} does not see the join in {directory}; set [join] directory to a"
+            " folder that all workers share"
+        )
+    return found
+
+
+def _joined_before(
+    releases: Sequence[Path], features: Table, config: FeaturePartyConfig, secret: bytes
+) -> JoinedShards | None:
+    """What ``feature-party join`` left of these very files, if it is to be used."""
+    directory = config.join.directory
+    if (
+        not isinstance(features, Path)
+        or config.training.shards == "never"
+        or not releases
+        or not (directory / MANIFEST).is_file()
+    ):
+        return None
+    sizes = _sizes(features, config)
+    return JoinedShards.open(directory, join_content(releases, features, config.key, secret, sizes))
+
+
+def _sizes(features: Path, config: FeaturePartyConfig) -> JoinSizes:
+    chosen = config.join.shard_rows
+    if chosen == "auto":
+        return JoinSizes.suiting(scan_table(features).collect_schema().len())
+    return JoinSizes(chosen, chosen)
+
+
+@contextmanager
+def _folders(releases: Sequence[Release | Path], written: bool) -> Iterator[list[Path]]:
+    """Folders of the releases; those in memory get one for the time being, if it is needed."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folders = []
+        for index, one in enumerate(releases):
+            if isinstance(one, Path):
+                folders.append(one)
+            elif written:
+                folders.append(Path(temporary) / str(index))
+                write_release(folders[-1], one.manifest_bytes, one.labels)
+        yield folders

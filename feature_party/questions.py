@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -13,19 +14,23 @@ import polars as pl
 from numpy.typing import NDArray
 
 from common.errors import DataError, ReleaseError
-from common.keys import read_secret
-from common.release import Release, manifest_digest
+from common.keys import hash_keys
+from common.release import (
+    LABELS_FILE,
+    Manifest,
+    block_ranges,
+    manifest_digest,
+    read_manifest,
+)
 from common.wire import evaluation_pb2 as pb2
 from common.wire import evaluation_pb2_grpc as pb2_grpc
 from feature_party.client import RetryPolicy
-from feature_party.config import FeaturePartyConfig, LabelsPartySection
+from feature_party.config import LabelsPartySection
 from feature_party.learning.problem import Floats
 from feature_party.spool import key_array
-from feature_party.submission import hash_population
-from feature_party.training import Prepared
 from feature_party.transport import explain, open_channel, retryable
 
-_CHUNK_BYTES = 1 << 20
+_CHUNK_ROWS = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -55,26 +60,37 @@ class Verdict:
     largest: float
 
 
-def release_rows(
-    release: Release, prepared: Prepared, config: FeaturePartyConfig
+def released_rows(
+    folder: Path, held_out: pl.Series, rows: NDArray[np.int64], secret: bytes
 ) -> NDArray[np.int64]:
-    """(m,) row in the release of every matched event."""
-    joined = prepared.joined
-    if release.manifest.content.key_bytes == 0:
-        return joined.rows  # we submitted the population: our rows are its rows
-    population = hash_population(joined.table[config.key], read_secret(config.secret_file))
-    hashed = pl.Series(
-        "key", pl.from_arrow(key_array(population.keys, population.rows)), dtype=pl.Binary
-    )
-    ours = pl.DataFrame({"key": hashed})
-    theirs = release.labels.select("key").with_row_index("row")
-    found = ours.join(theirs, on="key", how="left", maintain_order="left")["row"]
-    return found.cast(pl.Int64).to_numpy()
+    """(h,) row in a release of some events.
+
+    Parameters
+    ----------
+    folder
+        The release's directory.
+    held_out
+        (h,) the events' keys.
+    rows
+        (h,) their numbers among all matched events, which count where we submitted the population:
+        our rows are its rows then.
+    secret
+        The shared key secret.
+    """
+    manifest = Manifest.from_bytes(read_manifest(folder))
+    if manifest.content.key_bytes == 0:
+        return rows
+    hashed = key_array(hash_keys(held_out, secret), held_out.len())
+    ours = pl.DataFrame({"key": pl.Series("key", pl.from_arrow(hashed), dtype=pl.Binary)})
+    theirs = pl.scan_parquet(folder / LABELS_FILE).select("key").with_row_index("row")
+    found = theirs.join(ours.lazy(), on="key", how="semi").collect(engine="streaming")
+    matched = ours.join(found, on="key", how="left", maintain_order="left")["row"]
+    return matched.cast(pl.Int64).to_numpy()
 
 
 def ask(
     settings: LabelsPartySection,
-    release: Release,
+    manifest_bytes: bytes,
     rows: NDArray[np.int64],
     points: Floats,
     loss: str,
@@ -87,12 +103,12 @@ def ask(
     ----------
     settings
         The labels party.
-    release
-        What the model was trained on.
+    manifest_bytes
+        The manifest of the release that the model was trained on.
     rows
-        (m,) rows of the release that predictions are for; the model must not have seen them.
+        (h,) rows of the release that predictions are for; the model must not have seen them.
     points
-        (m,) predictions in label units.
+        (h,) predictions in label units.
     loss
         ``squared`` or ``absolute``.
     estimate
@@ -109,22 +125,24 @@ def ask(
     """
     if not math.isfinite(estimate):
         raise DataError(f"estimate={estimate} must be a finite number")
-    every = np.full(release.labels.height, np.nan)
-    every[rows] = points
-    data = every.astype("<f8").tobytes()
-    manifest = release.manifest
+    manifest = Manifest.from_bytes(manifest_bytes)
+    order = np.argsort(rows)
+    rows, points = rows[order], points[order]
     header = pb2.EvaluationHeader(
         data_set=manifest.data_set,
         epoch=manifest.epoch,
-        manifest_sha256=bytes.fromhex(manifest_digest(release.manifest_bytes)),
+        manifest_sha256=bytes.fromhex(manifest_digest(manifest_bytes)),
         loss_name=loss,
         estimate=estimate,
     )
 
     def messages() -> Iterator[pb2.EvaluatePredictionsRequest]:
         yield pb2.EvaluatePredictionsRequest(header=header)
-        for start in range(0, len(data), _CHUNK_BYTES):
-            yield pb2.EvaluatePredictionsRequest(predictions=data[start : start + _CHUNK_BYTES])
+        for start, stop in block_ranges(manifest.population.rows, _CHUNK_ROWS):
+            low, high = np.searchsorted(rows, [start, stop])
+            part = np.full(stop - start, np.nan, dtype="<f8")
+            part[rows[low:high] - start] = points[low:high]
+            yield pb2.EvaluatePredictionsRequest(predictions=part.tobytes())
 
     retry = retry or RetryPolicy()
     with open_channel(settings) as channel:

@@ -33,13 +33,12 @@ from numpy.typing import NDArray
 from common.errors import DataError
 from feature_party.batches import Rows, Source
 from feature_party.encoding import Encoded, Encoder, canonical_text
+from feature_party.events import Codes
 from feature_party.learning.objectives import Objective
 
 SAMPLE_ROWS = 1 << 20
 MOST_VALUES = 1 << 22
 MANIFEST = "shards.json"
-
-Codes = NDArray[np.unsignedinteger[Any]]
 
 _SHARD_BYTES = 64 << 20
 _MOST_SHARDS = 512
@@ -62,8 +61,6 @@ class Shards:
         What their rows were encoded by.
     sizes
         Rows of each.
-    codes
-        (n,) privatized labels of all rows, shard after shard.
     digest
         Of the manifest.
     """
@@ -71,7 +68,6 @@ class Shards:
     directory: Path
     encoder: Encoder
     sizes: tuple[int, ...]
-    codes: Codes
     digest: str
 
     @classmethod
@@ -94,9 +90,9 @@ class Shards:
             encoder, sizes = Encoder.from_json(manifest["encoder"]), tuple(manifest["sizes"])
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{path} is damaged; remove {directory} and train again") from error
-        codes = [_read(directory, part, size, ["code"])["code"] for part, size in enumerate(sizes)]
-        together = np.concatenate([column.to_numpy() for column in codes])
-        return cls(directory, encoder, sizes, together, hashlib.sha256(data).hexdigest())
+        for part, size in enumerate(sizes):
+            _check(directory, part, size)
+        return cls(directory, encoder, sizes, hashlib.sha256(data).hexdigest())
 
     def read(self, part: int) -> tuple[Encoded, Codes]:
         """Encoded rows and codes of one shard."""
@@ -105,6 +101,18 @@ class Shards:
         shape = (size, len(self.encoder.categorical))
         categories = _matrix(table, "categories", shape, np.int32)
         return Encoded(numeric, categories), table["code"].to_numpy()
+
+    def codes_of(self, rows: NDArray[np.int64]) -> Codes:
+        """(v,) privatized labels of some rows, numbered shard after shard."""
+        found = np.empty(rows.size, dtype=np.uint32)
+        starts = np.concatenate([[0], np.cumsum(self.sizes)])
+        order = np.argsort(rows)
+        cuts = np.searchsorted(rows[order], starts)
+        for part, size in enumerate(self.sizes):
+            here = order[cuts[part] : cuts[part + 1]]
+            codes = _read(self.directory, part, size, ["code"])["code"].to_numpy()
+            found[here] = codes[rows[here] - starts[part]]
+        return found
 
 
 class ShardSource(Source):
@@ -140,14 +148,9 @@ class ShardSource(Source):
         return [self.shards.digest]
 
 
-def shards_content(features: Path, rows: NDArray[np.int64], codes: Codes, *facts: object) -> str:
-    """What tells the content of shards: the features file, as it was left, rows, labels, facts."""
-    state = features.stat()
-    text = json.dumps([str(features.resolve()), state.st_size, state.st_mtime_ns, *facts])
-    digest = hashlib.sha256(text.encode())
-    for values in (rows, codes):
-        digest.update(np.ascontiguousarray(values).data)
-    return digest.hexdigest()
+def shards_content(joined: str, *facts: object) -> str:
+    """What tells the content of shards: that of the join that they are made from, and facts."""
+    return hashlib.sha256(json.dumps([joined, *facts]).encode()).hexdigest()
 
 
 def fit_encoder(
@@ -167,8 +170,9 @@ def fit_encoder(
     """
     if rows <= SAMPLE_ROWS:
         return fit(pl.concat([table for table, _ in stream()], rechunk=True))
-    chosen = np.random.default_rng([seed, 1]).choice(rows, SAMPLE_ROWS, replace=False)
-    chosen.sort()
+    generator = np.random.default_rng([seed, 1])
+    # not shuffled, it takes memory for the sample alone where that is a small part of all rows
+    chosen = np.sort(generator.choice(rows, SAMPLE_ROWS, replace=False, shuffle=False))
     taken, at = [], 0
     for table, _ in stream():
         low, high = np.searchsorted(chosen, [at, at + table.height])
@@ -317,20 +321,29 @@ def _path(directory: Path, part: int) -> Path:
     return directory / f"part-{part:05d}.parquet"
 
 
-def _read(directory: Path, part: int, size: int, columns: list[str] | None = None) -> pa.Table:
+def _check(directory: Path, part: int, size: int) -> None:
+    """Refuse a shard that is not all there."""
     path = _path(directory, part)
     try:
-        table = pq.read_table(path, columns=columns)
+        rows = pq.ParquetFile(path).metadata.num_rows
     except (pa.ArrowException, OSError) as error:
         raise DataError(
             f"{path} is missing or damaged; remove {directory} and train again"
         ) from error
-    if table.num_rows != size:
+    if rows != size:
         raise DataError(
-            f"{path} holds {table.num_rows:,} rows, not {size:,}; remove {directory} and train"
-            " again"
+            f"{path} holds {rows:,} rows, not {size:,}; remove {directory} and train again"
         )
-    return table
+
+
+def _read(directory: Path, part: int, size: int, columns: list[str] | None = None) -> pa.Table:
+    _check(directory, part, size)
+    try:
+        return pq.read_table(_path(directory, part), columns=columns)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(
+            f"{_path(directory, part)} is damaged; remove {directory} and train again"
+        ) from error
 
 
 def _matrix(table: pa.Table, name: str, shape: tuple[int, int], kind: type) -> NDArray[Any]:

@@ -4,34 +4,40 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from rich.progress import Progress
 
 from common.console import progress, stderr
 from common.errors import ConfigError, DataError
 from common.keys import read_secret
-from common.release import Manifest, Release, read_release
+from common.release import Manifest, read_manifest
 from feature_party.client import Fetched, ReleaseClient
 from feature_party.config import FeaturePartyConfig, LabelsPartySection
 from feature_party.evaluation import estimate_absolute_error, estimate_squared_error
+from feature_party.events import Prepared, PreparedShards
+from feature_party.external_join import Progress as JoinProgress
 from feature_party.fitting import EpochRecord
 from feature_party.join import check_key, collect_table, scan_table
+from feature_party.joined import JoinedShards
 from feature_party.learning.decoding import decoder
 from feature_party.learning.joint import JointProblem
 from feature_party.learning.problem import Floats
+from feature_party.metrics import nonprivate_metrics, release_metrics
 from feature_party.model import Model
 from feature_party.prediction import predict_file
-from feature_party.questions import ask, release_rows
+from feature_party.prepare import join_shards
+from feature_party.questions import ask, released_rows
 from feature_party.report import ReportInputs, write_report
 from feature_party.shards import remove_shards
 from feature_party.submission import Population, hash_population
-from feature_party.training import CHECKPOINTS, SHARDS, Prepared, prepare, train
+from feature_party.training import CHECKPOINTS, SHARDS, prepare, train
 from feature_party.truth import match_true_labels
 from feature_party.workers import ALONE, Workers, joined_workers
 
@@ -76,8 +82,7 @@ class Stages:
     quiet: bool = False
     workers: Workers = ALONE
     timings: dict[str, float] = field(default_factory=dict)
-    _releases: list[Release] | None = None
-    _prepared: Prepared | None = None
+    _prepared: Prepared | PreparedShards | None = None
 
     def submit(self) -> tuple[Population, str]:
         """Submit the keys of the features as the population; returns them, and how it ended."""
@@ -134,25 +139,49 @@ class Stages:
 
         return ReleaseClient(party).fetch(folder, show)
 
-    @property
-    def release(self) -> Release:
-        """The verified release on disk; of several epochs the last."""
-        return self.releases[-1]
+    def join(self) -> JoinedShards:
+        """Match release and features in shards on disk, however large they are."""
+        config = self.config
+        with self._timed("join"), self._join_progress() as show:
+            return join_shards(
+                config.release_folders,
+                config.features,
+                config,
+                read_secret(config.secret_file),
+                progress=show,
+            )
+
+    @contextmanager
+    def _join_progress(self) -> Iterator[JoinProgress]:
+        """Show a join's steps, one after another."""
+        with progress(quiet=self.quiet or not self.workers.first) as bar:
+            tasks: dict[str, Any] = {}
+
+            def show(step: str, done: int, total: int) -> None:
+                if step not in tasks:
+                    tasks[step] = bar.add_task(step, total=total, note="parts")
+                bar.update(tasks[step], completed=done)
+
+            yield show
 
     @property
-    def releases(self) -> list[Release]:
-        """All verified releases that are learned from, oldest first."""
-        if self._releases is None:
-            self._releases = [read_release(folder) for folder in self.config.release_folders]
-        return self._releases
+    def manifests(self) -> list[Manifest]:
+        """What the releases that are learned from state, oldest first."""
+        return [Manifest.from_bytes(read_manifest(one)) for one in self.config.release_folders]
 
     @property
-    def prepared(self) -> Prepared:
+    def prepared(self) -> Prepared | PreparedShards:
         """The join of release and features, with the holdout set apart."""
         if self._prepared is None:
-            with self._timed("join"):
-                self._prepared = prepare(self.releases, self.config.features, self.config)
-            poor = self._prepared.joined.poor_match(self.config.data.min_match)
+            with self._timed("join"), self._join_progress() as show:
+                self._prepared = prepare(
+                    self.config.release_folders,
+                    self.config.features,
+                    self.config,
+                    workers=self.workers,
+                    progress=show,
+                )
+            poor = self._prepared.matches.poor(self.config.data.min_match)
             if poor and self.workers.first:
                 stderr.print(f"[bold yellow]warning:[/] {poor}")
         return self._prepared
@@ -201,7 +230,7 @@ class Stages:
         training = self.config.training
         wanted = {
             "release": self.prepared.release_id,
-            "matched": self.prepared.joined.matches.matched,
+            "matched": self.prepared.matches.matched,
             "holdout": training.holdout,
             "seed": training.seed,
         }
@@ -229,25 +258,24 @@ class Stages:
         ask_loss
             ``squared`` or ``absolute``: have the labels party compare predictions with true labels.
         """
-        beside = _nonprivate_metrics(nonprivate) if nonprivate is not None else {}
+        beside = nonprivate_metrics(nonprivate) if nonprivate is not None else {}
         prepared = self.prepared
         if not prepared.holdout.size:
             raise DataError("holdout=0 leaves no event to score on; set [training] holdout")
         with self._timed("evaluate"):
-            table = prepared.features(prepared.holdout)
-            codes = prepared.joined.codes[prepared.holdout]
+            table, codes = prepared.held_out()
             predicted = model.distributions(model.encoder.encode(table))
             problem, support = prepared.problem, model.support
             squared = estimate_squared_error(problem, support, predicted, codes)
             absolute = estimate_absolute_error(problem, support, predicted, codes)
             metrics: dict[str, Any] = {
-                **release_metrics([release.manifest for release in self.releases]),
+                **release_metrics(self.manifests),
                 "objective": model.facts["objective"],
                 "head": model.facts["head"],
-                "events_in_release": prepared.joined.matches.release_rows,
-                "events_in_features": prepared.joined.matches.feature_rows,
-                "matched": prepared.joined.matches.matched,
-                "training_rows": int(prepared.training.size),
+                "events_in_release": prepared.matches.release_rows,
+                "events_in_features": prepared.matches.feature_rows,
+                "matched": prepared.matches.matched,
+                "training_rows": prepared.training_rows,
                 "holdout_rows": int(prepared.holdout.size),
                 "estimated_mse": squared.value,
                 "estimated_mse_low": squared.low,
@@ -261,12 +289,12 @@ class Stages:
             }
             if ask_loss is not None:
                 estimate = squared.value if ask_loss == "squared" else absolute.value
-                metrics |= self._ask(predicted.points, ask_loss, estimate)
+                metrics |= self._ask(table, predicted.points, ask_loss, estimate)
             truth = None
             if self.true_labels is not None:
                 labels = self._truth()
                 truth = labels[prepared.holdout]
-                constant = float(labels[prepared.training].mean())
+                constant = float(np.delete(labels, prepared.holdout).mean())
                 metrics["test_mse"] = float(np.mean((predicted.points - truth) ** 2))
                 metrics["test_mae"] = float(np.mean(np.abs(predicted.points - truth)))
                 metrics["constant_mse"] = float(np.mean((constant - truth) ** 2))
@@ -282,7 +310,7 @@ class Stages:
     def predict(self, model: Model) -> int:
         """Predict every row of the features file."""
         prepared = self._prepared
-        trained = None if prepared is None else prepared.joined.rows[prepared.training]
+        trained = None if prepared is None else prepared.trained
         with self._timed("predict"), progress(quiet=self.quiet) as bar:
             task = bar.add_task("predict", total=None, note="rows")
             return predict_file(
@@ -295,15 +323,20 @@ class Stages:
                 on_rows=lambda done, total: bar.update(task, completed=done, total=total),
             )
 
-    def _ask(self, points: Floats, loss: str, estimate: float) -> dict[str, Any]:
+    def _ask(
+        self, table: pl.DataFrame, points: Floats, loss: str, estimate: float
+    ) -> dict[str, Any]:
         """What the labels party says of the held-out events, as metrics."""
-        if len(self.releases) > 1:
+        config, folders = self.config, self.config.release_folders
+        if len(folders) > 1:
             raise ConfigError(
-                f"a question is about one release and {len(self.releases)} are learned from; leave"
+                f"a question is about one release and {len(folders)} are learned from; leave"
                 " --ask out, or set [labels_party] epoch to one of them"
             )
-        rows = release_rows(self.release, self.prepared, self.config)[self.prepared.holdout]
-        verdict = ask(self.config.labels_party, self.release, rows, points, loss, estimate)
+        secret = read_secret(config.secret_file)
+        rows = released_rows(folders[0], table[config.key], self.prepared.holdout, secret)
+        manifest = read_manifest(folders[0])
+        verdict = ask(config.labels_party, manifest, rows, points, loss, estimate)
         return {
             "asked_loss": loss,
             "asked_value": verdict.loss,
@@ -322,12 +355,11 @@ class Stages:
                 "true labels are needed; pass --true-labels FILE --true-label COLUMN (simulations)"
             )
         return match_true_labels(
-            self.prepared.joined.table,
-            self.config.key,
+            self.prepared.keys(),
             truth.path,
             truth.label,
             self.prepared.problem,
-            self.release.manifest.label.missing,
+            self.manifests[-1].label.missing,
             truth.key,
         )
 
@@ -354,7 +386,7 @@ class Stages:
             problem = problem.parts[-1]
             warnings.append(
                 f"one model of {count} epochs: errors are about all of them, pictures about the"
-                f" {int(shown.sum()):,} held-out events of epoch {self.release.manifest.epoch}"
+                f" {int(shown.sum()):,} held-out events of epoch {self.manifests[-1].epoch}"
             )
         decoding = decoder(problem, problem.grid)
         scalar = {
@@ -365,9 +397,9 @@ class Stages:
             write_report(
                 path,
                 ReportInputs(
-                    manifest=self.release.manifest,
+                    manifest=self.manifests[-1],
                     release_id=self.prepared.release_id,
-                    matches=self.prepared.joined.matches,
+                    matches=self.prepared.matches,
                     history=model.facts["history"],
                     metrics=scalar,
                     predictions=points[shown],
@@ -387,42 +419,3 @@ class Stages:
         begun = time.monotonic()
         yield
         self.timings[stage] = time.monotonic() - begun
-
-
-def _nonprivate_metrics(path: Path) -> dict[str, float]:
-    try:
-        metrics = json.loads(path.read_text(encoding="utf-8"))
-        return {f"nonprivate_{name}": float(metrics[f"test_{name}"]) for name in ("mse", "mae")}
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"{path} holds no test errors; evaluate the model trained on true labels with"
-            " --true-labels first"
-        ) from error
-
-
-def release_metrics(manifests: Sequence[Manifest]) -> dict[str, Any]:
-    """What releases state about themselves, under the names that metrics use.
-
-    Of several epochs the last names the randomizer, and each ε is the largest of any.
-    """
-    last = manifests[-1]
-    facts = {
-        "randomizer": last.randomizer.name,
-        "loss": last.randomizer.loss,
-        "rows": sum(manifest.population.rows for manifest in manifests),
-        "outputs": int(last.channel.outputs.size),
-        "epsilon": max(manifest.privacy.requested_epsilon for manifest in manifests),
-        "epsilon_prior": max(
-            manifest.prior_guarantee.epsilon if manifest.prior_paid else 0.0
-            for manifest in manifests
-        ),
-        "epsilon_labels": max(manifest.labels_guarantee.epsilon for manifest in manifests),
-        "data_set": last.data_set,
-        "epoch": last.epoch,
-    }
-    if len(manifests) > 1:
-        facts["epochs"] = len(manifests)
-        facts["priors_paid"] = sum(manifest.prior_paid for manifest in manifests)
-    return facts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 
 from common.errors import ConfigError, DataError
 from common.release import Release
 from feature_party.batches import MemorySource, Source
 from feature_party.config import FeaturePartyConfig
 from feature_party.encoding import Encoded, Encoder
+from feature_party.events import MOST_HELD_OUT, Codes, Prepared, PreparedShards
 from feature_party.fitting import EpochRecord, Fit, FitSettings, Fitter
-from feature_party.join import Table, scan_table
+from feature_party.join import Table
 from feature_party.learning.calibration import decoding_slope
 from feature_party.learning.decoding import decoder
 from feature_party.learning.heads import candidate_heads
@@ -29,17 +31,15 @@ from feature_party.learning.problem import Floats
 from feature_party.learning.support import Support
 from feature_party.model import Expert, Model
 from feature_party.network import NetworkShape
-from feature_party.prepare import MOST_HELD_OUT, Prepared, prepare
+from feature_party.prepare import prepare
 from feature_party.settings import choose_device, resolve_pieces, resolve_settings
 from feature_party.shards import (
-    Codes,
     Shards,
     ShardSource,
     fit_encoder,
     shards_content,
     write_shards,
 )
-from feature_party.streaming import feature_file
 from feature_party.workers import ALONE, Workers
 
 ProgressCallback = Callable[[str, EpochRecord], None]
@@ -52,7 +52,7 @@ _RIVAL = ("debiased", "")
 
 
 def train(
-    release: Release | Path | Sequence[Release | Path] | Prepared,
+    release: Release | Path | Sequence[Release | Path] | Prepared | PreparedShards,
     features: Table | None = None,
     config: FeaturePartyConfig | None = None,
     *,
@@ -82,10 +82,10 @@ def train(
     The model. Its ``facts`` say what was chosen and why, and hold warnings.
     """
     config = config or FeaturePartyConfig()
-    if not isinstance(release, Prepared):
+    if not isinstance(release, Prepared | PreparedShards):
         if features is None:
             raise ConfigError("features are missing; pass a table or a path")
-        release = prepare(release, features, config, secret)
+        release = prepare(release, features, config, secret, workers=workers)
     begun = time.monotonic()
     run = _Run(release, config, true_labels, on_epoch, checkpoints, workers)
     model = run.train()
@@ -93,10 +93,32 @@ def train(
     return model
 
 
+class InMemory:
+    """Encoded rows to train on, in memory.
+
+    Parameters
+    ----------
+    encoder
+        How they are encoded.
+    rows
+        What is encoded.
+    codes
+        Their privatized labels.
+    """
+
+    def __init__(self, encoder: Encoder, rows: pl.DataFrame, codes: Codes) -> None:
+        self.encoder, self.codes = encoder, codes
+        self.inputs: Encoded = encoder.encode(rows)
+
+    def codes_of(self, rows: NDArray[np.int64]) -> Codes:
+        """(v,) privatized labels of some rows."""
+        return self.codes[rows]
+
+
 class _Run:
     def __init__(
         self,
-        data: Prepared,
+        data: Prepared | PreparedShards,
         config: FeaturePartyConfig,
         true_labels: Floats | None,
         on_epoch: ProgressCallback | None,
@@ -119,29 +141,23 @@ class _Run:
             numeric=section.numeric,
             categorical=section.categorical,
             ignore=[*section.ignore, section.key],
-            pieces=resolve_pieces(section.pieces, self._worth * data.training.size),
+            pieces=resolve_pieces(section.pieces, self._worth * data.training_rows),
         )
-        self.shards: Shards | None = None
-        if data.source is not None:
-            self.shards = self._shards(data.source, fit)
-            self.encoder, self.codes = self.shards.encoder, self.shards.codes
-            return
-        table = data.joined.table
-        self.codes = data.joined.codes[data.training]
-        rows = table if not data.holdout.size else table[data.training]
-        self.encoder = fit(rows)
-        self.inputs: Encoded = self.encoder.encode(rows)
+        if isinstance(data, PreparedShards):
+            self.rows: Shards | InMemory = self._shards(data, fit)
+        else:
+            table = data.joined.table
+            rows = table if not data.holdout.size else table[data.training]
+            self.rows = InMemory(fit(rows), rows, data.joined.codes[data.training])
+        self.encoder = self.rows.encoder
 
-    def _shards(self, features: Path, fit: Callable[[pl.DataFrame], Encoder]) -> Shards:
+    def _shards(self, data: PreparedShards, fit: Callable[[pl.DataFrame], Encoder]) -> Shards:
         """The rows to train on in shards: those of an earlier run, or written by worker 0."""
-        data, section = self.data, self.section
-        rows, codes = data.joined.rows[data.training], data.joined.codes[data.training]
+        section = self.section
         content = shards_content(
-            features,
-            rows,
-            codes,
-            [data.release_id, self.config.data.model_dump(mode="json")],
-            [section.seed, section.shard_rows, section.objective == "true"],
+            data.joined.content,
+            self.config.data.model_dump(mode="json"),
+            [section.holdout, section.seed, section.shard_rows, section.objective == "true"],
         )
         directory = self.config.output.model / SHARDS
         if section.shards not in ("auto", "never"):
@@ -150,16 +166,11 @@ class _Run:
         def write() -> None:
             if Shards.open(directory, content) is not None:
                 return
-            names = scan_table(features).collect_schema().names()
-            columns = [name for name in names if name not in self.config.data.ignore]
-            with feature_file(features, self.config.key, columns) as file:
-
-                def stream() -> Iterator[tuple[pl.DataFrame, Codes]]:
-                    return ((table, codes[at]) for table, at in file.taken(columns, rows))
-
-                encoder = fit_encoder(stream, rows.size, fit, section.seed)
-                size = None if section.shard_rows == "auto" else section.shard_rows
-                write_shards(directory, content, stream, rows.size, encoder, section.seed, size)
+            columns = [name for name in data.joined.columns if name not in self.config.data.ignore]
+            size = None if section.shard_rows == "auto" else section.shard_rows
+            rows, stream = data.training_rows, partial(data.training_events, columns)
+            encoder = fit_encoder(stream, rows, fit, section.seed)
+            write_shards(directory, content, stream, rows, encoder, section.seed, size)
 
         if self.workers.first:
             write()
@@ -215,7 +226,9 @@ class _Run:
             return None
         mixed = self._mixed_predictions(fits, weights, shrunk)
         fits[_RIVAL] = rival = self._fit(*_RIVAL)
-        return decoded_gain(decoded.values[self.codes[rival.rows], 0], mixed, rival.predictions)
+        return decoded_gain(
+            decoded.values[self.rows.codes_of(rival.rows), 0], mixed, rival.predictions
+        )
 
     def _mixed_predictions(
         self,
@@ -235,7 +248,7 @@ class _Run:
         mixed = sum(w * np.exp(-fits[name].losses) for name, w in weights.items())
         likelihood = self.support.likelihood  # losses are relative to each code's largest
         alone = self.support.prior @ (likelihood / likelihood.max(axis=0))
-        return shrinkage(-np.log(mixed), -np.log(alone[self.codes[rows]]))
+        return shrinkage(-np.log(mixed), -np.log(alone[self.rows.codes_of(rows)]))
 
     def _candidates(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         """Objectives with their heads: those trusted, and those that must prove themselves."""
@@ -251,10 +264,11 @@ class _Run:
 
     @property
     def _settings(self) -> FitSettings:
-        settings = resolve_settings(self.section, self.codes.size)
-        if self.shards is None:
+        rows = self.data.training_rows
+        settings = resolve_settings(self.section, rows)
+        if isinstance(self.rows, InMemory):
             return settings
-        share = min(settings.validation, MOST_HELD_OUT / self.codes.size)
+        share = min(settings.validation, MOST_HELD_OUT / rows)
         return replace(settings, validation=share)
 
     @property
@@ -272,20 +286,18 @@ class _Run:
         return build_objective(objective, self.data.problem, self.support, head)
 
     def _fit(self, name: str, head: str) -> Fit:
-        objective = self._objective(name, head)
+        objective, targets = self._objective(name, head), None
         if isinstance(objective, PointObjective) and name == "true":
             if self.true_labels is None:
                 raise ConfigError(
                     "objective='true' needs true labels; pass --true-labels FILE --true-label"
                     " COLUMN"
                 )
-            if self.shards is not None:
+            if not isinstance(self.data, Prepared):
                 raise ConfigError(
                     "objective='true' trains in memory alone; set [training] shards to never"
                 )
             targets = objective.value_targets(self.true_labels[self.data.training])
-        else:
-            targets = objective.targets(self.codes)
         settings = self._settings
         shape = NetworkShape(
             self.encoder.inputs,
@@ -295,10 +307,12 @@ class _Run:
             settings.members,
         )
         source: Source
-        if self.shards is not None:
-            source = ShardSource(self.shards, objective, self.device)
+        if isinstance(self.rows, InMemory):
+            if targets is None:
+                targets = objective.targets(self.rows.codes)
+            source = MemorySource(self.rows.inputs, targets, self.device)
         else:
-            source = MemorySource(self.inputs, targets, self.device)
+            source = ShardSource(self.rows, objective, self.device)
         fitter = Fitter(objective, source, shape, settings, self.device, self.workers)
         what = "-".join(part for part in (name, head) if part)
         callback = self.on_epoch
@@ -326,10 +340,10 @@ class _Run:
         if main[0] != "true":
             first = next(iter(fits.values()))
             mixed = self._mixed_predictions(fits, weights, shrunk)
-            slope = decoding_slope(self.data.problem, self.codes[first.rows], mixed)
+            slope = decoding_slope(self.data.problem, self.rows.codes_of(first.rows), mixed)
             if slope is not None and slope.misspecified:
                 self.warnings.append(slope.sentence)
-        poor = self.data.joined.poor_match(self.config.data.min_match)
+        poor = self.data.matches.poor(self.config.data.min_match)
         if poor:
             self.warnings.append(poor)
         return {
@@ -350,8 +364,8 @@ class _Run:
             ],
             "slope": None if slope is None else asdict(slope),
             "release": self.data.release_id,
-            "matched": self.data.joined.matches.matched,
-            "training_rows": int(self.data.training.size),
+            "matched": self.data.matches.matched,
+            "training_rows": self.data.training_rows,
             "holdout": self.section.holdout,
             "seed": self.section.seed,
             "settings": asdict(self._settings),
@@ -362,6 +376,7 @@ class _Run:
 __all__ = [
     "Model",
     "Prepared",
+    "PreparedShards",
     "choose_device",
     "prepare",
     "resolve_settings",

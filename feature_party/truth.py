@@ -12,8 +12,7 @@ from feature_party.learning.problem import Floats, LabelProblem
 
 
 def match_true_labels(
-    events: pl.DataFrame,
-    key: str,
+    keys: pl.Series,
     labels: Table,
     label: str,
     problem: LabelProblem,
@@ -24,19 +23,19 @@ def match_true_labels(
 
     Parameters
     ----------
-    events
-        (m, …) matched events with their key column.
+    keys
+        (m,) keys of matched events.
     labels, label
         Table of true labels and its label column; simulations alone have one.
     missing
         Label of an event without one.
     label_key
-        Key column of ``labels``; the default is ``key``, or the only other column.
+        Key column of ``labels``; the default is ``keys``' name, or the only other column.
     """
     truth = collect_table(labels)
     if label_key is None:
         others = [name for name in truth.columns if name != label]
-        label_key = key if key in truth.columns or len(others) != 1 else others[0]
+        label_key = keys.name if keys.name in truth.columns or len(others) != 1 else others[0]
     for column in (label_key, label):
         if column not in truth.columns:
             raise DataError(
@@ -47,7 +46,7 @@ def match_true_labels(
     )
     if right["key"].n_unique() != right.height:
         raise DataError(f"keys occur more than once in column {label_key!r} of the true labels")
-    left = pl.DataFrame({"key": canonical_keys(events[key])})
+    left = pl.DataFrame({"key": canonical_keys(keys)})
     found = left.join(right, on="key", how="left", maintain_order="left")["label"]
     values = found.fill_nan(None).fill_null(missing).to_numpy()
     return np.asarray(np.clip(values, problem.grid[0], problem.grid[-1]))

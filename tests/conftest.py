@@ -5,6 +5,9 @@ from __future__ import annotations
 from hypothesis import settings
 
 import common  # noqa: F401  before any test module imports gRPC: TLS 1.3 only
+from tests.engines import spark
+
+__all__ = ["spark"]
 
 # Time says more about the machine than about the code; tests/benchmarks measures it.
 settings.register_profile("labelveil", deadline=None)

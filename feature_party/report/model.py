@@ -33,6 +33,18 @@ class MatchCounts:
     feature_rows: int
     matched: int
 
+    def poor(self, share: float) -> str | None:
+        """One sentence if less than a share of either side found its counterpart."""
+        of_features = self.matched / self.feature_rows
+        of_release = self.matched / self.release_rows
+        if min(of_features, of_release) >= share:
+            return None
+        return (
+            f"only {self.matched:,} events match: {of_features:.1%} of the {self.feature_rows:,} in"
+            f" the features and {of_release:.1%} of the {self.release_rows:,} in the release; check"
+            " key column, epoch and key secret"
+        )
+
 
 @dataclass(frozen=True)
 class ReportInputs:

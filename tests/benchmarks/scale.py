@@ -7,81 +7,160 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import scale_stages
+from tests.benchmarks import scale_features, scale_stages
 from tests.benchmarks.harness import Bench, Cell, Table
 
 SIZES = (1_000_000, 10_000_000)
 
-STAGES = [
-    ("release", "1 process", "release_kernel"),
-    ("release_workers", "2 workers", "release_kernel"),
-    ("fetch", "over TLS, verified, to Parquet", "tcp"),
-    ("join", "verify, match, shards", "join_kernel"),
+COLUMNS = [
+    "stage",
+    "rows",
+    "seconds",
+    "rows/s",
+    "CPU [s]",
+    "peak [MB]",
+    "limit, same run",
+    "limit [s]",
+    "limit, CPU [s]",
+    "ratio",
+    "ratio of CPU",
+    "growth",
+    "growth of CPU",
 ]
-LIMITS = {
-    "release_kernel": "read, HMAC, round, AES, sample, write, sync",
-    "tcp": "the same bytes over TCP and to the disk",
-    "join_kernel": "read, HMAC, write",
-}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a row of the table is about.
+
+    Attributes
+    ----------
+    name
+        Function of :mod:`tests.benchmarks.scale_stages` or :mod:`tests.benchmarks.scale_features`.
+    title
+        What the table calls it.
+    limit
+        The function that it is measured against; "" for the limits themselves.
+    most
+        Rows beyond which it is left out.
+    """
+
+    name: str
+    title: str
+    limit: str = ""
+    most: int = 1 << 62
+
+
+STAGES = [
+    Stage("release", "release", "release_kernel"),
+    Stage("release_workers", "release, 2 workers", "release_kernel", 20_000_000),
+    Stage("serve", "serve, over TLS", "tcp"),
+    Stage("fetch", "fetch, verified, to Parquet", "tcp"),
+    Stage("join", "join, verified, into shards", "join_kernel"),
+    Stage("encode", "encode, into training shards", "encode_kernel", 20_000_000),
+    Stage("train", "train from shards, an epoch", "train_kernel", 20_000_000),
+    Stage("release_kernel", "bare: read, HMAC, round, AES, sample, write, sync"),
+    Stage("aes", "bare: AES words, two a row"),
+    Stage("disk", "bare: disk copy of the release, synced"),
+    Stage("tcp", "bare: the release over raw TCP, to the disk"),
+    Stage("join_kernel", "bare: read, HMAC, write"),
+    Stage("encode_kernel", "bare: read, write", "", 20_000_000),
+    Stage("train_kernel", "bare: torch loop", "", 20_000_000),
+]
+ORDER = [
+    "data",
+    "release_kernel",
+    "aes",
+    "release",
+    "release_workers",
+    "disk",
+    "fetch",
+    "tcp",
+    "join_kernel",
+    "join",
+    "encode_kernel",
+    "encode",
+    "train",
+    "train_kernel",
+]
+"""In which they run: a limit right beside what is measured against it, an input before its use."""
 
 
 def run(bench: Bench) -> Table:
     sizes = bench.rows or tuple(bench.size(rows) for rows in SIZES)
-    measured = [_measure(rows) for rows in sizes]
+    measured = {rows: _measure(rows) for rows in sizes}
+    titles = {stage.name: stage.title for stage in STAGES}
     table: list[list[Cell]] = []
-    for stage, note, limit in STAGES:
-        for index, rows in enumerate(sizes):
-            found, bare = measured[index][stage], measured[index][limit]
-            before = measured[index - 1][stage] if index else None
-            growth = None
-            if before is not None:
-                growth = found["seconds"] / before["seconds"] / (rows / sizes[index - 1])
+    for stage in STAGES:
+        sized = [rows for rows in sizes if stage.name in measured[rows]]
+        for index, rows in enumerate(sized):
+            found, beside = measured[rows][stage.name], None
+            if stage.limit:
+                beside = measured[rows][stage.limit]
+            three = [(size, measured[size][stage.name]) for size in sized[max(0, index - 2) :][:3]]
             table.append(
                 [
-                    f"{stage.partition('_')[0]}, {note}",
+                    stage.title,
                     rows,
                     found["seconds"],
                     rows / found["seconds"],
                     found["cpu"],
                     found["peak"] / 1e6,
-                    LIMITS[limit],
-                    bare["seconds"],
-                    found["seconds"] / bare["seconds"],
-                    found["cpu"] / bare["cpu"],
-                    growth,
+                    titles[stage.limit].removeprefix("bare: ") if beside else "",
+                    beside["seconds"] if beside else None,
+                    beside["cpu"] if beside else None,
+                    found["seconds"] / beside["seconds"] if beside else None,
+                    found["cpu"] / beside["cpu"] if beside else None,
+                    *(_growth(three, which) for which in ("seconds", "cpu")),
                 ]
             )
-    for index, rows in enumerate(sizes):
-        peak = measured[index]["fetch"]["server_peak"] / 1e6
-        table.append(["serve, the same fetch", rows, *[None] * 3, peak, "", *[None] * 4])
-    columns = ["stage", "rows", "seconds", "rows/s", "CPU [s]", "peak [MB]", "limit, same run"]
     return Table(
         f"Stages of a message, {datetime.now(UTC):%Y-%m-%d}",
-        [*columns, "limit [s]", "ratio", "ratio of CPU", "growth"],
+        COLUMNS,
         table,
-        "Half of the events have labels; the population is a file. Peak memory is the largest"
-        " resident set of any one process. Growth is that of the time over that of the rows since"
-        " the size before: 1 is linear. On a busy machine only the CPU's ratio says much."
-        " The release's limit is one process; so is the join's.",
+        "Half of the events have labels; the population is a file; the features have four numbers."
+        " Every stage runs in a process of its own. Peak memory is the largest of any one"
+        " process, what it maps of files left out. Growth, from the third size on, is the time of"
+        " a further row between the last two sizes over that between the two before: 1 is linear,"
+        " and what starting up costs is left out. Ratios are to the limit at the same size. On a"
+        " machine that does other things, CPU time says more than seconds. Limits run in one"
+        " process; serve is the server's side of the fetch, and its seconds are the fetch's.",
     )
 
 
+def _growth(three: list[tuple[int, dict[str, Any]]], which: str) -> float | None:
+    """Time of a further row between the last two of three sizes, over that between the first."""
+    if len(three) < 3:
+        return None
+    (a, first), (b, second), (c, third) = three
+    before = (second[which] - first[which]) / (b - a)
+    return float((third[which] - second[which]) / (c - b) / before)
+
+
 def _measure(rows: int) -> dict[str, dict[str, Any]]:
+    most = {stage.name: stage.most for stage in STAGES}
+    found = {}
     with tempfile.TemporaryDirectory(prefix="labelveil-bench-") as name:
-        folder = Path(name)
-        order = ["data", *dict.fromkeys([limit for _, _, limit in STAGES[:1]])]
-        order += ["release", "release_workers", "fetch", "tcp", "join_kernel", "join"]
-        return {stage: _stage(stage, folder, rows) for stage in order}
+        for stage in ORDER:
+            if rows > most.get(stage, rows):
+                continue
+            found[stage] = _stage(stage, Path(name), rows)
+            told = {key: round(value, 1) for key, value in found[stage].items() if key != "serve"}
+            print(f"{rows:,} rows, {stage}: {told}", file=sys.stderr, flush=True)
+    found["serve"] = found["fetch"]["serve"]
+    return found
 
 
 def _stage(stage: str, folder: Path, rows: int) -> dict[str, Any]:
     """Run a stage in a fresh process, which reports its time and memory."""
+    module = scale_features if hasattr(scale_features, stage) else scale_stages
     done = subprocess.run(
-        [sys.executable, "-m", scale_stages.__name__, stage, str(folder), str(rows)],
+        [sys.executable, "-m", module.__name__, stage, str(folder), str(rows)],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

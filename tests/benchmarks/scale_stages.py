@@ -1,23 +1,22 @@
-"""One stage of a message at some size, in this process: what :mod:`tests.benchmarks.scale` runs."""
+"""Stages of a message at some size, up to its fetch: what :mod:`tests.benchmarks.scale` runs."""
 
 from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from common.allocator import keep_freed_memory
 from common.certificates import write_certificates
 from common.entropy import system_entropy
 from common.grid import Grid
@@ -26,18 +25,19 @@ from common.randomizers import build_randomizer
 from common.release import block_ranges
 from feature_party.client import ReleaseClient
 from feature_party.config import LabelsPartySection
-from feature_party.external_join import join_to_shards
 from label_party import config
 from label_party.config import LabelPartyConfig
 from label_party.release import run_release
+from tests.benchmarks.scale_process import Memory, cpu_of, main
 
 SLICE = 1 << 19
 SECRET = "join.key"
 GRID = np.arange(101.0)
+FEATURES = 4
 
 
 def data(folder: Path, rows: int) -> None:
-    """Write the population, labels for half of it, and ten features; a slice at a time."""
+    """Write the population, labels for half of it, and four features; a slice at a time."""
     import pyarrow.parquet as pq
 
     writers: dict[str, pq.ParquetWriter] = {}
@@ -50,7 +50,13 @@ def data(folder: Path, rows: int) -> None:
             "population": pl.DataFrame({"id": key}),
             "labels": pl.DataFrame({"id": key[half], "y": generator.gamma(1.0, 12.0, half.size)}),
             "features": pl.DataFrame(
-                {"id": key, **{f"x{j}": generator.normal(size=ids.size) for j in range(10)}}
+                {
+                    "id": key,
+                    **{
+                        f"x{j}": generator.standard_normal(ids.size, dtype=np.float32)
+                        for j in range(FEATURES)
+                    },
+                }
             ),
         }
         for name, frame in frames.items():
@@ -121,7 +127,27 @@ def release_kernel(folder: Path, rows: int) -> None:
             os.fsync(file.fileno())
 
 
-def fetch(folder: Path, rows: int) -> dict[str, float]:
+def aes(folder: Path, rows: int) -> None:
+    """Draw the words that a release draws, one for rounding and one for randomizing."""
+    entropy = system_entropy()
+    for stream in ("rounding", "labels"):
+        for start, stop in block_ranges(rows, SLICE):
+            entropy.words(stream, start, stop - start)
+
+
+def disk(folder: Path, rows: int) -> None:
+    """Copy the release's files, and wait for the disk."""
+    copied = folder / "copied"
+    with copied.open("wb") as out:
+        for path in sorted((folder / "store" / "releases").rglob("*.bin")):
+            with path.open("rb") as file:
+                shutil.copyfileobj(file, out, 1 << 20)
+        out.flush()
+        os.fsync(out.fileno())
+    copied.unlink()
+
+
+def fetch(folder: Path, rows: int) -> dict[str, Any]:
     """Fetch the release from a server process, over mutual TLS."""
     chosen = settings(folder, "1")
     facts = folder / "server.toml"
@@ -143,10 +169,17 @@ def fetch(folder: Path, rows: int) -> dict[str, float]:
             data_set="labels",
             epoch="1",
         )
-        start = time.perf_counter()
-        ReleaseClient(where).fetch(folder / "fetched")
+        start, cpu, before = time.perf_counter(), time.process_time(), cpu_of(server.pid)
+        with Memory(server.pid) as served:
+            keep_freed_memory()
+            ReleaseClient(where).fetch(folder / "fetched")
         seconds = time.perf_counter() - start
-        return {"seconds": seconds, "server_peak": _peak(server.pid)}
+        used = cpu_of(server.pid) - before
+        return {
+            "seconds": seconds,
+            "cpu": time.process_time() - cpu,
+            "serve": {"seconds": seconds, "cpu": used, "peak": served.peak},
+        }
     finally:
         server.terminate()
         server.wait()
@@ -171,32 +204,6 @@ def tcp(folder: Path, rows: int) -> None:
     sender.join()
 
 
-def join(folder: Path, rows: int) -> None:
-    """Verify the fetched release and match it with the features."""
-    secret = bytes.fromhex((folder / "certificates" / SECRET).read_text().strip())
-    join_to_shards(folder / "fetched", folder / "features.parquet", "id", secret, folder / "shards")
-
-
-def join_kernel(folder: Path, rows: int) -> None:
-    """Read the features, hash their keys, and write them again."""
-    scan = pl.scan_parquet(folder / "features.parquet")
-    out = folder / "kernel-shards"
-    out.mkdir()
-    for index, (start, stop) in enumerate(block_ranges(rows, SLICE)):
-        part = scan.slice(start, stop - start).collect()
-        hash_keys(part["id"], bytes(32))
-        part.write_parquet(out / f"{index}.parquet")
-    shutil.rmtree(out)
-
-
-def _peak(pid: int) -> int:
-    """Largest resident set of a living process, in bytes."""
-    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0
-
-
 def _toml(chosen: LabelPartyConfig) -> str:
     sections: dict[str, dict[str, Any]] = chosen.model_dump(mode="json", exclude_none=True)
     lines = []
@@ -209,24 +216,5 @@ def _toml(chosen: LabelPartyConfig) -> str:
     return "\n".join(lines) + "\n"
 
 
-STAGES: dict[str, Callable[[Path, int], dict[str, float] | None]] = {
-    stage.__name__: stage
-    for stage in (data, release, release_workers, release_kernel, fetch, tcp, join, join_kernel)
-}
-
-
-def main() -> None:
-    """Run the stage named on the command line; print its seconds and peak memory as JSON."""
-    stage, folder, rows = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-    start = time.perf_counter()
-    facts = STAGES[stage](folder, rows) or {}
-    seconds = time.perf_counter() - start
-    # not this process's own ru_maxrss, which begins with that of the process that started it
-    workers = resource.getrusage(resource.RUSAGE_CHILDREN)
-    peak = max(_peak(os.getpid()), workers.ru_maxrss * 1024)
-    cpu = time.process_time() + workers.ru_utime + workers.ru_stime
-    print(json.dumps({"seconds": seconds, "cpu": cpu, "peak": peak, **facts}))
-
-
 if __name__ == "__main__":
-    main()
+    main(data, release, release_workers, release_kernel, aes, disk, fetch, tcp)

@@ -64,7 +64,7 @@ def test_run_does_everything(
     files = certificates(tmp_path / "certificates")
     with serving(world, Behaviour(), files) as address:
         output = invoke(
-            *("run", "--address", address, "--data-set", "sales", *data, *SMALL),
+            *("run", "--address", address, "--data-set", "sales", *data, *SMALL, "--epochs", "8"),
             *("--true-labels", str(world.truth), "--true-label", "amount"),
             *("--set", "training.objective=likelihood"),
             *("--set", f"labels_party.ca={files.authority}"),

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
+from common.engine import Engine, EngineError, InProcess, Pool, Secrets
 from common.errors import DataError, ReleaseError
+from common.locks import exclusive
 from common.release import LABELS_FILE, write_release
-from feature_party.external_join import CODE, JoinSizes, join_to_shards
+from feature_party.external_join import JoinSizes, join_to_shards
 from feature_party.join import join_release
+from feature_party.join_tasks import CODE, ROW
+from feature_party.joined import JoinedShards
 from tests.feature_party.worlds import SECRET, World, build_world
 
-SMALL = JoinSizes(shard_rows=256, bucket_rows=300)
+SMALL = JoinSizes(slice_rows=256, bucket_rows=300)
 
 
 def _stored(world: World, folder: Path) -> Path:
@@ -22,26 +34,117 @@ def _stored(world: World, folder: Path) -> Path:
     return folder / "stored"
 
 
-@pytest.mark.parametrize("keyed", [True, False])
-def test_the_rows_and_codes_of_the_join_in_memory(tmp_path: Path, keyed: bool) -> None:
-    world = build_world(tmp_path, rows=1500, keyed=keyed)
+def _strangers_between(world: World) -> pl.DataFrame:
+    """Features with some events that were not sent, in between."""
     table = pl.read_parquet(world.features)
-    if keyed:  # some events that were not sent, in between
-        strangers = table.head(200).with_columns(event=pl.col("event") + "?")
-        table = pl.concat([table[100:700], strangers, table[700:]])
-    table.write_parquet(tmp_path / "features.parquet", row_group_size=177)
-    release = _stored(world, tmp_path)
-    expected = join_release(world.release, table, "event", SECRET)
-    counts = join_to_shards(
-        release, tmp_path / "features.parquet", "event", SECRET, tmp_path / "out", SMALL
+    strangers = table.head(200).with_columns(event=pl.col("event") + "?")
+    return pl.concat([table[100:700], strangers, table[700:]])
+
+
+def _join(
+    world: World,
+    folder: Path,
+    features: Path,
+    engine: Engine | None = None,
+    progress: Callable[[str, int, int], None] = lambda step, done, total: None,
+) -> JoinedShards:
+    release, out = _stored(world, folder), folder / "out"
+    return join_to_shards(
+        [release], features, "event", SECRET, out, engine=engine, sizes=SMALL, progress=progress
     )
-    assert counts == expected.matches
-    shards = sorted((tmp_path / "out").iterdir())
-    assert len(shards) == -(-table.height // 256)
-    found = pl.concat([pl.read_parquet(shard) for shard in shards])
-    assert found.drop(CODE).equals(expected.table)
+
+
+def _bytes(joined: JoinedShards) -> list[bytes]:
+    return [path.read_bytes() for path in joined.shards]
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize("kind", ["file", "directory", "csv"])
+def test_the_rows_and_codes_of_the_join_in_memory(tmp_path: Path, keyed: bool, kind: str) -> None:
+    world = build_world(tmp_path, rows=1500, keyed=keyed)
+    table = _strangers_between(world) if keyed else pl.read_parquet(world.features)
+    features = tmp_path / "table.parquet"
+    if kind == "file":
+        table.write_parquet(features, row_group_size=177)
+    elif kind == "csv":
+        features = tmp_path / "table.csv"
+        table.write_csv(features)
+    else:
+        features = tmp_path / "table"
+        features.mkdir()
+        cuts = [0, 100, 100, 500, 1020, table.height]  # an empty file, and shards across files
+        for index, (low, high) in enumerate(itertools.pairwise(cuts)):
+            table[low:high].write_parquet(features / f"part-{index}.parquet")
+    expected = join_release(world.release, features, "event", SECRET)
+    joined = _join(world, tmp_path, features)
+    assert joined.matches == expected.matches
+    assert len(joined.shards) == -(-table.height // 256)
+    found = pl.concat(joined.parts([*joined.columns, ROW, CODE]))
+    assert found.drop(CODE, ROW).equals(expected.table)
     np.testing.assert_array_equal(found[CODE].to_numpy(), expected.codes)
-    assert not list(tmp_path.glob(".out-*"))
+    np.testing.assert_array_equal(found[ROW].to_numpy(), expected.rows)
+    assert not list(tmp_path.glob(".out*"))
+
+
+def test_four_workers_give_the_same_bytes(world: World, tmp_path: Path) -> None:
+    alone = _bytes(_join(world, tmp_path / "1", world.features))
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
+        pool = Pool(executor, 2)
+        assert _bytes(_join(world, tmp_path / "2", world.features, pool)) == alone
+
+
+@dataclass
+class Killed(Exception):
+    """What a test ends a join with."""
+
+
+@dataclass
+class Counting:
+    """An engine that counts what tasks do, and dies after some of them."""
+
+    last: int = 1 << 30
+    done: list[str] = field(default_factory=list)
+
+    def run(self, tasks: Sequence[Any], secrets: Secrets) -> Iterator[Any]:
+        for task in tasks:
+            if not task.done.exists():
+                self.done.append(task.done.name)
+                if len(self.done) > self.last:
+                    raise Killed
+            yield task.run(secrets)
+
+
+def test_an_interrupted_join_goes_on_where_it_stopped(world: World, tmp_path: Path) -> None:
+    whole = Counting()
+    expected = _bytes(_join(world, tmp_path / "whole", world.features, whole))
+    kinds = {name.removeprefix("done-").partition("-")[0] for name in whole.done}
+    assert kinds == {"ours", "theirs", "matched", "shard"}
+    for last in (0, 4, 9, len(whole.done) - 9, len(whole.done) - 1):
+        folder = tmp_path / str(last)
+        begun = Counting(last)
+        with pytest.raises(Killed):
+            _join(world, folder, world.features, begun)
+        assert not (folder / "out").exists()
+        rest = Counting()
+        assert _bytes(_join(world, folder, world.features, rest)) == expected
+        assert sorted(begun.done[:last] + rest.done) == sorted(whole.done)
+        assert not list(folder.glob(".out*"))
+    again = Counting()
+    _join(world, tmp_path / "whole", world.features, again)
+    assert not again.done  # what is joined is not joined again
+
+
+def test_other_features_are_joined_anew(world: World, tmp_path: Path) -> None:
+    features = tmp_path / "features.parquet"
+    table = pl.read_parquet(world.features)
+    table.write_parquet(features)
+    with pytest.raises(Killed):
+        _join(world, tmp_path, features, Counting(9))
+    table[:1000].write_parquet(features)  # neither what was begun …
+    assert _join(world, tmp_path, features).matches.matched == 1000
+    table[:900].write_parquet(features)  # … nor what was finished is of any use
+    assert _join(world, tmp_path, features).matches.matched == 900
+    assert len(list((tmp_path / "out").glob("*.parquet"))) == 4
 
 
 def test_refusals_leave_nothing(world: World, tmp_path: Path) -> None:
@@ -51,14 +154,69 @@ def test_refusals_leave_nothing(world: World, tmp_path: Path) -> None:
     def refused(frame: pl.DataFrame, kind: type[Exception], said: str) -> None:
         frame.write_parquet(tmp_path / "features.parquet")
         with pytest.raises(kind, match=said):
-            join_to_shards(release, tmp_path / "features.parquet", "event", SECRET, out, SMALL)
+            join_to_shards(
+                [release], tmp_path / "features.parquet", "event", SECRET, out, sizes=SMALL
+            )
         assert not list(tmp_path.glob("*out*"))
 
-    refused(pl.concat([table, table.head(3)]), DataError, "3 rows repeat a key")
-    refused(table.with_columns(event=pl.col("event") + "?"), DataError, "none of the 1,500")
+    refused(pl.concat([table, table.head(3)]), DataError, "^3 rows repeat a key")
+    refused(table.with_columns(event=pl.col("event") + "?"), DataError, "^none of the 1,500")
     refused(table.head(0), DataError, "no rows")
+    refused(table.with_columns(event=None), DataError, "has .* missing values")
+    refused(table.rename({"x": CODE}), DataError, "has a column 'privatized_label_code' already")
     labels = pl.read_parquet(release / LABELS_FILE)
-    other = labels.with_columns(code=pl.when(pl.int_range(pl.len()) == 1499).then(
-        1 - pl.col("code").clip(0, 1)).otherwise(pl.col("code")).cast(pl.UInt16))  # fmt: skip
+    flipped = pl.when(pl.int_range(pl.len()) == 1499).then(1 - pl.col("code").clip(0, 1))
+    other = labels.with_columns(code=flipped.otherwise(pl.col("code")).cast(pl.UInt16))
     other.write_parquet(release / LABELS_FILE)
     refused(table, ReleaseError, "do not match the manifest's digest")
+    labels.head(700).write_parquet(release / LABELS_FILE)
+    refused(table, ReleaseError, "do not give the manifest's population digest")
+
+
+def test_neither_other_files_nor_another_join_are_harmed(world: World, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").touch()
+    with pytest.raises(DataError, match="holds other files than a join; set"):
+        _join(world, tmp_path, world.features)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
+    (tmp_path / "out" / "mine.txt").unlink()
+    work = tmp_path / ".out.work"
+    work.mkdir()
+    with (
+        exclusive(work / "lock", DataError("")),
+        pytest.raises(DataError, match="another process joins in"),
+    ):
+        _join(world, tmp_path, world.features)
+    assert [path.name for path in work.iterdir()] == ["lock"]
+
+
+def test_a_full_disk_is_one_line_and_what_is_done_is_kept(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, left = os.fsync, [20]
+
+    def full(descriptor: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        plain(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DataError) as told:
+        _join(world, tmp_path, world.features)
+    assert "No space left on device; free some space and join again to go on" in str(told.value)
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setattr(os, "fsync", plain)
+    rest = Counting()
+    _join(world, tmp_path, world.features, rest)
+    assert not any(name.startswith("done-ours") for name in rest.done)
+
+
+def test_a_lost_worker_is_one_line(world: World, tmp_path: Path) -> None:
+    class Lost(InProcess):
+        def run(self, tasks: Sequence[Any], secrets: Secrets) -> Iterator[Any]:
+            raise EngineError("a worker process died")
+
+    with pytest.raises(EngineError):
+        _join(world, tmp_path, world.features, Lost())
+    assert (tmp_path / ".out.work").is_dir()  # to go on from

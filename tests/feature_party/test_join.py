@@ -16,7 +16,7 @@ from tests.feature_party.worlds import SECRET, World, build_world
 def test_every_event_gets_its_own_code(world: World) -> None:
     joined = join_release(world.release, world.features, "event", SECRET)
     assert joined.matches.matched == 1500
-    assert joined.poor_match(0.9) is None
+    assert joined.matches.poor(0.9) is None
     # the features were shuffled; event e17 is row 17 of the release
     rows = joined.table["event"].str.strip_prefix("e").cast(pl.Int64).to_numpy()
     np.testing.assert_array_equal(joined.codes, world.release.codes[rows])
@@ -28,10 +28,10 @@ def test_counts_on_both_sides(world: World) -> None:
     joined = join_release(world.release, pl.concat([features, strangers]), "event", SECRET)
     counts = joined.matches
     assert (counts.release_rows, counts.feature_rows, counts.matched) == (1500, 1200, 900)
-    warning = joined.poor_match(0.9)
+    warning = joined.matches.poor(0.9)
     assert warning is not None
     assert "only 900 events match: 75.0% of the 1,200" in warning
-    assert joined.poor_match(0.5) is None
+    assert joined.matches.poor(0.5) is None
 
 
 def test_pandas_lazy_and_csv_tables_join_alike(world: World, tmp_path: Path) -> None:

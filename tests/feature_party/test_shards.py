@@ -20,8 +20,7 @@ from feature_party.learning.objectives import build_objective
 from feature_party.network import NetworkShape
 from feature_party.shards import Shards, fit_encoder
 from feature_party.stages import Stages
-from feature_party.streaming import FeatureFile
-from feature_party.training import prepare, train
+from feature_party.training import Prepared, PreparedShards, prepare, train
 from tests.feature_party.worlds import World, build_world
 
 CPU = torch.device("cpu")
@@ -41,6 +40,7 @@ def config(world: World, folder: Path, **training: object) -> FeaturePartyConfig
                 "report": folder / "report.html",
                 "predictions": folder / "predictions.parquet",
             },
+            "join": {"directory": folder / "joined", "shard_rows": 256},
         }
     )
 
@@ -61,7 +61,7 @@ def test_shards_train_what_memory_trains(world: World, tmp_path: Path) -> None:
         np.concatenate([rows.categories for rows, _ in parts]),
     )
     objective = build_objective("likelihood", streamed.problem, streamed.support, "gaussian")
-    targets = objective.targets(found.codes)
+    targets = objective.targets(np.concatenate([codes for _, codes in parts]))
     memory = MemorySource(together, targets, CPU, found.sizes)
     shape = NetworkShape(
         found.encoder.inputs, found.encoder.cardinalities, (8,), objective.outputs, 4
@@ -93,8 +93,12 @@ def test_shards_hold_every_training_row_once_with_its_code(world: World, tmp_pat
     data = prepare(world.release, world.features, settings)
     train(data, config=settings)
     memory = prepare(world.release, world.features, config(world, tmp_path))
-    assert np.array_equal(memory.training, data.training)
-    assert data.features(data.holdout).equals(memory.joined.table[memory.holdout])
+    assert isinstance(data, PreparedShards)
+    assert isinstance(memory, Prepared)
+    assert np.array_equal(memory.holdout, data.holdout)
+    assert np.array_equal(memory.trained(100, 900), data.trained(100, 900))
+    assert data.held_out()[0].equals(memory.held_out()[0])
+    assert np.array_equal(data.held_out()[1], memory.held_out()[1])
     manifest = json.loads((tmp_path / "shards" / shards.MANIFEST).read_text())
     found = Shards.open(tmp_path / "shards", manifest["content"])
     assert found is not None
@@ -136,9 +140,9 @@ def test_auto_streams_what_is_too_large_and_removes_its_shards(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = config(world, tmp_path, epochs=1)
-    assert prepare(world.release, world.features, settings).source is None
+    assert isinstance(prepare(world.release, world.features, settings), Prepared)
     monkeypatch.setattr(streaming, "_BYTES_A_VALUE", 1 << 40)
-    assert prepare(world.release, world.features, settings).source == world.features
+    assert isinstance(prepare(world.release, world.features, settings), PreparedShards)
     written: list[str] = []
     plain = shards.write_shards
     monkeypatch.setattr(
@@ -253,12 +257,3 @@ def test_large_streams_are_sampled_for_numbers_and_counted_for_categories(
     monkeypatch.setattr(shards, "MOST_VALUES", 2)
     pruned = fit_encoder(stream, 20_000, fit, 0)  # type: ignore[arg-type]
     assert pruned.categorical[0].vocabulary == ("b",)
-
-
-def test_rows_are_taken_by_number_however_the_file_is_cut(world: World) -> None:
-    rows = np.array([0, 0, 7, 8, 500, 1499])
-    file = FeatureFile(world.features)
-    table = pl.read_parquet(world.features)
-    taken = list(file.taken(table.columns, rows))
-    assert pl.concat(part for part, _ in taken).equals(table[rows])
-    assert sum(at.stop - at.start for _, at in taken) == rows.size

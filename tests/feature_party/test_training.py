@@ -44,7 +44,7 @@ def noisy(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Prepared, np
     world = build_world(tmp_path_factory.mktemp("noisy"), rows=4000, epsilon=1.0, seed=2)
     prepared = prepare(world.release, world.features, config(world))
     truth = match_true_labels(
-        prepared.joined.table, "event", world.truth, "amount", prepared.problem, 0.0
+        prepared.joined.table["event"], world.truth, "amount", prepared.problem, 0.0
     )
     return world, prepared, truth
 
@@ -59,7 +59,7 @@ def test_likelihood_beats_raw(tmp_path: Path) -> None:
     world = build_world(tmp_path, rows=4000, epsilon=2.0, seed=2, biased=True)
     prepared = prepare(world.release, world.features, config(world))
     truth = match_true_labels(
-        prepared.joined.table, "event", world.truth, "amount", prepared.problem, 0.0
+        prepared.joined.table["event"], world.truth, "amount", prepared.problem, 0.0
     )
     constant = float(np.var(truth[prepared.holdout]))
     errors = {}
@@ -225,13 +225,13 @@ def test_true_labels_are_completed_and_clipped(
     _, prepared, _ = noisy
     events = pl.DataFrame({"event": ["a", "b", "c"]})
     labels = pl.DataFrame({"name": ["b", "a"], "amount": [99.0, -1.0]})
-    found = match_true_labels(events, "event", labels, "amount", prepared.problem, 1.5)
+    found = match_true_labels(events["event"], labels, "amount", prepared.problem, 1.5)
     assert found.tolist() == [0.0, 4.0, 1.5]
     twice = pl.DataFrame({"event": ["a", "a"], "amount": [1.0, 2.0]})
     with pytest.raises(DataError, match="more than once"):
-        match_true_labels(events, "event", twice, "amount", prepared.problem, 0.0)
+        match_true_labels(events["event"], twice, "amount", prepared.problem, 0.0)
     with pytest.raises(DataError, match="no column 'sales'"):
-        match_true_labels(events, "event", twice, "sales", prepared.problem, 0.0)
+        match_true_labels(events["event"], twice, "sales", prepared.problem, 0.0)
 
 
 def test_settings_fit_the_data(world: World) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,64 +117,6 @@ def _build(folder: Path, chosen: LabelPartyConfig, events: Any, tally: Any) -> M
         manifest.content.digest + manifest.population.digest,
         tally,
     )
-
-
-@dataclass(frozen=True)
-class FailsOnce:
-    """A task that does its work, and then fails; the second time it does not."""
-
-    task: Any
-    failed: Path
-
-    def run(self, secrets: Secrets) -> Any:
-        result = self.task.run(secrets)
-        try:
-            os.close(os.open(self.failed, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return result
-        raise RuntimeError("made to fail")
-
-
-@dataclass
-class Failing:
-    """An engine some of whose tasks fail once."""
-
-    engine: Engine
-    folder: Path
-    steps: int = 0
-
-    def run(self, tasks: Sequence[Any], secrets: Secrets) -> Iterator[Any]:
-        self.steps += 1
-        marks = [self.folder / f"{self.steps}-{index}" for index in range(len(tasks))]
-        some = [
-            FailsOnce(task, mark) if index % 9 == 0 else task
-            for index, (task, mark) in enumerate(zip(tasks, marks, strict=True))
-        ]
-        return self.engine.run(some, secrets)
-
-
-@dataclass(frozen=True)
-class Dies:
-    """A task that takes its worker with it."""
-
-    def run(self, secrets: Secrets) -> None:
-        os._exit(9)
-
-
-@dataclass(frozen=True)
-class Fails:
-    """A task that never works."""
-
-    def run(self, secrets: Secrets) -> None:
-        raise RuntimeError("label 3.14")
-
-
-@dataclass(frozen=True)
-class Interpreter:
-    """Tells which Python a worker is."""
-
-    def run(self, secrets: Secrets) -> str:
-        return sys.executable
 
 
 @dataclass

@@ -16,6 +16,7 @@ from common.engine import EngineError, InProcess, Pool, Secrets
 from common.errors import DataError
 from label_party.external import Sizes
 from label_party.scratch import scratch
+from tests.engines import Dies
 from tests.label_party import engines
 from tests.label_party.conftest import Party
 from tests.label_party.engines import JOIN, RELEASE_KEY, SMALL, Message, settings
@@ -131,7 +132,7 @@ def test_a_worker_that_dies_is_one_line() -> None:
         ProcessPoolExecutor(1, mp_context=context) as executor,
         pytest.raises(EngineError, match=r"worker process died.*\[engine\] workers"),
     ):
-        list(Pool(executor, 1).run([engines.Dies()], Secrets(JOIN)))
+        list(Pool(executor, 1).run([Dies()], Secrets(JOIN)))
 
 
 def test_neither_tasks_nor_reprs_hold_a_secret(events: Path, tmp_path: Path) -> None:

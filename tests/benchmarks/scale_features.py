@@ -1,0 +1,141 @@
+"""What the features party does with a message at some size, from the join on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+import torch
+
+from common.keys import hash_keys
+from common.release import Manifest, block_ranges, read_manifest
+from feature_party.config import FeaturePartyConfig
+from feature_party.encoding import Encoder
+from feature_party.fitting import FitSettings, Fitter
+from feature_party.learning.objectives import build_objective
+from feature_party.learning.problem import LabelProblem
+from feature_party.learning.support import Support
+from feature_party.network import NetworkShape
+from feature_party.shards import Shards, ShardSource, fit_encoder, write_shards
+from feature_party.stages import Stages
+from feature_party.training import PreparedShards, prepare
+from tests.benchmarks.scale_process import main
+
+SLICE = 1 << 19
+SECRET = "join.key"
+MEMBERS, BATCH, HIDDEN = 4, 4096, (128, 64)
+
+
+def join(folder: Path, rows: int) -> None:
+    """Verify the fetched release and match it with the features."""
+    Stages(_features_config(folder), quiet=True).join()
+
+
+def join_kernel(folder: Path, rows: int) -> None:
+    """Read the features, hash their keys, and write them again."""
+    scan = pl.scan_parquet(folder / "features.parquet")
+    out = folder / "kernel-shards"
+    out.mkdir()
+    for index, (start, stop) in enumerate(block_ranges(rows, SLICE)):
+        part = scan.slice(start, stop - start).collect()
+        hash_keys(part["id"], bytes(32))
+        with (out / f"{index}.parquet").open("wb") as file:
+            part.write_parquet(file, compression="zstd")
+            os.fsync(file.fileno())
+    shutil.rmtree(out)
+
+
+def encode(folder: Path, rows: int) -> None:
+    """Encode the joined events into the shards that are trained on."""
+    config = _features_config(folder)
+    data = prepare(config.release_folders, config.features, config)
+    assert isinstance(data, PreparedShards)
+    stream = partial(data.training_events, data.joined.columns)
+    fit = partial(Encoder.fit, ignore=["id"])
+    encoder = fit_encoder(stream, data.training_rows, fit, 0)
+    write_shards(folder / "rows", "rows", stream, data.training_rows, encoder, 0)
+
+
+def encode_kernel(folder: Path, rows: int) -> None:
+    """Read the joined events, and write their numbers."""
+    out = folder / "kernel-rows"
+    out.mkdir()
+    for index, path in enumerate(sorted((folder / "joined").glob("*.parquet"))):
+        pl.read_parquet(path).drop("id").write_parquet(out / f"{index}.parquet", compression="lz4")
+    shutil.rmtree(out)
+
+
+def train(folder: Path, rows: int) -> dict[str, float]:
+    """Walk the shards once."""
+    fitter = _fitter(folder)
+    start, cpu = time.perf_counter(), time.process_time()
+    order = fitter.plan.parts(0)
+    for part, shard in zip(order, fitter.source.walk(order), strict=True):
+        fitter._train_part(0, part, shard, 0)
+    return {"seconds": time.perf_counter() - start, "cpu": time.process_time() - cpu}
+
+
+def train_kernel(folder: Path, rows: int) -> dict[str, float]:
+    """Take as many steps of the same network on batches in memory; a tenth of them, times ten."""
+    fitter = _fitter(folder)
+    steps = max(1, fitter.plan.epoch_steps // 10)
+    shard = fitter.source.part(0)
+    index = torch.randint(shard.targets.shape[0], (4, MEMBERS, BATCH))
+    batches = [shard.take(one) for one in index]
+    start, cpu = time.perf_counter(), time.process_time()
+    for step in range(steps):
+        batch = batches[step % len(batches)]
+        raw = fitter.network(batch.numeric, batch.categories)
+        losses = fitter.objective.loss(raw, batch.targets).mean(dim=1)
+        fitter.optimizer.zero_grad(set_to_none=True)
+        losses.sum().backward()  # type: ignore[no-untyped-call]
+        fitter.optimizer.step()
+    scale = fitter.plan.epoch_steps / steps
+    used = time.perf_counter() - start, time.process_time() - cpu
+    return {"seconds": scale * used[0], "cpu": scale * used[1]}
+
+
+def _fitter(folder: Path) -> Fitter:
+    shards = Shards.open(folder / "rows", "rows")
+    assert shards is not None
+    manifest = Manifest.from_bytes(read_manifest(folder / "fetched"))
+    problem = LabelProblem.from_manifest(manifest)
+    objective = build_objective("likelihood", problem, Support.of(problem))
+    chosen = FitSettings(
+        members=MEMBERS,
+        epochs=1,
+        batch_size=BATCH,
+        learning_rate=2e-3,
+        optimizer="adamw",
+        weight_decay=0.01,
+        hidden=HIDDEN,
+        dropout=0.0,
+        validation=0.1,
+        patience=1,
+        seed=0,
+    )
+    shape = NetworkShape(
+        shards.encoder.inputs, shards.encoder.cardinalities, HIDDEN, objective.outputs, MEMBERS
+    )
+    device = torch.device("cpu")
+    return Fitter(objective, ShardSource(shards, objective, device), shape, chosen, device)
+
+
+def _features_config(folder: Path) -> FeaturePartyConfig:
+    return FeaturePartyConfig.model_validate(
+        {
+            "data": {"features": folder / "features.parquet", "key": "id"},
+            "keys": {"secret_file": folder / "certificates" / SECRET},
+            "release": {"directory": folder / "fetched"},
+            "join": {"directory": folder / "joined"},
+        }
+    )
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(join, join_kernel, encode, encode_kernel, train, train_kernel)

@@ -1,0 +1,81 @@
+"""Run one stage in this process, and tell what it took."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+Stage = Callable[[Path, int], dict[str, Any] | None]
+
+
+def main(*stages: Stage) -> None:
+    """Run the stage named on the command line; print its seconds and peak memory as JSON."""
+    name, folder, rows = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    stage = {stage.__name__: stage for stage in stages}[name]
+    start, begun = time.perf_counter(), time.process_time()
+    with Memory() as memory:
+        facts = stage(folder, rows) or {}
+    seconds = time.perf_counter() - start
+    workers = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = time.process_time() - begun + workers.ru_utime + workers.ru_stime
+    print(json.dumps({"seconds": seconds, "cpu": cpu, "peak": memory.peak, **facts}))
+
+
+class Memory:
+    """Watches this process, its children, and maybe others: the most memory that any one has.
+
+    Pages of files that are mapped are left out: the system takes them back when it needs to.
+    """
+
+    def __init__(self, *others: int) -> None:
+        self.peak = 0
+        self._only = others
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while True:
+            for process in self._only or (os.getpid(), *_children(os.getpid())):
+                self.peak = max(self.peak, _anonymous(process))
+            if self._done.wait(0.02):
+                return
+
+
+def _children(process: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        with suppress(OSError):
+            found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+def _anonymous(process: int) -> int:
+    """Bytes of memory that a process has for itself; 0 when it is gone."""
+    total = 0
+    with suppress(OSError):
+        for line in Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines():
+            if line.startswith(("RssAnon:", "RssShmem:")):
+                total += int(line.split()[1]) * 1024
+    return total
+
+
+def cpu_of(process: int) -> float:
+    """Seconds of processor time that a living process has used."""
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

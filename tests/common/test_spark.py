@@ -1,0 +1,74 @@
+"""Tasks on Spark: their failures, and the secrets that they are handed."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from typing import Any
+
+import pytest
+
+from common.engine import EngineError, EngineSection, Secrets
+from common.errors import LabelveilError
+from common.key_service import Address, KeyService, ask
+from common.spark import SparkEngine
+from tests.engines import Fails, Interpreter, SparkSession, needs_java
+
+JOIN = bytes(range(32))
+
+
+@needs_java
+def test_a_task_that_always_fails_is_one_line(spark: SparkSession) -> None:
+    with pytest.raises(EngineError, match=r"^Spark gave up \(\w+\)[^\n]*$"):
+        list(SparkEngine(spark.session).run([Fails()], Secrets(JOIN)))
+
+
+@needs_java
+def test_workers_run_this_interpreter(spark: SparkSession) -> None:
+    (found,) = SparkEngine(spark.session).run([Interpreter()], Secrets(JOIN))
+    assert found == sys.executable
+
+
+def test_without_java_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    with (
+        pytest.raises(EngineError, match=r"needs Java 17"),
+        SparkEngine.open(EngineSection(name="spark")),
+    ):
+        pass
+
+
+def test_secrets_go_to_who_has_the_token() -> None:
+    payload = os.urandom(100)
+    with KeyService(payload, "127.0.0.1") as service:
+        assert [ask(service.address) for _ in range(3)] == [payload] * 3
+        stranger = Address("127.0.0.1", service.address.port, bytes(32))
+        with pytest.raises(LabelveilError, match="no secrets from the driver"):
+            ask(stranger)
+        with socket.create_connection(("127.0.0.1", service.address.port)) as silent:
+            assert ask(service.address) == payload  # nobody waits for one who says nothing
+            silent.sendall(b"x")
+    assert service.address.token.hex() not in repr(service.address)
+    with pytest.raises(LabelveilError, match="no secrets from the driver"):
+        ask(service.address)  # it is over
+
+
+def test_an_impostor_of_the_driver_is_not_believed() -> None:
+    """Who answers must know the token too: the workers' noise would be an impostor's."""
+    with KeyService(b"false", "127.0.0.1") as impostor:
+        address = Address("127.0.0.1", impostor.address.port, bytes(32))
+        impostor._answer = _answer_anybody(impostor)  # type: ignore[method-assign]
+        with pytest.raises(LabelveilError, match="no secrets from the driver"):
+            ask(address)
+
+
+def _answer_anybody(service: KeyService) -> Any:
+    def answer(connection: socket.socket) -> None:
+        with connection:
+            connection.recv(64)
+            connection.sendall(os.urandom(32 + 16 + 5))
+
+    return answer

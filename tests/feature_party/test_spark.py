@@ -38,6 +38,7 @@ def _join(
     return [path.read_bytes() for path in joined.shards]
 
 
+@pytest.mark.slow
 def test_3_and_17_partitions_and_no_secret_in_what_spark_keeps(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
@@ -52,6 +53,7 @@ def test_3_and_17_partitions_and_no_secret_in_what_spark_keeps(
         assert form not in kept
 
 
+@pytest.mark.slow
 def test_tasks_that_fail_are_repeated(spark: SparkSession, world: World, tmp_path: Path) -> None:
     expected = _join(world, tmp_path / "here", None)
     marks = tmp_path / "failed"

@@ -12,10 +12,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from common.comparison.jobs import DP_SGD
+from common.comparison.jobs import DP_SGD, FEATURE_AWARE_GAUSSIAN, NEED_DELTA
 from common.entropy import system_entropy
 from common.errors import ConfigError
 from common.guarantees import Guarantee
+from common.learning.label_process import label_process
 from common.learning.label_ridge import label_ridge
 from common.learning.scaling import LabelScaling
 from feature_party.config import FeaturePartyConfig
@@ -63,7 +64,7 @@ def central_predictions(
     bounds
         Public bounds of the labels.
     epsilon, delta
-        Budget; δ for DP-SGD alone.
+        Budget; δ for :data:`common.comparison.jobs.NEED_DELTA` alone.
     """
     section = config.data
     sgd = name == DP_SGD
@@ -79,15 +80,22 @@ def central_predictions(
     scaling = LabelScaling(*bounds)
     entropy = system_entropy()
     scaled = scaling.apply(labels)
+    if name in NEED_DELTA and delta is None:
+        raise ConfigError(f"{name} needs a delta above 0; pass --delta 1e-6")
     if sgd:
-        if delta is None:
-            raise ConfigError("DP-SGD needs a delta above 0; pass --delta 1e-6")
+        assert delta is not None
         from feature_party.dp_sgd import train_privately
 
         hidden = tuple(config.training.hidden)
         network = train_privately(rows, scaled, epsilon, delta, entropy, hidden)
         chosen = f"DP-SGD, noise multiplier {network.noise_multiplier:.3g}"
         return Central(scaling.invert(network.predict(asked)), chosen, network.guarantee)
+    if name == FEATURE_AWARE_GAUSSIAN:
+        assert delta is not None
+        process = label_process(rows, scaled, epsilon, delta, entropy)
+        measured = process.measurement
+        chosen = f"{measured.vectors.shape[1]} directions, quantile {measured.quantile:g}"
+        return Central(scaling.invert(process.predict(asked)), chosen, process.guarantee)
     model = label_ridge(rows, scaled, epsilon, 0.0, entropy)
     chosen = f"ridge, shape {model.design.shape:g}, quantile {model.design.quantile:g}"
     return Central(scaling.invert(asked @ model.weights), chosen, model.guarantee)

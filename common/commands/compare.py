@@ -16,7 +16,7 @@ from common.comparison import (
     default_methods,
     make_jobs,
 )
-from common.comparison.jobs import DP_SGD
+from common.comparison.jobs import NEED_DELTA
 from common.config import parse_settings
 from common.console import numbers, stdout
 from common.errors import ConfigError
@@ -50,7 +50,7 @@ def compare_command(
             " features and labels in one place (DP-SGD needs labelveil[central]).",
         ),
     ] = None,
-    delta: Annotated[float, typer.Option(help="δ of DP-SGD, the one method that needs it.")] = 1e-6,
+    delta: Annotated[float, typer.Option(help="δ of the baselines with Gaussian noise.")] = 1e-6,
     runs: Annotated[int, typer.Option(help="Repetitions, each with its own split.")] = 5,
     rows: Annotated[int | None, typer.Option(help="Use only so many events.")] = None,
     workers: Annotated[int, typer.Option(help="Processes; 0: one for each core.")] = 0,
@@ -84,7 +84,7 @@ def compare_command(
     if baseline is not None:
         methods += baselines(baseline)
     jobs = make_jobs(methods or default_methods(), budgets, runs)
-    central = any(job.method.randomizer == DP_SGD for job in jobs)
+    central = any(job.method.randomizer in NEED_DELTA for job in jobs)
     if central and not 0 < delta < 1:
         raise ConfigError(f"delta={delta:g} must lie between 0 and 1; pass --delta 1e-6")
     training = parse_settings(set_training or ())

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from common.comparison.jobs import CENTRAL, DP_SGD, Job
+from common.comparison.jobs import CENTRAL, NEED_DELTA, Job
 from common.comparison.plots import draw
 from common.comparison.tables import summarise, write_csv, write_markdown
 from common.comparison.workers import run_jobs
@@ -98,8 +98,9 @@ def compare(
     write_csv(summary, out / "table.csv")
     names = {job.method.randomizer for job in jobs}
     notes = [f"{name}: {promise}." for name, promise in CENTRAL.items() if name in names]
-    if DP_SGD in names:
-        notes.append(f"δ = {comparison.delta:g}; every other method has none.")
+    using = [name for name in NEED_DELTA if name in names]
+    if using:
+        notes.append(f"δ = {comparison.delta:g} for {', '.join(using)}; no other method has one.")
     write_markdown(summary, out / "table.md", notes)
     draw(summary, out)
     return records

@@ -55,13 +55,15 @@ Floats = NDArray[np.float64]
 SHAPES = (0.0, 0.25, 0.5, 0.75, 1.0)
 QUANTILES = (1.0, 0.999, 0.99, 0.95, 0.9, 0.75)
 
-_NEGLIGIBLE = 1e-9
+NEGLIGIBLE = 1e-9
 _SIGNAL = 0.25
-_INTERCEPT = 1 / 3
+PRIOR_OF_CONSTANT = 1 / 3
 """Prior variance of the constant: that of a uniform number in -1 … 1."""
 _GAUSSIAN_STEPS = 1 << 10
-_SIGNALS = tuple(10.0**power for power in np.arange(-6, 1.75, 0.25))
-_RESIDUALS = (0.01, 0.03, 0.1, 0.3, 1.0)
+"""Grid steps in Δ, fewer where their number of noise would pass what the exact sampler takes."""
+_MOST_NOISE = 1 << 16
+SIGNALS = tuple(10.0**power for power in np.arange(-6, 1.75, 0.25))
+RESIDUALS = (0.01, 0.03, 0.1, 0.3, 1.0)
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def design_measurement(rows: Floats, noise: float) -> Design:
     """
     n = len(rows)
     values, basis = linalg.eigh(rows.T @ rows / n)
-    kept = values > _NEGLIGIBLE * max(values[-1], 0.0)
+    kept = values > NEGLIGIBLE * max(values[-1], 0.0)
     if not np.any(kept):
         raise DataError("all features are 0; nothing to regress on")
     values, basis = values[kept], basis[:, kept]
@@ -130,11 +132,16 @@ def design_measurement(rows: Floats, noise: float) -> Design:
     assert best is not None  # at the quantile 1 some norm is above 0
     predicted, shape, quantile, weights = best
     vectors = weights[:, None] * turned * values ** (-shape / 2)
+    return Design(vectors, sensitivity_of(vectors), shape, quantile, predicted, vectors.T @ rows)
+
+
+def sensitivity_of(vectors: Floats) -> Fraction:
+    """L2 sensitivity of ``vectorsᵀ y`` to one label in -1 … 1, float errors of the sum included."""
+    n = len(vectors)
     longest = float(np.sqrt(np.max(np.sum(vectors * vectors, axis=1))))
     # a float sum errs by at most (n + 2) u Σ ‖ω_i A x_i‖, for each of two neighbours
     slack = 2 * (n + 8) * 2.0**-53 * n * longest
-    sensitivity = Fraction(2 * longest * (1 + 1e-9) + 2 * slack)
-    return Design(vectors, sensitivity, shape, quantile, predicted, vectors.T @ rows)
+    return Fraction(2 * longest * (1 + 1e-9) + 2 * slack)
 
 
 @dataclass(frozen=True)
@@ -156,6 +163,18 @@ class LabelRidge:
     design: Design
 
 
+def check_regression(rows: Floats, labels: Floats, epsilon: float, delta: float) -> None:
+    """Refuse an impossible budget, and rows and labels that do not fit together."""
+    if not 0 < epsilon < math.inf or not 0 <= delta < 1:
+        raise PrivacyError(f"epsilon={epsilon} must be > 0 and delta={delta} must lie in [0, 1)")
+    if rows.ndim != 2 or labels.shape != rows.shape[:1] or not rows.size:
+        raise DataError(
+            f"rows of shape {rows.shape} with labels of shape {labels.shape}; give one label a row"
+        )
+    if not (np.all(np.isfinite(rows)) and np.all(np.isfinite(labels))):
+        raise DataError("rows and labels must be finite; replace missing values first")
+
+
 def label_ridge(
     rows: Floats, labels: Floats, epsilon: float, delta: float, entropy: Entropy
 ) -> LabelRidge:
@@ -172,14 +191,7 @@ def label_ridge(
     entropy
         Fresh for every fit.
     """
-    if not 0 < epsilon < math.inf or not 0 <= delta < 1:
-        raise PrivacyError(f"epsilon={epsilon} must be > 0 and delta={delta} must lie in [0, 1)")
-    if rows.ndim != 2 or labels.shape != rows.shape[:1] or not rows.size:
-        raise DataError(
-            f"rows of shape {rows.shape} with labels of shape {labels.shape}; give one label a row"
-        )
-    if not (np.all(np.isfinite(rows)) and np.all(np.isfinite(labels))):
-        raise DataError("rows and labels must be finite; replace missing values first")
+    check_regression(rows, labels, epsilon, delta)
     d = rows.shape[1]
     if delta == 0:
         design = design_measurement(rows, math.sqrt(d + 1) / epsilon)
@@ -195,19 +207,39 @@ def label_ridge(
         noisy = np.array([math.ldexp(float(step), exponent) for step in steps])
         variance = float(scale) ** 2 * (statistic.size + 1)
     else:
-        noisy, variance, concentrated = _gaussian(statistic, design.sensitivity, rho, entropy)
+        noisy, variance, concentrated = gaussian_release(
+            statistic, design.sensitivity, rho, entropy
+        )
         guarantee = to_approximate(concentrated, delta)
     return LabelRidge(_posterior_mean(design, rows, noisy, variance), guarantee, design)
 
 
-def _gaussian(
+def gaussian_release(
     statistic: Floats, sensitivity: Fraction, rho: Fraction, entropy: Entropy
 ) -> tuple[Floats, float, ZeroConcentratedDP]:
-    """Round to a grid and add discrete Gaussian noise; returns the promise of what was added."""
-    pitch = float(sensitivity) / _GAUSSIAN_STEPS
-    rounded = np.rint(statistic / pitch)
+    """Round a statistic of L2 sensitivity Δ to a grid and add discrete Gaussian noise.
+
+    Returns
+    -------
+    (r,) noisy numbers, the variance of their noise, and the promise of what was added: ρ-zCDP at
+    most.
+
+    Raises
+    ------
+    PrivacyError
+        If ρ is so small that the noise passes what the exact sampler takes.
+    """
+    most = math.floor(_MOST_NOISE * math.sqrt(2 * float(rho))) - 1
     # rounding moves each neighbour by at most half a step a coordinate, and floats by less than one
-    reach = math.ceil(sensitivity / Fraction(pitch)) + math.isqrt(statistic.size) + 2
+    extra = math.isqrt(statistic.size) + 3
+    steps = min(_GAUSSIAN_STEPS, most - extra)
+    if steps < 1:
+        raise PrivacyError(
+            f"rho={float(rho):.3g} is too small to release {statistic.size} numbers; raise epsilon"
+        )
+    pitch = float(sensitivity) / steps
+    rounded = np.rint(statistic / pitch)
+    reach = math.ceil(sensitivity / Fraction(pitch)) + extra - 1
     variance = Fraction(math.ceil(reach**2 / (2 * rho) * 4096), 4096)
     noise = discrete_gaussian(variance, statistic.size, entropy.source("label ridge"))
     promise = gaussian_zcdp(variance, reach**2, Adjacency.REPLACE_LABEL)
@@ -221,21 +253,24 @@ def _posterior_mean(design: Design, rows: Floats, noisy: Floats, variance: float
     known = slopes @ slopes.T / usual
     constant = design.moments[:, -1:]
     best = (-math.inf, np.zeros(rows.shape[1]))
-    for residual in _RESIDUALS:
+    for residual in RESIDUALS:
         errors = variance * np.eye(noisy.size) + residual * spread
-        errors += _INTERCEPT * constant @ constant.T
+        errors += PRIOR_OF_CONSTANT * constant @ constant.T
         factor = linalg.cholesky(errors, lower=True)
         inner = linalg.solve_triangular(factor, known, lower=True)
         values, turn = linalg.eigh(linalg.solve_triangular(factor, inner.T, lower=True))
         values = np.maximum(values, 0.0)
         turned = turn.T @ linalg.solve_triangular(factor, noisy, lower=True)
         fixed = float(np.sum(np.log(np.diag(factor))))
-        for signal in _SIGNALS:
+        for signal in SIGNALS:
             total = 1 + signal * values
             likelihood = -0.5 * float(np.sum(np.log(total) + turned**2 / total)) - fixed
             if likelihood > best[0]:
                 white = turn @ (turned / total)
                 solved = linalg.solve_triangular(factor, white, lower=True, trans=1)
                 means = design.moments.T @ solved
-                best = likelihood, np.append(signal / usual * means[:-1], _INTERCEPT * means[-1])
+                best = (
+                    likelihood,
+                    np.append(signal / usual * means[:-1], PRIOR_OF_CONSTANT * means[-1]),
+                )
     return np.asarray(best[1])

@@ -12,10 +12,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from common.comparison.jobs import CENTRAL, DP_SGD
+from common.comparison.jobs import CENTRAL, NEED_DELTA
 from common.entropy import seeded_entropy
 from common.errors import ConfigError, PrivacyError
 from common.guarantees import epsilon_at, guarantee_from_json, subsampled_gaussian
+from common.guarantees.gaussian import gaussian_sigma
 from common.guarantees.pld import PrivacyLoss
 from feature_party import dp_sgd
 from feature_party.central import central_predictions
@@ -94,6 +95,15 @@ def test_the_accountant_agrees_with_loss_distributions(epsilon: float) -> None:
     assert epsilon_at(subsampled_gaussian(sigma, steps.rate).repeat(steps.steps), 1e-6) > exact
 
 
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_secret_samples_hide_no_more_than_one_pass_over_all_rows(epsilon: float) -> None:
+    """The noise of all steps, brought to one sum over all rows, against one release's."""
+    steps = PrivateSteps(1 / 16, 400)
+    sigma = noise_multiplier(steps, epsilon, 1e-6)
+    assert sigma / (steps.rate * steps.steps**0.5) > gaussian_sigma(epsilon, 1e-6)
+    assert sigma < gaussian_sigma(epsilon, 1e-6) * steps.steps**0.5  # each step alone has less
+
+
 def test_impossible_budgets_are_refused() -> None:
     for epsilon, delta in ((0.0, 1e-6), (1.0, 0.0), (1.0, 1.0)):
         with pytest.raises(PrivacyError, match="must"):
@@ -117,7 +127,7 @@ def test_baselines_learn_within_their_budget(name: str) -> None:
     assert np.mean((found.predictions - labels) ** 2) < 0.5 * np.var(labels)
     assert epsilon_at(found.guarantee, 1e-5) <= 8.0
     assert guarantee_from_json(found.guarantee.to_json()) == found.guarantee
-    if name == DP_SGD:
+    if name in NEED_DELTA:
         with pytest.raises(ConfigError, match="--delta"):
             central_predictions(
                 name,

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import LinearConstraint, minimize
+from scipy.special import expit
 
 from feature_party.learning.problem import Floats
 
 _NEGLIGIBLE = 0.02
-_SHARES = 200
-_TRUST = 9.0
 _DOUBT = 0.75
+_PRIOR_SHARE = 0.03
+_FAITH = 3.0
+_LEAST = 1e-4
 _STANDARD_ERRORS = 2.0
 
 
@@ -43,33 +46,77 @@ def choose_mixture(plain: Floats, flexible: Floats) -> tuple[Floats, Floats]:
     return both[: plain.shape[0]], both[plain.shape[0] :]
 
 
-def shrinkage(model: Floats, nothing: Floats) -> float:
-    """Share of the released prior that predictions are mixed with, from out-of-fold losses.
+def doubt(model: Floats, nothing: Floats) -> float:
+    """Probability that the model has learned nothing, from out-of-fold losses.
 
-    The mixture (1 − s)·model + s·prior has likelihood L(s) over the privatized labels. Before they
-    are seen, s is 1 with probability 3/4 (a few noisy labels mostly teach noise) and otherwise has
-    the density 10(1 − s)⁹. A model is thus believed once the labels speak for it by more than three
-    to one, which a few hundred labels' worth of information do, and hardly shrunk from then on.
+    Before the privatized labels are seen it is 3/4 (a few noisy labels mostly teach noise). A model
+    is thus believed once they speak for it by more than three to one, as a few hundred labels'
+    worth of information do.
 
     Parameters
     ----------
     model, nothing
         (n,) losses −ln L of the same rows under the model, and under the prior alone.
+    """
+    return float(expit(np.log(_DOUBT / (1 - _DOUBT)) + np.sum(model - nothing)))
+
+
+def mixture_for_means(decoded: Floats, means: Floats, weights: Floats, doubt: float) -> Floats:
+    """Correct mixture weights by decoded labels, which tell how far the *means* are right.
+
+    A likelihood cares for whole distributions: of two that explain the privatized labels equally
+    well, one may have a tail that moves its mean twice as far as the label's. With u decoding the
+    label, the weights minimise
+
+        Σ_i (u_i − Σ_h w_h f_h(i))² / (2 Var u) − τ Σ_h w⁰_h ln w_h
+
+    over the simplex: the posterior mode under a Dirichlet prior around w⁰, where weights stay if u
+    is too noisy to say anything. w⁰ gives the prior alone the probability that nothing was learned
+    and 3 % of the rest.
+
+    Parameters
+    ----------
+    decoded
+        (n,) decoded labels of rows that no prediction has seen.
+    means
+        (h + 1, n) out-of-fold means of the mixture's parts, the prior's last.
+    weights
+        (h,) weights by the likelihood, > 0, summing to 1.
+    doubt
+        Probability that nothing was learned.
 
     Returns
     -------
-    The posterior mean of s; 0 where it is negligible.
+    (h + 1,) weights >= 0, summing to 1.
     """
-    shares = (np.arange(_SHARES) + 0.5) / _SHARES
-    ratio = np.exp(np.clip(model - nothing, -700, 700))  # likelihood of nothing over the model's
-    evidence = np.array([np.log1p(share * (ratio - 1)).sum() for share in shares])
-    weights = (_TRUST + 1) * (1 - shares) ** _TRUST / _SHARES
-    alone = float(np.sum(model - nothing))  # of s = 1, relative to s = 0
-    top = max(float(evidence.max()), alone)
-    some = (1 - _DOUBT) * weights * np.exp(evidence - top)
-    none = _DOUBT * np.exp(alone - top)
-    mean = float((some @ shares + none) / (some.sum() + none))
-    return mean if mean > _NEGLIGIBLE else 0.0
+    believed = (1 - _PRIOR_SHARE) * (1 - doubt) * weights
+    centre = np.append(believed, 1 - believed.sum())
+    variance = max(float(decoded.var()), 1e-300)
+    products, square = means @ decoded / variance, means @ means.T / variance
+
+    def value(w: Floats) -> float:
+        return float(w @ square @ w / 2 - products @ w - _FAITH * centre @ np.log(w))
+
+    def slope(w: Floats) -> Floats:
+        return np.asarray(square @ w - products - _FAITH * centre / w)
+
+    start = np.maximum(centre, _LEAST)
+    found = minimize(
+        value,
+        start / start.sum(),
+        jac=slope,
+        method="SLSQP",
+        bounds=[(_LEAST, 1.0)] * start.size,
+        constraints=LinearConstraint(np.ones(start.size), 1.0, 1.0),
+        options={"maxiter": 500, "ftol": 1e-10},
+    )
+    return without_negligible(np.asarray(found.x))
+
+
+def without_negligible(weights: Floats) -> Floats:
+    """Drop weights under 2 %: they cost a network and change nothing."""
+    kept = np.where(weights < _NEGLIGIBLE, 0.0, weights)
+    return np.asarray(kept / kept.sum())
 
 
 @dataclass(frozen=True)
@@ -111,8 +158,7 @@ def decoded_gain(decoded: Floats, mixed: Floats, rival: Floats) -> Gain:
 def mixture_weights(likelihoods: Floats, rounds: int = 500) -> Floats:
     """Weights w maximising Σ_i ln Σ_h w_h L_h(i), by expectation maximisation.
 
-    The problem is concave, so that the rounds climb to its one maximum. Weights under 2% are
-    dropped: they cost a network and change nothing.
+    The problem is concave, so that the rounds climb to its one maximum.
 
     Parameters
     ----------
@@ -132,5 +178,4 @@ def mixture_weights(likelihoods: Floats, rounds: int = 500) -> Floats:
         if np.abs(update - weights).max() < 1e-7:
             break
         weights = update
-    weights = np.where(weights < _NEGLIGIBLE, 0.0, weights)
-    return np.asarray(weights / weights.sum())
+    return without_negligible(weights)

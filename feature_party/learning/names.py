@@ -8,6 +8,7 @@ HEAD_NAMES = (
     "gamma",
     "prior-tilt",
     "log-prior-tilt",
+    "binned",
     "poisson",
     "negative-binomial",
 )

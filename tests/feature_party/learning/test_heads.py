@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from common.errors import ConfigError
-from feature_party.learning.heads import HEAD_NAMES, build_head, candidate_heads
+from feature_party.learning.heads import HEAD_NAMES, build_head, candidate_heads, quantise
 from feature_party.learning.objectives import LikelihoodObjective
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
@@ -103,12 +107,54 @@ def test_counts_follow_their_families() -> None:
     np.testing.assert_allclose(found, wanted / wanted.sum(), rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["softmax", "prior-tilt", "log-prior-tilt"])
+@pytest.mark.parametrize("name", ["softmax", "prior-tilt", "log-prior-tilt", "binned"])
 def test_tilted_heads_start_at_the_prior(name: str) -> None:
     support = Support.of(counts_problem())
     head = build_head(name, support)
     found = head.log_probabilities(torch.zeros(head.outputs)).exp().double().numpy()
     np.testing.assert_allclose(found, support.prior, rtol=1e-5)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 100), st.floats(0.01, 1)), min_size=1, max_size=9),
+    st.integers(1, 9),
+)
+def test_bins_are_the_best_of_all(points: list[tuple[float, float]], count: int) -> None:
+    values = np.unique([value for value, _ in points])
+    prior = np.array([mass for _, mass in points])[: values.size]
+    count = min(count, values.size)
+
+    def spread(bins: np.ndarray) -> float:
+        parts = [bins == number for number in np.unique(bins)]
+        means = [np.average(values[part], weights=prior[part]) for part in parts]
+        return float(
+            sum(prior[p] @ (values[p] - m) ** 2 for p, m in zip(parts, means, strict=True))
+        )
+
+    found = quantise(values, prior, count)
+    assert sorted(set(found)) == list(range(count))
+    assert np.all(np.diff(found) >= 0)
+    every = [
+        np.searchsorted(np.array(cuts), np.arange(values.size), side="right")
+        for cuts in combinations(range(1, values.size), count - 1)
+    ]
+    assert spread(found) <= min(map(spread, every)) + 1e-9 * (1 + float(values[-1]) ** 2)
+
+
+def test_a_binned_head_moves_masses_of_bins_and_nothing_within() -> None:
+    support = Support.of(counts_problem())
+    head = build_head("binned", support)
+    bins = quantise(support.values, support.prior, head.outputs)
+    raw = torch.linspace(-1.0, 1.0, head.outputs)
+    found = head.log_probabilities(raw).exp().double().numpy()
+    for number in range(head.outputs):
+        inside = bins == number
+        np.testing.assert_allclose(
+            found[inside] / found[inside].sum(),
+            support.prior[inside] / support.prior[inside].sum(),
+            rtol=1e-5,
+        )
+    assert found @ support.values > support.prior @ support.values
 
 
 def test_atoms_get_their_own_output() -> None:

@@ -39,7 +39,8 @@ class EngineSection(Section):
     def _check(self) -> Self:
         spark = self.name == "spark"
         idle = {"workers"} if spark else {"master", "partitions"}
-        if alone := sorted(self.model_fields_set & idle):
+        defaults = {name: field.default for name, field in type(self).model_fields.items()}
+        if alone := sorted(name for name in idle if getattr(self, name) != defaults[name]):
             raise ConfigError(
                 f"{alone[0]} has no effect when name={self.name!r}; remove it or set"
                 f" [engine] name = {'local' if spark else 'spark'!r}"

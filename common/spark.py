@@ -20,11 +20,16 @@ import os
 import pickle
 import shutil
 import sys
+import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
+from common.console import stderr
 from common.engine import EngineError, EngineSection, Secrets, Task
 from common.errors import LabelveilError
 from common.key_service import Address, KeyService, ask
@@ -33,6 +38,19 @@ ResultT = TypeVar("ResultT")
 
 _TASKS = "index long, task binary"
 _RESULTS = "index long, result binary"
+
+
+TELL_SECONDS = 10.0
+"""Between two notes of how far Spark is."""
+
+
+class TextLog(Protocol):
+    """A file that somebody else writes."""
+
+    @property
+    def name(self) -> str: ...
+
+    def fileno(self) -> int: ...
 
 
 class SparkEngine:
@@ -45,11 +63,14 @@ class SparkEngine:
     partitions
         Spark partitions that the tasks of one step are spread over, at most one for each; 0: as
         many.
+    log
+        Where Spark writes what it has to say, if that is known.
     """
 
-    def __init__(self, session: Any, partitions: int = 0) -> None:
+    def __init__(self, session: Any, partitions: int = 0, log: TextLog | None = None) -> None:
         self._session = session
         self._partitions = partitions
+        self._log = log
 
     @classmethod
     @contextmanager
@@ -81,18 +102,21 @@ class SparkEngine:
         builder = builder.config("spark.ui.showConsoleProgress", "false")
         if config.master is not None:
             builder = builder.master(config.master)
-        try:
-            session = builder.getOrCreate()
-            session.sparkContext.setLogLevel("FATAL")
-        except Exception as error:
-            raise EngineError(
-                f"no Spark session with [engine] master={config.master!r}:"
-                f" {type(error).__name__}; check the master's address and Java"
-            ) from None
-        try:
-            yield cls(session, config.partitions)
-        finally:
-            session.stop()
+        with tempfile.NamedTemporaryFile(prefix="labelveil-spark-", suffix=".log") as log:
+            try:
+                with _errors_to(log), _without_warnings():
+                    session = builder.getOrCreate()
+                    session.sparkContext.setLogLevel("ERROR")
+            except Exception as error:
+                raise EngineError(
+                    f"no Spark session with [engine] master={config.master!r}:"
+                    f" {type(error).__name__}; check the master's address and Java; Spark's log is"
+                    f" {_kept(log)}"
+                ) from None
+            try:
+                yield cls(session, config.partitions, log)
+            finally:
+                session.stop()
 
     def run(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> Iterator[ResultT]:
         """Yield the tasks' results in the tasks' order."""
@@ -104,21 +128,69 @@ class SparkEngine:
         if context.master.startswith("local"):
             host = "127.0.0.1"
         with KeyService(pickle.dumps(secrets), host) as service:
-            frame = self._session.createDataFrame(rows, _TASKS)
-            spread = frame.repartition(min(self._partitions or len(rows), len(rows)))
-            done = spread.mapInArrow(partial(run_batches, service.address), _RESULTS)
             try:
-                collected = done.collect()
+                with _without_warnings():
+                    frame = self._session.createDataFrame(rows, _TASKS)
+                    spread = frame.repartition(min(self._partitions or len(rows), len(rows)))
+                    done = spread.mapInArrow(partial(run_batches, service.address), _RESULTS)
+                    collected = self._collect(done)
             except Exception as error:
                 # Spark's own message holds a worker's whole traceback
-                raise EngineError(
-                    f"Spark gave up ({type(error).__name__}); its executors' logs say why"
-                ) from None
+                where = "its executors' logs say why"
+                if self._log is not None:
+                    where = f"{_kept(self._log)} and its executors' logs say why"
+                raise EngineError(f"Spark gave up ({type(error).__name__}); {where}") from None
         found = {row["index"]: pickle.loads(row["result"]) for row in collected}
         for index in range(len(tasks)):
             if isinstance(found[index], LabelveilError):
                 raise found[index]
             yield found[index]
+
+    def _collect(self, frame: Any) -> list[Any]:
+        """Wait for the results, and tell now and then how many tasks are done."""
+        context = self._session.sparkContext
+        with ThreadPoolExecutor(1) as waiting:
+            collected = waiting.submit(frame.collect)
+            try:
+                while not wait([collected], TELL_SECONDS).done:
+                    tracker = context.statusTracker()
+                    stages = [tracker.getStageInfo(one) for one in tracker.getActiveStageIds()]
+                    total = sum(stage.numTasks for stage in stages if stage)
+                    done = sum(stage.numCompletedTasks for stage in stages if stage)
+                    stderr.print(f"Spark: {done:,} of this step's {total:,} tasks are done")
+            except BaseException:
+                context.cancelAllJobs()
+                raise
+            return list(collected.result())
+
+
+@contextmanager
+def _errors_to(log: TextLog) -> Iterator[None]:
+    """Have processes that are started meanwhile write their errors into a file, not beside ours."""
+    sys.stderr.flush()
+    ours = os.dup(2)
+    try:
+        os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+
+
+def _kept(log: TextLog) -> str:
+    """Name of a copy of the log that stays."""
+    descriptor, name = tempfile.mkstemp(prefix="labelveil-spark-", suffix=".log")
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(Path(log.name).read_bytes())
+    return name
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Keep to ourselves what PySpark thinks of the versions of other packages."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
 
 
 def run_batches(address: Address, batches: Iterator[Any]) -> Iterator[Any]:

@@ -186,6 +186,7 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train a model on a fetched release and a features file; with torchrun in many processes."""
+    keep_freed_memory()
     overrides = training_overrides(objective, head, ensemble, epochs, seed, device)
     overrides |= data_overrides(features, key, secret_file, release, model)
     stages = _stages(config, settings, quiet, overrides, (true_labels, true_label, true_key), True)
@@ -334,6 +335,7 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Submit the population if so configured; fetch, join, train, predict, evaluate and report."""
+    keep_freed_memory()
     overrides = training_overrides(objective, head, ensemble, epochs, seed, device)
     overrides |= data_overrides(features, key, secret_file, release, model)
     overrides |= {

@@ -361,7 +361,7 @@ device = "auto"
 checkpoint = true
 # Where features are larger than memory: auto streams them, encoded, through Parquet shards beside
 # the model, which go when it is trained; a folder always does so, and keeps them for the next
-# training; never does not. Rows of a shard: two are in memory at a time; auto makes 64 MB of each.
+# training; never does not. Rows of a shard: two are in memory at a time, auto makes 64 MB of each.
 shards = "auto"
 shard_rows = "auto"
 

@@ -41,6 +41,8 @@ MOST_VALUES = 1 << 22
 MANIFEST = "shards.json"
 
 _SHARD_BYTES = 64 << 20
+_ORDER_BYTES = 48
+"""What a row's order and folds take in memory, besides the row."""
 _MOST_SHARDS = 512
 """Written to at the same time, each an open file."""
 _PENDING_BYTES = 256 << 20
@@ -211,10 +213,12 @@ def write_shards(
     seed
         Chooses each row's shard.
     shard_rows
-        Rows of a shard, about; the default makes 64 MB of it, or 512 larger ones.
+        Rows of a shard, about; the default makes 64 MB of it in memory, or 512 larger ones.
     """
     width = 4 * (encoder.inputs + len(encoder.categorical)) + 2
-    count = max(1, min(round(rows / (shard_rows or max(_SHARD_BYTES // width, 1))), _MOST_SHARDS))
+    if shard_rows is None:
+        shard_rows = max(_SHARD_BYTES // (width + _ORDER_BYTES), 1)
+    count = max(1, min(round(rows / shard_rows), _MOST_SHARDS))
     try:
         remove_shards(directory)
         directory.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 import torch
 
+from common.allocator import keep_freed_memory
 from common.keys import hash_keys
 from common.release import Manifest, block_ranges, read_manifest
 from feature_party.config import FeaturePartyConfig
@@ -137,5 +138,6 @@ def _features_config(folder: Path) -> FeaturePartyConfig:
 
 
 if __name__ == "__main__":
+    keep_freed_memory()  # as the commands do
     torch.set_num_threads(1)
     main(join, join_kernel, encode, encode_kernel, train, train_kernel)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +31,52 @@ def test_a_task_that_always_fails_is_one_line(spark: SparkSession) -> None:
 def test_workers_run_this_interpreter(spark: SparkSession) -> None:
     (found,) = SparkEngine(spark.session).run([Interpreter()], Secrets(JOIN))
     assert found == sys.executable
+
+
+@needs_java
+def test_how_far_it_is_is_told_now_and_then(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("common.spark.TELL_SECONDS", 0.001)
+    found = list(SparkEngine(spark.session, 2).run([Interpreter()] * 5, Secrets(JOIN)))
+    assert found == [sys.executable] * 5
+    assert re.search(r"Spark: \d of this step's \d tasks are done", capsys.readouterr().err)
+
+
+_ALONE = """
+import sys
+from common.engine import EngineError, EngineSection, Secrets
+from common.spark import SparkEngine
+from tests.engines import Fails, Interpreter
+
+with SparkEngine.open(EngineSection(name="spark", master="local[1]")) as engine:
+    print(*engine.run([Interpreter()], Secrets(bytes(32))))
+    try:
+        list(engine.run([Fails()], Secrets(bytes(32))))
+    except EngineError as error:
+        print(error)
+"""
+
+
+@needs_java
+@pytest.mark.slow
+def test_what_java_says_goes_to_a_log_that_a_failure_names(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    ended = subprocess.run(
+        [sys.executable, "-c", _ALONE],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    told = [line for line in ended.stderr.splitlines() if not line.startswith("Spark: ")]
+    assert told == []
+    interpreter, failed = ended.stdout.splitlines()
+    assert interpreter == sys.executable
+    (log,) = tmp_path.glob("labelveil-spark-*.log")
+    assert f"; {log} and its executors' logs say why" in failed
+    assert log.stat().st_mode & 0o777 == 0o600
+    assert "RuntimeError: label 3.14" in log.read_text()  # of its owner alone
 
 
 def test_without_java_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,12 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from common.errors import ConfigError, DataError
-from feature_party import fitting, shards, streaming
+from feature_party import external_join, fitting, shards, streaming
 from feature_party.batches import MemorySource
+from feature_party.cli import app
 from feature_party.config import FeaturePartyConfig
 from feature_party.encoding import Encoded, Encoder
 from feature_party.fitting import FitSettings, Fitter
@@ -257,3 +259,33 @@ def test_large_streams_are_sampled_for_numbers_and_counted_for_categories(
     monkeypatch.setattr(shards, "MOST_VALUES", 2)
     pruned = fit_encoder(stream, 20_000, fit, 0)  # type: ignore[arg-type]
     assert pruned.categorical[0].vocabulary == ("b",)
+
+
+def test_the_join_command_leaves_what_train_evaluate_and_predict_use(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    common = [
+        *("--features", str(world.features), "--key", "event", "--quiet"),
+        *("--secret-file", str(world.secret_file)),
+    ]
+    release = ["--release", str(world.directory), "--set", "join.shard_rows=400"]
+
+    def command(*arguments: str) -> str:
+        ended = CliRunner().invoke(app, arguments, catch_exceptions=False)
+        assert ended.exit_code == 0
+        return ended.output
+
+    said = command("join", *common, *release, "--set", "engine.workers=2")
+    assert "1,500 events match, of 1,500 in the features and 1,500 in the release" in said
+    assert "4 shards in joined" in said
+    joined: list[object] = []
+    monkeypatch.setattr(external_join._Join, "join", lambda *given: joined.append(given))
+    monkeypatch.setattr("feature_party.prepare.join_release", lambda *given: joined.append(given))
+    small = ["--ensemble", "2", "--epochs", "2", "--head", "gaussian"]
+    command("train", *common, *release, *small)
+    assert "estimated test MSE" in command("evaluate", *common, *release)
+    assert not joined  # neither in memory nor anew
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    command("train", *common, *release, *small, "--set", "training.shards=never")

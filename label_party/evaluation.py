@@ -28,11 +28,10 @@ from common.entropy import Entropy
 from common.errors import BudgetError, DataError, ReleaseError
 from common.generalization import RESOLUTION, Thresholdout, rounded
 from common.guarantees import Adjacency
-from common.keys import read_secret
 from label_party.config import LabelPartyConfig, decimal_value
 from label_party.disk import exclusive, flush, sync_directory, told
 from label_party.outcome import Purchase, pay_once
-from label_party.release import read_completed, submitted_keys
+from label_party.release import open_events
 from label_party.store import Store, StoredRelease
 
 Floats = NDArray[np.float64]
@@ -174,17 +173,19 @@ class Evaluation:
     def _read_labels(self, release: StoredRelease) -> Floats:
         """The true labels in release order, read once."""
         if self._labels is None:
-            config = self._config
-            secret = read_secret(config.keys.secret_file)
-            with submitted_keys(config, secret) as submitted:
-                completed = read_completed(config, secret, submitted, quiet=True)
-            digest = hashlib.sha256(completed.keys.tobytes()).hexdigest()
-            if digest != release.manifest.population.digest:
+            digest, first = hashlib.sha256(), 0
+            with open_events(self._config, quiet=True) as events:
+                found = np.empty(events.rows)
+                for keys, labels in events.parts():
+                    digest.update(keys.tobytes())
+                    found[first : first + labels.size] = labels
+                    first += labels.size
+            if digest.hexdigest() != release.manifest.population.digest:
                 raise DataError(
-                    f"the population is no longer that of epoch {config.data.epoch!r}; restore the"
-                    " files that it was released from"
+                    f"the population is no longer that of epoch {self._config.data.epoch!r};"
+                    " restore the files that it was released from"
                 )
-            self._labels = completed.labels
+            self._labels = found
         return self._labels
 
     def _session(self, release: StoredRelease, labels: Floats) -> bytes:

@@ -20,10 +20,10 @@ from common.engine import Engine, Secrets, Task
 from common.entropy import Entropy
 from common.grid import Grid
 from common.release import block_ranges
-from common.shuffle import Files
+from common.shuffle import Files, Keys
 from label_party.config import LabelPartyConfig
 from label_party.disk import told
-from label_party.partitions import Counted, RowWriter
+from label_party.partitions import Counted, Floats, RowWriter
 from label_party.places import Source
 from label_party.population import Facts, Tally, check_facts
 from label_party.sources import copy_as_parquet, parquet_files
@@ -175,6 +175,10 @@ class StoredEvents:
     @property
     def rows(self) -> int:
         return self.tally.rows
+
+    def parts(self) -> Iterator[tuple[Keys, Floats]]:
+        """Yield keys and labels, (n,) each, a part at a time."""
+        return (part.read() for part in self._ranges(1))
 
     def count(self, grid: Grid, entropy: Entropy) -> Counted:
         """Return the histogram of all labels."""

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from common.errors import ConfigError, DataError
 from common.grid import Grid
-from common.keys import read_secret
 from common.manifest import Manifest
 from common.randomizers.assessment import Assessment, Assessor
 from common.randomizers.knots import interpolation
 from common.randomizers.two_step import split_budget
+from common.release import block_ranges
 from label_party.config import LabelPartyConfig
 from label_party.populations import Populations
-from label_party.release import read_completed, submitted_keys
+from label_party.release import open_events
 from label_party.store import Store
 
 Floats = NDArray[np.float64]
@@ -36,6 +36,9 @@ LEAK_WARNING = (
     "this table is computed from the raw labels: a choice made by it depends on them beyond what"
     " epsilon states, so neither the table nor the choice may leave the labels party"
 )
+
+
+_VALUES_AT_ONCE = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,9 @@ class PriorKnowledge:
         if self.values is None or self.weights is None:
             return np.full(len(grid), 1.0 / len(grid))
         inside = np.clip(self.values, grid.lower, grid.upper)
-        prior = self.weights @ interpolation(inside, grid.points)
+        prior = np.zeros(len(grid))
+        for low, high in block_ranges(inside.size, _VALUES_AT_ONCE):
+            prior += self.weights[low:high] @ interpolation(inside[low:high], grid.points)
         return np.asarray(prior / prior.sum())
 
 
@@ -221,10 +226,15 @@ def from_domain(rows: int) -> PriorKnowledge:
 
 def from_raw_labels(config: LabelPartyConfig) -> PriorKnowledge:
     """Use the labels themselves. The result is for the labels party's eyes; it leaks if used."""
-    secret = read_secret(config.keys.secret_file)
-    with submitted_keys(config, secret) as submitted:
-        completed = read_completed(config, secret, submitted, quiet=True)
-    values, counts = np.unique(completed.labels, return_counts=True)
-    return PriorKnowledge(
-        values, counts.astype(np.float64), completed.labels.size, "the raw labels", leaks=True
-    )
+    counted, rows = pl.DataFrame(schema={"label": pl.Float64, "count": pl.UInt64}), 0
+    lower, upper = config.domain.lower, config.domain.upper
+    with open_events(config, quiet=True) as events:
+        for _, labels in events.parts():
+            # as a release takes them: what lies outside counts at the end it is nearest to
+            more = pl.Series("label", np.clip(labels, lower, upper)).value_counts()
+            both = pl.concat([counted, more.with_columns(pl.col("count").cast(pl.UInt64))])
+            counted = both.group_by("label").agg(pl.col("count").sum())
+            rows += labels.size
+    counted = counted.sort("label")
+    values, counts = counted["label"].to_numpy(), counted["count"].to_numpy()
+    return PriorKnowledge(values, counts.astype(np.float64), rows, "the raw labels", leaks=True)

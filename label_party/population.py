@@ -9,7 +9,7 @@ keys; where the features party submitted the population, they are in its order i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -85,6 +85,10 @@ class Completed:
     @property
     def rows(self) -> int:
         return int(self.labels.size)
+
+    def parts(self) -> Iterator[tuple[Keys, Floats]]:
+        """Yield keys and labels, (n,) each, a part at a time."""
+        yield self.keys, self.labels
 
     def count(self, grid: Grid, entropy: Entropy) -> Counted:
         """Return the histogram of all labels."""

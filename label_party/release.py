@@ -122,16 +122,9 @@ def run_release(
         if key is not None:
             sign_again(store.path(config.data.data_set, config.data.epoch), key)
         return existing
-    secret = read_secret(config.keys.secret_file)
-    try:
-        with (
-            submitted_population(config, secret) as submitted,
-            _open_events(config, secret, submitted, store, quiet) as events,
-        ):
-            ready(events.rows)
-            return _release(config, events, store, quiet, standing)
-    except EngineError as error:
-        raise EngineError(f"{error}; nothing was spent") from None
+    with open_events(config, quiet=quiet) as events:
+        ready(events.rows)
+        return _release(config, events, store, quiet, standing)
 
 
 def _release(
@@ -229,27 +222,34 @@ def submitted_keys(config: LabelPartyConfig, secret: bytes) -> Iterator[Keys | N
 
 
 @contextmanager
-def _open_events(
-    config: LabelPartyConfig,
-    secret: bytes,
-    submitted: tuple[Path, int] | None,
-    store: Store,
-    quiet: bool,
-) -> Iterator[Completed | StoredEvents]:
-    """Complete the population, in memory if it fits there."""
-    clean(store.scratch)
-    if _fits(config, submitted):
-        keys = None if submitted is None else read_keys(submitted[0], 0, submitted[1])
-        yield read_completed(config, secret, keys, quiet=quiet)
-        return
-    store.create()
-    with scratch(store.scratch) as folder, open_engine(config.engine) as engine:
-        with snapshot():
-            sources = open_sources(config, submitted, folder)
-        work = Work(engine, folder, secret, Sizes())
-        with _progress("Hashing keys", sources.rows, quiet) as advance:
-            events = complete_external(config, sources, work, advance)
-        yield events
+def open_events(config: LabelPartyConfig, *, quiet: bool) -> Iterator[Completed | StoredEvents]:
+    """Complete the population: in memory if it fits there, else through the store's scratch folder.
+
+    Raises
+    ------
+    LabelveilError
+        If labels, population or secret cannot be read, or are not what they should be.
+    EngineError
+        If workers are lost, also while the events are worked on.
+    """
+    secret, store = read_secret(config.keys.secret_file), Store(config.store.directory)
+    with submitted_population(config, secret) as submitted:
+        clean(store.scratch)
+        if _fits(config, submitted):
+            keys = None if submitted is None else read_keys(submitted[0], 0, submitted[1])
+            yield read_completed(config, secret, keys, quiet=quiet)
+            return
+        store.create()
+        try:
+            with scratch(store.scratch) as folder, open_engine(config.engine) as engine:
+                with snapshot():
+                    sources = open_sources(config, submitted, folder)
+                work = Work(engine, folder, secret, Sizes())
+                with _progress("Hashing keys", sources.rows, quiet) as advance:
+                    events = complete_external(config, sources, work, advance)
+                yield events
+        except EngineError as error:
+            raise EngineError(f"{error}; nothing was spent") from None
 
 
 def _fits(config: LabelPartyConfig, submitted: tuple[Path, int] | None) -> bool:

@@ -14,7 +14,11 @@ import pytest
 
 from common.engine import EngineError, InProcess, Pool, Secrets
 from common.errors import DataError
+from common.grid import Grid
+from common.randomizers.knots import interpolation
+from label_party import release
 from label_party.external import Sizes
+from label_party.plan import from_raw_labels
 from label_party.scratch import scratch
 from tests.engines import Dies
 from tests.label_party import engines
@@ -215,3 +219,31 @@ def test_impossible_engines_are_one_line(party: Party, given: dict[str, Any], sa
     error = party.release(**given).error
     assert said in error
     assert "[engine]" in error or "engine.workers" in error
+
+
+def test_who_looks_at_labels_reads_the_same_from_memory_and_in_parts(
+    events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "join.key").write_text(JOIN.hex())
+    changes = {"keys__secret_file": tmp_path / "join.key", "store__directory": tmp_path / "store"}
+    chosen = settings(events, **changes)
+    found, known = [], []
+    for rows in (1 << 30, 1):
+        monkeypatch.setattr(release, "_IN_MEMORY_ROWS", rows)
+        monkeypatch.setattr(release, "Sizes", lambda: SMALL)
+        with release.open_events(chosen, quiet=True) as opened:
+            parts = list(opened.parts())
+        found.append([np.concatenate(column) for column in zip(*parts, strict=True)])
+        known.append(from_raw_labels(chosen))
+    assert len(parts) > 1
+    for whole, in_parts in zip(*found, strict=True):
+        assert np.array_equal(whole, in_parts)
+    assert known[0].rows == known[1].rows == found[0][1].size
+    for one, other in ((known[0].values, known[1].values), (known[0].weights, known[1].weights)):
+        assert one is not None
+        assert np.array_equal(one, other)
+    grid = Grid(np.linspace(0, 100, 11))
+    clipped = np.clip(found[0][1], 0, 100)
+    expected = (interpolation(clipped, grid.points)).mean(axis=0)
+    np.testing.assert_allclose(known[1].over(grid), expected, rtol=1e-10)
+    assert [path.name for path in (tmp_path / "store").iterdir()] == ["scratch"]

@@ -411,7 +411,8 @@ def synthesize(
 ) -> None:
     """Release a synthetic table of categories and the binned label, and charge the budget for it.
 
-    Every event is one record. Values that a list lacks count as "(other)".
+    Every event is one record. Values that a list lacks count as "(other)". All events are in memory
+    meanwhile: about 170 bytes each, and 16 more for every column.
     """
     from label_party import synthesize as synthesis
 

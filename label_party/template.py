@@ -106,7 +106,8 @@ secret_file = {secret_file}
 
 [evaluation]
 # Whether the features party may have a model's predictions compared with true labels, in numbers:
-# `feature-party evaluate --ask`. All answers of an epoch are charged at the first question.
+# `feature-party evaluate --ask`. All answers of an epoch are charged at the first question, from
+# which on the server keeps the labels in memory, 8 bytes an event; a question takes as much again.
 offered = false
 # What they may reveal together, on top of the release: above 0, at most 40.
 epsilon = 0.5

@@ -154,7 +154,8 @@ def test_two_workers_train_from_shards_what_one_does(trainer: Trainer, tmp_path:
     shards = ["--set", "training.shard_rows=200", "--epochs", "2", "--set"]
     for name, together in (("one", False), ("two", True)):
         folder = f"training.shards={tmp_path / name}-rows"
-        result = trainer.run(tmp_path / name, *shards, folder, together=together)
+        joined = ["--set", f"join.directory={tmp_path / name}-joined"]
+        result = trainer.run(tmp_path / name, *shards, folder, *joined, together=together)
         assert result.returncode == 0, result.stderr
         assert len(list((tmp_path / f"{name}-rows").glob("part-*.parquet"))) == 6
     np.testing.assert_allclose(losses(tmp_path / "two"), losses(tmp_path / "one"), atol=1e-5)

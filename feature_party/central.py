@@ -1,7 +1,7 @@
 """Baselines in which one party holds features and labels: what the separation costs.
 
-The encoding of features is fitted on them as everywhere else in this package; both baselines take
-it, and the number of events, to be public.
+The encoding of features is fitted on them as everywhere else in this package, and is the same for
+all baselines; they take it, and the number of events, to be public.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from feature_party.encoding import Encoder
 
 Floats = NDArray[np.float64]
 
-_RIDGE_PIECES = 8
-"""Pieces of a numeric column's range for the linear model, which bends nowhere else."""
+_PIECES = 8
+"""Pieces of a numeric column's range."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,12 @@ def central_predictions(
         Budget; δ for :data:`common.comparison.jobs.NEED_DELTA` alone.
     """
     section = config.data
-    sgd = name == DP_SGD
     encoder = Encoder.fit(
         features,
         numeric=section.numeric,
         categorical=section.categorical,
         ignore=[*section.ignore, section.key],
-        pieces=0 if sgd else _RIDGE_PIECES,
+        pieces=_PIECES,
     )
     rows = dense_features(encoder, encoder.encode(features))
     asked = dense_features(encoder, encoder.encode(queries))
@@ -82,7 +81,7 @@ def central_predictions(
     scaled = scaling.apply(labels)
     if name in NEED_DELTA and delta is None:
         raise ConfigError(f"{name} needs a delta above 0; pass --delta 1e-6")
-    if sgd:
+    if name == DP_SGD:
         assert delta is not None
         from feature_party.dp_sgd import train_privately
 

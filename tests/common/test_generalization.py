@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import binom
 
 from common import generalization
-from common.entropy import seeded_entropy
+from common.entropy import Entropy, seeded_entropy
 from common.errors import BudgetError, DataError, PrivacyError
 from common.generalization import ReusableHoldout, Thresholdout, rounded
 from common.guarantees import Adjacency, Unit
@@ -104,6 +104,26 @@ def test_answers_follow_that_law() -> None:
     noise = np.rint(np.array(hits) * 10).astype(int) - 10
     assert fits(noise, laplace(Fraction(2)))
     assert not fits(noise, laplace(Fraction(1)))
+
+
+def test_threshold_question_and_answer_have_the_noise_of_that_law(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mechanism = Thresholdout(Fraction(2), most=3, threshold=Fraction(1, 10))
+    drawn: dict[str, Fraction] = {}
+
+    def no_noise(scale: Fraction, _: Entropy, stream: str) -> int:
+        drawn[stream] = scale
+        return 0
+
+    monkeypatch.setattr(generalization, "_laplace", no_noise)
+    mechanism.answer(rounded([1.0] * 9), 0.0, used=1, question="q", entropy=seeded_entropy(1))
+    sigma = 2 * 3 * generalization.RESOLUTION / Fraction(2)
+    assert drawn == {
+        "thresholdout threshold 1": 2 * sigma,
+        "question q": 4 * sigma,
+        "answer q": sigma,
+    }
 
 
 @pytest.mark.usefixtures("coarse")

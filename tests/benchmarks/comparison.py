@@ -10,16 +10,20 @@ from __future__ import annotations
 import argparse
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from common.comparison import Comparison, compare, default_methods, make_jobs
-from common.comparison.tables import Cell, summarise
+import numpy as np
+
+from common.comparison import Comparison, Job, Method, compare, default_methods, make_jobs
 from common.simulation.inputs import read_inputs
 from common.simulation.settings import Settings
 from tests.data_sets import CENSUS, HOUSING, RANDHIE, RETAIL, DataSet
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
+PUBLISHED = Method("rr-on-bins", "raw")
 OUT = Path("out/comparison")
 
 
@@ -80,22 +84,40 @@ def _run(data_set: DataSet, size: Size, out: Path, workers: int) -> list[str]:
         workers=workers,
     )
     print(f"\n{data_set.name}\n{(out / 'table.md').read_text()}")
-    return [f"## {data_set.name}", "", *verdict(summarise(records)), ""]
+    return [f"## {data_set.name}", "", *verdict(records), ""]
 
 
-def verdict(cells: list[Cell]) -> list[str]:
-    """Hold the default against the best method at every ε: within 3 %, or one standard error."""
-    lines = ["| ε | default | best | distance | verdict |", "|---|---|---|---|---|"]
-    for epsilon in sorted({cell.epsilon for cell in cells if math.isfinite(cell.epsilon)}):
-        here = [cell for cell in cells if cell.epsilon == epsilon]
-        best = min(here, key=lambda cell: cell.means["test_mse"])
-        default = next(cell for cell in here if cell.method.startswith("auto"))
-        mine, least = default.means["test_mse"], best.means["test_mse"]
-        error = math.hypot(default.standard_error, best.standard_error)
-        holds = mine <= 1.03 * least or mine - least <= error
+def verdict(records: Sequence[dict[str, Any]]) -> list[str]:
+    """Hold the default against the best method at every ε, and against the published one.
+
+    It is to be within 3 % of the best or one standard error of the difference, run by run (runs
+    share their split), and no worse than RR-on-bins with its labels taken as they are.
+    """
+    found: dict[float, dict[Method, dict[int, float]]] = {}
+    for record in records:
+        job = Job.from_json(record)
+        if "error" not in record and math.isfinite(job.epsilon):
+            runs = found.setdefault(job.epsilon, {}).setdefault(job.method, {})
+            runs[job.run] = float(record["test_mse"])
+    lines = ["| ε | runs | default | best | distance | as published | verdict |", "|---" * 7 + "|"]
+    for epsilon, methods in sorted(found.items()):
+        whole = set.intersection(*(set(runs) for runs in methods.values()))
+        if not whole:
+            continue
+        errors = {
+            method: np.array([runs[run] for run in sorted(whole)])
+            for method, runs in methods.items()
+        }
+        default, published = errors[Method("auto")], errors[PUBLISHED].mean()
+        best = min(errors, key=lambda method: float(errors[method].mean()))
+        worse = default - errors[best]
+        error = worse.std(ddof=1) / math.sqrt(len(whole)) if len(whole) > 1 else 0.0
+        least, mine = errors[best].mean(), default.mean()
+        near = mine <= 1.03 * least or worse.mean() <= error
         lines.append(
-            f"| {epsilon:g} | {mine:.4g} | {best.method}: {least:.4g} | {mine / least - 1:+.1%}"
-            f" | {'holds' if holds else 'does not hold'} |"
+            f"| {epsilon:g} | {len(whole)} | {mine:.4g} | {best}: {least:.4g}"
+            f" | {mine / least - 1:+.1%} (± {error / least:.1%}) | {published:.4g}"
+            f" | {'holds' if near and mine <= published else 'does not hold'} |"
         )
     return lines
 

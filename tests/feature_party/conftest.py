@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from common.certificates import CertificateFiles
+from tests.feature_party.servers import certificates
 from tests.feature_party.worlds import World, build_world
 
 
@@ -23,3 +25,9 @@ def one_thread() -> Iterator[None]:
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """1,500 events at ε = 4 by randomized thresholds."""
     return build_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
+    """Certificates of both parties."""
+    return certificates(tmp_path_factory.mktemp("certificates"))

@@ -11,12 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
+import pytest
 
 from common.certificates import CertificateFiles, write_certificates
+from common.errors import LabelveilError
 from common.wire import label_release_pb2 as pb2
 from common.wire import label_release_pb2_grpc as pb2_grpc
+from feature_party.client import ReleaseClient, RetryPolicy
 from feature_party.config import LabelsPartySection
 from tests.feature_party.worlds import World
+
+QUICK = RetryPolicy(attempts=3, first=0.001, longest=0.01)
 
 
 @dataclass
@@ -144,3 +149,19 @@ def client_settings(address: str, files: CertificateFiles, **changes: object) ->
 def certificates(folder: Path) -> CertificateFiles:
     """A test authority and both parties' certificates."""
     return write_certificates(folder)
+
+
+def fetch_error(
+    world: World,
+    files: CertificateFiles,
+    directory: Path,
+    behaviour: Behaviour | None = None,
+    **changes: object,
+) -> LabelveilError:
+    """The error that a fetch ends with, which must be one line."""
+    with serving(world, behaviour or Behaviour(), files) as address:
+        settings = client_settings(address, files, **changes)
+        with pytest.raises(LabelveilError) as caught:
+            ReleaseClient(settings, QUICK).fetch(directory)
+    assert "\n" not in str(caught.value)
+    return caught.value

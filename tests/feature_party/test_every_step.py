@@ -16,7 +16,7 @@ from feature_party.client import ReleaseClient, RetryPolicy
 from feature_party.config import LabelsPartySection
 from feature_party.spool import PARTIAL
 from tests.faults import Ended, Experiments, Mode, experiments
-from tests.feature_party.servers import Behaviour, certificates, client_settings, serving
+from tests.feature_party.servers import Behaviour, client_settings, serving
 from tests.feature_party.worlds import World
 
 BLOCK_ROWS = 256
@@ -26,11 +26,6 @@ def fetch(settings: str, directory: str) -> None:
     """What dies."""
     section = LabelsPartySection.model_validate(json.loads(settings))
     ReleaseClient(section, RetryPolicy(attempts=1)).fetch(Path(directory))
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
-    return certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")

@@ -16,16 +16,11 @@ from common.keys import hash_keys, secret_check
 from common.wire import label_release_pb2 as pb2
 from feature_party.client import ReleaseClient, RetryPolicy
 from feature_party.submission import Population, hash_population
-from tests.feature_party.servers import Behaviour, certificates, client_settings, serving
+from tests.feature_party.servers import Behaviour, client_settings, serving
 from tests.feature_party.worlds import SECRET, World
 
 QUICK = RetryPolicy(attempts=3, first=0.001, longest=0.01, poll=0.001)
 ROWS = 150_000  # three messages
-
-
-@pytest.fixture(scope="session")
-def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
-    return certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")

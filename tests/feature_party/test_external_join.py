@@ -8,7 +8,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,12 @@ from common.engine import Engine, EngineError, InProcess, Pool, Secrets
 from common.errors import DataError, ReleaseError
 from common.locks import exclusive
 from common.release import LABELS_FILE, write_release
+from feature_party.config import FeaturePartyConfig
 from feature_party.external_join import JoinSizes, join_to_shards
 from feature_party.join import join_release
 from feature_party.join_tasks import CODE, ROW
 from feature_party.joined import JoinedShards
+from feature_party.training import Prepared, PreparedShards, prepare
 from tests.feature_party.worlds import SECRET, World, build_world
 
 SMALL = JoinSizes(slice_rows=256, bucket_rows=300)
@@ -100,24 +102,32 @@ class Killed(Exception):
 
 @dataclass
 class Counting:
-    """An engine that counts what tasks do, and dies after some of them."""
+    """An engine that counts what tasks really do, and dies after some of them."""
 
     last: int = 1 << 30
     done: list[str] = field(default_factory=list)
 
     def run(self, tasks: Sequence[Any], secrets: Secrets) -> Iterator[Any]:
         for task in tasks:
-            if not task.done.exists():
-                self.done.append(task.done.name)
-                if len(self.done) > self.last:
-                    raise Killed
-            yield task.run(secrets)
+            yield replace(task, task=_Counted(task.task, self)).run(secrets)
+
+
+@dataclass(frozen=True)
+class _Counted:
+    task: Any
+    engine: Counting
+
+    def run(self, secrets: Secrets) -> Any:
+        self.engine.done.append(self.task.out.name)
+        if len(self.engine.done) > self.engine.last:
+            raise Killed
+        return self.task.run(secrets)
 
 
 def test_an_interrupted_join_goes_on_where_it_stopped(world: World, tmp_path: Path) -> None:
     whole = Counting()
     expected = _bytes(_join(world, tmp_path / "whole", world.features, whole))
-    kinds = {name.removeprefix("done-").partition("-")[0] for name in whole.done}
+    kinds = {name.partition("-")[0] for name in whole.done}
     assert kinds == {"ours", "theirs", "matched", "shard"}
     for last in (0, 4, 9, len(whole.done) - 9, len(whole.done) - 1):
         folder = tmp_path / str(last)
@@ -209,7 +219,7 @@ def test_a_full_disk_is_one_line_and_what_is_done_is_kept(
     monkeypatch.setattr(os, "fsync", plain)
     rest = Counting()
     _join(world, tmp_path, world.features, rest)
-    assert not any(name.startswith("done-ours") for name in rest.done)
+    assert not any(name.startswith("ours") for name in rest.done)
 
 
 def test_a_lost_worker_is_one_line(world: World, tmp_path: Path) -> None:
@@ -220,3 +230,40 @@ def test_a_lost_worker_is_one_line(world: World, tmp_path: Path) -> None:
     with pytest.raises(EngineError):
         _join(world, tmp_path, world.features, Lost())
     assert (tmp_path / ".out.work").is_dir()  # to go on from
+
+
+def test_several_releases_and_the_split_are_those_of_memory(tmp_path: Path) -> None:
+    worlds = [build_world(tmp_path / str(seed), rows=700, seed=seed) for seed in (1, 2)]
+    names = pl.read_parquet(worlds[0].features).filter(pl.col("event") != "e5")
+    features = tmp_path / "features.parquet"
+    names.write_parquet(features)
+    prepared = []
+    for shards in ("never", str(tmp_path / "rows")):
+        config = FeaturePartyConfig.model_validate(
+            {
+                "data": {"key": "event"},
+                "join": {"directory": tmp_path / "joined", "shard_rows": 150},
+                "training": {"shards": shards, "holdout": 0.3, "seed": 4},
+            }
+        )
+        folders = [world.directory for world in worlds]
+        prepared.append(prepare(folders, features, config, SECRET))
+    memory, stored = prepared
+    assert isinstance(memory, Prepared)
+    assert isinstance(stored, PreparedShards)
+    assert memory.matches == stored.matches
+    assert memory.matches.matched == 2 * 699
+    assert memory.release_id == stored.release_id
+    np.testing.assert_array_equal(memory.problem.channel, stored.problem.channel)
+    np.testing.assert_array_equal(memory.holdout, stored.holdout)
+    assert 0 < stored.holdout.size == 1398 - stored.training_rows
+    assert memory.keys().equals(stored.keys())
+    assert memory.held_out()[0].equals(stored.held_out()[0])
+    np.testing.assert_array_equal(memory.held_out()[1], stored.held_out()[1])
+    trained = [memory.trained(start, start + 233) for start in (0, 233, 466)]
+    for start, mask in zip((0, 233, 466), trained, strict=True):
+        np.testing.assert_array_equal(stored.trained(start, start + 233), mask)
+    columns = stored.joined.columns
+    tables, codes = zip(*stored.training_events(columns), strict=True)
+    assert pl.concat(tables).equals(memory.joined.table[memory.training])
+    np.testing.assert_array_equal(np.concatenate(codes), memory.joined.codes[memory.training])

@@ -16,7 +16,9 @@ Settings = Annotated[
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one key; repeatable."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bars.")]
-Features = Annotated[Path | None, typer.Option(help="Features file, CSV or Parquet.")]
+Features = Annotated[
+    Path | None, typer.Option(help="Features: CSV or Parquet, or a directory of Parquet files.")
+]
 Key = Annotated[str | None, typer.Option(help="Column with the event's key.")]
 SecretFile = Annotated[Path | None, typer.Option(help="Secret that keys are hashed with.")]
 Address = Annotated[str | None, typer.Option(help="Labels party, host:port.")]

@@ -34,7 +34,7 @@ from feature_party.model import Model
 from feature_party.prediction import predict_file
 from feature_party.prepare import join_shards
 from feature_party.questions import ask, released_rows
-from feature_party.report import ReportInputs, write_report
+from feature_party.report import MatchCounts, ReportInputs, write_report
 from feature_party.shards import remove_shards
 from feature_party.submission import Population, hash_population
 from feature_party.training import CHECKPOINTS, SHARDS, prepare, train
@@ -143,13 +143,16 @@ class Stages:
         """Match release and features in shards on disk, however large they are."""
         config = self.config
         with self._timed("join"), self._join_progress() as show:
-            return join_shards(
-                config.release_folders,
-                config.features,
-                config,
-                read_secret(config.secret_file),
-                progress=show,
-            )
+            secret = read_secret(config.secret_file)
+            folders = config.release_folders
+            joined = join_shards(folders, config.features, config, secret, progress=show)
+        self._warn_of_poor(joined.matches)
+        return joined
+
+    def _warn_of_poor(self, matches: MatchCounts) -> None:
+        poor = matches.poor(self.config.data.min_match)
+        if poor and self.workers.first:
+            stderr.print(f"[bold yellow]warning:[/] {poor}")
 
     @contextmanager
     def _join_progress(self) -> Iterator[JoinProgress]:
@@ -181,9 +184,7 @@ class Stages:
                     workers=self.workers,
                     progress=show,
                 )
-            poor = self._prepared.matches.poor(self.config.data.min_match)
-            if poor and self.workers.first:
-                stderr.print(f"[bold yellow]warning:[/] {poor}")
+            self._warn_of_poor(self._prepared.matches)
         return self._prepared
 
     def train_together(self) -> Model:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from common.engine import EngineError, EngineSection, Secrets
-from common.errors import LabelveilError
+from common.errors import ConfigError, LabelveilError
 from common.key_service import Address, KeyService, ask
 from common.spark import SparkEngine
 from tests.engines import Fails, Interpreter, SparkSession, needs_java
@@ -77,6 +77,14 @@ def test_what_java_says_goes_to_a_log_that_a_failure_names(tmp_path: Path) -> No
     assert f"; {log} and its executors' logs say why" in failed
     assert log.stat().st_mode & 0o777 == 0o600
     assert "RuntimeError: label 3.14" in log.read_text()  # of its owner alone
+
+
+def test_what_has_no_effect_is_refused_but_not_the_default_that_a_file_names() -> None:
+    assert EngineSection(name="spark", workers=1, partitions=3).partitions == 3
+    with pytest.raises(ConfigError, match="workers has no effect when name='spark'; remove it"):
+        EngineSection(name="spark", workers=2)
+    with pytest.raises(ConfigError, match="master has no effect when name='local'"):
+        EngineSection(master="local[2]")
 
 
 def test_without_java_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,7 @@ from feature_party.join_tasks import (
 )
 from feature_party.joined import MANIFEST, JoinedShards, shard_path
 from feature_party.report import MatchCounts
+from feature_party.streaming import record_batches
 
 ResultT = TypeVar("ResultT")
 ResultT_co = TypeVar("ResultT_co", covariant=True)
@@ -64,6 +65,7 @@ Progress = Callable[[str, int, int], None]
 """Called with a step's name, its finished tasks, and all of its tasks."""
 
 _SLICE_BYTES = 1 << 26
+_ROWS_AT_ONCE = 1 << 18
 _FORMAT = 1
 
 
@@ -363,7 +365,7 @@ class _Join:
         path = folder / LABELS_FILE
         digest = hashlib.sha256()
         try:
-            for batch in pq.ParquetFile(path).iter_batches(1 << 19, columns=["key"]):
+            for batch in record_batches(path, ["key"], _ROWS_AT_ONCE):
                 digest.update(keys_bytes(pl.Series("key", pl.from_arrow(batch.column(0)))).data)
         except (OSError, pa.ArrowException) as error:
             raise ReleaseError(f"{path} is missing or damaged; fetch again") from error

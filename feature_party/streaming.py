@@ -18,6 +18,7 @@ from common.parquet import PARQUET_SUFFIXES
 from feature_party.join import Table, check_key, first_line, scan_table, table_files
 
 BATCH_ROWS = 1 << 16
+_BUFFER_BYTES = 1 << 20
 
 _BYTES_A_VALUE = 150
 """What a value takes while a network is trained in memory: as it came, in up to 33 inputs, and
@@ -47,12 +48,25 @@ class FeatureFile:
         """Yield batches of at most ``rows`` rows, in the files' order."""
         for path in self.paths:
             try:
-                for batch in pq.ParquetFile(path).iter_batches(rows, columns=list(columns)):
+                for batch in record_batches(path, columns, rows):
                     frame = pl.from_arrow(pa.Table.from_batches([batch]))
                     assert isinstance(frame, pl.DataFrame)
                     yield frame
             except (pa.ArrowException, OSError) as error:
                 raise DataError(f"{path} cannot be read: {first_line(error)}") from error
+
+
+def record_batches(path: Path, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield some columns of a Parquet file in batches of at most ``rows`` rows.
+
+    Raises
+    ------
+    OSError, pa.ArrowException
+        If it cannot be read.
+    """
+    # by default everything that was read is kept until the file is closed
+    file = pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+    yield from file.iter_batches(rows, columns=list(columns))
 
 
 @contextmanager

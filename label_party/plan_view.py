@@ -54,7 +54,7 @@ def _notes(plan: Plan) -> list[str]:
         f"{plan.knowledge.rows:,} events, {plan.loss} loss, over {plan.knowledge.source}.",
         f"A constant prediction would have {plan.constant_error:.5g}, a model trained on true"
         f" labels {plan.true_label_error:.5g}, if the features explain {EXPLAINED:.0%} of the"
-        " label's variance; the default randomizer allows for weaker and stronger ones, too.",
+        " label's variance.",
         "predicted: error of the trained model. label error: distance of the message from the"
         " label. worth: how many true labels one randomized label is worth to the model;"
         " effective: events times worth.",

@@ -23,7 +23,6 @@ effective sample size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,10 +34,7 @@ from common.losses import Loss
 Floats = NDArray[np.float64]
 
 EXPLAINED = 0.3
-"""Share of the label's variance that features are taken to explain when an error is predicted."""
-
-LEVELS = (0.03, 0.15, 0.6)
-"""Shares of the label's variance that features may explain when a channel is chosen."""
+"""Share of the label's variance that features are taken to explain, where nothing is known."""
 
 ORDER = 4
 """Number of tilts φ_i."""
@@ -64,7 +60,7 @@ class ConditionalFamily:
     gradients
         (m, r) gradient of the best prediction over θ, times √(half the loss's curvature) there.
     precision
-        (m, r) prior precision of θ around each draw.
+        (r,) prior precision of θ.
     least_loss
         Average loss of the best predictions: the part of the error that no channel changes.
     """
@@ -75,11 +71,6 @@ class ConditionalFamily:
     gradients: Floats
     precision: Floats
     least_loss: float
-
-    @property
-    def prior_information(self) -> Floats:
-        """(m, r, r) precision of θ before any label is seen."""
-        return np.asarray(self.precision[:, :, None] * np.eye(self.precision.shape[1]))
 
     def information(self, channel: Floats) -> Floats:
         """(m, r, r) Fisher information of one randomized label about θ, for a (k, d) channel."""
@@ -98,7 +89,7 @@ class ConditionalFamily:
             Number of randomized labels that bear on one prediction, > 0.
         """
         used = channel[:, channel.sum(axis=0) > 0]
-        precision = effective * self.information(used) + self.prior_information
+        precision = effective * self.information(used) + np.diag(self.precision)
         solved = np.linalg.solve(precision, self.gradients[:, :, None])[:, :, 0]
         return float(np.mean(np.sum(self.gradients * solved, axis=1)))
 
@@ -138,29 +129,8 @@ def plausible_conditionals(
     centred = basis[None] - (distributions @ basis)[:, None, :]
     scores = distributions[:, :, None] * centred
     gradients, least = _gradients(labels, distributions, scores, loss)
-    precision = np.tile(1.0 / np.square(width * shape), (_DRAWS, 1))
+    precision: Floats = 1.0 / np.square(width * shape)
     return ConditionalFamily(labels, distributions, scores, gradients, precision, least)
-
-
-def joined(families: Sequence[ConditionalFamily], weights: Sequence[float]) -> ConditionalFamily:
-    """Join families over the same labels: the excess error is the weighted mean of theirs.
-
-    Parameters
-    ----------
-    families
-        With the same number of draws each.
-    weights
-        >= 0, one a family.
-    """
-    scales = np.sqrt(np.asarray(weights, dtype=np.float64))
-    return ConditionalFamily(
-        families[0].labels,
-        np.concatenate([family.distributions for family in families]),
-        np.concatenate([family.scores for family in families]),
-        np.concatenate([s * f.gradients for s, f in zip(scales, families, strict=True)]),
-        np.concatenate([family.precision for family in families]),
-        float(np.mean([w * f.least_loss for w, f in zip(weights, families, strict=True)])),
-    )
 
 
 def _tilts(prior: Floats, order: int) -> Floats:

@@ -21,16 +21,13 @@ The optimum alone has fewer outputs than labels, so some statistics of the label
 model's squared error) would have no unbiased estimate. A fixed share of the events is therefore
 randomized by uniform randomized thresholds, which identify everything, and the rest is optimised
 around them. Which of the two an output came from is public, and information adds over the mixture.
-The share is the largest of a few that costs at most 5 % of the excess error, and of what is gained.
-
-How much the features explain is not known. The design is balanced over several shares, each
-counting by what the best channel for it gains over no label at all: where labels are few, noisy and
-heavy-tailed, a design for strong features alone tells weak ones next to nothing.
+The share is the largest of a few that costs at most 5 % of the excess error, and of what the best
+channel gains over no label at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,10 +38,9 @@ from common.channel import TOTAL, FiniteChannel, exp_lower_bound
 from common.errors import ConfigError, PrivacyError
 from common.randomizers.base import Problem, Randomizer, register
 from common.randomizers.conditionals import (
-    LEVELS,
+    EXPLAINED,
     ConditionalFamily,
     effective_rows,
-    joined,
     plausible_conditionals,
 )
 from common.randomizers.exact_rows import exact_rows
@@ -64,7 +60,6 @@ THRESHOLD_SHARES = (0.3, 0.2, 0.1, 0.05, 0.02)
 _SHARE_COST = 0.05
 _STEPS = 150
 _GAP = 5e-3
-_ROUGH = 5e-2
 _DROP = 1e-7
 
 
@@ -96,7 +91,6 @@ def optimal_design(
     effective: float,
     threshold_share: float = 0.0,
     start: Floats | None = None,
-    gap: float = _GAP,
 ) -> Design:
     """Minimise the predicted excess error over all channels with interval columns.
 
@@ -122,12 +116,12 @@ def optimal_design(
     if start is None:
         start = _vertex(columns, np.ones(columns.shape[1]), 1.0)
     masses = free * start
-    reached = np.inf
+    gap = np.inf
     for _ in range(_STEPS):
         value, slope = objective(masses)
         target = _vertex(columns, slope, free)
-        reached = float(slope @ (masses - target)) / value
-        if reached <= gap:
+        gap = float(slope @ (masses - target)) / value
+        if gap <= _GAP:
             break
         direction = target - masses
         step = minimize_scalar(
@@ -137,7 +131,7 @@ def optimal_design(
     used = masses > _DROP
     parts = [columns[:, used] * masses[used], fixed[:, fixed.sum(axis=0) > 0]]
     channel = _within(np.concatenate(parts, axis=1), 1.0 + boost)
-    return Design(channel, family.excess_error(channel, effective), reached, masses / free)
+    return Design(channel, family.excess_error(channel, effective), gap, masses / free)
 
 
 def _within(channel: Floats, largest: float) -> Floats:
@@ -182,7 +176,7 @@ class _Objective:
         self._factors = boost * moved / np.sqrt(1.0 + boost * shares)[:, :, None]
         self._gradients = family.gradients
         self._effective = effective
-        self._base = family.prior_information
+        self._base = np.diag(family.precision)
         if fixed.any():
             self._base = self._base + effective * family.information(fixed)
 
@@ -225,32 +219,6 @@ def _vertex(columns: Floats, cost: Floats, total: float) -> Floats:
     if not result.success:
         raise PrivacyError(f"the design program failed: {result.message}")
     return np.asarray(result.x, dtype=np.float64)
-
-
-def balanced(
-    families: Sequence[ConditionalFamily], epsilon: float, effective: float
-) -> ConditionalFamily:
-    """Join families so that each counts by what the best channel for it gains over no label.
-
-    In units of the loss the family with the strongest features would decide alone. What is averaged
-    here is the share of the attainable gain that is lost.
-
-    Parameters
-    ----------
-    families
-        Over the same labels.
-    epsilon, effective
-        As for :func:`optimal_design`.
-    """
-    if len(families) == 1:
-        return families[0]
-    nothing = np.ones((families[0].labels.size, 1))
-    gains = []
-    for family in families:
-        best = optimal_design(family, epsilon, effective, gap=_ROUGH)
-        gains.append(family.excess_error(nothing, effective) - best.excess_error)
-    weights = np.mean(gains) / np.maximum(gains, 1e-300)
-    return joined(families, weights.tolist())
 
 
 def identifying_design(
@@ -297,7 +265,7 @@ def decoding_values(channel: Floats, labels: Floats, prior: Floats) -> Floats:
 def build_optimal_design(
     problem: Problem,
     points: int = POINTS,
-    explained: float | None = None,
+    explained: float = EXPLAINED,
     threshold_share: float | None = None,
 ) -> Randomizer:
     """Build the channel of least predicted excess error for this prior, ε, loss and row count.
@@ -309,14 +277,13 @@ def build_optimal_design(
     points
         Knots that the grid is rounded to, 2 … 64.
     explained
-        Share of the label's variance that the features are taken to explain, in 0 … 1; None
-        balances several.
+        Share of the label's variance that the features are taken to explain, in 0 … 1.
     threshold_share
         Share of the events that uniform randomized thresholds get, 0 … 0.9; None chooses it.
     """
     if not 2 <= points <= 64:
         raise ConfigError(f"points={points} must lie in 2 … 64")
-    if explained is not None and not 0 < explained < 1:
+    if not 0 < explained < 1:
         raise ConfigError(f"explained={explained:g} must lie between 0 and 1")
     if threshold_share is not None and not 0 <= threshold_share <= 0.9:
         raise ConfigError(f"threshold_share={threshold_share:g} must lie in 0 … 0.9")
@@ -324,10 +291,8 @@ def build_optimal_design(
     places = problem.labels[chosen]
     rounding = interpolation(problem.labels, places)
     prior = problem.prior @ rounding
-    levels = LEVELS if explained is None else (explained,)
+    family = plausible_conditionals(places, prior, problem.loss, explained)
     effective = effective_rows(problem.rows or DEFAULT_ROWS)
-    families = [plausible_conditionals(places, prior, problem.loss, level) for level in levels]
-    family = balanced(families, problem.epsilon, effective)
     if threshold_share is None:
         design, threshold_share = identifying_design(family, problem.epsilon, effective)
     else:
@@ -337,7 +302,7 @@ def build_optimal_design(
         "predicted_excess_error": design.excess_error,
         "optimality_gap": design.gap,
         "effective_rows": effective,
-        "explained": list(levels),
+        "explained": explained,
         "threshold_share": threshold_share,
     }
     channel = _finite(problem, rounding @ design.channel, chosen, prior)

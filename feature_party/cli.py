@@ -156,9 +156,9 @@ def join(
     stages = _stages(config, settings, quiet, overrides | {"join.directory": out})
     joined = stages.join()
     _echo_matches(joined.matches)
-    typer.echo(
-        f"{len(joined.shards):,} shards in {joined.directory}; feature-party train uses them"
-    )
+    count = len(joined.shards)
+    shards = "1 shard" if count == 1 else f"{count:,} shards"
+    typer.echo(f"{shards} in {joined.directory}; feature-party train starts from there")
 
 
 @app.command(

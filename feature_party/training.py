@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 
 from common.errors import ConfigError, DataError
-from common.randomizers.conditionals import EXPLAINED
 from common.release import Release
 from feature_party.batches import MemorySource, Source
 from feature_party.config import FeaturePartyConfig
@@ -31,7 +30,6 @@ from feature_party.learning.mixing import (
     choose_mixture,
     decoded_gain,
     doubt,
-    mixture_for_means,
 )
 from feature_party.learning.objectives import Objective, PointObjective, build_objective
 from feature_party.learning.problem import Floats
@@ -200,10 +198,7 @@ class _Run:
             both = np.concatenate(shares)
             weights = {name: float(w) for name, w in zip(fits, both, strict=True) if w > 0}
         main = max(weights, key=lambda name: weights[name])
-        shrunk = 0.0
-        if main[0] == "likelihood":
-            weights, shrunk = self._believed(fits, weights)
-            main = max(weights, key=lambda name: weights[name])
+        shrunk = self._doubt(fits, weights) if main[0] == "likelihood" else 0.0
         automatic = self.section.objective == self.section.head == "auto"
         gain = self._rival(fits, weights, shrunk) if automatic else None
         if gain is not None and gain.certain:
@@ -250,34 +245,15 @@ class _Run:
         mixed = np.asarray(sum(w * fits[name].predictions for name, w in weights.items()))
         return np.asarray((1 - shrunk) * mixed + shrunk * self.data.problem.mean)
 
-    def _believed(
+    def _doubt(
         self, fits: dict[tuple[str, str], Fit], weights: dict[tuple[str, str], float]
-    ) -> tuple[dict[tuple[str, str], float], float]:
-        """The mixture's weights and the prior's share, once its means are held against labels."""
-        names = list(weights)
-        rows = fits[names[0]].rows
-        shares = np.array([weights[name] for name in names])
-        mixed = shares @ np.exp(-np.stack([fits[name].losses for name in names]))
+    ) -> float:
+        """How far out-of-fold likelihoods leave it open that the mixture has learned nothing."""
+        codes = self.rows.codes_of(next(iter(fits.values())).rows)
+        mixed = np.asarray(sum(w * np.exp(-fits[name].losses) for name, w in weights.items()))
         likelihood = self.support.likelihood  # losses are relative to each code's largest
         alone = self.support.prior @ (likelihood / likelihood.max(axis=0))
-        codes = self.rows.codes_of(rows)
-        nothing = doubt(-np.log(mixed), -np.log(alone[codes]))
-        problem = self.data.problem
-        if problem.loss == "absolute":  # a median is not judged by means
-            return weights, nothing
-        decoded = decoder(problem, problem.grid, ridge=1 / (EXPLAINED * rows.size)).values[:, 0]
-        constant = np.full(rows.size, problem.mean)
-        found = mixture_for_means(
-            decoded[codes],
-            np.stack([*(fits[name].predictions for name in names), constant]),
-            shares,
-            nothing,
-        )
-        shares, shrunk = found[:-1], float(found[-1])
-        if shares.sum() > 0:
-            kept = zip(names, shares / shares.sum(), strict=True)
-            weights = {name: float(share) for name, share in kept if share > 0}
-        return weights, shrunk
+        return doubt(-np.log(mixed), -np.log(alone[codes]))
 
     def _candidates(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         """Objectives with their heads: those trusted, and those that must prove themselves."""

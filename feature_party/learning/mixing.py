@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import LinearConstraint, minimize
 from scipy.special import expit
 
 from feature_party.learning.problem import Floats
 
 _NEGLIGIBLE = 0.02
 _DOUBT = 0.75
-_PRIOR_SHARE = 0.03
-_FAITH = 3.0
-_LEAST = 1e-4
 _STANDARD_ERRORS = 2.0
 
 
@@ -57,66 +53,13 @@ def doubt(model: Floats, nothing: Floats) -> float:
     ----------
     model, nothing
         (n,) losses −ln L of the same rows under the model, and under the prior alone.
-    """
-    return float(expit(np.log(_DOUBT / (1 - _DOUBT)) + np.sum(model - nothing)))
-
-
-def mixture_for_means(decoded: Floats, means: Floats, weights: Floats, doubt: float) -> Floats:
-    """Correct mixture weights by decoded labels, which tell how far the *means* are right.
-
-    A likelihood cares for whole distributions: of two that explain the privatized labels equally
-    well, one may have a tail that moves its mean twice as far as the label's. With u decoding the
-    label, the weights minimise
-
-        Σ_i (u_i − Σ_h w_h f_h(i))² / (2 Var u) − τ Σ_h w⁰_h ln w_h
-
-    over the simplex: the posterior mode under a Dirichlet prior around w⁰, where weights stay if u
-    is too noisy to say anything. w⁰ gives the prior alone the probability that nothing was learned
-    and 3 % of the rest.
-
-    Parameters
-    ----------
-    decoded
-        (n,) decoded labels of rows that no prediction has seen.
-    means
-        (h + 1, n) out-of-fold means of the mixture's parts, the prior's last.
-    weights
-        (h,) weights by the likelihood, > 0, summing to 1.
-    doubt
-        Probability that nothing was learned.
 
     Returns
     -------
-    (h + 1,) weights >= 0, summing to 1.
+    The probability; 0 where it is negligible.
     """
-    believed = (1 - _PRIOR_SHARE) * (1 - doubt) * weights
-    centre = np.append(believed, 1 - believed.sum())
-    variance = max(float(decoded.var()), 1e-300)
-    products, square = means @ decoded / variance, means @ means.T / variance
-
-    def value(w: Floats) -> float:
-        return float(w @ square @ w / 2 - products @ w - _FAITH * centre @ np.log(w))
-
-    def slope(w: Floats) -> Floats:
-        return np.asarray(square @ w - products - _FAITH * centre / w)
-
-    start = np.maximum(centre, _LEAST)
-    found = minimize(
-        value,
-        start / start.sum(),
-        jac=slope,
-        method="SLSQP",
-        bounds=[(_LEAST, 1.0)] * start.size,
-        constraints=LinearConstraint(np.ones(start.size), 1.0, 1.0),
-        options={"maxiter": 500, "ftol": 1e-10},
-    )
-    return without_negligible(np.asarray(found.x))
-
-
-def without_negligible(weights: Floats) -> Floats:
-    """Drop weights under 2 %: they cost a network and change nothing."""
-    kept = np.where(weights < _NEGLIGIBLE, 0.0, weights)
-    return np.asarray(kept / kept.sum())
+    found = float(expit(np.log(_DOUBT / (1 - _DOUBT)) + np.sum(model - nothing)))
+    return found if found > _NEGLIGIBLE else 0.0
 
 
 @dataclass(frozen=True)
@@ -158,7 +101,8 @@ def decoded_gain(decoded: Floats, mixed: Floats, rival: Floats) -> Gain:
 def mixture_weights(likelihoods: Floats, rounds: int = 500) -> Floats:
     """Weights w maximising Σ_i ln Σ_h w_h L_h(i), by expectation maximisation.
 
-    The problem is concave, so that the rounds climb to its one maximum.
+    The problem is concave, so that the rounds climb to its one maximum. Weights under 2% are
+    dropped: they cost a network and change nothing.
 
     Parameters
     ----------
@@ -178,4 +122,5 @@ def mixture_weights(likelihoods: Floats, rounds: int = 500) -> Floats:
         if np.abs(update - weights).max() < 1e-7:
             break
         weights = update
-    return without_negligible(weights)
+    weights = np.where(weights < _NEGLIGIBLE, 0.0, weights)
+    return np.asarray(weights / weights.sum())

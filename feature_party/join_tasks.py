@@ -175,6 +175,12 @@ class HashKeys:
         return keys.size
 
 
+def _send(out: Path, keys: NDArray[Any], buckets: int, columns: dict[str, NDArray[Any]]) -> int:
+    """Send rows to the buckets that their keys are of, durably; returns their number."""
+    write_buckets(out, key_buckets(keys, buckets), buckets, columns, durable=True)
+    return keys.size
+
+
 @dataclass(frozen=True)
 class SendKeys:
     """Hash the keys of a slice of the features, and send them to the buckets that they are of."""
@@ -189,10 +195,7 @@ class SendKeys:
         keys = self.slice.hashed(self.key, secrets.join)
         rows = np.arange(self.slice.start, self.slice.stop, dtype="<i8")
         columns: dict[str, NDArray[Any]] = {"key": keys, "row": rows}
-        write_buckets(
-            self.out, key_buckets(keys, self.buckets), self.buckets, columns, durable=True
-        )
-        return keys.size
+        return _send(self.out, keys, self.buckets, columns)
 
 
 @dataclass(frozen=True)
@@ -266,10 +269,7 @@ class SendLabels:
         """Return the number of rows."""
         keys, codes = self.released.read()
         columns: dict[str, NDArray[Any]] = {"key": keys, "code": codes.astype("<u2")}
-        write_buckets(
-            self.out, key_buckets(keys, self.buckets), self.buckets, columns, durable=True
-        )
-        return keys.size
+        return _send(self.out, keys, self.buckets, columns)
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,22 @@ def test_a_fine_grid_is_merged() -> None:
     np.testing.assert_allclose(support.likelihood.sum(axis=1), 1, rtol=1e-9)
     np.testing.assert_allclose(support.prior @ support.values, problem.mean, rtol=0.1)
     assert support.heavy_tailed
-    assert "log-normal" in candidate_heads(support, counts=True)[0]
+
+
+def test_long_tails_get_heads_that_do_not_tilt_them() -> None:
+    grid = np.arange(401.0)
+    prior = np.exp(-grid / 5)
+    prior[0] *= 3  # skewness above 2 on either grid
+    long = Support.of(problem_of(grid, prior / prior.sum()))
+    few = Support.of(problem_of(grid[:100], prior[:100] / prior[:100].sum()))
+    for support, counts, last in (
+        (long, True, "gamma"),  # 400 is rather an amount
+        (few, True, "negative-binomial"),
+        (few, False, "gamma"),
+    ):
+        assert candidate_heads(support, counts) == (("log-normal", "binned", last), ())
+    bell = Support.of(smooth_problem())
+    assert candidate_heads(bell, counts=False)[0] == ("gaussian", "log-normal")
 
 
 def test_unknown_and_impossible_heads_are_refused() -> None:

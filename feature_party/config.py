@@ -332,7 +332,7 @@ workers = 1
 # auto | likelihood | debiased | raw. auto chooses from the privatized validation likelihood.
 objective = "auto"
 # Shape of the predicted distribution: auto | softmax | gaussian | log-normal | gamma | prior-tilt |
-# log-prior-tilt | binned | poisson | negative-binomial.
+# log-prior-tilt | canonical | poisson | negative-binomial.
 head = "auto"
 # Networks trained side by side and averaged; averaging pays under label noise. auto is 8, or 4
 # from 100,000 events on, where one network is steadier by itself.

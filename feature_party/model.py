@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from common.errors import DataError
 from feature_party.encoding import Encoded, Encoder
 from feature_party.join import Table, collect_table
+from feature_party.learning.heads import LinearHead
 from feature_party.learning.joint import JointProblem
-from feature_party.learning.objectives import Objective, build_objective
+from feature_party.learning.objectives import LikelihoodObjective, Objective, build_objective
 from feature_party.learning.problem import Floats, LabelProblem
 from feature_party.learning.support import Support
 from feature_party.network import Ensemble, NetworkShape
@@ -178,6 +179,7 @@ class Model:
                 "head": expert.objective.head,
                 "weight": expert.weight,
                 "shape": asdict(expert.network.shape),
+                "tilts": _tilts(expert.objective),
             }
             for expert in self.experts
         ]
@@ -228,6 +230,14 @@ class Model:
         return cls(encoder, problem, support, experts, share, data["facts"])
 
 
+def _tilts(objective: Objective) -> list[list[float]] | None:
+    """What a canonical head owes to the channel, which a saved model need not have any more."""
+    family = objective.family if isinstance(objective, LikelihoodObjective) else None
+    if not isinstance(family, LinearHead) or family.name != "canonical":
+        return None
+    return None if family.statistics is None else family.statistics.T.tolist()
+
+
 def _expert(
     entry: dict[str, Any],
     state: dict[str, torch.Tensor],
@@ -245,5 +255,8 @@ def _expert(
     )
     network = Ensemble(sizes, torch.Generator().manual_seed(0)).to(device)
     network.load_state_dict(state)
-    objective = build_objective(entry["objective"], problem, support, entry["head"]).to(device)
+    stored = entry.get("tilts")
+    tilts = None if stored is None else np.array(stored)
+    objective = build_objective(entry["objective"], problem, support, entry["head"], tilts)
+    objective.to(device)
     return Expert(objective, network, float(entry["weight"]))

@@ -194,7 +194,8 @@ class _Run:
         weights = {plain[0]: 1.0}
         if len(fits) > 1:
             losses = np.stack([fit.losses for fit in fits.values()])
-            shares = choose_mixture(losses[: len(plain)], losses[len(plain) :])
+            worth = self._worth * self.data.training_rows
+            shares = choose_mixture(losses[: len(plain)], losses[len(plain) :], worth)
             both = np.concatenate(shares)
             weights = {name: float(w) for name, w in zip(fits, both, strict=True) if w > 0}
         main = max(weights, key=lambda name: weights[name])

@@ -15,7 +15,8 @@ gᵀ (Λ + effective · I_θ(u))⁻¹ g, is convex in u (a matrix-fractional fun
 Bayesian A-optimal experimental design over a polytope. Taking for S all intervals of labels and
 their complements includes RR-on-bins, randomized thresholds over any weights and the columns of the
 optimal unbiased randomizer. The minimum is found by Frank and Wolfe's method, whose duality gap
-bounds the distance from the optimum; each step is a linear program with k equations.
+bounds the distance from the optimum; each step is a linear program with k equations. The average is
+taken over tempered errors, so that the far tail of a prior does not decide by itself.
 
 The optimum alone has fewer outputs than labels, so some statistics of the label (its mean, a
 model's squared error) would have no unbiased estimate. A fixed share of the events is therefore
@@ -293,13 +294,14 @@ def build_optimal_design(
     prior = problem.prior @ rounding
     family = plausible_conditionals(places, prior, problem.loss, explained)
     effective = effective_rows(problem.rows or DEFAULT_ROWS)
+    tempered = family.tempered()
     if threshold_share is None:
-        design, threshold_share = identifying_design(family, problem.epsilon, effective)
+        design, threshold_share = identifying_design(tempered, problem.epsilon, effective)
     else:
-        design = optimal_design(family, problem.epsilon, effective, threshold_share)
+        design = optimal_design(tempered, problem.epsilon, effective, threshold_share)
     details = {
         "points": places.tolist(),
-        "predicted_excess_error": design.excess_error,
+        "predicted_excess_error": family.excess_error(design.channel, effective),
         "optimality_gap": design.gap,
         "effective_rows": effective,
         "explained": explained,

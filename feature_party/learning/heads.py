@@ -10,6 +10,7 @@ so that learning starts from what is known without features. The families:
 ``gamma``               y^{a−1} e^{−a y / μ}, normalised over the cells
 ``prior-tilt``          p(y) exp(a s + b s²), s the standardised label
 ``log-prior-tilt``      the same with s the standardised ln(y − y_1 + c)
+``canonical``           p(y) exp(Σ_i a_i σ_i h_i(y)), h_i what the channel tells apart best
 ``poisson``             λ^y e^{−λ} / y!, normalised over the cells
 ``negative-binomial``   NB(y; μ, r), normalised over the cells
 ======================  =========================================================================
@@ -29,11 +30,15 @@ from torch import Tensor
 
 from common.errors import ConfigError
 from feature_party.learning.names import HEAD_NAMES
-from feature_party.learning.problem import Floats, Indices
+from feature_party.learning.problem import Floats
 from feature_party.learning.support import Support
 
 _LIMIT = 8.0
-_BINS = 6
+_DIRECTIONS = 6
+_VISIBLE = 0.02
+"""Least share of the first direction's information that a further one must have."""
+_STEEPEST = 6.0
+_NOTHING = 1e-9
 _MOST_COUNTS = 128
 """Whole numbers up to here are taken for counts; larger ones are more often amounts."""
 
@@ -247,48 +252,35 @@ def _log_prior_tilt(support: Support) -> Head:
     return LinearHead("log-prior-tilt", np.log(support.prior), tilts)
 
 
-def _binned(support: Support) -> Head:
-    bins = quantise(support.values, support.prior, min(_BINS, support.size))
-    return LinearHead("binned", np.log(support.prior), np.eye(int(bins[-1]) + 1)[bins])
+def canonical_tilts(support: Support) -> Floats:
+    """Directions in which the channel tells labels apart, the clearest first.
 
+    The singular functions of the joint law of label and output: of all functions of the label with
+    variance 1 under the prior, h_1 is the one that correlates most with a function of the output,
+    h_2 the next among those uncorrelated with it, and so on; σ_i are the correlations. For a small
+    tilt p · (1 + Σ_i a_i h_i) the Fisher information of one output about a is diag(σ_i²), so that
+    what a head with these tilts can express is what the release can tell, and nothing else: it
+    keeps the prior's shape wherever the channel does not look.
 
-def quantise(values: Floats, prior: Floats, count: int) -> Indices:
-    """Cut ascending values into bins of least squared distance from the bins' means.
-
-    Dynamic programming over the last bin's start (Fisher, *On grouping for maximum homogeneity*,
-    JASA 1958), O(count · m²).
-
-    Parameters
-    ----------
-    values, prior
-        (m,) ascending values and their probabilities, all > 0.
-    count
-        Number of bins, 1 … m.
+    Source: Hirschfeld, *A Connection between Correlation and Contingency*, 1935; Greenacre, *Theory
+    and Applications of Correspondence Analysis*, 1984, chapter 4.
 
     Returns
     -------
-    (m,) bin of each value, 0 … count − 1.
+    (m, r) columns σ_i h_i / σ_1, 1 <= r <= 6, each within ±6.
     """
-    size = values.size
-    mass, first, second = (
-        np.concatenate([[0.0], np.cumsum(prior * (values - values[0]) ** power)])
-        for power in range(3)
-    )
-    start, stop = np.triu_indices(size + 1, 1)
-    costs = np.full((size + 1, size + 1), np.inf)
-    within = second[stop] - second[start]
-    costs[start, stop] = within - (first[stop] - first[start]) ** 2 / (mass[stop] - mass[start])
-    best, starts = costs[0], []
-    for _ in range(count - 1):
-        total = best[:, None] + costs
-        starts.append(total.argmin(axis=0))
-        best = total.min(axis=0)
-    bins, stop_at = np.zeros(size, np.int64), size
-    for number in range(count - 1, 0, -1):
-        start_at = int(starts[number - 1][stop_at])
-        bins[start_at:stop_at] = number
-        stop_at = start_at
-    return bins
+    root = np.sqrt(support.prior)
+    marginal = np.maximum(support.prior @ support.likelihood, 1e-300)
+    joint = root[:, None] * (support.likelihood - marginal) / np.sqrt(marginal)
+    functions, correlations, _ = np.linalg.svd(joint, full_matrices=False)
+    share = correlations / max(float(correlations[0]), 1e-300)
+    seen = np.flatnonzero(share**2 >= _VISIBLE)[:_DIRECTIONS]
+    if correlations[0] < _NOTHING:
+        return np.zeros((support.size, 1))
+    tilts = functions[:, seen] * share[seen] / root[:, None]
+    largest = np.abs(tilts).argmax(axis=0)
+    tilts = tilts * np.sign(tilts[largest, np.arange(seen.size)])
+    return np.asarray(tilts * np.minimum(1.0, _STEEPEST / np.abs(tilts).max(axis=0)))
 
 
 _BUILDERS: dict[str, Callable[[Support], Head]] = {
@@ -298,21 +290,33 @@ _BUILDERS: dict[str, Callable[[Support], Head]] = {
     "gamma": lambda support: _with_atoms(support, GammaHead),
     "prior-tilt": _prior_tilt,
     "log-prior-tilt": _log_prior_tilt,
-    "binned": _binned,
     "poisson": lambda support: _with_atoms(support, PoissonHead),
     "negative-binomial": lambda support: _with_atoms(support, NegativeBinomialHead),
 }
 _NON_NEGATIVE = ("gamma", "poisson", "negative-binomial")
 
 
-def build_head(name: str, support: Support) -> Head:
+def build_head(name: str, support: Support, tilts: Floats | None = None) -> Head:
     """Build a head by name for a support.
+
+    Parameters
+    ----------
+    name
+        One of ``HEAD_NAMES``.
+    support
+        Cells, prior, and what the channel says of them.
+    tilts
+        (m, r) tilts of a ``canonical`` head that has been trained; None finds them. They are kept
+        with a model, since a singular vector is only defined up to what the last digit decides.
 
     Raises
     ------
     ConfigError
         For an unknown name, or a family of labels >= 0 on a grid with negative ones.
     """
+    if name == "canonical":
+        found = canonical_tilts(support) if tilts is None else tilts
+        return LinearHead(name, np.log(support.prior), found)
     if name not in _BUILDERS:
         raise ConfigError(f"head={name!r} must be auto or one of {', '.join(HEAD_NAMES)}")
     if name in _NON_NEGATIVE and support.values[0] < 0:
@@ -335,17 +339,18 @@ def candidate_heads(support: Support, counts: bool) -> tuple[tuple[str, ...], tu
 
     Returns
     -------
-    Plain heads, which are trusted unless the privatized labels speak against them, and flexible
-    ones, which must prove themselves: under much noise they fit it, and the likelihood of held-out
-    privatized labels is too blunt to show it.
+    Plain heads, which are trusted unless the privatized labels speak against them, the first most,
+    and flexible ones, which must prove themselves: under much noise they fit it, and the likelihood
+    of held-out privatized labels is too blunt to show it.
     """
     if support.heavy_tailed:
-        # No tilt of the prior: it moves the far tail by more than the labels' bulk tells of it.
+        # No free tilt of the prior: it moves the far tail by more than the bulk tells of it, and so
+        # do the families where they cannot be checked.
         short = counts and support.values[-1] < _MOST_COUNTS
-        return ("log-normal", "binned", "negative-binomial" if short else "gamma"), ()
+        return ("canonical", "log-normal", "negative-binomial" if short else "gamma"), ()
     if support.values[0] >= 0:
-        return ("gaussian", "log-normal"), ("prior-tilt", "softmax")
-    return ("gaussian",), ("prior-tilt", "softmax")
+        return ("gaussian", "log-normal", "canonical"), ("prior-tilt", "softmax")
+    return ("gaussian", "canonical"), ("prior-tilt", "softmax")
 
 
 def _soft_clamp(raw: Tensor, limit: float = _LIMIT) -> Tensor:

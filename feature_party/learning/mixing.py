@@ -11,25 +11,34 @@ from feature_party.learning.problem import Floats
 
 _NEGLIGIBLE = 0.02
 _DOUBT = 0.75
+_ENOUGH = 1000.0
+"""True labels from which on a family's shape is trusted as much as it ever is unseen."""
 _STANDARD_ERRORS = 2.0
 
 
-def choose_mixture(plain: Floats, flexible: Floats) -> tuple[Floats, Floats]:
+def choose_mixture(plain: Floats, flexible: Floats, worth: float) -> tuple[Floats, Floats]:
     """Weights of plain and flexible candidates, from their out-of-fold losses.
 
-    The plain ones are mixed. Flexible ones take part only if the best of them beats that mixture by
-    more than two standard errors of the paired difference.
+    The plain ones are mixed. Where labels are too noisy to tell them apart, weights stay near where
+    they began: half for the first, and more where there is little to go by, since the others say
+    more about the shape of a distribution than so few labels can. Flexible ones take part only if
+    the best of them beats that mixture by more than two standard errors of the paired difference.
 
     Parameters
     ----------
     plain, flexible
         (a, n) and (b, n) losses −ln L of the same rows; b may be 0.
+    worth
+        How many true labels the privatized ones say as much as.
 
     Returns
     -------
     (a,) and (b,) weights, together summing to 1.
     """
-    weights = mixture_weights(np.exp(-plain))
+    others = plain.shape[0] - 1
+    first = 1 / (1 + min(worth / _ENOUGH, 1)) if others else 1.0
+    start = np.array([first, *[(1 - first) / max(others, 1)] * others])
+    weights = mixture_weights(np.exp(-plain), start)
     none = np.zeros(flexible.shape[0])
     if not flexible.shape[0]:
         return weights, none
@@ -98,16 +107,18 @@ def decoded_gain(decoded: Floats, mixed: Floats, rival: Floats) -> Gain:
     return Gain(float(gain.mean()), float(gain.std(ddof=1) / np.sqrt(gain.size)))
 
 
-def mixture_weights(likelihoods: Floats, rounds: int = 500) -> Floats:
+def mixture_weights(likelihoods: Floats, start: Floats | None = None, rounds: int = 500) -> Floats:
     """Weights w maximising Σ_i ln Σ_h w_h L_h(i), by expectation maximisation.
 
-    The problem is concave, so that the rounds climb to its one maximum. Weights under 2% are
-    dropped: they cost a network and change nothing.
+    The problem is concave, so that the rounds climb to its one maximum, unless the likelihoods
+    hardly differ. Weights under 2% are dropped: they cost a network and change nothing.
 
     Parameters
     ----------
     likelihoods
         (h, n) out-of-fold likelihoods of the privatized labels under each candidate, > 0.
+    start
+        (h,) weights to start from, > 0 and together 1; equal ones if None.
 
     Returns
     -------
@@ -115,7 +126,7 @@ def mixture_weights(likelihoods: Floats, rounds: int = 500) -> Floats:
     """
     count = likelihoods.shape[0]
     scaled = likelihoods / likelihoods.max(axis=0)
-    weights = np.full(count, 1.0 / count)
+    weights = np.full(count, 1.0 / count) if start is None else start
     for _ in range(rounds):
         shares = weights[:, None] * scaled
         update = (shares / shares.sum(axis=0)).mean(axis=1)

@@ -8,7 +8,7 @@ HEAD_NAMES = (
     "gamma",
     "prior-tilt",
     "log-prior-tilt",
-    "binned",
+    "canonical",
     "poisson",
     "negative-binomial",
 )

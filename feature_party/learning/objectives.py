@@ -175,7 +175,11 @@ class PointObjective(Objective):
 
 
 def build_objective(
-    name: str, problem: LabelProblem, support: Support, head: str = "gaussian"
+    name: str,
+    problem: LabelProblem,
+    support: Support,
+    head: str = "gaussian",
+    tilts: Floats | None = None,
 ) -> Objective:
     """Build an objective by name.
 
@@ -187,9 +191,11 @@ def build_objective(
         The public facts, and the cells of predicted distributions.
     head
         The likelihood's head; other objectives ignore it.
+    tilts
+        Those of a canonical head that has been trained.
     """
     if name == "likelihood":
-        return LikelihoodObjective(problem, support, build_head(head, support))
+        return LikelihoodObjective(problem, support, build_head(head, support, tilts))
     grid = problem.grid
     if name == "true":
         decoded, kind = np.zeros(0), problem.loss

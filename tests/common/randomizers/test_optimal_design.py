@@ -13,7 +13,11 @@ from common.entropy import seeded_entropy
 from common.errors import ConfigError
 from common.losses import ABSOLUTE, POISSON, SQUARED, Loss
 from common.randomizers import build_randomizer
-from common.randomizers.conditionals import effective_rows, plausible_conditionals
+from common.randomizers.conditionals import (
+    ConditionalFamily,
+    effective_rows,
+    plausible_conditionals,
+)
 from common.randomizers.knots import choose_knots, interpolation
 from common.randomizers.optimal_design import (
     identifying_design,
@@ -55,6 +59,34 @@ def test_scores_are_derivatives_of_the_tilted_prior() -> None:
             tilted = np.exp(log_ratio[draw] + step * phi[:, i])
             moved = (tilted / tilted.sum() - q) / step
             assert np.allclose(moved, scores[:, i], atol=1e-5)
+
+
+def test_tempering_gives_the_draws_of_a_heavy_tail_a_say() -> None:
+    family = _family("heavy")
+
+    def most(some: ConditionalFamily) -> np.ndarray:
+        return np.sum(some.gradients**2 / some.precision, axis=1)
+
+    whole, same = most(family), most(family.tempered(1.0))
+    assert np.allclose(most(family.tempered(0.0)), whole)
+    assert np.allclose(same, whole.mean())
+    assert np.allclose(most(family.tempered()) ** 4, whole * whole.mean() ** 3)
+    # the far tail no longer decides: where labels are most noisy the one question that is asked
+    # lies well inside the labels, and does not move when the tail is twice as long
+    asked = []
+    for tail in (1.0, 2.0):
+        grid = np.arange(60.0)
+        prior = np.exp(-grid / 3) + 2e-3 * tail * (grid > 40)
+        prior /= prior.sum()
+        found = plausible_conditionals(grid, prior, SQUARED)
+        shares = []
+        for some in (found, found.tempered()):
+            rows = optimal_design(some, 0.2, 100.0).channel
+            answer = int(np.ptp(rows, axis=0).argmax())
+            shares.append(float(prior[np.isclose(rows[:, answer], rows[-1, answer])].sum()))
+        asked.append(shares)
+    assert asked[0][1] > 2 * asked[0][0]
+    assert 0.5 < asked[1][1] / asked[0][1] < 2
 
 
 def test_gradients_of_named_losses_agree_with_numeric_differences() -> None:

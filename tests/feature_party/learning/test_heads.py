@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 
 from common.errors import ConfigError
-from feature_party.learning.heads import HEAD_NAMES, build_head, candidate_heads, quantise
+from feature_party.learning.heads import (
+    HEAD_NAMES,
+    build_head,
+    candidate_heads,
+    canonical_tilts,
+)
 from feature_party.learning.objectives import LikelihoodObjective
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
@@ -107,7 +108,7 @@ def test_counts_follow_their_families() -> None:
     np.testing.assert_allclose(found, wanted / wanted.sum(), rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["softmax", "prior-tilt", "log-prior-tilt", "binned"])
+@pytest.mark.parametrize("name", ["softmax", "prior-tilt", "log-prior-tilt", "canonical"])
 def test_tilted_heads_start_at_the_prior(name: str) -> None:
     support = Support.of(counts_problem())
     head = build_head(name, support)
@@ -115,46 +116,58 @@ def test_tilted_heads_start_at_the_prior(name: str) -> None:
     np.testing.assert_allclose(found, support.prior, rtol=1e-5)
 
 
-@given(
-    st.lists(st.tuples(st.floats(0, 100), st.floats(0.01, 1)), min_size=1, max_size=9),
-    st.integers(1, 9),
-)
-def test_bins_are_the_best_of_all(points: list[tuple[float, float]], count: int) -> None:
-    values = np.unique([value for value, _ in points])
-    prior = np.array([mass for _, mass in points])[: values.size]
-    count = min(count, values.size)
-
-    def spread(bins: np.ndarray) -> float:
-        parts = [bins == number for number in np.unique(bins)]
-        means = [np.average(values[part], weights=prior[part]) for part in parts]
-        return float(
-            sum(prior[p] @ (values[p] - m) ** 2 for p, m in zip(parts, means, strict=True))
-        )
-
-    found = quantise(values, prior, count)
-    assert sorted(set(found)) == list(range(count))
-    assert np.all(np.diff(found) >= 0)
-    every = [
-        np.searchsorted(np.array(cuts), np.arange(values.size), side="right")
-        for cuts in combinations(range(1, values.size), count - 1)
-    ]
-    assert spread(found) <= min(map(spread, every)) + 1e-9 * (1 + float(values[-1]) ** 2)
-
-
-def test_a_binned_head_moves_masses_of_bins_and_nothing_within() -> None:
+def test_canonical_tilts_are_what_the_channel_tells_apart() -> None:
     support = Support.of(counts_problem())
-    head = build_head("binned", support)
-    bins = quantise(support.values, support.prior, head.outputs)
-    raw = torch.linspace(-1.0, 1.0, head.outputs)
-    found = head.log_probabilities(raw).exp().double().numpy()
-    for number in range(head.outputs):
-        inside = bins == number
+    tilts = canonical_tilts(support)
+    prior, channel = support.prior, support.likelihood
+    marginal = prior @ channel
+    # E[E[h | output] | label] = σ² h: each is an eigenfunction of guessing from the output
+    there = channel @ ((channel * prior[:, None]).T / marginal[:, None])
+    scale = tilts / np.sqrt(prior @ tilts**2)
+    values = np.sum(prior[:, None] * scale * (there @ scale), axis=0)
+    np.testing.assert_allclose(there @ scale, values * scale, atol=1e-9)
+    assert np.all(np.diff(values) <= 1e-12)
+    np.testing.assert_allclose((prior[:, None] * scale).T @ scale, np.eye(values.size), atol=1e-9)
+    np.testing.assert_allclose(prior @ tilts, 0, atol=1e-9)
+    # no function of the label correlates more with one of the output than the first does
+    rng = np.random.default_rng(4)
+    for _ in range(200):
+        h = rng.normal(size=support.size)
+        h = (h - prior @ h) / np.sqrt(prior @ h**2 - (prior @ h) ** 2)
+        assert prior @ (h * (there @ h)) <= values[0] + 1e-12
+    # and their lengths fall with what an output tells of them
+    lengths = np.sqrt(prior @ tilts**2)
+    np.testing.assert_allclose(lengths**2 / lengths[0] ** 2, values / values[0], rtol=1e-6)
+
+
+def test_a_canonical_head_keeps_the_prior_where_the_channel_does_not_look() -> None:
+    grid = np.arange(40.0)
+    prior = np.exp(-grid / 6)
+    prior /= prior.sum()
+    channel = np.where(grid[:, None] < 5, [0.75, 0.25], [0.25, 0.75])
+    rows, row_of = np.unique(channel, axis=0, return_inverse=True)
+    problem = LabelProblem(grid, prior, rows, row_of.reshape(-1), np.array([0.0, 1.0]))
+    support = Support.of(problem)
+    head = build_head("canonical", support)
+    assert head.outputs == 1
+    found = head.log_probabilities(torch.tensor([0.8])).exp().double().numpy()
+    for side in (grid < 5, grid >= 5):
         np.testing.assert_allclose(
-            found[inside] / found[inside].sum(),
-            support.prior[inside] / support.prior[inside].sum(),
+            found[side] / found[side].sum(),
+            support.prior[side] / support.prior[side].sum(),
             rtol=1e-5,
         )
-    assert found @ support.values > support.prior @ support.values
+    assert abs(found[grid >= 5].sum() - prior[grid >= 5].sum()) > 0.1
+
+
+def test_a_channel_that_says_nothing_has_nothing_to_tilt() -> None:
+    grid = np.arange(9.0)
+    problem = LabelProblem(
+        grid, np.full(9, 1 / 9), np.ones((1, 1)), np.zeros(9, np.int64), np.zeros(1)
+    )
+    head = build_head("canonical", Support.of(problem))
+    found = head.log_probabilities(torch.full((head.outputs,), 3.0)).exp().numpy()
+    np.testing.assert_allclose(found, 1 / 9, rtol=0.02)
 
 
 def test_atoms_get_their_own_output() -> None:
@@ -194,9 +207,9 @@ def test_long_tails_get_heads_that_do_not_tilt_them() -> None:
         (few, True, "negative-binomial"),
         (few, False, "gamma"),
     ):
-        assert candidate_heads(support, counts) == (("log-normal", "binned", last), ())
+        assert candidate_heads(support, counts) == (("canonical", "log-normal", last), ())
     bell = Support.of(smooth_problem())
-    assert candidate_heads(bell, counts=False)[0] == ("gaussian", "log-normal")
+    assert candidate_heads(bell, counts=False)[0] == ("gaussian", "log-normal", "canonical")
 
 
 def test_unknown_and_impossible_heads_are_refused() -> None:

@@ -38,5 +38,14 @@ def test_flexible_parts_must_prove_themselves() -> None:
     plain = 1 + 0.1 * rng.normal(size=(2, 4_000))
     slightly, clearly = plain[:1] - 1e-4, plain[:1] - 0.1
     slightly = slightly + 0.1 * rng.normal(size=slightly.shape)
-    assert choose_mixture(plain, slightly)[1].sum() == 0
-    assert choose_mixture(plain, clearly)[1].sum() > 0.5
+    assert choose_mixture(plain, slightly, 1e4)[1].sum() == 0
+    assert choose_mixture(plain, clearly, 1e4)[1].sum() > 0.5
+
+
+def test_the_first_head_is_trusted_most_where_labels_cannot_tell() -> None:
+    same, none = np.ones((3, 200)), np.zeros((0, 200))
+    np.testing.assert_allclose(choose_mixture(same, none, 1e5)[0], [0.5, 0.25, 0.25])
+    np.testing.assert_allclose(choose_mixture(same, none, 250.0)[0], [0.8, 0.1, 0.1])
+    np.testing.assert_allclose(choose_mixture(same[:1], none, 1e5)[0], [1.0])
+    worse = same + np.array([[0.5], [0.0], [0.5]])
+    np.testing.assert_allclose(choose_mixture(worse, none, 250.0)[0], [0, 1, 0], atol=0.05)

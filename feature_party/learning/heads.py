@@ -349,8 +349,8 @@ def candidate_heads(support: Support, counts: bool) -> tuple[tuple[str, ...], tu
         short = counts and support.values[-1] < _MOST_COUNTS
         return ("canonical", "log-normal", "negative-binomial" if short else "gamma"), ()
     if support.values[0] >= 0:
-        return ("gaussian", "log-normal", "canonical"), ("prior-tilt", "softmax")
-    return ("gaussian", "canonical"), ("prior-tilt", "softmax")
+        return ("gaussian", "log-normal"), ("prior-tilt", "softmax")
+    return ("gaussian",), ("prior-tilt", "softmax")
 
 
 def _soft_clamp(raw: Tensor, limit: float = _LIMIT) -> Tensor:

@@ -12,7 +12,7 @@ from feature_party.learning.problem import Floats
 _NEGLIGIBLE = 0.02
 _DOUBT = 0.75
 _ENOUGH = 1000.0
-"""True labels from which on a family's shape is trusted as much as it ever is unseen."""
+"""True labels that a family's shape takes to be trusted as much as the first's."""
 _STANDARD_ERRORS = 2.0
 
 
@@ -20,7 +20,7 @@ def choose_mixture(plain: Floats, flexible: Floats, worth: float) -> tuple[Float
     """Weights of plain and flexible candidates, from their out-of-fold losses.
 
     The plain ones are mixed. Where labels are too noisy to tell them apart, weights stay near where
-    they began: half for the first, and more where there is little to go by, since the others say
+    they began: alike, or mostly with the first where there is little to go by, since the others say
     more about the shape of a distribution than so few labels can. Flexible ones take part only if
     the best of them beats that mixture by more than two standard errors of the paired difference.
 
@@ -36,7 +36,7 @@ def choose_mixture(plain: Floats, flexible: Floats, worth: float) -> tuple[Float
     (a,) and (b,) weights, together summing to 1.
     """
     others = plain.shape[0] - 1
-    first = 1 / (1 + min(worth / _ENOUGH, 1)) if others else 1.0
+    first = 1 / (1 + min(worth / _ENOUGH, others))
     start = np.array([first, *[(1 - first) / max(others, 1)] * others])
     weights = mixture_weights(np.exp(-plain), start)
     none = np.zeros(flexible.shape[0])

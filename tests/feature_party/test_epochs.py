@@ -196,6 +196,19 @@ def test_a_model_learns_from_all_epochs(epochs: Path) -> None:
     )
 
 
+def test_a_saved_model_keeps_what_its_head_owes_to_the_channels(epochs: Path) -> None:
+    settings = config(epochs, head="canonical")
+    folders = [epochs / name for name in ("d1", "d2")]
+    model = train(prepare(folders, epochs / "features.parquet", settings), config=settings)
+    model.save(epochs / "canonical")
+    held = pl.read_parquet(epochs / "features.parquet")
+    predicted = model.predict(held)["prediction"].to_numpy()
+    assert predicted.std() > 0.1
+    again = Model.load(epochs / "canonical")
+    assert again.problem.rows.shape == (1, 1)  # the channels are gone
+    np.testing.assert_array_equal(again.predict(held)["prediction"].to_numpy(), predicted)
+
+
 def test_codes_of_an_epoch_stand_behind_those_before(epochs: Path) -> None:
     folders = [epochs / name for name in ("d1", "d3")]
     prepared = prepare(folders, epochs / "features.parquet", config(epochs))

@@ -94,7 +94,8 @@ class Assessor:
         self._chosen = choose_knots(self.labels, self.prior, _POINTS)
         self._places = self.labels[self._chosen]
         self._mass = self.prior @ interpolation(self.labels, self._places)
-        self._family = plausible_conditionals(self._places, self._mass, self.loss, explained)
+        family = plausible_conditionals(self._places, self._mass, self.loss, explained)
+        self._family = family.tempered()  # as the default is chosen
         self._effective = effective_rows(rows)
         self.constant = self._constant(self._mass)
         self._gain = self._constant(self._family.distributions.mean(axis=0))

@@ -34,7 +34,7 @@ _PRICE = 3.0
 """What a degree of freedom costs, in units of σ². Unbiased is 2, but the least of a dozen estimates
 is chosen, and what it errs by is mostly a spurious tail, which counts say little of and moments
 much: over noisy histograms of visits and of amounts, 3 brings the mean closer by a tenth to a third
-and costs bell-shaped labels 4 %."""
+and takes it 4 to 10 % further away on bell-shaped labels."""
 
 
 def project_to_simplex(values: Floats) -> Floats:

@@ -16,7 +16,8 @@ Bayesian A-optimal experimental design over a polytope. Taking for S all interva
 their complements includes RR-on-bins, randomized thresholds over any weights and the columns of the
 optimal unbiased randomizer. The minimum is found by Frank and Wolfe's method, whose duality gap
 bounds the distance from the optimum; each step is a linear program with k equations. The average is
-taken over tempered errors, so that the far tail of a prior does not decide by itself.
+taken over tempered errors, so that the far tail of a prior does not decide by itself; the reported
+gap is theirs, the reported excess error is not tempered.
 
 The optimum alone has fewer outputs than labels, so some statistics of the label (its mean, a
 model's squared error) would have no unbiased estimate. A fixed share of the events is therefore

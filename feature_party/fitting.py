@@ -99,6 +99,8 @@ class Fit:
         (v,) out-of-fold loss of those rows at the best epoch, as the whole ensemble would have it.
     predictions
         (v,) out-of-fold point predictions of the members that did not see the row, in label units.
+    marginal
+        (m,) average of the distributions predicted for those rows; empty for point predictions.
     """
 
     network: Ensemble
@@ -106,6 +108,7 @@ class Fit:
     rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     losses: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     predictions: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    marginal: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
 
 class Fitter:
@@ -181,13 +184,14 @@ class Fitter:
             if on_epoch is not None:
                 on_epoch(record)
         self.network.load_state_dict(self.best_state)
-        losses, predictions = self._held_out(points=True)
+        losses, predictions, masses = self._held_out(points=True)
         return Fit(
             self.network,
             self.history,
             self._held_rows(),
             losses.reshape(-1).cpu().numpy().astype(np.float64),
             predictions.reshape(-1).cpu().numpy().astype(np.float64),
+            (masses / masses.sum()).cpu().numpy(),
         )
 
     def _epoch(self, epoch: int, checkpoint: Path | None = None) -> EpochRecord:
@@ -250,14 +254,18 @@ class Fitter:
         return record
 
     @torch.no_grad()
-    def _held_out(self, points: bool = False) -> tuple[Tensor, Tensor]:
-        """(G, v) out-of-fold losses of the ensemble and, if asked for, point predictions."""
+    def _held_out(self, points: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        """(G, v) out-of-fold losses of the ensemble and, if asked for, point predictions.
+
+        With the points come the (m,) sums of the predicted distributions.
+        """
         self.network.eval()
         size = max(1, _EVALUATION_ELEMENTS // (64 * self.settings.members))
         parts = range(len(self.source.sizes))
         places = (self.settings.members // self.group, sum(map(self.plan.held, parts)))
         losses = torch.zeros(places, device=self.device)
         predictions = torch.zeros(places if points else (0, 0), device=self.device)
+        masses = torch.zeros(self.objective.cells, dtype=torch.float64, device=self.device)
         at = 0
         for part, rows in zip(parts, self.source.walk(parts), strict=True):
             held = self.folds.of(part)[1]
@@ -271,8 +279,11 @@ class Fitter:
                 losses[:, here] = self._of_ensemble(single, raw, batch.targets)
                 if points:
                     predictions[:, here] = self._grouped(self.objective.points(raw)).mean(dim=1)
+                    distributions = self.objective.distributions(raw)
+                    if distributions is not None:
+                        masses += distributions.sum(dim=(0, 1), dtype=torch.float64)
             at += held.shape[1]
-        return self.workers.add(losses), self.workers.add(predictions)
+        return self.workers.add(losses), self.workers.add(predictions), self.workers.add(masses)
 
     def _held_rows(self) -> NDArray[np.int64]:
         """(G · v,) training row of each out-of-fold value."""

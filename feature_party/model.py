@@ -86,6 +86,8 @@ class Model:
         Trained ensembles; all of them give distributions, or there is just one.
     shrinkage
         Share of the released prior that predicted distributions are mixed with, 0 … 1.
+    adjustment
+        (m,) factors that the experts' mixture is multiplied by, and then normalised; or None.
     facts
         What is known about the training run (``objective``, ``head``, ``history``, …), as JSON.
     """
@@ -96,6 +98,7 @@ class Model:
     experts: Sequence[Expert]
     shrinkage: float = 0.0
     facts: dict[str, Any] = field(default_factory=dict)
+    adjustment: Floats | None = None
 
     @property
     def has_distributions(self) -> bool:
@@ -150,6 +153,9 @@ class Model:
         if not parts:
             return Predictions(np.concatenate(points), None)
         probabilities_ = np.concatenate(parts)
+        if self.adjustment is not None:
+            probabilities_ = probabilities_ * self.adjustment
+            probabilities_ /= probabilities_.sum(axis=1, keepdims=True)
         probabilities_ = (1 - self.shrinkage) * probabilities_ + self.shrinkage * self.support.prior
         if self.problem.loss == "absolute":
             return Predictions(self.quantile(probabilities_, 0.5), probabilities_)
@@ -189,6 +195,7 @@ class Model:
             "problem": problem,
             "experts": experts,
             "shrinkage": self.shrinkage,
+            "adjustment": None if self.adjustment is None else self.adjustment.tolist(),
             "facts": self.facts,
         }
         (directory / MODEL_FILE).write_text(json.dumps(data), encoding="utf-8")
@@ -222,12 +229,16 @@ class Model:
             ]
             encoder = Encoder.from_json(data["encoder"])
             share = float(data["shrinkage"])
+            stored = data.get("adjustment")
+            adjustment = None if stored is None else np.asarray(stored, np.float64)
+            if adjustment is not None and adjustment.shape != support.prior.shape:
+                raise ValueError(f"{adjustment.size} factors for {support.size} cells")
         except (KeyError, TypeError, ValueError, OSError, RuntimeError) as error:
             raise DataError(
                 f"the model in {directory} is damaged ({type(error).__name__}: {error});"
                 " train it again"
             ) from error
-        return cls(encoder, problem, support, experts, share, data["facts"])
+        return cls(encoder, problem, support, experts, share, data["facts"], adjustment)
 
 
 def _tilts(objective: Objective) -> list[list[float]] | None:

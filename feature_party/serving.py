@@ -117,8 +117,11 @@ class ServedModel(nn.Module):
         self._median = model.problem.loss == "absolute"
         self.values: Tensor
         self.prior: Tensor
+        self.adjustment: Tensor | None
         self.register_buffer("values", torch.as_tensor(model.support.values))
         self.register_buffer("prior", torch.as_tensor(model.support.prior))
+        factors = model.adjustment
+        self.register_buffer("adjustment", None if factors is None else torch.as_tensor(factors))
 
     def forward(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
         """Predict; see the class."""
@@ -139,6 +142,9 @@ class ServedModel(nn.Module):
             share = weight * probabilities.mean(dim=0)
             mixed = share if mixed is None else mixed + share
         assert mixed is not None
+        if self.adjustment is not None:
+            mixed = mixed * self.adjustment
+            mixed = mixed / mixed.sum(dim=1, keepdim=True)
         mixed = (1 - self._shrinkage) * mixed + self._shrinkage * self.prior
         if self._median:
             below = (torch.cumsum(mixed, dim=1) < 0.5 - 1e-9).long().sum(dim=1)

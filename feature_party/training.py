@@ -30,6 +30,7 @@ from feature_party.learning.mixing import (
     choose_mixture,
     decoded_gain,
     doubt,
+    prior_adjustment,
 )
 from feature_party.learning.objectives import Objective, PointObjective, build_objective
 from feature_party.learning.problem import Floats
@@ -202,8 +203,9 @@ class _Run:
         shrunk = self._doubt(fits, weights) if main[0] == "likelihood" else 0.0
         automatic = self.section.objective == self.section.head == "auto"
         gain = self._rival(fits, weights, shrunk) if automatic else None
+        adjustment = self._adjustment(fits, weights) if automatic else None
         if gain is not None and gain.certain:
-            main, shrunk = _RIVAL, 0.0
+            main, shrunk, adjustment = _RIVAL, 0.0, None
             weights = {main: 1.0}
         experts = [
             Expert(self._objective(*name), fits[name].network.cpu(), weight)
@@ -213,7 +215,23 @@ class _Run:
             expert.objective.to(torch.device("cpu"))
         facts = self._facts(fits, weights, main, shrunk)
         facts["debiased_gain"] = None if gain is None else asdict(gain)
-        return Model(self.encoder, self.data.problem, self.support, experts, shrunk, facts)
+        facts["adjusted"] = adjustment is not None
+        return Model(
+            self.encoder, self.data.problem, self.support, experts, shrunk, facts, adjustment
+        )
+
+    def _adjustment(
+        self, fits: dict[tuple[str, str], Fit], weights: dict[tuple[str, str], float]
+    ) -> Floats | None:
+        """Factors towards the released prior, for a mixture of heads.
+
+        One family of distributions alone owes most of the distance to its own shape, which factors
+        do not mend: they would make its means too steep.
+        """
+        if len(weights) == 1:
+            return None
+        mixed = np.asarray(sum(w * fits[name].marginal for name, w in weights.items()))
+        return prior_adjustment(mixed, self.support.prior)
 
     def _rival(
         self,

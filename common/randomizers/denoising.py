@@ -1,9 +1,9 @@
-"""The histogram behind a noisy one: penalised least squares, smoothness chosen by Mallows' Cp.
+"""The histogram behind a noisy one: penalised least squares, weighed by Mallows' Cp.
 
 Noise of the same size lies on every cell of a released histogram, and on a long grid most of what
 is left of it after clipping is a spurious tail: a few cells far out with more variance than all
 labels have. Real labels mostly have densities whose logarithm bends little from cell to cell. Among
-estimates that assume so more or less, the noise itself, whose variance is public, says which fits.
+estimates that assume so more or less, the noise itself, whose variance is public, says which fit.
 All of this is post-processing of the released integers.
 """
 
@@ -31,10 +31,14 @@ _LEAST_MASS = 0.02
 _LEAST_NOISE = 1e-3
 _DIGITS = 12
 _PRICE = 3.0
-"""What a degree of freedom costs, in units of σ². Unbiased is 2, but the least of a dozen estimates
-is chosen, and what it errs by is mostly a spurious tail, which counts say little of and moments
-much: over noisy histograms of visits and of amounts, 3 brings the mean closer by a tenth to a third
-and takes it 4 to 10 % further away on bell-shaped labels."""
+"""What a degree of freedom costs, in units of σ². Unbiased is 2, but what an estimate errs by is
+mostly a spurious tail, which counts say little of and moments much: over noisy histograms of visits
+and of amounts, 3 brings the mean closer by a tenth to a third and takes it 4 to 10 % further away
+on bell-shaped labels."""
+_TEMPERATURE = 8.0
+"""Difference in Cp by which an estimate's weight falls e times: 4 or more in the theory. Over noisy
+histograms of visits, 8 lowers the mean's squared error by a third against the least Cp alone; of
+amounts and of bell-shaped labels it changes nothing."""
 
 
 def project_to_simplex(values: Floats) -> Floats:
@@ -56,12 +60,15 @@ def denoise_histogram(noisy: Floats, rows: int, deviation: float) -> Floats:
     Candidates are the projection onto the histograms of that many rows, which assumes nothing, and
     ``exp θ`` minimising ``Σ (c_i − e^θ_i)²/σ² + λ Σ ω_j (Δ²θ)_j²`` under the known total for a
     range of λ, where ω_j takes the weight off bends that the counts insist on, and off both ends,
-    which often carry point masses. The candidate with the least Cp = ‖c − ĉ‖²/σ² + 2·df is
-    returned, with 3 in place of 2 to make up for the choice; its expectation with 2 is the squared
-    distance to the true histogram, up to a constant.
+    which often carry point masses. Each has Cp = ‖c − ĉ‖²/σ² + 2·df, whose expectation is its
+    squared distance to the true histogram, up to a constant; here with 3 in place of 2. Their
+    average with weights exp(−Cp/8) is returned: the least Cp alone is often that of an estimate
+    which noise has flattered.
 
     Source: Mallows, *Some Comments on Cp*, Technometrics 1973; Stein, *Estimation of the Mean of a
-    Multivariate Normal Distribution*, Annals of Statistics 1981, for the degrees of freedom.
+    Multivariate Normal Distribution*, Annals of Statistics 1981, for the degrees of freedom; Leung
+    and Barron, *Information Theory and Mixing Least-Squares Regressions*, IEEE Transactions on
+    Information Theory 2006, for the weights.
 
     Parameters
     ----------
@@ -80,15 +87,16 @@ def denoise_histogram(noisy: Floats, rows: int, deviation: float) -> Floats:
     if not _FEWEST_CELLS <= noisy.size <= MOST_CELLS or deviation < _LEAST_NOISE:
         return projected
     freedom = int(np.count_nonzero(projected)) - 1
-    best, least = projected, _cp(noisy, rows * projected, deviation, freedom)
+    estimates, criteria = [projected], [_cp(noisy, rows * projected, deviation, freedom)]
     fit = _SmoothFit(noisy / deviation, rows / deviation)
     for penalty in _PENALTIES:
         estimate, freedom_used = fit.solve(float(penalty))
-        criterion = _cp(noisy, deviation * estimate, deviation, freedom_used)
-        if criterion < least:
-            best, least = estimate / estimate.sum(), criterion
+        estimates.append(estimate / estimate.sum())
+        criteria.append(_cp(noisy, deviation * estimate, deviation, freedom_used))
+    weights = np.exp((min(criteria) - np.array(criteria)) / _TEMPERATURE)
+    average = weights @ np.array(estimates)
     # Far below the noise, and coarse enough that every machine rounds to the same numbers.
-    rounded = np.round(best, _DIGITS)
+    rounded = np.round(average / average.sum(), _DIGITS)
     return np.asarray(rounded / rounded.sum())
 
 

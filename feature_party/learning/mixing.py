@@ -10,7 +10,7 @@ from scipy.special import expit
 from feature_party.learning.problem import Floats
 
 _NEGLIGIBLE = 0.02
-_DOUBT = 0.75
+_LEAST_MASS = 1e-12
 _ENOUGH = 1000.0
 """True labels that a family's shape takes to be trusted as much as the first's."""
 _STANDARD_ERRORS = 2.0
@@ -54,9 +54,7 @@ def choose_mixture(plain: Floats, flexible: Floats, worth: float) -> tuple[Float
 def doubt(model: Floats, nothing: Floats) -> float:
     """Probability that the model has learned nothing, from out-of-fold losses.
 
-    Before the privatized labels are seen it is 3/4 (a few noisy labels mostly teach noise). A model
-    is thus believed once they speak for it by more than three to one, as a few hundred labels'
-    worth of information do.
+    Before the privatized labels are seen the odds are even.
 
     Parameters
     ----------
@@ -67,8 +65,34 @@ def doubt(model: Floats, nothing: Floats) -> float:
     -------
     The probability; 0 where it is negligible.
     """
-    found = float(expit(np.log(_DOUBT / (1 - _DOUBT)) + np.sum(model - nothing)))
+    found = float(expit(np.sum(model - nothing)))
     return found if found > _NEGLIGIBLE else 0.0
+
+
+def prior_adjustment(marginal: Floats, prior: Floats) -> Floats:
+    """Factors of the cells that adjust predicted distributions towards the released prior.
+
+    Over the training rows they should average to the distribution of all labels. Multiplied by
+    prior over average and normalised they nearly do. What a few noisy labels cannot tell, the
+    prior says: how far the means of a heavy tail reach. The prior is noisy, too, and where labels
+    say much the average is the better of the two, so the factors are the square roots of that: they
+    go half the way.
+
+    Source: Saerens, Latinne, Decaestecker, *Adjusting the Outputs of a Classifier to New a Priori
+    Probabilities*, Neural Computation 2002, equation 2.4, to the power 1/2.
+
+    Parameters
+    ----------
+    marginal
+        (m,) average of the predicted distributions.
+    prior
+        (m,) released prior over the same cells, > 0.
+
+    Returns
+    -------
+    (m,) factors > 0.
+    """
+    return np.asarray(np.sqrt(prior / np.maximum(marginal, _LEAST_MASS)))
 
 
 @dataclass(frozen=True)

@@ -40,11 +40,14 @@ class Objective(ABC):
         As in the configuration; ``head`` is empty without a head.
     outputs
         Number p of network outputs.
+    cells
+        Number m of the support's cells; 0 for point predictions.
     """
 
     name: str
     head: str = ""
     outputs: int = 1
+    cells: int = 0
 
     @abstractmethod
     def targets(self, codes: NDArray[np.integer]) -> Tensor:
@@ -93,6 +96,7 @@ class LikelihoodObjective(Objective):
         self.head = head.name
         self.family = head
         self.outputs = head.outputs
+        self.cells = support.size
         likelihood = support.likelihood
         columns = likelihood / likelihood.max(axis=0)
         self.factors = torch.as_tensor(columns.T.copy(), dtype=torch.float32)

@@ -74,7 +74,8 @@ def untrained(
             network.weights[-1].mul_(6)
             network.embeddings.mul_(6)
         built.append(Expert(objective, network, 1 / len(experts)))
-    return Model(encoder, problem, support, built, shrinkage)
+    factors = np.exp(0.5 * np.sin(np.arange(support.size))) if len(experts) > 1 else None
+    return Model(encoder, problem, support, built, shrinkage, adjustment=factors)
 
 
 def unusual(table: pl.DataFrame) -> pl.DataFrame:

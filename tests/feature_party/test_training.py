@@ -107,6 +107,29 @@ def test_auto_mixes_heads_and_explains_itself(
     assert again.predict(table, 0.8).equals(model.predict(table, 0.8))
 
 
+def test_auto_goes_half_the_way_to_the_released_prior(
+    noisy: tuple[World, Prepared, np.ndarray],
+) -> None:
+    world, prepared, _ = noisy
+    model = train(prepared, config=config(world))
+    assert model.facts["adjusted"]
+    assert model.adjustment is not None
+    inputs = model.encoder.encode(prepared.joined.table[prepared.training])
+
+    def average(of: Model) -> np.ndarray:
+        predicted = of.distributions(inputs).distributions
+        assert predicted is not None
+        return np.asarray(predicted.mean(axis=0))
+
+    before = average(replace(model, adjustment=None, shrinkage=0.0))
+    after = average(replace(model, shrinkage=0.0))
+    prior = model.support.prior
+    assert 0.3 < np.abs(after - prior).sum() / np.abs(before - prior).sum() < 0.7
+    alone = train(prepared, config=config(world, objective="likelihood"))
+    assert not alone.facts["adjusted"]
+    assert alone.adjustment is None
+
+
 def test_intervals_cover(noisy: tuple[World, Prepared, np.ndarray]) -> None:
     world, prepared, truth = noisy
     model = train(prepared, config=config(world, head="gaussian", epochs=8))

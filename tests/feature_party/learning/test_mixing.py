@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from feature_party.learning.mixing import choose_mixture, doubt
+from feature_party.learning.mixing import choose_mixture, doubt, prior_adjustment
 
 
 def _losses(gain: float, spread: float, rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -22,10 +22,10 @@ def test_a_model_that_is_worse_than_nothing_is_not() -> None:
     assert doubt(*_losses(-0.05, 0.05, 5_000)) > 1 - 1e-9
 
 
-def test_belief_takes_more_than_three_to_one() -> None:
+def test_belief_starts_from_even_odds() -> None:
     model, nothing = np.full(100, 1.0), np.full(100, 1.0)
-    assert doubt(model, nothing) == pytest.approx(0.75)
-    assert doubt(model - np.log(3) / 100, nothing) == pytest.approx(0.5)
+    assert doubt(model, nothing) == pytest.approx(0.5)
+    assert doubt(model - np.log(3) / 100, nothing) == pytest.approx(0.25)
 
 
 def test_extreme_losses_do_not_overflow() -> None:
@@ -49,3 +49,25 @@ def test_the_first_head_is_trusted_most_where_labels_cannot_tell() -> None:
     np.testing.assert_allclose(choose_mixture(same[:1], none, 1e5)[0], [1.0])
     worse = same + np.array([[0.5], [0.0], [0.5]])
     np.testing.assert_allclose(choose_mixture(worse, none, 250.0)[0], [0, 1, 0], atol=0.05)
+
+
+def test_adjusted_distributions_average_to_nearly_the_prior() -> None:
+    rng = np.random.default_rng(3)
+    predicted = rng.dirichlet(np.full(8, 30.0), size=500)
+    prior = rng.dirichlet(np.full(8, 20.0))
+    before = predicted.mean(axis=0)
+    factors = prior_adjustment(before, prior)
+
+    def average(weights: np.ndarray) -> np.ndarray:
+        adjusted = predicted * weights
+        return np.asarray((adjusted / adjusted.sum(axis=1, keepdims=True)).mean(axis=0))
+
+    apart = np.abs(np.log(before / prior)).max()
+    assert apart > 0.2
+    assert np.abs(np.log(average(factors**2) / prior)).max() < 0.05 * apart
+    np.testing.assert_allclose(average(factors), np.sqrt(before * prior), rtol=0.05)
+
+
+def test_a_cell_that_is_never_predicted_stays_finite() -> None:
+    factors = prior_adjustment(np.array([1.0, 0.0]), np.array([0.9, 0.1]))
+    assert np.isfinite(factors).all()

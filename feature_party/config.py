@@ -329,7 +329,8 @@ workers = 1
 # partitions = 0
 
 [training]
-# auto | likelihood | debiased | raw. auto chooses from the privatized validation likelihood.
+# auto | likelihood | debiased | raw. auto chooses from the privatized validation likelihood, and
+# brings what a mixture of heads predicts on average half-way to the released prior.
 objective = "auto"
 # Shape of the predicted distribution: auto | softmax | gaussian | log-normal | gamma | prior-tilt |
 # log-prior-tilt | canonical | poisson | negative-binomial.

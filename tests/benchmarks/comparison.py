@@ -39,7 +39,7 @@ class Size:
 SIZES: dict[DataSet, Size] = {
     RANDHIE: Size(None, 5),
     HOUSING: Size(None, 5),
-    CENSUS: Size(20_000, 5),
+    CENSUS: Size(10_000, 5),
     RETAIL: Size(60_000, 5),
 }
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from common.entropy import seeded_entropy
 from common.noise import discrete_laplace
+from common.randomizers import denoising
 from common.randomizers.denoising import MOST_CELLS, denoise_histogram, project_to_simplex
 from common.randomizers.prior import NoisyPrior, private_prior
 
@@ -40,6 +41,22 @@ def test_a_smooth_tail_is_told_from_noise() -> None:
     true = spread(80, truth)
     assert np.mean(projected) > 1.5 * true  # what the noise alone does to the tail
     assert np.mean(smooth) == pytest.approx(true, rel=0.2)
+
+
+def test_the_average_is_nearer_than_the_estimate_of_least_cp(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counts = geometric_counts(80, 0.8)
+    labels = np.arange(80)
+    mean = counts @ labels / counts.sum()
+
+    def squared_error() -> float:
+        found = [prior.probabilities @ labels for prior in noisy_priors(counts, 0.06, 40)]
+        return float(np.mean(np.square(np.array(found) - mean)))
+
+    averaged = squared_error()
+    monkeypatch.setattr(denoising, "_TEMPERATURE", 1e-9)
+    assert averaged < 0.9 * squared_error()
 
 
 def test_heaps_that_stand_out_of_the_noise_stay() -> None:

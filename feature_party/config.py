@@ -330,7 +330,8 @@ workers = 1
 
 [training]
 # auto | likelihood | debiased | raw. auto chooses from the privatized validation likelihood, and
-# brings what a mixture of heads predicts on average half-way to the released prior.
+# brings what a mixture of heads predicts on average closer to the released prior, by half the way
+# where the labels say as much as 1,000 true ones.
 objective = "auto"
 # Shape of the predicted distribution: auto | softmax | gaussian | log-normal | gamma | prior-tilt |
 # log-prior-tilt | canonical | poisson | negative-binomial.

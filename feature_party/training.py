@@ -147,7 +147,7 @@ class _Run:
             numeric=section.numeric,
             categorical=section.categorical,
             ignore=[*section.ignore, section.key],
-            pieces=resolve_pieces(section.pieces, self._worth * data.training_rows),
+            pieces=resolve_pieces(section.pieces, self._labels_worth),
         )
         if isinstance(data, PreparedShards):
             self.rows: Shards | InMemory = self._shards(data, fit)
@@ -195,8 +195,7 @@ class _Run:
         weights = {plain[0]: 1.0}
         if len(fits) > 1:
             losses = np.stack([fit.losses for fit in fits.values()])
-            worth = self._worth * self.data.training_rows
-            shares = choose_mixture(losses[: len(plain)], losses[len(plain) :], worth)
+            shares = choose_mixture(losses[: len(plain)], losses[len(plain) :], self._labels_worth)
             both = np.concatenate(shares)
             weights = {name: float(w) for name, w in zip(fits, both, strict=True) if w > 0}
         main = max(weights, key=lambda name: weights[name])
@@ -231,7 +230,7 @@ class _Run:
         if len(weights) == 1:
             return None
         mixed = np.asarray(sum(w * fits[name].marginal for name, w in weights.items()))
-        return prior_adjustment(mixed, self.support.prior)
+        return prior_adjustment(mixed, self.support.prior, self._labels_worth)
 
     def _rival(
         self,
@@ -296,10 +295,11 @@ class _Run:
         return replace(settings, validation=share)
 
     @property
-    def _worth(self) -> float:
-        """How many true labels one label to train on is worth."""
+    def _labels_worth(self) -> float:
+        """How many true labels all labels to train on are worth."""
         true = self.section.objective == "true"
-        return 1.0 if true else self.data.problem.informativeness
+        each = 1.0 if true else self.data.problem.informativeness
+        return each * self.data.training_rows
 
     @property
     def _counts(self) -> bool:

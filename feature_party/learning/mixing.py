@@ -12,7 +12,8 @@ from feature_party.learning.problem import Floats
 _NEGLIGIBLE = 0.02
 _LEAST_MASS = 1e-12
 _ENOUGH = 1000.0
-"""True labels that a family's shape takes to be trusted as much as the first's."""
+"""True labels that a family's shape takes to be trusted as much as the first's, and the labels
+themselves as much as the released prior."""
 _STANDARD_ERRORS = 2.0
 
 
@@ -69,17 +70,17 @@ def doubt(model: Floats, nothing: Floats) -> float:
     return found if found > _NEGLIGIBLE else 0.0
 
 
-def prior_adjustment(marginal: Floats, prior: Floats) -> Floats:
+def prior_adjustment(marginal: Floats, prior: Floats, worth: float) -> Floats:
     """Factors of the cells that adjust predicted distributions towards the released prior.
 
     Over the training rows they should average to the distribution of all labels. Multiplied by
     prior over average and normalised they nearly do. What a few noisy labels cannot tell, the
-    prior says: how far the means of a heavy tail reach. The prior is noisy, too, and where labels
-    say much the average is the better of the two, so the factors are the square roots of that: they
-    go half the way.
+    prior says: how far the means of a heavy tail reach. The prior is noisy, too, and the more
+    labels say the better is the average without it, so the two are pooled: the factors take the
+    ratio to the power 1 / (1 + worth / 1000).
 
     Source: Saerens, Latinne, Decaestecker, *Adjusting the Outputs of a Classifier to New a Priori
-    Probabilities*, Neural Computation 2002, equation 2.4, to the power 1/2.
+    Probabilities*, Neural Computation 2002, equation 2.4, for the power 1.
 
     Parameters
     ----------
@@ -87,12 +88,15 @@ def prior_adjustment(marginal: Floats, prior: Floats) -> Floats:
         (m,) average of the predicted distributions.
     prior
         (m,) released prior over the same cells, > 0.
+    worth
+        How many true labels the privatized ones say as much as, >= 0.
 
     Returns
     -------
     (m,) factors > 0.
     """
-    return np.asarray(np.sqrt(prior / np.maximum(marginal, _LEAST_MASS)))
+    power = 1 / (1 + worth / _ENOUGH)
+    return np.asarray((prior / np.maximum(marginal, _LEAST_MASS)) ** power)
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def test_auto_mixes_heads_and_explains_itself(
     assert again.predict(table, 0.8).equals(model.predict(table, 0.8))
 
 
-def test_auto_goes_half_the_way_to_the_released_prior(
+def test_auto_goes_part_of_the_way_to_the_released_prior(
     noisy: tuple[World, Prepared, np.ndarray],
 ) -> None:
     world, prepared, _ = noisy
@@ -124,7 +124,9 @@ def test_auto_goes_half_the_way_to_the_released_prior(
     before = average(replace(model, adjustment=None, shrinkage=0.0))
     after = average(replace(model, shrinkage=0.0))
     prior = model.support.prior
-    assert 0.3 < np.abs(after - prior).sum() / np.abs(before - prior).sum() < 0.7
+    share = model.problem.informativeness * prepared.training.size / 1000
+    left = np.abs(after - prior).sum() / np.abs(before - prior).sum()
+    assert left == pytest.approx(share / (1 + share), abs=0.15)
     alone = train(prepared, config=config(world, objective="likelihood"))
     assert not alone.facts["adjusted"]
     assert alone.adjustment is None

@@ -51,12 +51,11 @@ def test_the_first_head_is_trusted_most_where_labels_cannot_tell() -> None:
     np.testing.assert_allclose(choose_mixture(worse, none, 250.0)[0], [0, 1, 0], atol=0.05)
 
 
-def test_adjusted_distributions_average_to_nearly_the_prior() -> None:
+def test_the_fewer_the_labels_the_nearer_is_the_average_to_the_prior() -> None:
     rng = np.random.default_rng(3)
     predicted = rng.dirichlet(np.full(8, 30.0), size=500)
     prior = rng.dirichlet(np.full(8, 20.0))
     before = predicted.mean(axis=0)
-    factors = prior_adjustment(before, prior)
 
     def average(weights: np.ndarray) -> np.ndarray:
         adjusted = predicted * weights
@@ -64,10 +63,12 @@ def test_adjusted_distributions_average_to_nearly_the_prior() -> None:
 
     apart = np.abs(np.log(before / prior)).max()
     assert apart > 0.2
-    assert np.abs(np.log(average(factors**2) / prior)).max() < 0.05 * apart
-    np.testing.assert_allclose(average(factors), np.sqrt(before * prior), rtol=0.05)
+    nothing, some, plenty = (prior_adjustment(before, prior, w) for w in (0.0, 1e3, 1e9))
+    assert np.abs(np.log(average(nothing) / prior)).max() < 0.05 * apart
+    np.testing.assert_allclose(average(some), np.sqrt(before * prior), rtol=0.05)
+    np.testing.assert_allclose(average(plenty), before, rtol=1e-5)
 
 
 def test_a_cell_that_is_never_predicted_stays_finite() -> None:
-    factors = prior_adjustment(np.array([1.0, 0.0]), np.array([0.9, 0.1]))
+    factors = prior_adjustment(np.array([1.0, 0.0]), np.array([0.9, 0.1]), 0.0)
     assert np.isfinite(factors).all()

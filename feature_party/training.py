@@ -259,7 +259,7 @@ class _Run:
         weights: dict[tuple[str, str], float],
         shrunk: float,
     ) -> Floats:
-        """(v,) out-of-fold predictions of the whole model."""
+        """(v,) out-of-fold predictions of the whole model, before any adjustment."""
         mixed = np.asarray(sum(w * fits[name].predictions for name, w in weights.items()))
         return np.asarray((1 - shrunk) * mixed + shrunk * self.data.problem.mean)
 

@@ -80,7 +80,7 @@ def prior_adjustment(marginal: Floats, prior: Floats, worth: float) -> Floats:
     ratio to the power 1 / (1 + worth / 1000).
 
     Source: Saerens, Latinne, Decaestecker, *Adjusting the Outputs of a Classifier to New a Priori
-    Probabilities*, Neural Computation 2002, equation 2.4, for the power 1.
+    Probabilities*, Neural Computation 2002, for the power 1; the power is our own.
 
     Parameters
     ----------

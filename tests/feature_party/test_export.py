@@ -129,7 +129,10 @@ def test_every_head_and_column_in_onnx_runtime(table: pl.DataFrame, tmp_path: Pa
     ],
 )
 def test_the_module_is_the_model(table: pl.DataFrame, objective: str, head: str, loss: str) -> None:
-    model = untrained(table, [(objective, head)], loss)
+    experts = [(objective, head)]
+    if objective == "likelihood":
+        experts.append((objective, "log-normal"))  # a mixture, which is adjusted
+    model = untrained(table, experts, loss)
     for rows in (table, unusual(table), probes(model.encoder)):
         columns = served_columns(model.encoder)
         inputs = {column.name: torch.as_tensor(column.values(rows)) for column in columns}

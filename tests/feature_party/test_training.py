@@ -108,7 +108,7 @@ def test_auto_mixes_heads_and_explains_itself(
 
 
 def test_auto_goes_part_of_the_way_to_the_released_prior(
-    noisy: tuple[World, Prepared, np.ndarray],
+    noisy: tuple[World, Prepared, np.ndarray], tmp_path: Path
 ) -> None:
     world, prepared, _ = noisy
     model = train(prepared, config=config(world))
@@ -127,6 +127,12 @@ def test_auto_goes_part_of_the_way_to_the_released_prior(
     share = model.problem.informativeness * prepared.training.size / 1000
     left = np.abs(after - prior).sum() / np.abs(before - prior).sum()
     assert left == pytest.approx(share / (1 + share), abs=0.15)
+    model.save(tmp_path)
+    stored = json.loads((tmp_path / "model.json").read_text())
+    stored["adjustment"].pop()
+    (tmp_path / "model.json").write_text(json.dumps(stored))
+    with pytest.raises(DataError, match="factors for"):
+        Model.load(tmp_path)
     alone = train(prepared, config=config(world, objective="likelihood"))
     assert not alone.facts["adjusted"]
     assert alone.adjustment is None

@@ -1,3 +1,3 @@
 """Fetch a release, join it, train and report: everything the features party runs."""
 
-import common.tls as _tls  # noqa: F401  before gRPC is imported anywhere
+import common.security.tls as _tls  # noqa: F401  before gRPC is imported anywhere

@@ -1,5 +1,5 @@
 """``python -m feature_party``."""
 
-from feature_party.cli import main
+from feature_party.commands.cli import main
 
 main()

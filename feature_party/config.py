@@ -9,7 +9,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from common.config import Section
-from common.engine import EngineSection
+from common.engine.task import EngineSection
 from common.errors import ConfigError
 from feature_party.learning.names import HEAD_NAMES, OBJECTIVE_NAMES
 
@@ -214,7 +214,9 @@ class FeaturePartyConfig(Section):
     @property
     def release_folders(self) -> list[Path]:
         """Folders of the releases to learn from: of the epochs named, the one, or all within."""
-        from common.release import MANIFEST_FILE  # brings Polars, for which --help must not wait
+        from common.release.folder import (
+            MANIFEST_FILE,  # brings Polars, for which --help must not wait
+        )
 
         folder = self.release.directory
         if self.labels_party.epochs:

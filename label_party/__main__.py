@@ -1,5 +1,5 @@
 """``python -m label_party``."""
 
-from label_party.cli import main
+from label_party.commands.cli import main
 
 main()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from common.engine import Engine, Secrets
+from common.engine.task import Engine, Secrets
 
 needs_java = pytest.mark.skipif(
     not (os.environ.get("JAVA_HOME") or shutil.which("java")), reason="no Java on this machine"

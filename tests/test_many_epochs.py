@@ -12,10 +12,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.audit.epochs import epoch_folders, epochs_certificate
-from common.audit.verdict import Audit, Verdict
 from common.errors import ReleaseError
-from label_party.watch import release_new
+from common.program.audit.certificate.epochs import epoch_folders, epochs_certificate
+from common.program.audit.verdict import Audit, Verdict
+from label_party.release.watch import release_new
 from tests.watched import KEY, LABEL, Arm, fetched, label_config, run_arm, write_epochs
 
 EPOCHS, SHIFTED, ROWS = 10, 6, 600

@@ -9,16 +9,16 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
-import common.cli
-import feature_party.cli
-import label_party.cli
+import common.program.cli
+import feature_party.commands.cli
+import label_party.commands.cli
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text("utf-8")
 APPS = {
-    "label-party": label_party.cli.app,
-    "feature-party": feature_party.cli.app,
-    "label-dp": common.cli.app,
+    "label-party": label_party.commands.cli.app,
+    "feature-party": feature_party.commands.cli.app,
+    "label-dp": common.program.cli.app,
 }
 COMMANDS = sorted(
     set(re.findall(r"(?:\$ |bin/|`)(label-party|feature-party|label-dp) ([a-z-]+)", TEXT))

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from common.keys import write_secret
-from common.manifest import Manifest
-from common.release import labels_frame, write_release
+from common.release.event_keys import write_secret
+from common.release.folder import labels_frame, write_release
+from common.release.manifest import Manifest
 from feature_party.config import FeaturePartyConfig
-from feature_party.training import prepare, train
-from label_party.config import LabelPartyConfig
-from label_party.release import run_release
-from label_party.store import Store, is_release
-from label_party.watch import release_new
+from feature_party.training.run import prepare, train
+from label_party.config.sections import LabelPartyConfig
+from label_party.release.run import run_release
+from label_party.release.watch import release_new
+from label_party.store.release_store import Store, is_release
 
 KEY, LABEL = "event", "amount"
 

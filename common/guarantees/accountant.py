@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import reduce
 
 from common.errors import BudgetError, PrivacyError
+from common.exact.rounding import above, float_above
 from common.guarantees.approximate import ApproximateDP
 from common.guarantees.base import Guarantee
 from common.guarantees.bounded_range import BoundedRange
@@ -16,7 +17,6 @@ from common.guarantees.concentrated import ZeroConcentratedDP
 from common.guarantees.conversion import to_approximate, to_pure, to_renyi, to_zcdp
 from common.guarantees.pure import PureDP
 from common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
-from common.guarantees.rounding import above, float_above
 
 
 def total(guarantees: Iterable[Guarantee], delta: float | Fraction) -> ApproximateDP:

@@ -9,8 +9,8 @@ from fractions import Fraction
 from typing import Any, Self
 
 from common.errors import PrivacyError
+from common.exact.rounding import float_above
 from common.guarantees.base import Adjacency, Guarantee, Unit, register
-from common.guarantees.rounding import float_above
 
 
 @register("bounded-range")

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from common.errors import PrivacyError
+from common.exact.rounding import above, float_below
 from common.guarantees.approximate import ApproximateDP, check_delta
 from common.guarantees.pure import PureDP
-from common.guarantees.rounding import above, float_below
 
 Floats = NDArray[np.float64]
 

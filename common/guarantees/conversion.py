@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import PrivacyError
+from common.exact.rounding import above, float_below
 from common.guarantees.approximate import ApproximateDP, check_delta
 from common.guarantees.base import Adjacency, Guarantee
 from common.guarantees.bounded_range import BoundedRange
 from common.guarantees.concentrated import ZeroConcentratedDP
 from common.guarantees.pure import PureDP
 from common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
-from common.guarantees.rounding import above, float_below
 
 GuaranteeT = TypeVar("GuaranteeT", bound=Guarantee)
 

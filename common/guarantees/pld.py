@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Self
 
-from common.channel import FiniteChannel
 from common.errors import PrivacyError
+from common.exact.channel import FiniteChannel
+from common.exact.rounding import above, float_above
 from common.guarantees.approximate import ApproximateDP
 from common.guarantees.base import Adjacency, Unit
 from common.guarantees.pure import PureDP
-from common.guarantees.rounding import above, float_above
 
 STEP = 1e-4
 """Width of a cell of the discretised loss; every loss is rounded up to the next cell."""

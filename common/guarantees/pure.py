@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Self
 
-from common.channel import FiniteChannel
 from common.errors import PrivacyError
+from common.exact.channel import FiniteChannel
+from common.exact.rational import parse_rational
 from common.guarantees.base import Adjacency, Guarantee, Unit, register
-from common.rational import parse_rational
 
 
 @register("pure")

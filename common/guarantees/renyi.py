@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from common.errors import PrivacyError
+from common.exact.rounding import above
 from common.guarantees.approximate import check_delta
 from common.guarantees.base import Adjacency, Guarantee, Unit, register
-from common.guarantees.rounding import above
 
 DEFAULT_ORDERS: tuple[Fraction, ...] = tuple(
     sorted(

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
 from common.errors import PrivacyError
+from common.exact.rounding import above, float_above
 from common.guarantees.approximate import ApproximateDP
 from common.guarantees.base import Adjacency, Guarantee, Unit
 from common.guarantees.pure import PureDP
 from common.guarantees.renyi import RenyiDP
-from common.guarantees.rounding import above, float_above
 
 Floats = NDArray[np.float64]
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from common.errors import ConfigError, PrivacyError
+from common.exact.rounding import float_above
 from common.guarantees.approximate import ApproximateDP
 from common.guarantees.base import Adjacency, Guarantee
 from common.guarantees.composition import advanced_composition, optimal_composition
@@ -25,7 +26,6 @@ from common.guarantees.conversion import epsilon_at, to_approximate, to_renyi
 from common.guarantees.gaussian import gaussian_sigma, gaussian_zcdp
 from common.guarantees.pld import PrivacyLoss, available
 from common.guarantees.pure import PureDP
-from common.guarantees.rounding import float_above
 from common.guarantees.subsampling import subsampled_gaussian
 
 METHODS = ("basic", "advanced", "optimal", "RDP", "PLD")

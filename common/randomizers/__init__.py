@@ -1,21 +1,21 @@
 """Label randomizers: a label on a public grid in, one of finitely many outputs out, ε-DP.
 
 Every randomizer is built by name with :func:`build_randomizer` and is a finite channel with integer
-weights, so its ε is derived from the bytes that leave (see :mod:`common.channel`).
+weights, so its ε is derived from the bytes that leave (see :mod:`common.exact.channel`).
 """
 
-from common.randomizers.additive import (
+from common.randomizers.additive.builders import (
     build_discrete_laplace,
     build_discrete_staircase,
     build_laplace,
     build_staircase,
 )
+from common.randomizers.additive.exponential import build_exponential
 from common.randomizers.base import Randomizer, build_randomizer, randomizer_names
-from common.randomizers.exponential import build_exponential
-from common.randomizers.optimal_design import build_optimal_design
+from common.randomizers.binning.rr_on_bins import Binning, optimal_binning
+from common.randomizers.design.optimal_design import build_optimal_design
 from common.randomizers.prior import NoisyPrior, private_prior
 from common.randomizers.response import build_randomized_response, build_rr_with_prior
-from common.randomizers.rr_on_bins import Binning, optimal_binning
 from common.randomizers.thresholds import build_randomized_thresholds, threshold_weights
 from common.randomizers.two_point import build_two_point
 from common.randomizers.two_step import (
@@ -25,7 +25,7 @@ from common.randomizers.two_step import (
     split_budget,
     two_step,
 )
-from common.randomizers.unbiased import build_unbiased
+from common.randomizers.unbiased.builder import build_unbiased
 
 __all__ = [
     "Binning",

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.channel import Codes, FiniteChannel
 from common.entropy import Entropy
 from common.errors import ConfigError, PrivacyError
-from common.grid import Grid
+from common.exact.channel import Codes, FiniteChannel
 from common.guarantees import PureDP
-from common.losses import Loss, LossFunction, get_loss
+from common.randomizers.grid import Grid
+from common.randomizers.losses import Loss, LossFunction, get_loss
 
 Floats = NDArray[np.float64]
 

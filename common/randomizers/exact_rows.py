@@ -13,8 +13,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.channel import MAX_OUTPUTS, FiniteChannel, exp_lower_bound
 from common.errors import ConfigError, PrivacyError
+from common.exact.channel import MAX_OUTPUTS, FiniteChannel, exp_lower_bound
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]

@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from common.entropy import Entropy
 from common.errors import DataError, PrivacyError
+from common.exact.noise import discrete_laplace
 from common.guarantees import PureDP, Unit
-from common.noise import discrete_laplace
 from common.randomizers.denoising import denoise_histogram
 
 Floats = NDArray[np.float64]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from common.channel import TOTAL, FiniteChannel, exp_lower_bound, randomized_response_rows
+from common.exact.channel import TOTAL, FiniteChannel, exp_lower_bound, randomized_response_rows
 from common.randomizers.base import Problem, Randomizer, register
 from common.randomizers.exact_rows import check_size
 

@@ -32,11 +32,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.channel import exp_lower_bound
 from common.errors import ConfigError
+from common.exact.channel import exp_lower_bound
 from common.randomizers.base import Problem, Randomizer, register
+from common.randomizers.design.knots import choose_knots, interpolation
 from common.randomizers.exact_rows import sorted_channel
-from common.randomizers.knots import choose_knots, interpolation
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from common.channel import TOTAL, FiniteChannel, randomized_response_rows
+from common.exact.channel import TOTAL, FiniteChannel, randomized_response_rows
 from common.randomizers.base import Problem, Randomizer, register
 from common.randomizers.exact_rows import check_size
 

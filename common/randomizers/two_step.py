@@ -18,10 +18,10 @@ from numpy.typing import ArrayLike
 
 from common.entropy import Entropy
 from common.errors import PrivacyError
-from common.grid import Grid
 from common.guarantees import PureDP, Unit
-from common.losses import Loss, LossFunction
 from common.randomizers.base import Randomizer, build_randomizer, check_epsilon
+from common.randomizers.grid import Grid
+from common.randomizers.losses import Loss, LossFunction
 from common.randomizers.prior import NoisyPrior, private_prior, rational_epsilon
 
 PRIOR_SHARE = Fraction(1, 8)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from feature_party.learning.joint import JointProblem
 from feature_party.learning.problem import Floats, LabelProblem
+from feature_party.learning.several_releases import JointProblem
 
 _RELATIVE_RANK = 1e-10
 _EXACT = 1e-6

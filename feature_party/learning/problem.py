@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.channel import FiniteChannel
 from common.errors import ConfigError
-from common.release import Manifest
+from common.exact.channel import FiniteChannel
+from common.release.folder import Manifest
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]

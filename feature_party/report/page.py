@@ -12,7 +12,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from feature_party.report import plots, scoring, words
-from feature_party.report.model import ReportInputs
+from feature_party.report.inputs import ReportInputs
 
 _FEW_EVENTS = 20
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from common.channel import Codes
+from common.exact.channel import Codes
 
 Floats = NDArray[np.float64]
 

@@ -9,8 +9,8 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-from common.release import Manifest
-from feature_party.report.model import MatchCounts, ReportInputs
+from common.release.folder import Manifest
+from feature_party.report.inputs import MatchCounts, ReportInputs
 
 _CAUTION = {
     "unbiased-under-prior": " It is right on average as far as the noisy prior is right.",

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.comparison import Comparison, Job, Method, compare, default_methods, make_jobs
-from common.simulation.inputs import read_inputs
-from common.simulation.settings import Settings
+from common.program.comparison import Comparison, Job, Method, compare, default_methods, make_jobs
+from common.program.simulation.inputs import read_inputs
+from common.program.simulation.settings import Settings
 from tests.data_sets import CENSUS, HOUSING, RANDHIE, RETAIL, DataSet
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)

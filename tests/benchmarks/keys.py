@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from common.keys import hash_keys
+from common.release.event_keys import hash_keys
 from tests.benchmarks.harness import Bench, Table
 
 

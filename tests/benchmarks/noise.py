@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from common.entropy import seeded_entropy
-from common.noise import discrete_gaussian, discrete_laplace
+from common.exact.noise import discrete_gaussian, discrete_laplace
 from tests.benchmarks.harness import Bench, Table
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from common.channel import FiniteChannel, randomized_response_rows
 from common.entropy import seeded_entropy
+from common.exact.channel import FiniteChannel, randomized_response_rows
 from tests.benchmarks.harness import Bench, Table
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from common.release import BLOCK_ROWS, labels_frame, read_release, verify_rows, write_release
+from common.release.folder import BLOCK_ROWS, labels_frame, read_release, verify_rows, write_release
 from tests.benchmarks.harness import Bench, Table
-from tests.common.releases import make_release
+from tests.common.release.releases import make_release
 
 
 def run(bench: Bench) -> Table:

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.entropy import seeded_entropy
-from common.losses import LOSS_NAMES, get_loss
 from common.randomizers import build_randomizer, optimal_binning
 from common.randomizers.base import Problem, check_prior
+from common.randomizers.losses import LOSS_NAMES, get_loss
 from common.randomizers.prior import private_prior
 from tests.benchmarks.harness import Bench, Cell, Table
 

@@ -12,18 +12,18 @@ import polars as pl
 import torch
 
 from common.allocator import keep_freed_memory
-from common.keys import hash_keys
-from common.release import Manifest, block_ranges, read_manifest
+from common.release.event_keys import hash_keys
+from common.release.folder import Manifest, block_ranges, read_manifest
 from feature_party.config import FeaturePartyConfig
-from feature_party.encoding import Encoder
-from feature_party.fitting import FitSettings, Fitter
 from feature_party.learning.objectives import build_objective
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
-from feature_party.network import NetworkShape
-from feature_party.shards import Shards, ShardSource, fit_encoder, write_shards
-from feature_party.stages import Stages
-from feature_party.training import PreparedShards, prepare
+from feature_party.model.encoding import Encoder
+from feature_party.model.network import NetworkShape
+from feature_party.pipeline import Stages
+from feature_party.training.encoded_shards import Shards, ShardSource, fit_encoder, write_shards
+from feature_party.training.fitting import FitSettings, Fitter
+from feature_party.training.run import PreparedShards, prepare
 from tests.benchmarks.scale_process import main
 
 SLICE = 1 << 19

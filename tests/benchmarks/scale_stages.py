@@ -17,17 +17,17 @@ import numpy as np
 import polars as pl
 
 from common.allocator import keep_freed_memory
-from common.certificates import write_certificates
 from common.entropy import system_entropy
-from common.grid import Grid
-from common.keys import hash_keys
 from common.randomizers import build_randomizer
-from common.release import block_ranges
-from feature_party.client import ReleaseClient
+from common.randomizers.grid import Grid
+from common.release.event_keys import hash_keys
+from common.release.folder import block_ranges
+from common.security.pilot_certificates import write_certificates
+from feature_party.client.release_client import ReleaseClient
 from feature_party.config import LabelsPartySection
-from label_party import config
-from label_party.config import LabelPartyConfig
-from label_party.release import run_release
+from label_party.config import sections as config
+from label_party.config.sections import LabelPartyConfig
+from label_party.release.run import run_release
 from tests.benchmarks.scale_process import Memory, cpu_of, main
 
 SLICE = 1 << 19

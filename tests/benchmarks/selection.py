@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 
 from common.entropy import seeded_entropy
-from common.pate.data_dependent import data_dependent_curve, error_probability
-from common.selection import (
+from common.mechanisms.pate.data_dependent import data_dependent_curve, error_probability
+from common.mechanisms.selection import (
     ChooseRank,
     FixedStableTopK,
     Law,
@@ -20,7 +20,7 @@ from common.selection import (
     StableTopK,
     TopStable,
 )
-from common.selection.leaders import Leaders
+from common.mechanisms.selection.leaders import Leaders
 from tests.benchmarks.harness import Bench, Table
 
 

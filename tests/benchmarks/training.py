@@ -11,14 +11,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from common.allocator import keep_freed_memory
-from common.channel import FiniteChannel, randomized_response_rows
-from feature_party.batches import MemorySource
-from feature_party.encoding import Encoded
-from feature_party.fitting import FitSettings, Fitter
+from common.exact.channel import FiniteChannel, randomized_response_rows
 from feature_party.learning.objectives import Objective, build_objective
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
-from feature_party.network import Ensemble, NetworkShape
+from feature_party.model.encoding import Encoded
+from feature_party.model.network import Ensemble, NetworkShape
+from feature_party.training.batches import MemorySource
+from feature_party.training.fitting import FitSettings, Fitter
 from tests.benchmarks.harness import Bench, Table
 
 _VOCABULARIES = (10, 100, 1000)

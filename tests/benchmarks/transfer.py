@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from common.certificates import write_certificates
-from common.keys import write_secret
-from common.release import BLOCK_ROWS, manifest_digest
-from label_party.store import Store
+from common.release.event_keys import write_secret
+from common.release.folder import BLOCK_ROWS, manifest_digest
+from common.security.pilot_certificates import write_certificates
+from label_party.store.release_store import Store
 from tests.benchmarks.harness import Bench, Cell, Table
-from tests.common.releases import make_release
+from tests.common.release.releases import make_release
 
 _ROOT = Path(__file__).parents[2]
 
@@ -52,7 +52,7 @@ _FETCH = """
 import json, sys, time
 from pathlib import Path
 from common.allocator import keep_freed_memory
-from feature_party.client import ReleaseClient
+from feature_party.client.release_client import ReleaseClient
 from feature_party.config import LabelsPartySection
 
 keep_freed_memory()

@@ -10,7 +10,7 @@ import pytest
 
 from common.config import load_config
 from feature_party.config import FeaturePartyConfig
-from label_party.config import load
+from label_party.config.sections import load
 from tests.deploy.documents import DEPLOY, PARTIES, documents, manifests, pod_of
 
 RELEASE_KEYS = "/etc/labelveil/release"

@@ -13,10 +13,10 @@ import polars as pl
 import pytest
 import typer
 
-from common import cli as common_cli
-from feature_party import cli as feature_cli
-from label_party import cli as label_cli
-from label_party.refusal import REASONS
+from common.program import cli as common_cli
+from feature_party.commands import cli as feature_cli
+from label_party.commands import cli as label_cli
+from label_party.server.refusal import REASONS
 from tests.deploy.documents import DEPLOY, ROOT
 
 TEXT = (DEPLOY / "RUNBOOK.md").read_text()
@@ -74,7 +74,7 @@ def test_the_first_ten_minutes_are_as_it_says(tmp_path: Path) -> None:
     assert [line.split()[1] for line in ours] == [
         "certificates", "init", "release", "budget", "serve",
     ]  # fmt: skip
-    modules = {"label-party": "label_party.cli", "label-dp": "common.cli"}
+    modules = {"label-party": "label_party.commands.cli", "label-dp": "common.program.cli"}
     for line in ours[:-1]:
         program, *arguments = shlex.split(line)
         start = f"from {modules[program]} import main; main()"

@@ -14,9 +14,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from common.certificates import write_certificates
-from common.release import read_release
-from common.signature import SIGNING_KEY, write_signing_key
+from common.release.folder import read_release
+from common.release.signature import SIGNING_KEY, write_signing_key
+from common.security.pilot_certificates import write_certificates
 from tests.deploy.documents import DEPLOY, assignments, documents, stages
 from tests.deploy.sandbox import USER, Sandbox
 

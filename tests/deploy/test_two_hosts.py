@@ -16,8 +16,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from common.certificates import CertificateFiles, write_certificates
-from common.release import BLOCK_ROWS, keys_bytes, read_release
+from common.release.folder import BLOCK_ROWS, keys_bytes, read_release
+from common.security.pilot_certificates import CertificateFiles, write_certificates
 from feature_party.config import LabelsPartySection
 from tests.deploy.hosts import Host, NoHosts, two_hosts
 
@@ -35,7 +35,7 @@ FETCH = """
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from feature_party.client import ReleaseClient, RetryPolicy
+from feature_party.client.release_client import ReleaseClient, RetryPolicy
 from feature_party.config import LabelsPartySection
 
 class Telling(RetryPolicy):

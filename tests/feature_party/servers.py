@@ -13,11 +13,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from common.certificates import CertificateFiles, write_certificates
 from common.errors import LabelveilError
+from common.security.pilot_certificates import CertificateFiles, write_certificates
 from common.wire import label_release_pb2 as pb2
 from common.wire import label_release_pb2_grpc as pb2_grpc
-from feature_party.client import ReleaseClient, RetryPolicy
+from feature_party.client.release_client import ReleaseClient, RetryPolicy
 from feature_party.config import LabelsPartySection
 from tests.feature_party.worlds import World
 

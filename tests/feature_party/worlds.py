@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from common.channel import FiniteChannel, randomized_response_rows
 from common.entropy import seeded_entropy
-from common.grid import Grid
+from common.exact.channel import FiniteChannel, randomized_response_rows
 from common.guarantees import PureDP
-from common.keys import hash_keys
 from common.randomizers import NoisyPrior, private_prior
 from common.randomizers.exact_rows import sorted_channel
-from common.release import (
+from common.randomizers.grid import Grid
+from common.release.event_keys import hash_keys
+from common.release.folder import (
     FORMAT,
     Manifest,
     Release,

@@ -15,13 +15,14 @@ import grpc
 import polars as pl
 import pytest
 
-from common.certificates import Authority, Credentials, Role, issue, make_authority
-from common.keys import secret_check, write_secret
+from common.release.event_keys import secret_check, write_secret
+from common.security.pilot_certificates import Authority, Credentials, Role, issue, make_authority
 from common.wire import label_release_pb2 as wire
 from common.wire import label_release_pb2_grpc as stubs
-from label_party import cli, config
-from label_party.config import LabelPartyConfig
-from label_party.server import running
+from label_party.commands import cli
+from label_party.config import sections as config
+from label_party.config.sections import LabelPartyConfig
+from label_party.server.run import running
 
 CLIENT = "partner.example"
 EVENTS = 200

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from common.engine import Engine, InProcess, Secrets
+from common.engine.task import Engine, InProcess, Secrets
 from common.entropy import Entropy
-from common.release import Manifest
-from label_party import config
-from label_party.build import build
-from label_party.config import LabelPartyConfig
-from label_party.external import Sizes, Work, complete_external, open_sources
-from label_party.release import read_completed
-from label_party.store import Store, StoredRelease
-from label_party.tasks import read_keys
+from common.release.folder import Manifest
+from label_party.config import sections as config
+from label_party.config.sections import LabelPartyConfig
+from label_party.events.on_disk import Sizes, Work, complete_external, open_sources
+from label_party.events.tasks import read_keys
+from label_party.release.message import build
+from label_party.release.run import read_completed
+from label_party.store.release_store import Store, StoredRelease
 
 JOIN = bytes(range(32))
 RELEASE_KEY = bytes(range(100, 132))

@@ -7,15 +7,16 @@ import os
 from pathlib import Path
 from typing import Any
 
-from common.keys import read_secret, secret_check
+from common.release.event_keys import read_secret, secret_check
 from common.wire import label_release_pb2 as wire
-from label_party import config, server
-from label_party.catalog import Catalog
-from label_party.outcome import Purchase, pay_once
-from label_party.populations import Populations
-from label_party.release import run_release
-from label_party.store import Store
-from label_party.submission import Reception
+from label_party.config import sections as config
+from label_party.events.submitted import Populations
+from label_party.release.run import run_release
+from label_party.server import run as server
+from label_party.server.catalog import Catalog
+from label_party.server.submission import Reception
+from label_party.store.pay_once import Purchase, pay_once
+from label_party.store.release_store import Store
 
 KEYS = 12
 

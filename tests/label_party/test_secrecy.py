@@ -19,11 +19,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from common.certificates import Authority, Credentials, Role, issue, make_authority
 from common.console import run as run_app
-from common.signature import read_signing_key, write_signing_key
+from common.release.signature import read_signing_key, write_signing_key
+from common.security.pilot_certificates import Authority, Credentials, Role, issue, make_authority
 from common.wire import label_release_pb2 as wire
-from feature_party.cli import app as feature_app
+from feature_party.commands.cli import app as feature_app
 from tests.label_party.conftest import CLIENT, Client, Party
 from tests.label_party.serving import Served, get, serving, wait
 

@@ -30,15 +30,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from common.entropy import seeded_entropy, system_entropy
-from common.learning.losses import HuberHinge, Logistic, Loss
-from common.learning.minimise import Risk, minimise
-from common.learning.perturbation import (
+from common.mechanisms.central.losses import HuberHinge, Logistic, Loss
+from common.mechanisms.central.minimiser import Risk, minimise
+from common.mechanisms.central.perturbation import (
     PERTURBATIONS,
     learn,
     objective_noise,
     output_sensitivity,
 )
-from common.learning.scaling import RowScaling
+from common.mechanisms.central.scaling import RowScaling
 from tests.benchmarks.published import sources
 from tests.data_sets import FOLDER
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.entropy import Entropy, seeded_entropy
-from common.generalization import ReusableHoldout, Thresholdout
+from common.mechanisms.thresholdout import ReusableHoldout, Thresholdout
 
 Booleans = NDArray[np.bool_]
 Ask = Callable[[NDArray[np.float64], float], float]

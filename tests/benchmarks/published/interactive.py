@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from common.entropy import Entropy, seeded_entropy
 from common.errors import PrivacyError
 from common.guarantees import Adjacency, Unit, epsilon_at
-from common.interactive import (
+from common.mechanisms.interactive import (
     IndividualSparseVector,
     Session,
     SparseVector,
@@ -27,10 +27,10 @@ from common.interactive import (
     ThresholdTests,
     largest_call_epsilon,
 )
-from common.interactive.tail import calls_until, published_calls
-from common.interactive.targets import not_prior
-from common.pate import BoundaryVote, GNMax, class_votes, incurred_epsilon, partition
-from common.pate.teachers import train_teachers
+from common.mechanisms.interactive.call_count_tail import calls_until, published_calls
+from common.mechanisms.interactive.targets import not_prior
+from common.mechanisms.pate import BoundaryVote, GNMax, class_votes, incurred_epsilon, partition
+from common.mechanisms.pate.teachers import train_teachers
 from tests.benchmarks.published import sources
 
 Integers = NDArray[np.int64]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from common.entropy import seeded_entropy
 from common.errors import DataError
 from common.guarantees import epsilon_at
-from common.pate import (
+from common.mechanisms.pate import (
     BinaryVote,
     ClippedVote,
     ConfidentGNMax,

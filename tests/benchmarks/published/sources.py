@@ -9,8 +9,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from common.entropy import seeded_entropy
-from common.selection import count_users
-from common.synthesis import Domain
+from common.mechanisms.selection import count_users
+from common.mechanisms.synthesis import Domain
 from tests.data_sets import CENSUS, FOLDER
 
 Integers = NDArray[np.int64]

@@ -15,7 +15,7 @@ import numpy as np
 
 from common.entropy import seeded_entropy
 from common.guarantees import largest_rho
-from common.synthesis import (
+from common.mechanisms.synthesis import (
     BLR,
     MWEM,
     ConcentratedBudget,

@@ -15,7 +15,7 @@ import numpy as np
 
 from common.entropy import seeded_entropy
 from common.guarantees import BoundedRange, epsilon_at, largest_rho
-from common.selection import (
+from common.mechanisms.selection import (
     FixedStableTopK,
     LimitedDomain,
     Peeling,

@@ -118,7 +118,7 @@ def test_stages_are_read_from_text() -> None:
 
 def test_the_commands_write_a_table_and_a_plot(tmp_path: Path) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "common.cli", "accounting", *arguments]
+        command = [sys.executable, "-m", "common.program.cli", "accounting", *arguments]
         return subprocess.run(command, capture_output=True, text=True)
 
     plot = tmp_path / "composition.png"

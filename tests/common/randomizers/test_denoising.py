@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.entropy import seeded_entropy
-from common.noise import discrete_laplace
+from common.exact.noise import discrete_laplace
 from common.randomizers import denoising
 from common.randomizers.denoising import MOST_CELLS, denoise_histogram, project_to_simplex
 from common.randomizers.prior import NoisyPrior, private_prior

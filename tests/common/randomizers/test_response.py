@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.channel import TOTAL
+from common.exact.channel import TOTAL
 from common.randomizers import build_randomizer
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from common.channel import TOTAL, exp_lower_bound
 from common.entropy import seeded_entropy
 from common.errors import ConfigError
+from common.exact.channel import TOTAL, exp_lower_bound
 from common.randomizers import Randomizer, build_randomizer, randomizer_names
 
 Floats = NDArray[np.float64]

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from common.entropy import WordSource, seeded_entropy
 from common.errors import DataError, PrivacyError
-from common.grid import Grid
+from common.exact.noise import discrete_laplace
 from common.guarantees import Unit
-from common.noise import discrete_laplace
 from common.randomizers import TwoStep, private_prior, split_budget, two_step
 from common.randomizers import prior as prior_module
+from common.randomizers.grid import Grid
 from common.randomizers.prior import rational_epsilon
 from tests.goodness_of_fit import DRAWS, fits
 

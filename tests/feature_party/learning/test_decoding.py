@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.channel import FiniteChannel, randomized_response_rows
+from common.exact.channel import FiniteChannel, randomized_response_rows
 from feature_party.learning.calibration import decoding_slope
 from feature_party.learning.decoding import decoder, indicator_decoder, squares
 from feature_party.learning.mixing import mixture_weights

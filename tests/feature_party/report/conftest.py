@@ -10,15 +10,9 @@ import numpy as np
 import pytest
 
 from common.entropy import seeded_entropy
-from common.grid import Grid
 from common.randomizers import two_step
-from common.release import (
-    Manifest,
-    block_digest,
-    block_ranges,
-    content_digest,
-    encode_codes,
-)
+from common.randomizers.grid import Grid
+from common.release.folder import Manifest, block_digest, block_ranges, content_digest, encode_codes
 from feature_party.report import MatchCounts, ReportInputs
 
 ROWS = 6000

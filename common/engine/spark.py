@@ -1,0 +1,216 @@
+"""Run tasks on a Spark cluster, through ``mapInArrow``.
+
+Tasks are rows of a DataFrame. They say which Parquet rows to read, and where to write; Spark
+decides where and how often they run. Labels, features and hashed keys never enter Spark: workers
+read the Parquet files and exchange rows through a folder, so that what is read and written must be
+on a file system that driver and workers see under the same paths, and Spark's own shuffle files,
+logs and pages have nothing to keep. A task that fails, is lost with its machine or
+runs twice writes the same bytes under the same name.
+
+A release's key and the join secret are not part of the tasks either. A worker asks the driver for
+them (:mod:`common.engine.secret_service`), for each batch of tasks anew, and has them in its memory
+while it works: whoever can read an executor's memory, or change the code that it runs, can read
+them, and must be trusted as the party is that runs it. What Spark keeps, its event log and the
+pages of its user interface, has paths and row ranges at most.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from common.console import stderr
+from common.engine.secret_service import Address, KeyService, ask
+from common.engine.task import EngineError, EngineSection, Secrets, Task
+from common.errors import LabelveilError
+
+ResultT = TypeVar("ResultT")
+
+_TASKS = "index long, task binary"
+_RESULTS = "index long, result binary"
+
+
+TELL_SECONDS = 10.0
+"""Between two notes of how far Spark is."""
+
+
+class TextLog(Protocol):
+    """A file that somebody else writes."""
+
+    @property
+    def name(self) -> str: ...
+
+    def fileno(self) -> int: ...
+
+
+class SparkEngine:
+    """Runs tasks in a Spark session.
+
+    Parameters
+    ----------
+    session
+        A session of the classic (not the Connect) kind.
+    partitions
+        Spark partitions that the tasks of one step are spread over, at most one for each; 0: as
+        many.
+    log
+        Where Spark writes what it has to say, if that is known.
+    """
+
+    def __init__(self, session: Any, partitions: int = 0, log: TextLog | None = None) -> None:
+        self._session = session
+        self._partitions = partitions
+        self._log = log
+
+    @classmethod
+    @contextmanager
+    def open(cls, config: EngineSection) -> Iterator[SparkEngine]:
+        """Use the running session, or start one and stop it at the end.
+
+        Raises
+        ------
+        EngineError
+            If PySpark or Java is missing, or no session can be had.
+        """
+        try:
+            from pyspark.sql import SparkSession
+        except ImportError:
+            raise EngineError(
+                "[engine] name='spark' needs PySpark; pip install 'labelveil[spark]'"
+            ) from None
+        if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
+            raise EngineError(
+                "[engine] name='spark' needs Java 17 or newer; install it, or set JAVA_HOME"
+            )
+        # or workers would run whatever "python3" is on their path
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        running = SparkSession.getActiveSession()
+        if running is not None:
+            yield cls(running, config.partitions)
+            return
+        builder = SparkSession.builder.appName("labelveil")
+        builder = builder.config("spark.ui.showConsoleProgress", "false")
+        if config.master is not None:
+            builder = builder.master(config.master)
+        with tempfile.NamedTemporaryFile(prefix="labelveil-spark-", suffix=".log") as log:
+            try:
+                with _errors_to(log), _without_warnings():
+                    session = builder.getOrCreate()
+                    session.sparkContext.setLogLevel("ERROR")
+            except Exception as error:
+                raise EngineError(
+                    f"no Spark session with [engine] master={config.master!r}:"
+                    f" {type(error).__name__}; check the master's address and Java; Spark's log is"
+                    f" {_kept(log)}"
+                ) from None
+            try:
+                yield cls(session, config.partitions, log)
+            finally:
+                session.stop()
+
+    def run(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> Iterator[ResultT]:
+        """Yield the tasks' results in the tasks' order."""
+        if not tasks:
+            return
+        context = self._session.sparkContext
+        rows = [(index, bytearray(pickle.dumps(task))) for index, task in enumerate(tasks)]
+        host = context.getConf().get("spark.driver.host", "127.0.0.1")
+        if context.master.startswith("local"):
+            host = "127.0.0.1"
+        with KeyService(pickle.dumps(secrets), host) as service:
+            try:
+                with _without_warnings():
+                    frame = self._session.createDataFrame(rows, _TASKS)
+                    spread = frame.repartition(min(self._partitions or len(rows), len(rows)))
+                    done = spread.mapInArrow(partial(run_batches, service.address), _RESULTS)
+                    collected = self._collect(done)
+            except Exception as error:
+                # Spark's own message holds a worker's whole traceback
+                where = "its executors' logs say why"
+                if self._log is not None:
+                    where = f"{_kept(self._log)} and its executors' logs say why"
+                raise EngineError(f"Spark gave up ({type(error).__name__}); {where}") from None
+        found = {row["index"]: pickle.loads(row["result"]) for row in collected}
+        for index in range(len(tasks)):
+            if isinstance(found[index], LabelveilError):
+                raise found[index]
+            yield found[index]
+
+    def _collect(self, frame: Any) -> list[Any]:
+        """Wait for the results, and tell now and then how many tasks are done."""
+        context = self._session.sparkContext
+        with ThreadPoolExecutor(1) as waiting:
+            collected = waiting.submit(frame.collect)
+            try:
+                while not wait([collected], TELL_SECONDS).done:
+                    tracker = context.statusTracker()
+                    stages = [tracker.getStageInfo(one) for one in tracker.getActiveStageIds()]
+                    total = sum(stage.numTasks for stage in stages if stage)
+                    done = sum(stage.numCompletedTasks for stage in stages if stage)
+                    stderr.print(f"Spark: {done:,} of this step's {total:,} tasks are done")
+            except BaseException:
+                context.cancelAllJobs()
+                raise
+            return list(collected.result())
+
+
+@contextmanager
+def _errors_to(log: TextLog) -> Iterator[None]:
+    """Have processes that are started meanwhile write their errors into a file, not beside ours."""
+    sys.stderr.flush()
+    ours = os.dup(2)
+    try:
+        os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+
+
+def _kept(log: TextLog) -> str:
+    """Name of a copy of the log that stays."""
+    descriptor, name = tempfile.mkstemp(prefix="labelveil-spark-", suffix=".log")
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(Path(log.name).read_bytes())
+    return name
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Keep to ourselves what PySpark thinks of the versions of other packages."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
+
+
+def run_batches(address: Address, batches: Iterator[Any]) -> Iterator[Any]:
+    """Run the tasks of some Arrow record batches, in a worker.
+
+    A refusal is a result, so that it is not tried again; any other failure is Spark's to repeat.
+    """
+    import pyarrow as pa
+
+    schema = pa.schema([("index", pa.int64()), ("result", pa.binary())])
+    for batch in batches:
+        secrets: Secrets = pickle.loads(ask(address))
+        for row in batch.to_pylist():
+            task: Task[Any] = pickle.loads(row["task"])
+            try:
+                result = task.run(secrets)
+            except LabelveilError as error:
+                result = error
+            columns = [[row["index"]], [pickle.dumps(result)]]
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(column, kind.type) for column, kind in zip(columns, schema, strict=True)],
+                schema=schema,
+            )

@@ -1,0 +1,158 @@
+"""Engines: where the tasks of a release or a join run. What they compute does not depend on it.
+
+A task is a small immutable object that says what to read, what to compute and what to write; the
+secrets that it needs are handed to it apart, so that no task, and nothing that an engine logs,
+queues or stores of one, contains any. Running a task twice, or on two machines at once, does
+nothing that running it once does not.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic, Literal, Protocol, Self, TypeVar
+
+from pydantic import Field, model_validator
+
+from common.config import Section
+from common.entropy import Entropy
+from common.errors import ConfigError, LabelveilError
+
+ResultT = TypeVar("ResultT")
+ResultT_co = TypeVar("ResultT_co", covariant=True)
+
+
+class EngineSection(Section):
+    """Where work on many rows is done. What comes out does not depend on it."""
+
+    name: Literal["local", "spark"] = "local"
+    workers: int = Field(default=1, ge=1, le=1024)
+    master: str | None = None
+    partitions: int = Field(default=0, ge=0, le=1 << 20)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        spark = self.name == "spark"
+        idle = {"workers"} if spark else {"master", "partitions"}
+        defaults = {name: field.default for name, field in type(self).model_fields.items()}
+        if alone := sorted(name for name in idle if getattr(self, name) != defaults[name]):
+            raise ConfigError(
+                f"{alone[0]} has no effect when name={self.name!r}; remove it or set"
+                f" [engine] name = {'local' if spark else 'spark'!r}"
+            )
+        return self
+
+
+class EngineError(LabelveilError):
+    """An engine cannot be had, or lost its workers."""
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """What tasks need and nobody may see. It never shows its values.
+
+    Attributes
+    ----------
+    join
+        The secret under which event keys are hashed.
+    release
+        The key of a release's randomness; empty for tasks that draw none.
+    secure
+        Whether that key came from the operating system.
+    """
+
+    join: bytes
+    release: bytes = b""
+    secure: bool = True
+
+    def entropy(self) -> Entropy:
+        """Return the release's randomness."""
+        return Entropy(self.release, secure=self.secure)
+
+    def __repr__(self) -> str:
+        return "Secrets(…)"
+
+
+class Task(Protocol, Generic[ResultT_co]):
+    """One piece of work; it can be pickled, and holds no secret."""
+
+    def run(self, secrets: Secrets) -> ResultT_co:
+        """Do it. The result is small."""
+        ...
+
+
+class Engine(Protocol):
+    """Runs tasks."""
+
+    def run(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> Iterator[ResultT]:
+        """Yield the tasks' results in the tasks' order.
+
+        Raises
+        ------
+        LabelveilError
+            What a task raised, or that workers were lost.
+        """
+        ...
+
+
+class InProcess:
+    """Runs one task after another, here."""
+
+    def run(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> Iterator[ResultT]:
+        for task in tasks:
+            yield task.run(secrets)
+
+
+class Pool:
+    """Runs tasks in worker processes of this machine.
+
+    Workers are spawned, never forked: a process that has started gRPC's threads must not be
+    copied. Secrets reach a worker through its pipe, with each task, and lie in memory alone.
+    """
+
+    def __init__(self, executor: ProcessPoolExecutor, workers: int) -> None:
+        self._executor = executor
+        self._workers = workers
+
+    def run(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> Iterator[ResultT]:
+        waiting: deque[Future[ResultT]] = deque()
+        try:
+            for task in tasks:
+                waiting.append(self._executor.submit(_run, task, secrets))
+                if len(waiting) > 2 * self._workers:  # results must not pile up
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        except BrokenProcessPool:
+            raise EngineError(
+                "a worker process died, most likely for want of memory; lower [engine]"
+                f" workers={self._workers}, or free some memory, and try again"
+            ) from None
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _run(task: Task[ResultT], secrets: Secrets) -> ResultT:
+    return task.run(secrets)
+
+
+@contextmanager
+def open_engine(config: EngineSection) -> Iterator[Engine]:
+    """Start the configured engine, and stop it at the end."""
+    if config.name == "spark":
+        from common.engine.spark import SparkEngine
+
+        with SparkEngine.open(config) as spark:
+            yield spark
+    elif config.workers == 1:
+        yield InProcess()
+    else:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(config.workers, mp_context=context) as executor:
+            yield Pool(executor, config.workers)

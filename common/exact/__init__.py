@@ -1,0 +1,1 @@
+"""No rounding error: rational numbers, integer channels, exact discrete noise."""

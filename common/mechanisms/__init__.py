@@ -1,0 +1,1 @@
+"""Private algorithms beyond one randomized label: selection, PATE, interaction, synthesis, ERM."""

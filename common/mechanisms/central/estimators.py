@@ -1,0 +1,222 @@
+"""Private linear models as scikit-learn estimators (needs ``labelveil[central]``).
+
+Each fit is one ε-DP release for replacing one record, by
+:func:`common.mechanisms.central.perturbation.learn`; ``guarantee_`` says so. The number of records,
+of features, and the set of classes are public. Hyperparameters must not have been chosen by looking
+at the private data.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from common.entropy import Entropy, system_entropy
+from common.errors import PrivacyError
+from common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss, ridge_loss
+from common.mechanisms.central.perturbation import learn
+from common.mechanisms.central.scaling import LabelScaling, RowScaling
+
+Floats = NDArray[np.float64]
+
+
+def fresh_entropy(entropy: Entropy | None) -> Entropy:
+    """Return fresh entropy for one fit; refuses a secret key that two fits might share.
+
+    Two fits under one key draw the same noise, and the difference of their results has none.
+    """
+    if entropy is None:
+        return system_entropy()
+    if entropy.secure:
+        raise PrivacyError(
+            "entropy must be None, so that every fit draws fresh noise; only a seeded_entropy, for"
+            " tests, may be given"
+        )
+    return entropy
+
+
+class _PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
+    """What all models share.
+
+    Parameters
+    ----------
+    epsilon
+        ε > 0 of one fit.
+    perturbation
+        ``objective``, ``output`` or ``input`` (local DP: noise on every record).
+    alpha
+        λ > 0, the L2 regularization of the mean loss, for rows of norm at most 1.
+    bounds
+        Public lower and upper bounds of the features, numbers or arrays; None takes them as they
+        are.
+    norm_bound
+        Public bound of a row's norm (:class:`~common.mechanisms.central.scaling.RowScaling`).
+    fit_intercept
+        Whether to add a constant feature, which is regularised like the others.
+    entropy
+        None draws fresh noise in every fit. A ``seeded_entropy`` repeats it, for tests: such a fit
+        is not private.
+
+    Attributes
+    ----------
+    coef_
+        Private weights of the scaled features, the intercept's last.
+    guarantee_
+        :class:`~common.guarantees.PureDP` of this fit.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        perturbation: str = "objective",
+        alpha: float = 0.01,
+        bounds: tuple[Any, Any] | None = None,
+        norm_bound: float | None = None,
+        fit_intercept: bool = True,
+        entropy: Entropy | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.perturbation = perturbation
+        self.alpha = alpha
+        self.bounds = bounds
+        self.norm_bound = norm_bound
+        self.fit_intercept = fit_intercept
+        self.entropy = entropy
+
+    def _rows(self, features: Floats) -> Floats:
+        return RowScaling(self.bounds, self.norm_bound, self.fit_intercept).apply(features)
+
+    def _learn(self, loss: Loss, features: Floats, labels: Floats) -> None:
+        entropy = fresh_entropy(self.entropy)
+        rows = self._rows(features)
+        found = learn(self.perturbation, loss, rows, labels, self.alpha, self.epsilon, entropy)
+        self.coef_ = found.weights
+        self.guarantee_ = found.guarantee
+
+    def _outputs(self, X: ArrayLike) -> Floats:
+        check_is_fitted(self)
+        features = validate_data(self, X, dtype=np.float64, reset=False)
+        return np.asarray(self._rows(features) @ self.coef_)
+
+
+class _PrivateClassifier(ClassifierMixin, _PrivateLinearModel, ABC):  # type: ignore[misc]
+    @abstractmethod
+    def _loss(self) -> Loss: ...
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from records: (n, d) features and (n,) labels of two classes."""
+        features, labels = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(labels)
+        kind = type_of_target(labels, input_name="y", raise_unknown=True)
+        if kind != "binary":
+            raise ValueError(
+                "Only binary classification is supported. The type of the target is"
+                f" {kind}: fit one model for each class and divide epsilon among them."
+            )
+        self.classes_ = np.unique(labels)
+        if self.classes_.size < 2:
+            raise ValueError(f"The labels are all of one class, {self.classes_[0]!r}; two needed.")
+        self._learn(self._loss(), features, np.where(labels == self.classes_[1], 1.0, -1.0))
+        return self
+
+    def decision_function(self, X: ArrayLike) -> Floats:
+        """(n,) outputs, positive for the second class."""
+        return self._outputs(X)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """(n,) classes."""
+        outputs = self._outputs(X)
+        return np.asarray(self.classes_[(outputs > 0).astype(np.int64)])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+class PrivateLogisticRegression(_PrivateClassifier):
+    __doc__ = f"""Logistic regression under ε-DP.\n{_PrivateLinearModel.__doc__}"""
+
+    def _loss(self) -> Loss:
+        return Logistic()
+
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """(n, 2) probabilities of the classes."""
+        second = expit(self._outputs(X))
+        return np.column_stack([1 - second, second])
+
+
+class PrivateHuberClassifier(_PrivateClassifier):
+    __doc__ = f"""Support vector machine with the Huberised hinge loss (h = 1/2), under ε-DP.
+    {_PrivateLinearModel.__doc__}"""
+
+    def _loss(self) -> Loss:
+        return HuberHinge()
+
+
+class _PrivateRegressor(RegressorMixin, _PrivateLinearModel, ABC):  # type: ignore[misc]
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        label_bounds: tuple[float, float] = (-1.0, 1.0),
+        perturbation: str = "objective",
+        alpha: float = 0.01,
+        bounds: tuple[Any, Any] | None = None,
+        norm_bound: float | None = None,
+        fit_intercept: bool = True,
+        entropy: Entropy | None = None,
+    ) -> None:
+        super().__init__(
+            epsilon,
+            perturbation=perturbation,
+            alpha=alpha,
+            bounds=bounds,
+            norm_bound=norm_bound,
+            fit_intercept=fit_intercept,
+            entropy=entropy,
+        )
+        self.label_bounds = label_bounds
+
+    @abstractmethod
+    def _loss(self) -> Loss: ...
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from records: (n, d) features and (n,) labels, clipped to ``label_bounds``."""
+        features, labels = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        scaling = LabelScaling(*self.label_bounds)
+        self._learn(self._loss(), features, scaling.apply(labels.astype(np.float64)))
+        return self
+
+    def predict(self, X: ArrayLike) -> Floats:
+        """(n,) predictions within ``label_bounds``."""
+        return LabelScaling(*self.label_bounds).invert(self._outputs(X))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True  # labels beyond public bounds are clipped
+        return tags
+
+
+class PrivateRidge(_PrivateRegressor):
+    __doc__ = f"""Ridge regression under ε-DP, for labels within public ``label_bounds``.
+    {_PrivateLinearModel.__doc__}"""
+
+    def _loss(self) -> Loss:
+        return ridge_loss(self.alpha)
+
+
+class PrivateHuberRegressor(_PrivateRegressor):
+    __doc__ = f"""Regression with the Huber loss, its knee at a quarter of the labels' range, ε-DP.
+    {_PrivateLinearModel.__doc__}"""
+
+    def _loss(self) -> Loss:
+        return Huber(0.5)

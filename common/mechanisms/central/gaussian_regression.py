@@ -1,0 +1,300 @@
+"""Regression when only the labels are secret: one Gaussian measurement in place of many steps.
+
+*DP-SGD with secret labels alone.* For the squared loss the gradient of row i is
+``(f(x_i) - y_i) ∇f(x_i)``. Under label DP the model so far, hence f(x_i) and ∇f(x_i), are public:
+what a step reveals of the labels is ``A_t y + N(0, σ_t² I)``, where the columns of A_t are the
+gradients, clipped, weighted, projected or preconditioned in any public way. With labels in -1 … 1
+it is ``ρ_t = 2 max_i ‖A_t e_i‖²/σ_t²``-zCDP.
+
+*Theorem (steps do not pay).* Let no A_t depend on earlier releases: fixed features, any schedule.
+Choose A with ``AᵀA = Σ_t A_tᵀA_t/σ_t²``. All steps together tell about y exactly what the one
+release ``A y + N(0, I)`` tells, and that costs Σ_t ρ_t at most. *Proof.* By factorization
+``Σ_t A_tᵀz_t/σ_t²``, and Aᵀz of the one release, are sufficient for y, and both have the law
+``N(AᵀA y, AᵀA)``. The one costs ``2 max_i Σ_t ‖A_t e_i‖²/σ_t² <= Σ_t 2 max_i ‖A_t e_i‖²/σ_t²``. ∎
+Steps can only win by features that they learn on the way. (Nor does secret sampling pay: the noise
+of T steps at rate q, brought to one pass over all rows, ``σ/(q√T)``, is no smaller than that of one
+release at the same (ε, δ); a test looks.)
+
+*Which measurement.* Let f ~ N(0, K) on the rows, K = U diag(κ) Uᵀ, and y = f + e, e ~ N(0, s I).
+Measuring ``√b_k u_kᵀy`` with noise σ leaves posterior variances ``κ_k v_k/(κ_k + v_k)`` with
+``v_k = s + σ²/b_k``. *Theorem (water-filling).* For a given mean ``Σ_k b_k/n`` of the squared
+columns their sum is least for ``b_k = σ (t κ_k - σ)_+ / (κ_k + s)``, with t such that the mean is
+met. *Proof.* The sum is convex in b, with derivative ``-κ_k²σ²/((κ_k + s) b_k + σ²)²``; equate it
+to ``-1/t²`` where b_k > 0. ∎ Directions with κ_k below σ/t are not measured at all. Noise counts by
+the largest column, so rows beyond a quantile are weighted down to it; the predicted error chooses
+the quantile, without a label.
+
+*Against labels that are randomized one by one.* A unit direction, one of r with equal b on rows of
+equal leverage, gets noise of variance ``4r/(2ρn)``; from randomized labels of variance V it gets V.
+Knowing the features wins while ``r < ρnV/2``: with few directions or a small ε. Beyond that the
+ε-DP randomizer of single labels wins, as it needs no δ.
+
+Rows are extended by random rectifiers ``max(wᵀx - θ, 0)``, for bends and interactions; w and θ come
+from a public seed and the public rows. The prior's variances of both kinds of weights, and s,
+maximise the likelihood of what was released, which is post-processing.
+
+Source of the strategy view: Li, Miklau, Hay, McGregor, Rastogi, *The matrix mechanism*, VLDB J.
+2015; of water-filling: Cover and Thomas, *Elements of Information Theory*, Section 9.4.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, special
+
+from common.entropy import Entropy, seeded_entropy
+from common.errors import DataError, PrivacyError
+from common.guarantees import ApproximateDP, largest_rho, to_approximate
+from common.mechanisms.central.label_ridge import (
+    NEGLIGIBLE,
+    PRIOR_OF_CONSTANT,
+    RESIDUALS,
+    SIGNALS,
+    check_regression,
+    gaussian_release,
+    sensitivity_of,
+)
+
+Floats = NDArray[np.float64]
+
+RECTIFIERS = 400
+QUANTILES = (1.0, 0.9, 0.75, 0.5, 0.25)
+
+_SHARE = 0.3
+"""Norm of all rectifiers relative to that of the rows: bends are rarer than slopes."""
+_SIGNAL, _RESIDUAL = 0.25, 0.05
+"""Variance of f and of e that the design assumes, for labels in -1 … 1."""
+_RATIOS = (0.0, 0.03, 0.1, 0.3, 1.0)
+"""Variance of what the rectifiers add to f, relative to that of the rest."""
+_HALVINGS = 80
+
+
+@dataclass(frozen=True)
+class Rectifiers:
+    """Random features of public rows.
+
+    Attributes
+    ----------
+    directions
+        (d, m) w.
+    thresholds, centres
+        (m,) θ, and the means that are taken off.
+    scale
+        Factor of all.
+    """
+
+    directions: Floats
+    thresholds: Floats
+    centres: Floats
+    scale: float
+
+    @classmethod
+    def of(cls, rows: Floats, count: int = RECTIFIERS) -> Rectifiers:
+        """Draw them for (n, d) rows; equal rows give equal features."""
+        n, d = rows.shape
+        public = seeded_entropy(0)
+        uniform = (public.words("directions", 0, d * count) >> np.uint64(11)) + 0.5
+        directions = special.ndtri(uniform / 2.0**53).reshape(d, count)
+        projected = rows @ directions
+        chosen = (public.words("thresholds", 0, count) % np.uint64(n)).astype(np.int64)
+        thresholds = projected[chosen, np.arange(count)]
+        raw = np.maximum(projected - thresholds, 0.0)
+        centres = raw.mean(axis=0)
+        spread = float(np.mean(np.sum((raw - centres) ** 2, axis=1)))
+        size = float(np.mean(np.sum(rows * rows, axis=1)))
+        scale = _SHARE * math.sqrt(size / spread) if spread > 0 else 0.0
+        return cls(directions, thresholds, centres, scale)
+
+    def apply(self, rows: Floats) -> Floats:
+        """(n, d) rows as (n, m) features."""
+        raw = np.maximum(rows @ self.directions - self.thresholds, 0.0)
+        return np.asarray((raw - self.centres) * self.scale)
+
+
+def water_filling(variances: Floats, noise: float, residual: float, total: float) -> Floats:
+    """Best b for prior variances κ (r,), noise σ, residual variance s, and ``Σ b = total``."""
+
+    def filled(log_t: float) -> Floats:
+        above = np.maximum(variances * math.exp(log_t) - noise, 0.0)
+        return np.asarray(noise * above / (variances + residual))
+
+    low = math.log(noise / float(variances.max()))  # at which nothing is measured
+    high = low + 1
+    while filled(high).sum() < total:
+        high += 1
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if filled(middle).sum() > total else (middle, high)
+    return filled(high)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What is measured: ``vectorsᵀ y``.
+
+    Attributes
+    ----------
+    vectors
+        (n, r) columns of Aᵀ, rows weighted.
+    quantile
+        Share of rows that keep their full weight.
+    """
+
+    vectors: Floats
+    quantile: float
+
+
+def best_measurement(rows: Floats, noise: float) -> Measurement:
+    """Choose A and the rows' weights for public (n, D) rows.
+
+    Parameters
+    ----------
+    rows
+        Features, scaled so that all weights have the same prior variance.
+    noise
+        Standard deviation of the noise in each coordinate, relative to the sensitivity.
+
+    Raises
+    ------
+    DataError
+        If no feature varies.
+    """
+    n = len(rows)
+    values, basis = linalg.eigh(rows.T @ rows / n)
+    kept = values > NEGLIGIBLE * max(values[-1], 0.0)
+    if not np.any(kept):
+        raise DataError("all features are 0; nothing to regress on")
+    values, turned = values[kept], rows @ basis[:, kept]
+    squares = turned * turned
+    variances = n * values * (_SIGNAL / float(values.sum()))
+    sigma = 2 * noise
+    b = water_filling(variances, sigma, _RESIDUAL, float(n))
+    measured = b > 0
+    lengths = np.sqrt(squares @ (b / (n * values)))
+    best = (math.inf, 1.0, np.ones(n))
+    for quantile in QUANTILES:
+        top = float(np.quantile(lengths, quantile))
+        if top <= 0:
+            continue
+        weights = np.minimum(1.0, top / np.maximum(lengths, 1e-300))
+        seen = weights @ squares[:, measured] / (n * values[measured])
+        v = _RESIDUAL * seen + (sigma * top) ** 2 / b[measured]
+        prior = variances[measured]
+        error = float(np.sum(prior * v / (prior * seen**2 + v)))
+        if error < best[0]:
+            best = error, quantile, weights
+    _, quantile, weights = best
+    shape = np.sqrt(b[measured] / (n * values[measured]))
+    return Measurement(weights[:, None] * turned[:, measured] * shape, quantile)
+
+
+@dataclass(frozen=True)
+class LabelProcess:
+    """A regression under label DP.
+
+    Attributes
+    ----------
+    weights
+        (d + m,) of the features, those of the rectifiers, and the constant's, for labels scaled
+        to -1 … 1.
+    rectifiers
+        The random features.
+    guarantee
+        (ε, δ) for replacing one label.
+    measurement
+        What was measured.
+    """
+
+    weights: Floats
+    rectifiers: Rectifiers
+    guarantee: ApproximateDP
+    measurement: Measurement
+
+    def predict(self, rows: Floats) -> Floats:
+        """(n,) labels, scaled to -1 … 1, of (n, d) rows."""
+        return np.asarray(_extended(rows, self.rectifiers) @ self.weights)
+
+
+def label_process(
+    rows: Floats, labels: Floats, epsilon: float, delta: float, entropy: Entropy
+) -> LabelProcess:
+    """Regress private labels on public features.
+
+    Parameters
+    ----------
+    rows
+        (n, d) features; the last column is the intercept's constant.
+    labels
+        (n,) labels, clipped to -1 … 1.
+    epsilon, delta
+        ε > 0 and δ in (0, 1).
+    entropy
+        Fresh for every fit.
+
+    Raises
+    ------
+    PrivacyError, DataError
+        If the budget is impossible, or rows and labels do not fit together.
+    """
+    check_regression(rows, labels, epsilon, delta)
+    if delta == 0:
+        raise PrivacyError("delta=0 must be above 0 for Gaussian noise; pass --delta 1e-6")
+    rho = largest_rho(epsilon, delta)
+    rectifiers = Rectifiers.of(rows)
+    wide = _extended(rows, rectifiers)
+    measurement = best_measurement(wide, 1 / math.sqrt(2 * float(rho)))
+    statistic = measurement.vectors.T @ np.clip(labels, -1.0, 1.0)
+    noisy, variance, promise = gaussian_release(
+        statistic, sensitivity_of(measurement.vectors), rho, entropy
+    )
+    weights = _posterior_mean(measurement.vectors, wide, rows.shape[1] - 1, noisy, variance)
+    return LabelProcess(weights, rectifiers, to_approximate(promise, delta), measurement)
+
+
+def _extended(rows: Floats, rectifiers: Rectifiers) -> Floats:
+    """(n, d + m): the rectifiers stand before the constant."""
+    return np.hstack([rows[:, :-1], rectifiers.apply(rows), rows[:, -1:]])
+
+
+def _posterior_mean(
+    vectors: Floats, wide: Floats, plain: int, noisy: Floats, variance: float
+) -> Floats:
+    """Mean weights under the prior that makes the release likeliest.
+
+    ``z ~ N(0, M P Mᵀ + s VᵀV + variance I)`` with ``M = Vᵀ wide``; ``plain`` columns have one
+    variance in P, the rectifiers another, and the constant its own.
+    """
+    moments = vectors.T @ wide
+    parts = slice(0, plain), slice(plain, wide.shape[1] - 1)
+    usual = [float(np.mean(np.sum(wide[:, part] ** 2, axis=1))) or 1.0 for part in parts]
+    kinds = [moments[:, p] @ moments[:, p].T / size for p, size in zip(parts, usual, strict=True)]
+    constant = moments[:, -1:]
+    spread = vectors.T @ vectors
+    best = -math.inf, np.zeros(wide.shape[1])
+    for residual in RESIDUALS:
+        errors = variance * np.eye(noisy.size) + residual * spread
+        errors += PRIOR_OF_CONSTANT * constant @ constant.T
+        factor = linalg.cholesky(errors, lower=True)
+        white = linalg.solve_triangular(factor, noisy, lower=True)
+        fixed = float(np.sum(np.log(np.diag(factor))))
+        for ratio in _RATIOS:
+            inner = linalg.solve_triangular(factor, kinds[0] + ratio * kinds[1], lower=True)
+            values, turn = linalg.eigh(linalg.solve_triangular(factor, inner.T, lower=True))
+            values = np.maximum(values, 0.0)
+            turned = turn.T @ white
+            for signal in SIGNALS:
+                total = 1 + signal * values
+                likelihood = -0.5 * float(np.sum(np.log(total) + turned**2 / total)) - fixed
+                if likelihood <= best[0]:
+                    continue
+                solved = turn @ (turned / total)
+                solved = linalg.solve_triangular(factor, solved, lower=True, trans=1)
+                prior = np.full(wide.shape[1], PRIOR_OF_CONSTANT)
+                prior[parts[0]] = signal / usual[0]
+                prior[parts[1]] = signal * ratio / usual[1]
+                best = likelihood, prior * (moments.T @ solved)
+    return np.asarray(best[1])

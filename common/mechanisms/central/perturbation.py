@@ -1,0 +1,234 @@
+"""Private empirical risk minimisation: input, output and objective perturbation, ε-DP.
+
+The risk is ``J(w) = (1/n) Σ ℓ(x_iᵀw, y_i) + (λ/2)‖w‖²`` with ‖x_i‖ <= 1, |ℓ'| <= L, 0 <= ℓ'' <= c.
+Neighbours replace one record, features and label; n is public.
+
+**Output perturbation** (Chaudhuri, Monteleoni, Sarwate 2011, Algorithm 1). The minimisers of
+neighbours are at most ``2L/(nλ)`` apart, and computed ones with ``‖∇J‖ <= γ`` at most
+``Δ = 2L/(nλ) + 2γ/λ``; noise of density ∝ ``exp(-ε‖b‖/Δ)`` is added.
+
+**Objective perturbation** (ibid., Algorithm 2): the minimiser w of ``J(w) + bᵀw/n + ((Λ-λ)/2)‖w‖²``
+with b of density ∝ ``exp(-ε'‖b‖/(2L))``. Given w, b is ``-n∇J(w) - n(Λ-λ)w``, and
+
+- neighbours' b differ by at most 2L, which costs ε';
+- the density of w has the factor ``|det ∂b/∂w|``. Removing the record that differs leaves a matrix
+  B ⪰ nΛI; each neighbour adds one matrix h x xᵀ with 0 <= h <= c, hence multiplies ``det B`` by
+  ``1 + h xᵀB⁻¹x``, which lies in ``1 … 1 + c/(nΛ)``. The ratio costs ``ln(1 + c/(nΛ))``.
+
+So ``ε' = ε₁ - ln(1 + c/(nΛ))``. (The paper charges twice that logarithm, ``ln(1 + 2c/(nλ) +
+c²/(n²λ²))``, as if the old record's removal could raise the determinant too.) Λ is λ, or more where
+that would leave less than ε₁/2: ``Λ = max(λ, c/(n(e^{ε₁/2} - 1)))``. Second derivatives may jump on
+a set of measure zero: b is a Lipschitz function of w all the same, and densities transform so.
+
+Exact minimisers do not exist in floats, and the proof needs them. The remedy is that of
+approximate minima perturbation (Iyengar et al., *Towards Practical Differentially Private Convex
+Optimization*, S&P 2019, Algorithm 2): the computed w̃ lies within ``r = γ/Λ`` of the exact w. Think
+of w as released for ε₁; then ``w̃ - w`` has sensitivity 2r, and exact discrete Laplace noise on a
+fine grid hides it for ε₂ = ε/128. Rounding b to a grid moves the gradient by a known amount and is
+part of γ.
+
+**Input perturbation:** local DP. Every record is made ε-DP by itself, before any curator: the
+vector ``y x`` for a loss of the margin, ``(x, y)`` for one of the residual, truncated to a grid,
+with discrete Laplace noise for its L1 diameter. The model is post-processing: the loss itself on
+noisy margins, and for residuals ridge regression on moments from which the noise's known variance
+is taken out.
+
+All noise is exact (:mod:`common.exact.radial_noise`, :mod:`common.exact.noise`), so that no float
+rounding is left in what is released. What remains: the time that a fit takes depends on the data,
+and so does whether the solver reaches its certificate (an error otherwise; at the tolerances used
+here it has not been seen).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.entropy import Entropy
+from common.errors import ConfigError, DataError, PrivacyError
+from common.exact.noise import discrete_laplace
+from common.exact.radial_noise import radial_laplace
+from common.exact.rounding import above
+from common.guarantees import Adjacency, PureDP
+from common.mechanisms.central.losses import Loss
+from common.mechanisms.central.minimiser import Risk, least_tolerance, minimise
+
+Floats = NDArray[np.float64]
+
+PERTURBATIONS = ("objective", "output", "input")
+
+_SHARE_OF_ROUNDING = Fraction(1, 128)
+"""Of objective perturbation's ε, for hiding how far the computed minimiser is off."""
+_RECORD_GRID = 1 << 10
+_SCALE_GRAIN = 1 << 10
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A private linear model.
+
+    Attributes
+    ----------
+    weights
+        (d,) float64.
+    guarantee
+        ε-DP for replacing one record.
+    """
+
+    weights: Floats
+    guarantee: PureDP
+
+
+def clip_rows(rows: Floats) -> Floats:
+    """Shrink rows to norm 1 where they are longer, certainly, floats' rounding included."""
+    norms = np.sqrt(np.sum(rows * rows, axis=1))
+    limit = 1 - (rows.shape[1] + 16) * 2.0**-52
+    return np.asarray(rows * np.minimum(1.0, limit / np.maximum(norms, 1e-300))[:, None])
+
+
+def learn(
+    perturbation: str,
+    loss: Loss,
+    rows: Floats,
+    labels: Floats,
+    ridge: float,
+    epsilon: float | Fraction,
+    entropy: Entropy,
+) -> Learned:
+    """Learn a linear model privately.
+
+    Parameters
+    ----------
+    perturbation
+        ``objective``, ``output`` or ``input``.
+    loss
+        ℓ.
+    rows
+        (n, d) features; longer rows than 1 are shrunk to it.
+    labels
+        (n,) ±1 for a loss of the margin; otherwise numbers, clipped to -1 … 1.
+    ridge
+        λ > 0, chosen without looking at the data.
+    epsilon
+        ε > 0, a float taken at its exact value.
+    entropy
+        Fresh for every fit: two fits under one key would share their noise.
+    """
+    if perturbation not in PERTURBATIONS:
+        raise ConfigError(
+            f"perturbation={perturbation!r} must be one of {', '.join(PERTURBATIONS)}"
+        )
+    if not 0 < epsilon < math.inf:
+        raise PrivacyError(f"epsilon={float(epsilon):g} must be a finite number > 0")
+    if not 0 < ridge < math.inf:
+        raise ConfigError(f"alpha={ridge:g} must be a finite number > 0")
+    if rows.ndim != 2 or not rows.size or labels.shape != rows.shape[:1]:
+        raise DataError(
+            f"rows of shape {rows.shape} with labels of shape {labels.shape}; give one label a row"
+        )
+    if not (np.all(np.isfinite(rows)) and np.all(np.isfinite(labels))):
+        raise DataError("rows and labels must be finite; replace missing values first")
+    if loss.margin and not np.all(np.abs(labels) == 1):
+        raise DataError("labels must be -1 or 1 for a loss of the margin")
+    clean = clip_rows(np.asarray(rows, dtype=np.float64))
+    risk = Risk(loss, clean, np.clip(labels, -1.0, 1.0), ridge, np.zeros(rows.shape[1]))
+    mechanism = {"objective": _objective, "output": _output, "input": _input}[perturbation]
+    weights = mechanism(risk, Fraction(epsilon), entropy)
+    return Learned(weights, PureDP.of(Fraction(epsilon), Adjacency.REPLACE_RECORD))
+
+
+def output_sensitivity(loss: Loss, rows: int, ridge: float, tolerance: float = 0.0) -> Fraction:
+    """Δ = 2L/(nλ) + 2γ/λ, exactly."""
+    gradients = 2 * Fraction(loss.lipschitz) / rows + 2 * Fraction(tolerance)
+    return gradients / Fraction(ridge)
+
+
+def objective_noise(
+    loss: Loss, rows: int, ridge: float, epsilon: Fraction
+) -> tuple[float, Fraction]:
+    """Λ and the scale ``2L/ε'`` of b that make the exact minimiser ε-DP."""
+    half = float(epsilon / 2)
+    least = loss.smoothness / (rows * math.expm1(half)) if half < 700 else 0.0
+    strong = max(ridge, above(least))
+    jacobian = Fraction(above(math.log1p(loss.smoothness / (rows * strong))))
+    return strong, 2 * Fraction(loss.lipschitz) / (epsilon - jacobian)
+
+
+def _output(risk: Risk, epsilon: Fraction, entropy: Entropy) -> Floats:
+    n, d = risk.rows.shape
+    steep = risk.loss.lipschitz
+    tolerance = 1e-4 * steep / n + least_tolerance(n, d, steep)
+    scale = output_sensitivity(risk.loss, n, risk.ridge, tolerance) / epsilon
+    minimiser = minimise(risk, tolerance)
+    exponent = _exponent(scale, 20)
+    noisy = radial_laplace(minimiser, scale, exponent, entropy.source("output perturbation"))
+    return _multiples(noisy, exponent)
+
+
+def _objective(risk: Risk, epsilon: Fraction, entropy: Entropy) -> Floats:
+    n, d = risk.rows.shape
+    steep = risk.loss.lipschitz
+    last = epsilon * _SHARE_OF_ROUNDING
+    strong, scale = objective_noise(risk.loss, n, risk.ridge, epsilon - last)
+    exponent = _exponent(scale, 40)
+    b = radial_laplace(np.zeros(d), scale, exponent, entropy.source("objective perturbation"))
+    tolerance = 1e-5 * steep / n + least_tolerance(n, d, steep)
+    rounding = Fraction(2) ** exponent * (math.isqrt(d) + 1) / 2 / n
+    noisy = Risk(risk.loss, risk.rows, risk.labels, strong, _multiples(b, exponent) / n)
+    apart = 2 * (Fraction(tolerance) + rounding) / Fraction(strong)
+    return _hide(minimise(noisy, tolerance), apart, last, entropy)
+
+
+def _hide(vector: Floats, apart: Fraction, epsilon: Fraction, entropy: Entropy) -> Floats:
+    """Release a vector that neighbours know to within an L2 distance ``apart``, with ε-DP."""
+    root = math.isqrt(vector.size) + 1
+    exponent = _exponent(apart / root, 3)
+    pitch = Fraction(2) ** exponent
+    steps = [round(Fraction(value) / pitch) for value in vector.tolist()]
+    # L1 in steps: √d times the L2 distance, and rounding may add one step a coordinate
+    sensitivity = math.ceil(root * apart / pitch) + vector.size
+    scale = Fraction(math.ceil(sensitivity / epsilon * _SCALE_GRAIN), _SCALE_GRAIN)
+    noise = discrete_laplace(scale, vector.size, entropy.source("rounding"))
+    summed = [step + z for step, z in zip(steps, noise.tolist(), strict=True)]
+    return _multiples(np.array([*summed, None], dtype=object)[:-1], exponent)
+
+
+def _input(risk: Risk, epsilon: Fraction, entropy: Entropy) -> Floats:
+    n, d = risk.rows.shape
+    if risk.loss.margin:
+        records, reach = risk.rows * risk.labels[:, None], 2 * (math.isqrt(d - 1) + 1)
+    else:
+        records = np.column_stack([risk.rows, risk.labels])
+        reach = 2 * (math.isqrt(d - 1) + 1) + 2
+    # truncation towards zero keeps every row inside its ball; the L1 norm is at most √d the L2 norm
+    steps = np.trunc(records * _RECORD_GRID).astype(np.int64)
+    scale = Fraction(math.ceil(reach * _RECORD_GRID / epsilon * _SCALE_GRAIN), _SCALE_GRAIN)
+    noise = discrete_laplace(scale, steps.size, entropy.source("input perturbation"))
+    sent = (steps + noise.reshape(steps.shape)) / float(_RECORD_GRID)
+    if risk.loss.margin:
+        return minimise(Risk(risk.loss, sent, np.ones(n), risk.ridge, risk.linear))
+    b = -1 / float(scale)
+    variance = 2 * math.exp(b) / math.expm1(b) ** 2 / _RECORD_GRID**2
+    return _debiased_ridge(sent[:, :-1], sent[:, -1], variance, risk.ridge)
+
+
+def _debiased_ridge(rows: Floats, labels: Floats, variance: float, ridge: float) -> Floats:
+    """Ridge regression on moments from which the noise's known variance is taken out."""
+    moments = rows.T @ rows / len(rows) - variance * np.eye(rows.shape[1])
+    values, vectors = np.linalg.eigh(moments)
+    cross = rows.T @ labels / len(rows)
+    return np.asarray(vectors @ (vectors.T @ cross / (np.maximum(values, 0.0) + ridge)))
+
+
+def _exponent(size: Fraction, bits: int) -> int:
+    """Exponent of a power of two at least ``bits`` binary digits below ``size``."""
+    return size.numerator.bit_length() - size.denominator.bit_length() - 1 - bits
+
+
+def _multiples(steps: NDArray[np.object_], exponent: int) -> Floats:
+    pitch = Fraction(2) ** exponent
+    return np.array([float(int(step) * pitch) for step in steps], dtype=np.float64)

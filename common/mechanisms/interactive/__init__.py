@@ -1,0 +1,78 @@
+"""Many private questions to one data set, of which only those that hit a target are charged.
+
+=====================  ===========================================================
+``Session``            runs calls, counts hits, halts, states its guarantee
+``Terms``              what is admitted, and what the whole of it promises
+``ThresholdTests``     a million "is it above?" at once; ``BetweenThresholds``
+``NotPrior``           any algorithm with an expected outcome; ``BestOfPriors``
+``HeldOutcome``        conditional release and its revisions
+``ChangeStream``       a stream that pays only for change
+``DriftTest``          whether a day's labels have moved away from a released prior
+``one_shot_top_k``     the best of many candidates
+``Boundary``           free where the answer is certain; ``RunTwice`` for black boxes
+``SparseVector``       the classical technique, for comparison and for pure ε
+=====================  ===========================================================
+
+Source: Cohen and Lyu, *The Target-Charging Technique for Privacy Analysis across Interactive
+Computations*, NeurIPS 2023, with a tighter account of the whole
+(:mod:`common.mechanisms.interactive.optimal_curve`).
+"""
+
+from common.mechanisms.interactive.boundary import (
+    Boundary,
+    ExponentialMechanism,
+    LaplaceTest,
+    NoisyMaxLaplace,
+    Oracle,
+)
+from common.mechanisms.interactive.calls import Algorithm, BestOfPriors, NotPrior, RunTwice
+from common.mechanisms.interactive.change_stream import ChangeStream
+from common.mechanisms.interactive.conditional_release import HeldOutcome
+from common.mechanisms.interactive.drift import DriftTest, affordable_epsilon
+from common.mechanisms.interactive.individual import IndividualSparseVector
+from common.mechanisms.interactive.session import Batch, Call, Outcome, Session
+from common.mechanisms.interactive.sparse_vector import SparseAnswers, SparseVector
+from common.mechanisms.interactive.targets import Target, hit_probability
+from common.mechanisms.interactive.terms import Terms, hit_cost, largest_call_epsilon, most_hits
+from common.mechanisms.interactive.thresholds import (
+    Answers,
+    BetweenThresholds,
+    Position,
+    ThresholdTests,
+)
+from common.mechanisms.interactive.top_k import Candidate, one_shot_top_k
+
+__all__ = [
+    "Algorithm",
+    "Answers",
+    "Batch",
+    "BestOfPriors",
+    "BetweenThresholds",
+    "Boundary",
+    "Call",
+    "Candidate",
+    "ChangeStream",
+    "DriftTest",
+    "ExponentialMechanism",
+    "HeldOutcome",
+    "IndividualSparseVector",
+    "LaplaceTest",
+    "NoisyMaxLaplace",
+    "NotPrior",
+    "Oracle",
+    "Outcome",
+    "Position",
+    "RunTwice",
+    "Session",
+    "SparseAnswers",
+    "SparseVector",
+    "Target",
+    "Terms",
+    "ThresholdTests",
+    "affordable_epsilon",
+    "hit_cost",
+    "hit_probability",
+    "largest_call_epsilon",
+    "most_hits",
+    "one_shot_top_k",
+]

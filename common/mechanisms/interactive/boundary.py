@@ -1,0 +1,216 @@
+"""The boundary wrapper: an algorithm that is sure of its answer gives it away almost free.
+
+Around an ε-DP mechanism M with likeliest outcome y*, let π = P[M ≠ y*]. The wrapper shows a
+*boundary* symbol with probability ``g = min{1/3, π/(1 + π)}`` and otherwise an outcome of M (Cohen
+and Lyu 2023, Algorithm 4). The boundary is the target; outcomes of M are free.
+
+*Exactly, with no probability computed.* Toss a fair coin until it decides: heads, give an outcome
+of M; tails, run M and show the boundary if it is not y*, else toss again. The boundary's chance is
+``(π/2) / (1/2 + π/2) = π/(1 + π)``. Only whether π <= 1/2 must be known, and where that is decided
+wrongly for ``|π − 1/2| <= 1e-9``, g is off by one part in 10⁸ at a place where both formulas meet.
+That adds less than 1e-8 to t; and it takes nothing from q, since around π = 1/2 the proof of
+:func:`common.mechanisms.interactive.targets.boundary` has a margin of about ε/3, for ε >= 1e-4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from common.entropy import WordSource
+from common.errors import DataError, PrivacyError
+from common.exact.exponential_choice import exponential_choice
+from common.exact.noise import discrete_laplace, uniform_below
+from common.mechanisms.interactive.session import Outcome
+from common.mechanisms.interactive.targets import Target, boundary
+
+Integers = NDArray[np.int64]
+
+_SLACK = Fraction(1, 10**8)
+_LEAST_EPSILON = Fraction(1, 10**4)
+_TAIL = 45.0
+
+
+class Oracle(Protocol):
+    """A mechanism that knows its likeliest outcome."""
+
+    @property
+    def epsilon(self) -> Fraction:
+        """ε of the mechanism."""
+        ...
+
+    def likeliest(self, data: Any) -> tuple[int, float]:
+        """An outcome that none is likelier than, and its probability up to an error of 1e-9."""
+        ...
+
+    def sample(self, data: Any, source: WordSource) -> int:
+        """Draw an outcome from the exact law."""
+        ...
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """The wrapper around a mechanism, as a call: an outcome, or None for the boundary.
+
+    Attributes
+    ----------
+    oracle
+        The mechanism, of ε >= 1e-4.
+    """
+
+    oracle: Oracle
+
+    def __post_init__(self) -> None:
+        if self.oracle.epsilon < _LEAST_EPSILON:
+            raise PrivacyError(
+                f"epsilon={float(self.oracle.epsilon):g} must be at least 1e-4 in the wrapper"
+            )
+
+    @property
+    def target(self) -> Target:
+        """The boundary; see :func:`common.mechanisms.interactive.targets.boundary`."""
+        return boundary(self.oracle.epsilon, _SLACK)
+
+    def draw(self, data: Any, source: WordSource) -> Outcome[int | None]:
+        """Draw an outcome or the boundary."""
+        likeliest, probability = self.oracle.likeliest(data)
+        if probability < 0.5:
+            at_boundary = not uniform_below(3, 1, source)[0]
+        else:
+            at_boundary = self._race(data, likeliest, source)
+        value = None if at_boundary else self.oracle.sample(data, source)
+        return Outcome(value, (at_boundary,))
+
+    def _race(self, data: Any, likeliest: int, source: WordSource) -> bool:
+        while uniform_below(2, 1, source)[0]:
+            if self.oracle.sample(data, source) != likeliest:
+                return True
+        return False
+
+
+@dataclass(frozen=True)
+class ExponentialMechanism:
+    """``P(i) ∝ exp(rate · score_i)``.
+
+    Attributes
+    ----------
+    scores
+        From the data to (n,) integers.
+    epsilon
+        ε.
+    spread
+        By how much the difference of two scores can change between neighbours: 2Δ, or Δ if all
+        scores move in one direction. ``rate = ε/spread``.
+    """
+
+    scores: Callable[[Any], ArrayLike]
+    epsilon: Fraction
+    spread: int = 2
+
+    def likeliest(self, data: Any) -> tuple[int, float]:
+        """The highest score (the first of equals) and its share."""
+        scores = _scores(self.scores(data))
+        weights = np.exp((scores - scores.max()) * float(self._rate))
+        return int(scores.argmax()), 1 / float(weights.sum())
+
+    def sample(self, data: Any, source: WordSource) -> int:
+        """Draw exactly."""
+        return exponential_choice(_scores(self.scores(data)), self._rate, source)
+
+    @property
+    def _rate(self) -> Fraction:
+        return self.epsilon / self.spread
+
+
+@dataclass(frozen=True)
+class NoisyMaxLaplace:
+    """The first index of the largest score plus discrete Laplace noise of scale ``spread/ε``.
+
+    Attributes
+    ----------
+    scores, epsilon, spread
+        As for :class:`ExponentialMechanism`.
+    """
+
+    scores: Callable[[Any], ArrayLike]
+    epsilon: Fraction
+    spread: int = 2
+
+    def likeliest(self, data: Any) -> tuple[int, float]:
+        """The highest score (the first of equals) and its chance, by a sum over its noise."""
+        scores = _scores(self.scores(data))
+        best = int(scores.argmax())
+        rate = float(self.epsilon / self.spread)
+        behind = np.minimum(scores.max() - scores, 1 << 40).astype(np.float64)
+        reach = math.ceil((_TAIL + math.log(scores.size)) / rate)
+        noise = np.arange(-reach, reach + 1.0)
+        ratio = math.exp(-rate)
+        chances = (1 - ratio) / (1 + ratio) * np.exp(-rate * np.abs(noise))
+        # another wins a tie if its index is lower, so it must stay below that much
+        for distance, count in zip(*np.unique(behind[:best], return_counts=True), strict=True):
+            chances *= _laplace_cdf(noise + distance - 1, rate) ** count
+        for distance, count in zip(*np.unique(behind[best + 1 :], return_counts=True), strict=True):
+            chances *= _laplace_cdf(noise + distance, rate) ** count
+        return best, float(chances.sum())
+
+    def sample(self, data: Any, source: WordSource) -> int:
+        """Draw exactly."""
+        scores = _scores(self.scores(data))
+        noise = discrete_laplace(self.spread / self.epsilon, scores.size, source)
+        return int(np.argmax(scores + noise))
+
+
+@dataclass(frozen=True)
+class LaplaceTest:
+    """1 if a count plus discrete Laplace noise of scale Δ/ε reaches a threshold, else 0.
+
+    Attributes
+    ----------
+    count
+        From the data to one integer.
+    threshold
+        A public integer.
+    epsilon
+        ε.
+    sensitivity
+        Δ >= 1.
+    """
+
+    count: Callable[[Any], int]
+    threshold: int
+    epsilon: Fraction
+    sensitivity: int = 1
+
+    def likeliest(self, data: Any) -> tuple[int, float]:
+        """The side on which the count lies: noise is as likely to be negative as positive."""
+        distance = self.threshold - int(self.count(data))
+        rate = float(self.epsilon / self.sensitivity)
+        below = float(_laplace_cdf(np.array([float(min(distance - 1, 1 << 40))]), rate)[0])
+        return (1, 1 - below) if distance <= 0 else (0, below)
+
+    def sample(self, data: Any, source: WordSource) -> int:
+        """Draw exactly."""
+        noise = discrete_laplace(self.sensitivity / self.epsilon, 1, source)[0]
+        return int(int(self.count(data)) + int(noise) >= self.threshold)
+
+
+def _laplace_cdf(points: NDArray[np.float64], rate: float) -> NDArray[np.float64]:
+    """``P[Z <= x]`` of the discrete Laplace law of scale 1/rate, at integers x."""
+    below = np.exp(rate * np.minimum(points, 0)) / (1 + math.exp(-rate))
+    above = 1 - np.exp(-rate * (np.maximum(points, 0) + 1)) / (1 + math.exp(-rate))
+    return np.where(points < 0, below, above)
+
+
+def _scores(scores: ArrayLike) -> Integers:
+    given = np.asarray(scores)
+    if given.ndim != 1 or not given.size or given.dtype.kind not in "iu":
+        raise DataError(
+            f"scores of shape {given.shape} and type {given.dtype} must be a vector of integers"
+        )
+    return given.astype(np.int64)

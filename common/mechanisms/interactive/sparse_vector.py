@@ -1,0 +1,239 @@
+"""The sparse vector technique: which of many counts are above a threshold, at a fixed price.
+
+Noise is discrete here and the classical proofs carry over unchanged. Raising the threshold's noise
+by Δ makes up for what all counts below can have moved, and costs a factor ``e^{Δ/b₁}``; raising a
+passing count's noise by 2Δ (by Δ if all counts move in one direction) makes up for the rest, at
+``e^{2Δ/b₂}``. Both shifts are integers, and the discrete Laplace law changes by exactly these
+factors under them; sums over all noise values take the place of integrals.
+
+Sources: Dwork and Roth, *The Algorithmic Foundations of Differential Privacy*, 2014, Algorithms 1
+to 3 (AboveThreshold, Sparse, NumericSparse); Lyu, Su, Li, *Understanding the Sparse Vector
+Technique for Differential Privacy*, VLDB 2017, Algorithm 7 and Section 4.2.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from common.entropy import Entropy
+from common.errors import PrivacyError
+from common.exact.noise import discrete_laplace
+from common.guarantees import (
+    Adjacency,
+    ApproximateDP,
+    Guarantee,
+    PureDP,
+    Unit,
+    calibrate,
+    optimal_composition,
+    to_approximate,
+)
+
+Integers = NDArray[np.int64]
+Booleans = NDArray[np.bool_]
+
+_GRAIN = 1 << 12
+
+
+@dataclass(frozen=True)
+class SparseAnswers:
+    """Answers to the first n counts: the last is the c-th above the threshold, or n is all.
+
+    Attributes
+    ----------
+    above
+        (n,) whether the noisy count reached the noisy threshold.
+    values
+        (n,) a noisy count, drawn afresh, where ``above``, 0 elsewhere; None without value noise.
+    """
+
+    above: Booleans
+    values: Integers | None
+
+
+@dataclass(frozen=True)
+class SparseVector:
+    """Above or below for a stream of counts until c are above, with noise scales as given.
+
+    Attributes
+    ----------
+    cutoff
+        c >= 1.
+    threshold_scale, count_scale
+        b₁ and b₂ > 0 of the discrete Laplace noise on the threshold and on each count.
+    value_scale
+        Scale of the noise on a published value; None publishes none.
+    refresh
+        Whether the threshold's noise is drawn anew after every count above. Each of c runs then
+        costs ``Δ/b₁ + 2Δ/b₂``, and they compose; otherwise all cost ``Δ/b₁ + 2cΔ/b₂`` together.
+    sensitivity
+        Δ >= 1.
+    monotone
+        Whether all counts move in one direction between neighbours: Δ then stands for 2Δ at b₂.
+    adjacency, unit
+        Which data sets are neighbours.
+    """
+
+    cutoff: int
+    threshold_scale: Fraction
+    count_scale: Fraction
+    value_scale: Fraction | None = None
+    refresh: bool = False
+    sensitivity: int = 1
+    monotone: bool = False
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+    unit: Unit = Unit.USER
+
+    def __post_init__(self) -> None:
+        scales = [self.threshold_scale, self.count_scale, self.value_scale or Fraction(1)]
+        if self.cutoff < 1 or self.sensitivity < 1 or min(scales) <= 0:
+            raise PrivacyError(
+                f"cutoff={self.cutoff} and sensitivity={self.sensitivity} must be at least 1, and"
+                f" the scales {', '.join(f'{float(scale):g}' for scale in scales)} > 0"
+            )
+
+    @classmethod
+    def dwork_roth(
+        cls, cutoff: int, epsilon: Fraction, delta: Fraction = Fraction(0), sensitivity: int = 1
+    ) -> Self:
+        """Sparse: ``σ = 2c/ε``, or ``√(32 c ln(1/δ))/ε``; noise σ on the threshold, 2σ on counts.
+
+        Their theorem for δ > 0 needs ε < 1; :meth:`guarantee` composes the scales themselves.
+        """
+        _check(epsilon, delta)
+        sigma = 2 * cutoff / epsilon
+        if delta:
+            root = math.sqrt(32 * cutoff * -math.log(float(delta)))
+            sigma = Fraction(root) / epsilon
+        one = _up(sensitivity * sigma)
+        return cls(cutoff, one, 2 * one, None, True, sensitivity)
+
+    @classmethod
+    def refreshed(
+        cls,
+        cutoff: int,
+        epsilon: Fraction,
+        delta: Fraction,
+        values: bool = False,
+        sensitivity: int = 1,
+        monotone: bool = False,
+    ) -> SparseVector:
+        """The least noise whose c refreshed runs, optimally composed, are (ε, δ)-DP.
+
+        Threshold and counts in the ratio that gives the sum of noises its least variance; with
+        ``values`` a third part of equal ε goes to each published value.
+        """
+        _check(epsilon, delta)
+
+        def build(scale: Fraction) -> SparseVector:
+            wide = _up(scale * Fraction(1.0 if monotone else 2.0 ** (1 / 3)))
+            published = scale if values else None
+            return cls(cutoff, scale, wide, published, True, sensitivity, monotone)
+
+        scale = calibrate(lambda noise: build(noise).guarantee(delta), float(epsilon), delta)
+        return build(scale)
+
+    @classmethod
+    def best_split(
+        cls,
+        cutoff: int,
+        epsilon: Fraction,
+        values: Fraction = Fraction(0),
+        sensitivity: int = 1,
+        monotone: bool = False,
+    ) -> Self:
+        """Lyu, Su, Li: one threshold noise, ``ε₁ : ε₂ = 1 : (2c)^{2/3}`` (monotone: ``c^{2/3}``).
+
+        Parameters
+        ----------
+        cutoff, epsilon, sensitivity, monotone
+            c, ε of everything, Δ, and whether counts move in one direction.
+        values
+            Share of ε that is kept for publishing values, 0 for none.
+        """
+        _check(epsilon, Fraction(0))
+        if not 0 <= values < 1:
+            raise PrivacyError(f"values={float(values)} must lie in 0 … 1")
+        reach = cutoff if monotone else 2 * cutoff
+        left = epsilon * (1 - values)
+        first = left / (1 + Fraction(reach ** (2 / 3)))
+        return cls(
+            cutoff,
+            _up(sensitivity / first),
+            _up(reach * sensitivity / (left - first)),
+            _up(cutoff * sensitivity / (epsilon * values)) if values else None,
+            False,
+            sensitivity,
+            monotone,
+        )
+
+    def guarantee(self, delta: float | Fraction = 0) -> Guarantee:
+        """Pure ε for δ = 0, otherwise the least ε of the optimal composition at that δ."""
+        shift = self.sensitivity if self.monotone else 2 * self.sensitivity
+        threshold, count = self.sensitivity / self.threshold_scale, shift / self.count_scale
+        value = self.sensitivity / self.value_scale if self.value_scale is not None else Fraction(0)
+        if self.refresh:
+            parts = [threshold + count] * self.cutoff
+        else:
+            parts = [threshold + self.cutoff * count]
+        if value:
+            parts += [value] * self.cutoff
+        promises = [PureDP(self.adjacency, self.unit, part) for part in parts]
+        if not delta:
+            return PureDP(self.adjacency, self.unit, sum(parts, Fraction(0)))
+        return optimal_composition(promises, delta)
+
+    def approximate(self, delta: float | Fraction) -> ApproximateDP:
+        """:meth:`guarantee` as (ε, δ)."""
+        return to_approximate(self.guarantee(delta), delta)
+
+    def answer(self, counts: ArrayLike, thresholds: ArrayLike, entropy: Entropy) -> SparseAnswers:
+        """Answer a stream of counts in order, until c are above.
+
+        Parameters
+        ----------
+        counts
+            (n,) integers.
+        thresholds
+            (n,) integers, or one for all.
+        entropy
+            Fresh for every stream.
+        """
+        given = np.asarray(counts)
+        if given.ndim != 1 or given.dtype.kind not in "iu":
+            raise PrivacyError(f"counts of type {given.dtype} must be a vector of integers")
+        source = entropy.source("sparse-vector")
+        bars = discrete_laplace(self.threshold_scale, self.cutoff, source)
+        distance = given - np.asarray(thresholds, dtype=np.int64)
+        noisy = distance + discrete_laplace(self.count_scale, given.size, source)
+        above = np.zeros(given.size, dtype=np.bool_)
+        start = 0
+        for i in range(self.cutoff):
+            passed = np.flatnonzero(noisy[start:] >= bars[i if self.refresh else 0])
+            if not passed.size:
+                start = given.size
+                break
+            start += int(passed[0]) + 1
+            above[start - 1] = True
+        values = None
+        if self.value_scale is not None:
+            noise = discrete_laplace(self.value_scale, given.size, source)
+            values = np.where(above, given + noise, 0)[:start]
+        return SparseAnswers(above[:start], values)
+
+
+def _up(scale: Fraction) -> Fraction:
+    return Fraction(math.ceil(scale * _GRAIN), _GRAIN)
+
+
+def _check(epsilon: Fraction, delta: Fraction) -> None:
+    if epsilon <= 0 or not 0 <= delta < 1:
+        raise PrivacyError(
+            f"epsilon={float(epsilon)} must be > 0 and delta={float(delta)} lie in 0 … 1"
+        )

@@ -1,0 +1,312 @@
+"""What a session promises, fixed before its first call; the promise takes the tightest route.
+
+A session runs any number of private calls, each with a target, and stops at the τ-th hit. Routes to
+its (ε, δ):
+
+* *tail*: with failure probability δ* at most m calls learned something
+  (:mod:`common.mechanisms.interactive.call_count_tail`), and m calls of ε-DP compose: basic,
+  advanced, RDP, optimal;
+* *hit cost*: every hit costs an RDP curve and misses are free (:func:`hit_cost`), with no δ*;
+* *game*: the optimum over everything that calls could do
+  (:mod:`common.mechanisms.interactive.optimal_curve`).
+
+Only the hit cost can be charged hit by hit, to a budget that other releases share: it is a
+``RenyiDP``, so ``common.guarantees.Filter`` admits it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Self
+
+import numpy as np
+
+from common.errors import PrivacyError
+from common.exact.rational import parse_rational
+from common.exact.rounding import above
+from common.guarantees import (
+    DEFAULT_ORDERS,
+    Adjacency,
+    ApproximateDP,
+    PureDP,
+    RenyiDP,
+    Unit,
+    advanced_composition,
+    optimal_composition,
+    to_approximate,
+    to_renyi,
+)
+from common.mechanisms.interactive.call_count_tail import calls_until, overrun
+from common.mechanisms.interactive.optimal_curve import optimal_curve, vertices
+from common.mechanisms.interactive.targets import Target, not_prior
+
+_SHARES = (0.02, 0.06, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95, 0.99)
+"""Shares of δ tried for the chance that more calls learned something than are composed."""
+
+_OPTIMAL_CALLS = 20_000
+
+
+@lru_cache(maxsize=64)
+def _hit_curve(epsilon: Fraction, q: Fraction) -> tuple[tuple[Fraction, ...], tuple[Fraction, ...]]:
+    alphas = np.array([float(order) for order in DEFAULT_ORDERS])
+    e = float(epsilon)
+    u = 1 / (math.exp(e) + 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        up, down = u * np.exp(alphas * e), (1 - u) * np.exp(-alphas * e)
+        excess = np.maximum(up + down - 1, 0.0) + 4e-15
+        misses = np.max([up * (1 - s) + down * (1 - r) for s, r in vertices(e, float(q))], axis=0)
+        room = np.where(misses < 1 - 1e-9, 1 - misses - 4e-15, np.nan)
+        values = np.log1p(excess / room) / (alphas - 1)
+    kept = [
+        (order, Fraction(above(value)))
+        for order, value in zip(DEFAULT_ORDERS, values.tolist(), strict=True)
+        if math.isfinite(value)
+    ]
+    if not kept:
+        raise PrivacyError(f"calls of epsilon={e:g} with q={float(q):g} have no cost in RDP")
+    return tuple(order for order, _ in kept), tuple(value for _, value in kept)
+
+
+def hit_cost(
+    target: Target,
+    adjacency: Adjacency = Adjacency.REPLACE_LABEL,
+    unit: Unit = Unit.RECORD,
+) -> RenyiDP:
+    """RDP that one hit costs if misses are free: ``ε(α) = ln(a_T/(1 − a_N)) / (α − 1)``.
+
+    Here ``a_T = Σ_{y∈T} B⁰(y)^α B¹(y)^{1−α}``, a_N is the same sum over the misses, and the largest
+    value over all ε-close B⁰, B¹ with q-target T counts. For small ε it is about ``αε²/(2q)``: that
+    of 1/q calls. Orders at which misses alone would add up (a_N >= 1) are left out.
+
+    Proof. Let L be the privacy loss so far and R the sum of ``(α − 1) ε(α)`` over the hits. Then
+    ``E exp((α − 1)L − R)``, taken under D⁰, falls with every call: a call that learns something
+    multiplies it by ``a_T (1 − a_N)/a_T + a_N = 1`` at most, common parts leave it as it is or add
+    a hit, and a mixture is no worse than its parts, because ``x^α y^{1−α}`` is jointly convex. So a
+    session whose hits cost at most R* has divergence at most ``R*/(α − 1)``, also if calls differ
+    in ε and q, and are chosen after seeing all outcomes. The largest a_T/(1 − a_N): outcomes split
+    until their losses are ±ε, ``a_T + a_N = A`` is then fixed, so the ratio
+    ``1 + (A − 1)/(1 − a_N)`` grows with a_N, which is linear in the shares of
+    :mod:`common.mechanisms.interactive.optimal_curve` and hence largest at a vertex.
+
+    Raises
+    ------
+    PrivacyError
+        If no order is left: ε is above about 3.9.
+    """
+    orders, values = _hit_curve(target.epsilon, target.probability)
+    return RenyiDP(adjacency, unit, orders, values, Fraction(0))
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms of a session: which calls it admits, and at which hit it stops.
+
+    Attributes
+    ----------
+    target
+        The weakest call admitted: ε at most, q at least this. Its δ is not used.
+    hits
+        τ >= 1: the session stops at this hit.
+    call_delta
+        What the δ of all calls together may reach.
+    families
+        k >= 1 target families. A call hits any number of them, and the session stops when even the
+        family with the fewest hits has τ (Lemma 2.7): its failure probabilities count k times.
+    adjacency, unit
+        Which data sets are neighbours for the calls' promises.
+    """
+
+    target: Target
+    hits: int
+    call_delta: Fraction = Fraction(0)
+    families: int = 1
+    adjacency: Adjacency = field(default=Adjacency.REPLACE_LABEL)
+    unit: Unit = field(default=Unit.RECORD)
+
+    def __post_init__(self) -> None:
+        if self.hits < 1 or self.families < 1:
+            raise PrivacyError(
+                f"hits={self.hits} and families={self.families} must both be at least 1"
+            )
+        if not 0 <= self.call_delta < 1:
+            raise PrivacyError(f"call_delta={float(self.call_delta)} must lie in 0 … 1")
+
+    def with_hits(self, hits: int) -> Self:
+        """The same terms, stopping at another hit."""
+        return replace(self, hits=hits)
+
+    @property
+    def promise(self) -> RenyiDP:
+        """The whole session as one RDP curve: τ hit costs, ``ln k/(α − 1)`` for k families.
+
+        Calls of ε above about 3.9 have no such promise, and ``PrivacyError`` is raised.
+
+        The last term: the divergence at the stop is at most that of the k stops, one a family,
+        added up.
+        """
+        cost = hit_cost(self.target, self.adjacency, self.unit).repeat(self.hits)
+        choice = Fraction(above(math.log(self.families))) if self.families > 1 else Fraction(0)
+        values = tuple(
+            value + choice / (order - 1)
+            for order, value in zip(cost.orders, cost.values, strict=True)
+        )
+        return replace(cost, values=values, exact_delta=self.call_delta)
+
+    def routes(self, delta: float | Fraction) -> dict[str, ApproximateDP]:
+        """Every route's (ε, δ) of the whole session, at the same δ.
+
+        Raises
+        ------
+        PrivacyError
+            If the calls' δ leave nothing of δ.
+        """
+        exact = Fraction(delta)
+        left = exact - self.call_delta
+        if left <= 0:
+            raise PrivacyError(
+                f"delta={float(exact):g} must be above {float(self.call_delta):g}, which the calls"
+                " may spend"
+            )
+        found = {}
+        with suppress(PrivacyError):  # calls of large ε have no hit cost
+            found["hit cost"] = to_approximate(self.promise, exact)
+        for name, epsilon in _by_tail(self, left).items():
+            found[name] = ApproximateDP(self.adjacency, self.unit, epsilon, exact)
+        curve = optimal_curve(float(self.target.epsilon), float(self.target.probability), self.hits)
+        least = math.inf if curve is None else curve.epsilon(float(left) / self.families)
+        if math.isfinite(least):
+            found["game"] = ApproximateDP(self.adjacency, self.unit, Fraction(least), exact)
+        return found
+
+    def guarantee(self, delta: float | Fraction) -> ApproximateDP:
+        """The least (ε, δ) known for the whole session, whatever is asked and answered."""
+        return min(self.routes(delta).values(), key=lambda found: found.exact_epsilon)
+
+    def to_json(self) -> dict[str, Any]:
+        """Exact JSON values."""
+        return {
+            "epsilon": str(self.target.epsilon),
+            "q": str(self.target.probability),
+            "hits": self.hits,
+            "call_delta": str(self.call_delta),
+            "families": self.families,
+            "adjacency": str(self.adjacency),
+            "unit": str(self.unit),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Read :meth:`to_json`; raises ``PrivacyError`` where it is not one."""
+        try:
+            return cls(
+                Target(parse_rational(data["epsilon"]), parse_rational(data["q"])),
+                _whole(data["hits"]),
+                parse_rational(data["call_delta"]),
+                _whole(data["families"]),
+                Adjacency(data["adjacency"]),
+                Unit(data["unit"]),
+            )
+        except (KeyError, ValueError, TypeError, ArithmeticError) as error:
+            raise PrivacyError(
+                f"{data!r:.200} are not a session's terms: {error!r:.200}"
+            ) from error
+
+
+def most_hits(epsilon: float, delta: float | Fraction, target: Target, limit: int = 1 << 14) -> int:
+    """The largest τ whose session is (ε, δ)-DP; 0 if not even one hit is.
+
+    Raises
+    ------
+    PrivacyError
+        If ``limit`` hits are within the budget.
+    """
+
+    def fits(hits: int) -> bool:
+        return Terms(target, hits).guarantee(delta).exact_epsilon <= Fraction(epsilon)
+
+    low, high = 0, 1
+    while fits(high):
+        low, high = high, 2 * high
+        if high > limit:
+            raise PrivacyError(f"more than {limit} hits fit epsilon={epsilon:g}; set hits yourself")
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def largest_call_epsilon(
+    epsilon: float,
+    delta: float | Fraction,
+    hits: int,
+    make: Callable[[Fraction], Target] = not_prior,
+    grain: int = 1 << 10,
+) -> Fraction:
+    """The largest ε of a call, a multiple of 1/grain, with which τ hits are (ε, δ)-DP.
+
+    Parameters
+    ----------
+    epsilon, delta
+        The budget of the whole session.
+    hits
+        τ.
+    make
+        From the ε of a call to its target.
+
+    Raises
+    ------
+    PrivacyError
+        If not even 1/grain fits.
+    """
+
+    def fits(steps: int) -> bool:
+        terms = Terms(make(Fraction(steps, grain)), hits)
+        return terms.guarantee(delta).exact_epsilon <= Fraction(epsilon)
+
+    low, high = 0, max(1, min(int(epsilon * grain), 40 * grain))
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    if low == 0 and not fits(1):
+        raise PrivacyError(
+            f"{hits} hits of calls of epsilon >= 1/{grain} are not ({epsilon:g}, {float(delta):g})-"
+            "DP; ask for fewer hits or raise the budget"
+        )
+    return Fraction(max(low, 1), grain)
+
+
+def _by_tail(terms: Terms, delta: Fraction) -> dict[str, Fraction]:
+    target = terms.target
+    found: dict[str, Fraction] = {}
+    one = PureDP(terms.adjacency, terms.unit, target.epsilon)
+    counts = {
+        calls_until(terms.hits, target.probability, share * float(delta) / terms.families)
+        for share in _SHARES
+    }
+    for calls in sorted(counts):
+        failure = Fraction(overrun(calls, terms.hits, target.probability)) * terms.families
+        if failure >= delta:
+            continue
+        for name, epsilon in _composed(one, calls, delta - failure):
+            found[name] = min(epsilon, found.get(name, epsilon))
+    return found
+
+
+def _composed(one: PureDP, calls: int, delta: Fraction) -> Iterable[tuple[str, Fraction]]:
+    yield "tail, basic", one.exact_epsilon * calls
+    yield "tail, advanced", advanced_composition(one.exact_epsilon, calls, delta)
+    curve = to_renyi(one).repeat(calls)
+    yield "tail, RDP", to_approximate(curve, delta).exact_epsilon
+    if calls <= _OPTIMAL_CALLS:
+        yield "tail, optimal", optimal_composition([one] * calls, delta).exact_epsilon
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is not a whole number")
+    return value

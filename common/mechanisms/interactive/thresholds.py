@@ -1,0 +1,159 @@
+"""Private tests: is a count above a threshold, or between two; many at once, and misses are free.
+
+Counts are integers that move by at most Δ between neighbours, and noise is the discrete Laplace law
+of scale Δ/ε, so a noisy count is ε-DP. A single test compares it with its threshold. "Above" is
+then a not-prior target, also if the noisy count is published with it: all counts below are the one
+outcome "below". There is no noise on the threshold and none is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from common.entropy import WordSource
+from common.errors import DataError, PrivacyError
+from common.exact.noise import discrete_laplace
+from common.mechanisms.interactive.session import Outcome
+from common.mechanisms.interactive.targets import Target, between_thresholds, not_prior
+
+Integers = NDArray[np.int64]
+Booleans = NDArray[np.bool_]
+
+_LARGEST = 1 << 61
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Answers to the first n tests of a batch; the rest were not asked, because the session halted.
+
+    Attributes
+    ----------
+    above
+        (n,) whether the noisy count reached its threshold.
+    values
+        (n,) the noisy counts where ``above``, and 0 elsewhere; None if values were not wanted.
+    """
+
+    above: Booleans
+    values: Integers | None
+
+
+@dataclass(frozen=True)
+class ThresholdTests:
+    """Whether each of n counts reaches its threshold, with its noisy value if wanted.
+
+    Attributes
+    ----------
+    counts
+        From the data to (n,) integers (or one), each of sensitivity ``sensitivity``.
+    thresholds
+        Public integers: (n,) or one for all.
+    epsilon
+        ε of each test.
+    sensitivity
+        Δ >= 1.
+    values
+        Whether a count that passes is published with its noise. It costs no more.
+    """
+
+    counts: Callable[[Any], ArrayLike]
+    thresholds: ArrayLike
+    epsilon: Fraction
+    sensitivity: int = 1
+    values: bool = False
+
+    @property
+    def target(self) -> Target:
+        """Above: ``q = 1/(e^ε + 1)``."""
+        return not_prior(self.epsilon)
+
+    def draw(self, data: Any, source: WordSource) -> tuple[Booleans, Answers]:
+        """Add noise and compare."""
+        counts = _integers(self.counts(data))
+        noise = discrete_laplace(_scale(self.epsilon, self.sensitivity), counts.size, source)
+        noisy = counts + noise
+        above = noisy >= np.asarray(self.thresholds, dtype=np.int64)
+        return above, Answers(above, np.where(above, noisy, 0) if self.values else None)
+
+    def keep(self, answers: Answers, count: int) -> Answers:
+        """The first ``count`` answers."""
+        values = None if answers.values is None else answers.values[:count]
+        return Answers(answers.above[:count], values)
+
+
+class Position(IntEnum):
+    """Where a noisy count lies."""
+
+    BELOW = -1
+    BETWEEN = 0
+    ABOVE = 1
+
+
+@dataclass(frozen=True)
+class BetweenThresholds:
+    """Below, between or above two thresholds; "between" is the target (Lemma G.1).
+
+    For questions that have an answer almost always, whichever it is. ``q`` is that of a not-prior
+    target times ``1 − e^{−ε w/Δ}``, w = high − low, so the interval must be about Δ/ε wide.
+
+    Attributes
+    ----------
+    count
+        From the data to one integer.
+    low, high
+        Between is low <= noisy count < high.
+    epsilon
+        ε of the test.
+    sensitivity
+        Δ >= 1.
+    """
+
+    count: Callable[[Any], int]
+    low: int
+    high: int
+    epsilon: Fraction
+    sensitivity: int = 1
+
+    @property
+    def target(self) -> Target:
+        """See :func:`common.mechanisms.interactive.targets.between_thresholds`."""
+        return between_thresholds(self.epsilon, self.high - self.low, self.sensitivity)
+
+    def draw(self, data: Any, source: WordSource) -> Outcome[Position]:
+        """Add noise and compare."""
+        count = int(_integers(self.count(data))[0])
+        noisy = count + int(discrete_laplace(_scale(self.epsilon, self.sensitivity), 1, source)[0])
+        where = (
+            Position.BELOW
+            if noisy < self.low
+            else Position.ABOVE
+            if noisy >= self.high
+            else Position.BETWEEN
+        )
+        return Outcome(where, (where == Position.BETWEEN,))
+
+
+def _scale(epsilon: Fraction, sensitivity: int) -> Fraction:
+    if sensitivity < 1:
+        raise PrivacyError(f"sensitivity={sensitivity} must be at least 1")
+    if max(epsilon.numerator * sensitivity, epsilon.denominator * sensitivity) > 1 << 48:
+        raise PrivacyError(f"epsilon={epsilon} must be a fraction of numbers below 2**48; round it")
+    return sensitivity / epsilon
+
+
+def _integers(counts: ArrayLike) -> Integers:
+    given = np.atleast_1d(np.asarray(counts))
+    if given.ndim != 1 or given.dtype.kind not in "iu":
+        raise DataError(
+            f"counts of shape {given.shape} and type {given.dtype} must be a vector of integers"
+        )
+    if given.size and max(abs(int(given.min())), abs(int(given.max()))) > _LARGEST:
+        raise DataError(f"counts must lie within ±2**61, not {given.min()} … {given.max()}")
+    return given.astype(np.int64)

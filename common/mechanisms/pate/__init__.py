@@ -1,0 +1,44 @@
+"""PATE: teachers on disjoint private shards vote, a student learns from their private answers."""
+
+from common.mechanisms.pate.boundary_vote import BoundaryVote
+from common.mechanisms.pate.gnmax import NO_ANSWER, ClassAnswers, ConfidentGNMax, GNMax
+from common.mechanisms.pate.multi_label import (
+    BinaryVote,
+    ClippedVote,
+    FullVote,
+    LabelAnswers,
+    MultiLabelAggregator,
+    Norm,
+    StableMajority,
+    StableVote,
+)
+from common.mechanisms.pate.smooth import SmoothCost, smooth_gnmax_cost
+from common.mechanisms.pate.student import StudentReport, incurred_epsilon, train_student
+from common.mechanisms.pate.teachers import class_votes, label_votes, partition, train_teachers
+from common.mechanisms.pate.torch_model import TorchModel
+
+__all__ = [
+    "NO_ANSWER",
+    "BinaryVote",
+    "BoundaryVote",
+    "ClassAnswers",
+    "ClippedVote",
+    "ConfidentGNMax",
+    "FullVote",
+    "GNMax",
+    "LabelAnswers",
+    "MultiLabelAggregator",
+    "Norm",
+    "SmoothCost",
+    "StableMajority",
+    "StableVote",
+    "StudentReport",
+    "TorchModel",
+    "class_votes",
+    "incurred_epsilon",
+    "label_votes",
+    "partition",
+    "smooth_gnmax_cost",
+    "train_student",
+    "train_teachers",
+]

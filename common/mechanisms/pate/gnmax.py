@@ -1,0 +1,149 @@
+"""GNMax and Confident-GNMax: one class from the teachers' votes, with Gaussian noise.
+
+Changing one teacher's vote moves two counts by 1, an L2 distance of √2, so an answer is
+(α, α/σ²)-RDP, i.e. 1/σ²-zCDP; the largest count moves by at most 1, so a threshold test is
+1/(2σ₁²)-zCDP. Noise is the exact discrete Gaussian.
+
+Source: Papernot et al., *Scalable Private Learning with PATE*, ICLR 2018, Sections 4.1 and 4.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from common.entropy import Entropy
+from common.errors import PrivacyError
+from common.exact.noise import discrete_gaussian
+from common.guarantees import Adjacency, Guarantee, Unit, ZeroConcentratedDP
+from common.mechanisms.pate.data_dependent import Floats, data_dependent_curve, error_probability
+
+Integers = NDArray[np.int64]
+
+ADJACENCY = Adjacency.REPLACE_RECORD
+NO_ANSWER = -1
+
+
+@dataclass(frozen=True)
+class ClassAnswers:
+    """What the aggregator releases for a batch of queries, and what it cost.
+
+    Attributes
+    ----------
+    labels
+        (q,) classes; -1 where no answer was given.
+    guarantee
+        The promise, made before looking at any vote.
+    incurred
+        (a,) data-dependent RDP at ``common.mechanisms.pate.data_dependent.ORDERS``: private, see
+        there. None where there is no such cost.
+    """
+
+    labels: Integers
+    guarantee: Guarantee
+    incurred: Floats | None
+
+
+@dataclass(frozen=True)
+class GNMax:
+    """``argmax_j n_j + N_Z(σ²)`` for every query.
+
+    Attributes
+    ----------
+    variance
+        σ² > 0, denominator at most 4096.
+    unit
+        Whose data one teacher's shard isolates.
+    """
+
+    variance: Fraction
+    unit: Unit = Unit.RECORD
+
+    def guarantee(self, queries: int) -> ZeroConcentratedDP:
+        """The promise of that many answers."""
+        return ZeroConcentratedDP(ADJACENCY, self.unit, queries / self.variance, Fraction(0))
+
+    def aggregate(self, votes: ArrayLike, entropy: Entropy) -> ClassAnswers:
+        """Answer every query; ``votes`` is (q, classes)."""
+        counts = checked_votes(votes)
+        labels = _noisy_argmax(counts, self.variance, entropy)
+        errors = error_probability(counts, self.variance)
+        incurred = data_dependent_curve(errors, 1 / float(self.variance))
+        return ClassAnswers(labels, self.guarantee(len(counts)), incurred)
+
+
+@dataclass(frozen=True)
+class ConfidentGNMax:
+    """GNMax on those queries alone whose largest count passes a noisy threshold.
+
+    Every query pays for the test; at most ``most_answers`` pay for an answer, and the batch stops
+    there, so the promise is fixed before any vote is seen.
+
+    Attributes
+    ----------
+    threshold
+        T, in teachers.
+    test_variance, answer_variance
+        σ₁² and σ₂², denominators at most 4096.
+    most_answers
+        Stop after that many.
+    unit
+        Whose data one teacher's shard isolates.
+    """
+
+    threshold: int
+    test_variance: Fraction
+    answer_variance: Fraction
+    most_answers: int
+    unit: Unit = Unit.RECORD
+
+    def guarantee(self, queries: int) -> ZeroConcentratedDP:
+        """The promise of testing that many queries and answering up to ``most_answers``."""
+        tests = queries / (2 * self.test_variance)
+        answers = min(queries, self.most_answers) / self.answer_variance
+        return ZeroConcentratedDP(ADJACENCY, self.unit, tests + answers, Fraction(0))
+
+    def aggregate(self, votes: ArrayLike, entropy: Entropy) -> ClassAnswers:
+        """Answer the confident queries in order; the others get -1."""
+        counts = checked_votes(votes)
+        noise = discrete_gaussian(self.test_variance, len(counts), entropy.source("confident"))
+        largest = counts.max(axis=1)
+        passed = np.flatnonzero(largest + noise >= self.threshold)
+        stop = len(counts)
+        if passed.size > self.most_answers:
+            passed, stop = passed[: self.most_answers], int(passed[self.most_answers - 1]) + 1
+        labels = np.full(len(counts), NO_ANSWER, dtype=np.int64)
+        labels[passed] = _noisy_argmax(counts[passed], self.answer_variance, entropy)
+        tested = threshold_error(largest[:stop] - self.threshold, self.test_variance)
+        errors = error_probability(counts[passed], self.answer_variance)
+        incurred = data_dependent_curve(
+            tested, 1 / (2 * float(self.test_variance))
+        ) + data_dependent_curve(errors, 1 / float(self.answer_variance))
+        return ClassAnswers(labels, self.guarantee(len(counts)), incurred)
+
+
+def threshold_error(margins: Integers, variance: Fraction) -> Floats:
+    """Bound the chance that noise moves a count across its threshold, (n,).
+
+    The discrete Gaussian's tail is at most ``e^{−d²/(2σ²)}`` (Canonne, Kamath, Steinke 2020).
+    """
+    distance = np.where(margins >= 0, margins + 1, -margins).astype(np.float64)
+    return np.minimum(np.exp(-(distance**2) / (2 * float(variance))), 1.0)
+
+
+def checked_votes(votes: ArrayLike) -> Integers:
+    """Return (q, classes) counts as integers; raises ``PrivacyError`` where they are not."""
+    counts = np.asarray(votes, dtype=np.int64)
+    if counts.ndim != 2 or counts.shape[1] < 2 or counts.min(initial=0) < 0:
+        raise PrivacyError(
+            f"votes of shape {counts.shape} must be (queries, classes >= 2) counts >= 0"
+        )
+    return counts
+
+
+def _noisy_argmax(counts: Integers, variance: Fraction, entropy: Entropy) -> Integers:
+    noise = discrete_gaussian(variance, counts.size, entropy.source("gnmax"))
+    return np.asarray(np.argmax(counts + noise.reshape(counts.shape), axis=1))

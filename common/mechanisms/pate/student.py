@@ -1,0 +1,103 @@
+"""From answers to a student, and from costs to one ε."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from common.errors import DataError
+from common.guarantees import ApproximateDP, epsilon_at, to_approximate
+from common.guarantees.renyi import RenyiDP
+from common.mechanisms.pate.data_dependent import ORDERS, Floats
+from common.mechanisms.pate.gnmax import NO_ANSWER, ClassAnswers
+from common.mechanisms.pate.multi_label import LabelAnswers
+from common.mechanisms.pate.teachers import Estimator, train_teachers
+
+
+@dataclass(frozen=True)
+class StudentReport:
+    """What the student reached, and what its labels cost.
+
+    Attributes
+    ----------
+    accuracy
+        Share of right classes (or of right labels, averaged over labels) on the test set.
+    label_accuracy
+        The same share among the answers it was trained on; NaN without true labels.
+    answered
+        Number of answered queries.
+    privacy
+        The promise as (ε, δ).
+    incurred_epsilon
+        ε from the data-dependent cost: private, and not a promise. None if there is none.
+    student
+        The trained model.
+    """
+
+    accuracy: float
+    label_accuracy: float
+    answered: int
+    privacy: ApproximateDP
+    incurred_epsilon: float | None
+    student: Estimator
+
+
+def train_student(
+    make: Callable[[], Estimator],
+    queries: ArrayLike,
+    answers: ClassAnswers | LabelAnswers,
+    test_features: ArrayLike,
+    test_labels: ArrayLike,
+    delta: float | Fraction,
+    query_labels: ArrayLike | None = None,
+) -> StudentReport:
+    """Train on the answered queries and score on a test set.
+
+    Parameters
+    ----------
+    make
+        Builds the student.
+    queries
+        (q, d) public features, in the order in which they were asked.
+    answers
+        What an aggregator released for them.
+    test_features, test_labels
+        For scoring.
+    delta
+        δ of the reported ε.
+    query_labels
+        True labels of the queries, for scoring the answers themselves.
+    """
+    x = np.asarray(queries)
+    if isinstance(answers, ClassAnswers):
+        answered = answers.labels != NO_ANSWER
+        labels: NDArray[np.generic] = answers.labels
+    else:
+        answered, labels = answers.answered, answers.labels.astype(np.int64)
+    if not answered.any():
+        raise DataError("no query was answered; raise the budget or ask easier queries")
+    kept = np.flatnonzero(answered)
+    (student,) = train_teachers(make, x, labels, [kept])
+    truth = np.asarray(test_labels)
+    accuracy = float(np.mean(np.asarray(student.predict(test_features)) == truth))
+    quality = float("nan")
+    if query_labels is not None:
+        quality = float(np.mean(labels[kept] == np.asarray(query_labels)[kept]))
+    return StudentReport(
+        accuracy,
+        quality,
+        int(kept.size),
+        to_approximate(answers.guarantee, delta),
+        None if answers.incurred is None else incurred_epsilon(answers.incurred, delta),
+        student,
+    )
+
+
+def incurred_epsilon(curve: Floats, delta: float | Fraction) -> float:
+    """ε at δ of a data-dependent RDP curve at ``ORDERS``."""
+    orders = tuple(Fraction(float(order)) for order in ORDERS)
+    return epsilon_at(RenyiDP.of(curve, orders=orders), delta)

@@ -1,0 +1,30 @@
+"""Private selection of the leading candidates: counts in, a set (or ⊥) and a promise out."""
+
+from common.mechanisms.selection.base import Ranking, Selection, Selector
+from common.mechanisms.selection.choose_k import ChooseRank, indifferent, pull_towards
+from common.mechanisms.selection.noisy_max import Law, NoisyMax
+from common.mechanisms.selection.peeling import LimitedDomain, Peeling
+from common.mechanisms.selection.stability import GaussianTest, LaplaceTest
+from common.mechanisms.selection.stable_top_k import FixedStableTopK, StableTopK
+from common.mechanisms.selection.top_stable import TopStable
+from common.mechanisms.selection.user_counts import ItemCounts, count_users
+
+__all__ = [
+    "ChooseRank",
+    "FixedStableTopK",
+    "GaussianTest",
+    "ItemCounts",
+    "LaplaceTest",
+    "Law",
+    "LimitedDomain",
+    "NoisyMax",
+    "Peeling",
+    "Ranking",
+    "Selection",
+    "Selector",
+    "StableTopK",
+    "TopStable",
+    "count_users",
+    "indifferent",
+    "pull_towards",
+]

@@ -1,0 +1,99 @@
+"""Algorithm 1: choose how many to select, where the counts fall off a cliff.
+
+Source: Zhu and Wang, *Adaptive Private-K-Selection with Adaptive K and Application to Multi-label
+PATE*, AISTATS 2022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from common.entropy import WordSource
+from common.errors import PrivacyError
+from common.guarantees import Guarantee
+from common.mechanisms.selection.base import Integers, Ranking
+from common.mechanisms.selection.noisy_max import NoisyMax
+
+Regularizer = Callable[[int], Fraction]
+"""From a rank j to r(j), in users; public, so it must not look at the counts."""
+
+_MAX_DENOMINATOR = 1 << 20
+
+
+def indifferent(rank: int) -> Fraction:
+    """r(j) = 0: any k is as welcome as another."""
+    return Fraction(0)
+
+
+def pull_towards(k: int, strength: Fraction | float = 1) -> Regularizer:
+    """r(j) = −λ |j − k|: a gap must be λ users wider for each rank that it is away from k."""
+    exact = Fraction(strength)
+    return lambda rank: -exact * abs(rank - k)
+
+
+@dataclass(frozen=True)
+class ChooseRank:
+    """``argmax_j h_(j) − h_(j+1) + r(j) + noise`` over 1 <= j <= ``most``.
+
+    A gap moves by at most 1 when a user comes or goes, in either direction, so this is report noisy
+    max on utilities that are not monotone. Restricting j to a public limit (r = −∞ beyond it) is
+    the limited-domain form; it needs no public list of candidates, since ranks without candidates
+    have gap 0. With Gumbel noise and utility theorem: the chosen rank's utility is
+    within ``2 (ln(m) + t)/ε`` of the best with probability at least 1 − e^{−t}.
+
+    Attributes
+    ----------
+    noise
+        Noise for utilities that are not monotone.
+    most
+        Largest k considered; None for all m − 1 of a public list of m.
+    regularizer
+        r(j).
+    """
+
+    noise: NoisyMax
+    most: int | None = None
+    regularizer: Regularizer = indifferent
+
+    def __post_init__(self) -> None:
+        if self.noise.monotone:
+            raise PrivacyError("gaps are not monotone: one may grow while another shrinks")
+        if self.most is not None and self.most < 1:
+            raise PrivacyError(f"most={self.most} must be at least 1")
+
+    def ranks(self, candidates: int) -> int:
+        """How many ranks are considered among that many candidates."""
+        if self.most is not None:
+            return self.most
+        if candidates < 2:
+            raise PrivacyError(f"{candidates} candidate leaves nothing to choose; give at least 2")
+        return candidates - 1
+
+    def guarantee(self, candidates: int) -> Guarantee:
+        """The promise of the chosen rank."""
+        return self.noise.guarantee(self.ranks(candidates))
+
+    def choose(self, ranking: Ranking, source: WordSource) -> int:
+        """Return the chosen k >= 1."""
+        utilities, denominator = self.utilities(ranking)
+        return 1 + self.noise.choose(utilities, source, denominator)
+
+    def utilities(self, ranking: Ranking) -> tuple[Integers, int]:
+        """Gap plus r(j) for each rank, as integers over a common denominator."""
+        ranks = self.ranks(ranking.counts.size)
+        gaps = ranking.gaps if self.most is None else ranking.padded_gaps(ranks)
+        if self.regularizer is indifferent:
+            return gaps, 1
+        extra = [self.regularizer(rank) for rank in range(1, gaps.size + 1)]
+        denominator = int(np.lcm.reduce([value.denominator for value in extra]))
+        if denominator > _MAX_DENOMINATOR:
+            raise PrivacyError(
+                f"regularizer values with a common denominator of {denominator} are too fine;"
+                f" use multiples of 1/{_MAX_DENOMINATOR}"
+            )
+        scaled = np.array([int(value * denominator) for value in extra], dtype=np.int64)
+        return gaps * denominator + scaled, denominator

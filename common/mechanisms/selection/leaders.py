@@ -1,0 +1,151 @@
+"""Who leads, for replaced votes: with noisy counts and a pure ε, or as a stable set with a δ.
+
+Where a ledger has no δ, :class:`Leaders` chooses k by the widest gap (Algorithm 1 of Zhu and Wang
+2022), names the k leaders by peeling, and adds discrete Laplace noise to their counts. Where it has
+one, :class:`StableLeaders` shows the whole set in front of a wide gap without noise, at a price
+that does not grow with k. The candidates are a public list.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from common.entropy import Entropy
+from common.errors import PrivacyError
+from common.exact.exponential_choice import exponential_peeling
+from common.exact.noise import discrete_laplace
+from common.guarantees import Adjacency, PureDP, Unit, ZeroConcentratedDP, largest_rho
+from common.mechanisms.selection.base import Integers, Ranking, ranked
+from common.mechanisms.selection.choose_k import ChooseRank
+from common.mechanisms.selection.noisy_max import Law, NoisyMax
+from common.mechanisms.selection.stable_top_k import StableTopK
+
+_CHOICE_SHARE = Fraction(1, 4)
+
+
+@dataclass(frozen=True)
+class Leading:
+    """The released leaders.
+
+    Attributes
+    ----------
+    chosen
+        (k,) indices of the candidates, in the order in which they were named.
+    noisy_counts
+        (k,) their counts with discrete Laplace noise of scale ``scale``.
+    """
+
+    chosen: Integers
+    noisy_counts: Integers
+    scale: Fraction
+
+
+@dataclass(frozen=True)
+class Leaders:
+    """The k leading candidates of a public list with noisy counts; ε-DP for one unit's votes.
+
+    Replacing a unit's votes moves each count by at most 1, up or down. So a gap moves by at most 2,
+    a draw with weights ``exp(r · count)`` is 2r-DP, and noise of scale b on counts of L1
+    sensitivity Δ is Δ/b-DP: Δ = k for a user, 2 for a record, which has one vote to move.
+
+    Attributes
+    ----------
+    epsilon
+        ε > 0 of everything: a quarter chooses k if it is adaptive, the rest is halved between
+        names and counts.
+    k
+        How many to name; None lets the widest gap decide.
+    most
+        Largest k considered where it is adaptive.
+    unit
+        Whose votes are replaced.
+    """
+
+    epsilon: Fraction
+    k: int | None = None
+    most: int = 20
+    unit: Unit = Unit.RECORD
+
+    def __post_init__(self) -> None:
+        if self.epsilon <= 0:
+            raise PrivacyError(f"epsilon={float(self.epsilon)} must be > 0")
+        if (self.k is not None and self.k < 1) or self.most < 1:
+            raise PrivacyError(f"k={self.k} and most={self.most} must be at least 1")
+
+    @property
+    def guarantee(self) -> PureDP:
+        """The promise: ε, exactly."""
+        return PureDP.of(self.epsilon, Adjacency.REPLACE_LABEL, self.unit)
+
+    def split(self, k: int) -> tuple[Fraction, Fraction, Fraction]:
+        """ε for choosing k, rate of one draw, and scale of the counts' noise."""
+        choice = self.epsilon * _CHOICE_SHARE if self.k is None else Fraction(0)
+        half = (self.epsilon - choice) / 2
+        sensitivity = k if self.unit == Unit.USER else min(k, 2)
+        return choice, half / (2 * k), sensitivity / half
+
+    def select(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Leading:
+        """Name the leaders."""
+        ranking = ranked(counts)
+        candidates = ranking.counts.size
+        if candidates < 2 or (self.k is not None and self.k > candidates):
+            raise PrivacyError(
+                f"k={self.k} of {candidates} candidates cannot be named; give a public list of at"
+                " least 2, and at least k"
+            )
+        k = self.k
+        if k is None:
+            choice, _, _ = self.split(1)
+            noise = NoisyMax(Law.GUMBEL, choice, step=2)
+            most = min(self.most, candidates - 1)
+            k = ChooseRank(noise, most).choose(ranking, entropy.source("leaders-k"))
+        _, rate, scale = self.split(k)
+        chosen = exponential_peeling(ranking.counts, rate, k, entropy.source("leaders-names"))
+        noise_values = discrete_laplace(scale, k, entropy.source("leaders-counts"))
+        noisy = np.asarray(ranking.counts[chosen] + noise_values)
+        return Leading(chosen, noisy, scale)
+
+
+@dataclass(frozen=True)
+class StableLeaders:
+    """The set of leaders in front of a wide gap, or nothing; k is the data's. No counts.
+
+    StableTopK of Zhu and Wang (2022) with gaps that move by at most 2, which is what replacing one
+    unit's votes does to them whatever the unit: each count moves by at most 1, up or down.
+
+    Attributes
+    ----------
+    epsilon, delta
+        (ε, δ) that one use keeps to; half of δ is the test's failure probability.
+    most
+        Largest k considered.
+    unit
+        Whose votes are replaced.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    most: int = 20
+    unit: Unit = Unit.RECORD
+
+    def mechanism(self, most: int) -> StableTopK:
+        """Return the mechanism for a list with at least ``most`` + 1 candidates."""
+        rho = largest_rho(float(self.epsilon), self.delta, self.delta / 2)
+        return StableTopK(rho, self.delta / 2, min(self.most, most), step=2)
+
+    @property
+    def guarantee(self) -> ZeroConcentratedDP:
+        """The promise, as the mechanism derives it from its own noise."""
+        promise = self.mechanism(self.most).guarantee
+        return replace(promise, adjacency=Adjacency.REPLACE_LABEL, unit=self.unit)
+
+    def select(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Integers | None:
+        """Return the (k,) indices of the set, ascending, or None: no gap is wide enough."""
+        ranking = ranked(counts)
+        if ranking.counts.size < 2:
+            raise PrivacyError("1 candidate leads whatever the votes; give a list of at least 2")
+        return self.mechanism(ranking.counts.size - 1).select(ranking, entropy).chosen

@@ -1,0 +1,39 @@
+"""Private synthetic tables: a model of a categorical table that answers many linear queries well.
+
+=============================  =====================================================
+:class:`BLR`                   the exponential mechanism over all small databases, exact
+:class:`MWEM`                  multiplicative weights, any linear queries, ε-DP
+:class:`SelectMeasureProject`  its modern form for marginals, ε-DP or ρ-zCDP; the default
+:func:`laplace_answers`        the baseline: noise on every answer
+=============================  =====================================================
+"""
+
+from common.mechanisms.synthesis.blr import BLR
+from common.mechanisms.synthesis.budget import Budget, ConcentratedBudget, PureBudget
+from common.mechanisms.synthesis.domain import Domain
+from common.mechanisms.synthesis.mwem import MWEM, Fitted
+from common.mechanisms.synthesis.select_measure_project import Model, SelectMeasureProject
+from common.mechanisms.synthesis.workload import (
+    LinearQueries,
+    Marginals,
+    Workload,
+    errors,
+    laplace_answers,
+)
+
+__all__ = [
+    "BLR",
+    "MWEM",
+    "Budget",
+    "ConcentratedBudget",
+    "Domain",
+    "Fitted",
+    "LinearQueries",
+    "Marginals",
+    "Model",
+    "PureBudget",
+    "SelectMeasureProject",
+    "Workload",
+    "errors",
+    "laplace_answers",
+]

@@ -1,0 +1,137 @@
+"""What a round of select–measure–project costs and how much noise it buys, in two currencies.
+
+The score of a marginal is the L1 distance between its true and its modelled counts; both it and the
+marginal itself (in L1) move by at most 2 when a record is replaced, the marginal's squared L2 norm
+by at most 2.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+
+from common.entropy import WordSource
+from common.errors import PrivacyError
+from common.exact.noise import discrete_gaussian, discrete_laplace
+from common.guarantees import Adjacency, Guarantee, PureDP, Unit, ZeroConcentratedDP
+from common.mechanisms.synthesis.domain import Integers
+
+_GRAIN = 1 << 24
+_VARIANCE_GRAIN = 4096
+
+
+@dataclass(frozen=True)
+class Budget(ABC):
+    """A total to spend on selections and measurements, chosen as earlier outputs suggest.
+
+    Both currencies add up however amounts are chosen, as long as the total is fixed beforehand
+    (Rogers, Roth, Ullman, Vadhan, *Privacy Odometers and Filters*, NeurIPS 2016, for ε;
+    Feldman and Zrnic, *Individual Privacy Accounting via a Rényi Filter*, NeurIPS 2021, for ρ).
+
+    Attributes
+    ----------
+    total
+        ε or ρ, > 0.
+    """
+
+    total: Fraction
+
+    def __post_init__(self) -> None:
+        if self.total * _GRAIN < 1 << 10:
+            raise PrivacyError(f"a budget of {float(self.total):g} must be at least 2**-14")
+
+    @property
+    @abstractmethod
+    def guarantee(self) -> Guarantee:
+        """The promise of spending it all."""
+
+    @property
+    @abstractmethod
+    def doubling(self) -> int:
+        """By how much a round's amount grows when its noise is to be halved."""
+
+    @abstractmethod
+    def rate(self, amount: Fraction) -> Fraction:
+        """Rate r of a selection with weights ``exp(r · score)`` that costs at most ``amount``."""
+
+    @abstractmethod
+    def noise(self, amount: Fraction, size: int, source: WordSource) -> Integers:
+        """Noise of a measured marginal that costs at most ``amount``."""
+
+    @abstractmethod
+    def expected(self, amount: Fraction) -> float:
+        """Mean absolute value of that noise, of the Gaussian kind to within a few percent."""
+
+    @abstractmethod
+    def variance(self, amount: Fraction) -> float:
+        """Variance of that noise."""
+
+    def share(self, part: Fraction) -> Fraction:
+        """Round an amount down to a multiple of 2**-24, at least one."""
+        return Fraction(max(1, int(part * _GRAIN)), _GRAIN)
+
+
+@dataclass(frozen=True)
+class PureBudget(Budget):
+    """ε: exponential mechanism, discrete Laplace noise."""
+
+    @property
+    def guarantee(self) -> PureDP:
+        return PureDP.of(self.total, Adjacency.REPLACE_RECORD, Unit.RECORD)
+
+    @property
+    def doubling(self) -> int:
+        return 2
+
+    def rate(self, amount: Fraction) -> Fraction:
+        """``ε/(2Δ)``, Δ = 2."""
+        return amount / 4
+
+    def noise(self, amount: Fraction, size: int, source: WordSource) -> Integers:
+        return discrete_laplace(self._scale(amount), size, source)
+
+    def expected(self, amount: Fraction) -> float:
+        return 1 / math.sinh(1 / float(self._scale(amount)))
+
+    def variance(self, amount: Fraction) -> float:
+        return 1 / (2 * math.sinh(1 / float(2 * self._scale(amount))) ** 2)
+
+    @staticmethod
+    def _scale(amount: Fraction) -> Fraction:
+        return 2 / amount
+
+
+@dataclass(frozen=True)
+class ConcentratedBudget(Budget):
+    """ρ: exponential mechanism by its bounded range, discrete Gaussian noise."""
+
+    @property
+    def guarantee(self) -> ZeroConcentratedDP:
+        return ZeroConcentratedDP.of(
+            self.total, adjacency=Adjacency.REPLACE_RECORD, unit=Unit.RECORD
+        )
+
+    @property
+    def doubling(self) -> int:
+        return 4
+
+    def rate(self, amount: Fraction) -> Fraction:
+        """``ε/(2Δ)`` with ε²/8 <= ρ (the mechanism has ε-bounded range), Δ = 2."""
+        epsilon = Fraction(math.isqrt(int(8 * amount * _GRAIN**2)), _GRAIN)
+        return epsilon / 4
+
+    def noise(self, amount: Fraction, size: int, source: WordSource) -> Integers:
+        return discrete_gaussian(self._variance(amount), size, source)
+
+    def expected(self, amount: Fraction) -> float:
+        return math.sqrt(2 * float(self._variance(amount)) / math.pi)
+
+    def variance(self, amount: Fraction) -> float:
+        return float(self._variance(amount))
+
+    @staticmethod
+    def _variance(amount: Fraction) -> Fraction:
+        """``Δ²/(2ρ)`` with Δ² = 2, rounded up to what the sampler takes."""
+        return Fraction(math.ceil(_VARIANCE_GRAIN / amount), _VARIANCE_GRAIN)

@@ -1,0 +1,1 @@
+"""The neutral program: simulation, comparison, audits, accounting."""

@@ -1,0 +1,1 @@
+"""The attacks, one a module: each gives a verdict."""

@@ -1,0 +1,235 @@
+"""The exact certificate of a channel, in rational arithmetic, from its sampler or its matrix.
+
+A sampler that turns one uniform 64-bit word into an output is a matrix of integers: weight
+``W[y, z]`` is the number of words that give z for label y. Counting them through an injected
+entropy source sees what really leaves, where a published matrix only says so. A randomizer is ε-DP
+if and only if
+
+    max over outputs z, labels y and y' of  W[y, z] / W[y', z]  <=  e^ε,
+
+and e^ε is replaced by ``Σ_{j<60} ε^j / j!``, which is below it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.entropy import Entropy, Words, system_entropy
+from common.exact.rational import log_upper_bound
+from common.randomizers import Randomizer
+from common.randomizers.base import LABEL_STREAM
+
+WORDS = 1 << 64
+SERIES_TERMS = 60
+PROBES = 1 << 20
+"""Words tried for each label; an interval this many times shorter than all words is found."""
+
+_MAX_PROBES = 1 << 24
+_MIN_BITS = 12
+
+Observations = NDArray[Any]
+
+WordSampler = Callable[[NDArray[np.int64], Words], Observations]
+"""Label indices (n,) and one uniform word each, (n,) uint64, to (n,) outputs."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The worst ratio of a matrix of weights against a claimed ε.
+
+    Attributes
+    ----------
+    ratio
+        max W[y, z] / W[y', z]; None where an output excludes a label, so that no ε is enough.
+    limit
+        The rational number just below e^ε that it must not pass.
+    output, likely, unlikely
+        Indices z, y and y' where the ratio is attained.
+    """
+
+    ratio: Fraction | None
+    limit: Fraction
+    output: int
+    likely: int
+    unlikely: int
+
+    @property
+    def holds(self) -> bool:
+        return self.ratio is not None and self.ratio <= self.limit
+
+    @property
+    def epsilon(self) -> float:
+        """ln(ratio) as a float, rounded up."""
+        return math.inf if self.ratio is None else log_upper_bound(self.ratio)
+
+
+@dataclass(frozen=True)
+class CountedMatrix:
+    """Weights counted from a sampler.
+
+    Attributes
+    ----------
+    outputs
+        The distinct outputs seen, ascending.
+    weights
+        One row a label: how many of the 2**64 words give each output.
+    """
+
+    outputs: tuple[Any, ...]
+    weights: tuple[tuple[int, ...], ...]
+
+
+def exp_series(epsilon: float | Fraction, terms: int = SERIES_TERMS) -> Fraction:
+    """``Σ_{j<terms} ε^j / j!``, exactly; every term is positive, so it is below e^ε.
+
+    Above ε = 8 more terms are taken, so that what is left out stays far below one part in 10²⁰.
+    """
+    value = Fraction(epsilon)
+    if value < 0:
+        raise ValueError(f"epsilon={float(value):g} must be >= 0")
+    total = term = Fraction(1)
+    for j in range(1, max(terms, 8 * math.ceil(value))):
+        term = term * value / j
+        total += term
+    return total
+
+
+def certify(rows: Sequence[Sequence[int]], epsilon: float | Fraction) -> Certificate:
+    """Find the worst ratio of a matrix of non-negative integers and compare it with e^ε.
+
+    Parameters
+    ----------
+    rows
+        (r, d) Python integers, row y the weights of label y (rows of one sum).
+    epsilon
+        The claim.
+    """
+    limit = exp_series(epsilon)
+    worst: Fraction | None = Fraction(1)
+    place = (0, 0, 0)
+    for z, column in enumerate(zip(*rows, strict=True)):
+        high, low = max(column), min(column)
+        if high == 0:
+            continue
+        where = (z, column.index(high), column.index(low))
+        if low == 0:
+            return Certificate(None, limit, *where)
+        # high / low > worst, without a fraction for every column
+        if worst is not None and high * worst.denominator > low * worst.numerator:
+            worst, place = Fraction(high, low), where
+    return Certificate(worst, limit, *place)
+
+
+def count_weights(sampler: WordSampler, labels: int, probes: int = PROBES) -> CountedMatrix:
+    """Count the words behind every output, label by label.
+
+    The words are cut into ``probes`` strata, each stratum is tried at its first word and at a
+    random one, and wherever two neighbouring tries differ the boundary is found by bisection. A
+    run of words shorter than a stratum between equal neighbours can be missed; compare the counts
+    with the published weights, and the check is complete.
+
+    Parameters
+    ----------
+    sampler
+        Deterministic, given its words.
+    labels
+        Number of labels, 0 … labels - 1.
+    probes
+        Strata for each label, a power of two.
+    """
+    bits = min(max((probes - 1).bit_length(), _MIN_BITS), 24)
+    while (labels << bits) > _MAX_PROBES and bits > _MIN_BITS:
+        bits -= 1
+    counted = [_count_row(sampler, label, bits) for label in range(labels)]
+    outputs = tuple(sorted({value for row in counted for value in row}))
+    return CountedMatrix(outputs, tuple(tuple(row.get(z, 0) for z in outputs) for row in counted))
+
+
+def _count_row(sampler: WordSampler, label: int, bits: int) -> dict[Any, int]:
+    words = _probes(bits)
+    seen = _call(sampler, label, words)
+    starts, values = [0], [seen[0].item()]
+    changes = np.flatnonzero(seen[1:] != seen[:-1])
+    for start, value in _boundaries(
+        sampler, label, words[changes], words[changes + 1], seen[changes], seen[changes + 1]
+    ):
+        starts.append(start)
+        values.append(value)
+    weights: dict[Any, int] = {}
+    for start, stop, value in zip(starts, [*starts[1:], WORDS], values, strict=True):
+        weights[value] = weights.get(value, 0) + stop - start
+    return weights
+
+
+def _probes(bits: int) -> Words:
+    """First word and one random word of each of 2**bits strata, and the last word, ascending."""
+    first = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
+    inside = system_entropy().words("probes", 0, first.size) >> np.uint64(bits)
+    words = np.empty(2 * first.size + 1, dtype=np.uint64)
+    words[0:-1:2], words[1:-1:2] = first, first + inside
+    words[-1] = np.uint64(WORDS - 1)
+    return words
+
+
+def _boundaries(
+    sampler: WordSampler,
+    label: int,
+    low: Words,
+    high: Words,
+    at_low: Observations,
+    at_high: Observations,
+) -> list[tuple[int, Any]]:
+    """(first word, output) of every run of words that begins inside the brackets, ascending."""
+    found: list[tuple[int, Any]] = []
+    end, at_end = high.copy(), at_high
+    while low.size:
+        left, right = low.copy(), end.copy()
+        while True:  # the first word whose output is not the bracket's first output
+            wide = np.flatnonzero(right - left > 1)
+            if not wide.size:
+                break
+            middle = left[wide] + (right[wide] - left[wide]) // np.uint64(2)
+            same = _call(sampler, label, middle) == at_low[wide]
+            left[wide[same]] = middle[same]
+            right[wide[~same]] = middle[~same]
+        at_right = _call(sampler, label, right)
+        found += zip(right.tolist(), at_right.tolist(), strict=True)
+        more = at_right != at_end  # a third output inside the bracket: go on behind it
+        low, end, at_low, at_end = right[more], end[more], at_right[more], at_end[more]
+    return sorted(found)
+
+
+def _call(sampler: WordSampler, label: int, words: Words) -> Observations:
+    return np.asarray(sampler(np.full(words.size, label, dtype=np.int64), words))
+
+
+class PlantedEntropy(Entropy):
+    """Entropy whose label noise is given word by word, so that a sampler can be interrogated."""
+
+    __slots__ = ("_planted",)
+
+    def __init__(self, words: Words) -> None:
+        super().__init__(bytes(32), secure=False)
+        self._planted = words
+
+    def words(self, stream: str, start: int, count: int) -> Words:
+        """Return the planted words for the stream ``labels``, a repeatable stream for others."""
+        if stream != LABEL_STREAM:
+            return super().words(stream, start, count)
+        return self._planted[start : start + count]
+
+
+def randomizer_sampler(randomizer: Randomizer) -> WordSampler:
+    """A randomizer's own sampling code, with the words injected as entropy."""
+
+    def sample(indices: NDArray[np.int64], words: Words) -> Observations:
+        return randomizer.randomize_indices(indices, PlantedEntropy(words))
+
+    return sample

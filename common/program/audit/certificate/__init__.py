@@ -1,0 +1,1 @@
+"""What a manifest and a labels file prove by themselves."""

@@ -1,0 +1,258 @@
+"""Checks of a manifest's own numbers: integers, fractions and sums that anybody can redo."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from scipy.stats import binom
+
+from common.errors import PrivacyError, ReleaseError
+from common.exact.rational import parse_rational
+from common.guarantees import PureDP
+from common.program.audit.attacks.exact_channel import WORDS, certify
+from common.program.audit.bounds import clopper_pearson_lower
+from common.program.audit.verdict import GATE, Check, Verdict, verdict_of
+from common.release.manifest import Manifest
+
+
+def claimed_epsilon(manifest: Manifest) -> float | None:
+    """ε of the whole release as claimed, if that is a number."""
+    try:
+        total = manifest.total_guarantee
+    except PrivacyError:
+        return None
+    return total.epsilon if isinstance(total, PureDP) else None
+
+
+def facts(manifest: Manifest, digest: str) -> dict[str, str]:
+    """What the manifest says about itself, for the report's table."""
+    return {
+        "data set": manifest.data_set,
+        "epoch": manifest.epoch,
+        "identity (SHA-256 of the manifest)": digest,
+        "created": manifest.created,
+        "software": manifest.software,
+        "events": f"{manifest.population.rows:,}",
+        "label": f"{manifest.label.name}, {len(manifest.label.grid)} grid points from"
+        f" {manifest.label.grid[0]:g} to {manifest.label.grid[-1]:g}",
+        "randomizer": f"{manifest.randomizer.name},"
+        f" {len(manifest.randomizer.channel.get('outputs', []))} outputs",
+        "ε requested": f"{manifest.privacy.requested_epsilon:g}",
+        **_prior_facts(manifest),
+        "ε for the labels": _told(manifest.randomizer.guarantee),
+        "protects": f"one {manifest.privacy.total.get('unit', '?')}, at most"
+        f" {manifest.privacy.records_per_unit} labels",
+    }
+
+
+def _prior_facts(manifest: Manifest) -> dict[str, str]:
+    drift = manifest.drift
+    if drift is None:
+        return {"ε for the histogram": _told(manifest.prior.guarantee)}
+    origin = f"{drift.in_force.epoch}, {drift.in_force.manifest}"
+    paid = _told(manifest.prior.guarantee) if drift.drifted else f"0: that of epoch {origin}"
+    if drift.test is None:
+        return {"ε for the histogram": paid, "test for drift": "none: the session's hits are spent"}
+    charged = "" if drift.test.session is None else ", charged to a session over all epochs"
+    return {
+        "ε for the histogram": paid,
+        "ε of the test for drift": _told(drift.test.guarantee) + charged,
+        "tested against": origin,
+    }
+
+
+def weights_of(manifest: Manifest) -> list[list[int]]:
+    """The distinct rows of integer weights that some label uses, as the manifest writes them."""
+    try:
+        channel = manifest.randomizer.channel
+        used = sorted(set(channel["row_of"]))
+        return [[int(weight) for weight in channel["rows"][row]] for row in used]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise ReleaseError(f"the manifest's channel cannot be read: {error!r}") from error
+
+
+def sums_check(manifest: Manifest) -> Check:
+    """Every row of weights is non-negative and sums to 2**64: a distribution over words."""
+    rows = weights_of(manifest)
+    wrong = sum(sum(row) != WORDS or min(row) < 0 for row in rows)
+    outputs = len(manifest.randomizer.channel.get("outputs", []))
+    wrong += sum(len(row) != outputs for row in rows)
+    inputs_fit = manifest.randomizer.channel.get("inputs") == manifest.label.grid
+    return Check(
+        name="weights",
+        verdict=verdict_of(wrong == 0 and inputs_fit),
+        claim="The channel is a matrix of integers whose rows sum to 2⁶⁴, one row for each label"
+        " of the grid.",
+        tried=f"{len(rows)} distinct rows of {outputs} weights were added up.",
+        found=f"{wrong} of them are not such distributions; the channel's labels"
+        f" {'are' if inputs_fit else 'are not'} the grid.",
+    )
+
+
+def channel_check(manifest: Manifest) -> Check:
+    """The exact ε of the channel, in rational arithmetic, against the claim for the labels."""
+    group = manifest.privacy.records_per_unit
+    claimed = _exact(manifest.randomizer.guarantee)
+    found = certify(weights_of(manifest), claimed / group)
+    epsilon = found.epsilon * group
+    where = f"output {found.output}"
+    if found.ratio is None:
+        told = f"{where} excludes a label: no ε is enough."
+    else:
+        told = (
+            f"The worst ratio is {found.ratio.numerator}/{found.ratio.denominator} ({where}):"
+            f" exactly ε = {found.epsilon:.12g}"
+            + (f", {group} times that for one unit." if group > 1 else ".")
+        )
+    return Check(
+        name="exact ε of the labels",
+        verdict=verdict_of(found.holds),
+        claim=f"One label's randomization spends at most ε₂ = {float(claimed):.12g}.",
+        tried="The largest ratio of two weights in one column was compared with"
+        " Σ_{j<60} ε^j/j! in rational arithmetic.",
+        found=told,
+        claimed=float(claimed),
+        bound=epsilon,
+        shown=epsilon,
+        confidence=1.0,
+    )
+
+
+def arithmetic_check(manifest: Manifest) -> Check:
+    """What the labels paid for adds up to the total, and that is within what was asked for."""
+    labels = manifest.randomizer.guarantee
+    parts = [("labels", labels)]
+    if manifest.prior_paid:
+        parts.insert(0, ("prior", manifest.prior.guarantee))
+    test = None if manifest.drift is None else manifest.drift.test
+    if test is not None and test.session is None:
+        parts.insert(0, ("test for drift", test.guarantee))
+    total = _exact(manifest.privacy.total)
+    asked = Fraction(repr(manifest.privacy.requested_epsilon))
+    promises = [*(part for _, part in parts), manifest.privacy.total]
+    sides = {(part.get("adjacency"), part.get("unit")) for part in promises}
+    added = sum((_exact(part) for _, part in parts), Fraction(0))
+    # the channel's ε is rounded up to a float: one unit in its last place may be on top
+    within = total <= asked + Fraction(math.ulp(float(asked)))
+    told = " + ".join(f"{float(_exact(part)):.12g} ({name})" for name, part in parts)
+    return Check(
+        name="arithmetic of the ε split",
+        verdict=verdict_of(added == total and within and len(sides) == 1),
+        claim=f"The release spends ε = {float(total):.12g}, no more than the {float(asked):g} asked"
+        " for.",
+        tried="The parts were added as fractions, and their adjacency and unit compared.",
+        found=f"{told} = {float(added):.12g}; the parts are about"
+        f" {'the same' if len(sides) == 1 else 'different'} neighbours.",
+        claimed=float(total),
+        bound=float(added),
+        confidence=1.0,
+    )
+
+
+def prior_scale_check(manifest: Manifest) -> Check:
+    """The stated noise scale pays for ε₁: scale times ε₁ is the sensitivity 2 (per unit)."""
+    group = manifest.privacy.records_per_unit
+    scale, prior = parse_rational(manifest.prior.scale), _exact(manifest.prior.guarantee)
+    spent = 2 * group / scale if scale else None
+    holds = spent is not None and spent <= prior
+    return Check(
+        name="prior noise scale",
+        verdict=verdict_of(holds),
+        claim=f"The histogram spends ε₁ = {float(prior):.12g}.",
+        tried="One unit's labels move the counts by at most"
+        f" {2 * group} in L1; that was divided by the stated scale of the discrete Laplace noise.",
+        found="No noise at all."
+        if spent is None
+        else f"{2 * group} / {float(scale):.6g} = {float(spent):.12g}.",
+        claimed=float(prior),
+        bound=math.inf if spent is None else float(spent),
+        confidence=1.0,
+    )
+
+
+def prior_support_check(manifest: Manifest, alpha: float = GATE) -> Check:
+    """Too many cells of exactly zero: noise on the occupied cells alone.
+
+    Whatever a cell's true count is, a discrete Laplace variable of scale s makes it exactly 0 with
+    probability at most (1 - q)/(1 + q), q = e^(-1/s); so the number of zero cells is dominated by
+    a binomial one.
+    """
+    scale = float(parse_rational(manifest.prior.scale))
+    counts = manifest.prior.noisy_counts
+    zeros = sum(count == 0 for count in counts)
+    q = math.exp(-1 / scale) if scale else 0.0
+    most = (1 - q) / (1 + q)
+    p = float(binom.sf(zeros - 1, len(counts), most)) if zeros else 1.0
+    return Check(
+        name="prior noise on empty cells",
+        verdict=verdict_of(p >= alpha),
+        claim="Every cell of the histogram got noise, also where no label lies.",
+        tried=f"Of {len(counts)} noisy counts those that are exactly 0 were counted.",
+        found=f"{zeros} are, {sum(count < 0 for count in counts)} are negative; under the stated"
+        f" noise so many zeros have probability at most {p:.3g}.",
+        confidence=1 - alpha,
+        details={"share_at_least": clopper_pearson_lower(zeros, len(counts), alpha)},
+    )
+
+
+def out_of_reach() -> list[Check]:
+    """What neither the manifest nor the labels file can show, and what can."""
+    return [
+        Check(name, Verdict.NOT_CHECKABLE, claim, "Not from a manifest and a labels file.", how)
+        for name, claim, how in (
+            (
+                "the codes were drawn by this channel",
+                "The randomized labels were sampled with the stated weights, from fresh entropy.",
+                "Run `label-dp audit mechanism` on the randomizer and `label-dp audit party` on"
+                " the software, with labels of your own.",
+            ),
+            (
+                "the histogram's noise was drawn as stated",
+                "The noise on the counts has the stated scale, and is independent of everything.",
+                "Run `label-dp audit mechanism`, which knows the true counts.",
+            ),
+            (
+                "nothing else was released",
+                "The same labels appear in no other release, and the budget covers all of them.",
+                "Read the labels party's ledger (`label-party budget`), and ask who keeps it.",
+            ),
+            (
+                "the grid and bounds were chosen without looking",
+                "Bounds, grid and missing value come from public knowledge.",
+                "Ask the labels party; no number can show it.",
+            ),
+            (
+                "errors and latency say nothing",
+                "What the server does depends on requests and the public population alone.",
+                "Run `label-dp audit party`.",
+            ),
+        )
+    ]
+
+
+def plots(manifest: Manifest) -> dict[str, Any]:
+    """Data for the report: the exact log-ratio of every output."""
+    try:
+        rows = weights_of(manifest)
+    except ReleaseError:
+        return {}
+    ratios = [
+        math.log(max(column)) - math.log(min(column)) if min(column) > 0 else None
+        for column in zip(*rows, strict=True)
+    ]
+    outputs = np.asarray(manifest.randomizer.channel["outputs"], dtype=np.float64)
+    return {"output_ratios": {"outputs": outputs.tolist(), "ratios": ratios}}
+
+
+def _exact(guarantee: dict[str, Any]) -> Fraction:
+    return parse_rational(guarantee.get("epsilon"))
+
+
+def _told(guarantee: dict[str, Any]) -> str:
+    try:
+        return f"{float(_exact(guarantee)):.6g}"
+    except PrivacyError:
+        return "?"

@@ -1,0 +1,122 @@
+"""Rebuild a release's channel from its noisy prior, and compare integer by integer.
+
+If the channel is what the named builder makes of the noisy histogram, then no raw label reached the
+bins, outputs or weights: everything in them is post-processing of the histogram.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
+
+from common.errors import LabelveilError
+from common.exact.channel import FiniteChannel
+from common.program.audit.verdict import Check, Verdict
+from common.randomizers import build_randomizer
+from common.release.manifest import Manifest
+
+CLOSE = 1e-6
+"""Largest difference of a probability that another solver or processor may explain."""
+
+
+def rebuild_channel(manifest: Manifest, name: str) -> FiniteChannel:
+    """Build the channel that a builder makes of the manifest's noisy prior and public numbers.
+
+    ε₂ is what was asked for less what else these labels paid for (ε₁, a test), divided among the
+    labels of one unit and rounded down, as the two-step procedure does it.
+    """
+    asked = Fraction(_at_most(Fraction(repr(manifest.privacy.requested_epsilon))))
+    paid = sum((part.exact_epsilon for part in manifest.parts[:-1]), Fraction(0))
+    share = (asked - paid) / manifest.privacy.records_per_unit
+    options = manifest.randomizer.details.get("options") or {}
+    return build_randomizer(
+        name,
+        labels=np.asarray(manifest.label.grid),
+        prior=manifest.noisy_prior,
+        epsilon=_at_most(share),
+        loss=manifest.randomizer.loss,
+        rows=manifest.population.rows,
+        **options,
+    ).channel
+
+
+def rebuilt_check(manifest: Manifest) -> Check:
+    """Outputs and weights are what the builder makes of the noisy histogram."""
+    name = "channel is a function of the noisy histogram"
+    claim = (
+        f"Outputs and weights were computed by {manifest.randomizer.name!r} from the noisy"
+        " histogram, ε, loss and row count alone."
+    )
+    tried = "The channel was built again from them and compared, integer by integer."
+    best: tuple[float, str] | None = None
+    try:
+        stated = manifest.channel
+    except LabelveilError as error:
+        return Check(name, Verdict.FAIL, claim, tried, f"No channel is stated: {error}.")
+    problem = "no builder of that name"
+    for builder in dict.fromkeys((manifest.randomizer.name, "auto")):
+        try:
+            built = rebuild_channel(manifest, builder)
+        except (LabelveilError, TypeError) as error:
+            problem = str(error)
+            continue
+        distance = _distance(stated, built)
+        if best is None or distance < best[0]:
+            best = (distance, builder)
+        if distance == 0:
+            break
+    if best is None:
+        found = f"It could not be built again: {problem}."
+        return Check(name, Verdict.NOT_CHECKABLE, claim, tried, found)
+    distance, builder = best
+    if distance == 0:
+        found = f"All {stated.outputs.size} outputs and all integer weights agree."
+        return Check(name, Verdict.PASS, claim, tried, found)
+    if distance <= CLOSE:
+        found = (
+            f"The largest difference is {distance:.3g} in a probability: another processor or"
+            " solver version can explain it, and so could something hidden in the last digits."
+            " Run the audit where the release was made."
+        )
+        return Check(name, Verdict.NOT_CHECKABLE, claim, tried, found)
+    found = (
+        "The number of outputs differs."
+        if math.isinf(distance)
+        else f"The largest difference is {distance:.3g}: something else went in."
+    )
+    if manifest.software != own_software():
+        found += (
+            f" The release says that {manifest.software!r:.80} made it and this is"
+            f" {own_software()!r}: run the audit with that version to decide."
+        )
+        return Check(name, Verdict.NOT_CHECKABLE, claim, tried, found)
+    return Check(name, Verdict.FAIL, claim, tried, found, details={"builder": builder})
+
+
+def own_software() -> str:
+    """Name and version of this software, as manifests record it."""
+    try:
+        return f"labelveil/{version('labelveil')}"
+    except PackageNotFoundError:
+        return "labelveil/unknown"
+
+
+def _distance(one: FiniteChannel, two: FiniteChannel) -> float:
+    """Largest difference of outputs (relative to their range) or probabilities; 0 if identical."""
+    if one.outputs.shape != two.outputs.shape or one.inputs.shape != two.inputs.shape:
+        return math.inf
+    if one.weights == two.weights and np.array_equal(one.outputs, two.outputs):
+        return 0.0
+    span = max(float(np.ptp(one.outputs)), math.ulp(1.0))
+    outputs = float(np.abs(one.outputs - two.outputs).max()) / span
+    weights = float(np.abs(one.probabilities - two.probabilities).max())
+    return max(outputs, weights, math.ulp(0.0))
+
+
+def _at_most(value: Fraction) -> float:
+    """Return the largest float that does not exceed a rational number."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, 0.0)

@@ -1,0 +1,259 @@
+"""`certificate`: what a manifest and its labels file prove by themselves.
+
+Everything here is arithmetic on what both parties hold: no run of the labels party, no statistics
+but one, no trust in the code that made the release. What cannot be decided from there is said, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from pydantic import ValidationError
+
+from common.errors import PrivacyError, ReleaseError
+from common.program.audit.certificate import manifest_checks as claims
+from common.program.audit.certificate.rebuild import rebuilt_check
+from common.program.audit.certificate.signature_check import signature_check
+from common.program.audit.verdict import Audit, Check, Verdict, verdict_of
+from common.release.folder import (
+    LABELS_FILE,
+    MANIFEST_FILE,
+    block_digest,
+    block_ranges,
+    content_digest,
+    encode_codes,
+    keys_bytes,
+)
+from common.release.manifest import MAX_MANIFEST_BYTES, Manifest, manifest_digest
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A release as it lies in a directory, read without believing it.
+
+    Attributes
+    ----------
+    directory
+        Where it lies.
+    data
+        The manifest's bytes.
+    manifest
+        Parsed for its form alone: none of its claims has been checked.
+    labels
+        The labels file.
+    """
+
+    directory: Path
+    data: bytes
+    manifest: Manifest
+    labels: pl.DataFrame
+
+
+def read_evidence(directory: Path) -> Evidence:
+    """Read a release directory, checking its form alone.
+
+    Raises
+    ------
+    ReleaseError
+        If a file is missing or cannot be understood at all.
+    """
+    manifest_path, labels_path = directory / MANIFEST_FILE, directory / LABELS_FILE
+    for path in (manifest_path, labels_path):
+        if not path.is_file():
+            raise ReleaseError(
+                f"{path} is missing; name a folder with {MANIFEST_FILE} and {LABELS_FILE}"
+            )
+    data = manifest_path.read_bytes()
+    try:
+        labels = pl.read_parquet(labels_path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise ReleaseError(f"{labels_path} cannot be read as Parquet: {error}") from error
+    missing = {"key", "code", "label"} - set(labels.columns)
+    if missing:
+        raise ReleaseError(f"{labels_path} has no column {sorted(missing)[0]!r}")
+    return Evidence(directory, data, parse_manifest(data), labels)
+
+
+def parse_manifest(data: bytes) -> Manifest:
+    """Parse a manifest for its form alone; :meth:`Manifest.from_bytes` would refuse false claims,
+    which are what an audit is to report one by one."""
+    if len(data) > MAX_MANIFEST_BYTES:
+        raise ReleaseError(f"a manifest of {len(data):,} bytes is larger than any release needs")
+    try:
+        return Manifest.model_validate(json.loads(data.decode("utf-8")), strict=True)
+    except (ValidationError, ValueError, RecursionError) as error:
+        first = str(error).splitlines()[0]
+        raise ReleaseError(f"the manifest cannot be understood: {first}") from error
+
+
+def certificate(
+    evidence: Evidence,
+    *,
+    public_key: Path | None = None,
+    progress: Progress = lambda name: None,
+) -> Audit:
+    """Audit one release.
+
+    Parameters
+    ----------
+    evidence
+        From :func:`read_evidence`.
+    public_key
+        The labels party's Ed25519 public key (PEM), if its signature is to be checked.
+    progress
+        Told each check's name before it runs.
+    """
+    manifest = evidence.manifest
+    audit = Audit("certificate", f"release {manifest.data_set} · {manifest.epoch}")
+    audit.claimed = claims.claimed_epsilon(manifest)
+    audit.facts = claims.facts(manifest, manifest_digest(evidence.data))
+    steps: list[tuple[str, Callable[[], Check]]] = [
+        ("manifest", lambda: _form_check(evidence)),
+        ("weights", lambda: claims.sums_check(manifest)),
+        ("exact ε", lambda: claims.channel_check(manifest)),
+        ("ε split", lambda: claims.arithmetic_check(manifest)),
+        ("prior noise", lambda: claims.prior_scale_check(manifest)),
+        ("prior support", lambda: claims.prior_support_check(manifest)),
+        ("rebuild the channel", lambda: rebuilt_check(manifest)),
+        ("outputs", lambda: outputs_check(manifest, evidence.labels)),
+        ("digests", lambda: content_check(manifest, evidence.labels)),
+        ("population", lambda: population_check(manifest, evidence.labels)),
+        ("row order", lambda: order_check(manifest, evidence.labels)),
+        ("signature", lambda: signature_check(evidence.directory, evidence.data, public_key)),
+    ]
+    for name, step in steps:
+        progress(name)
+        audit.run(step)
+    audit.add(*claims.out_of_reach())
+    audit.plots = claims.plots(manifest)
+    return audit
+
+
+def _form_check(evidence: Evidence) -> Check:
+    """The strict reader that every features party uses accepts the manifest."""
+    found, holds = "It does.", True
+    try:
+        Manifest.from_bytes(evidence.data)
+    except (ReleaseError, PrivacyError) as error:
+        found, holds = f"It refuses: {error}.", False
+    return Check(
+        name="manifest is consistent",
+        verdict=verdict_of(holds),
+        claim="The manifest is complete, and none of its claims contradicts another.",
+        tried="The strict reader of the features party was run over its bytes.",
+        found=found,
+        details={"sha256": hashlib.sha256(evidence.data).hexdigest()},
+    )
+
+
+def outputs_check(manifest: Manifest, labels: pl.DataFrame) -> Check:
+    """Every code is an index of a declared output, and stands for its value."""
+    outputs = np.asarray(manifest.randomizer.channel.get("outputs", []), dtype=np.float64)
+    codes, sent = labels["code"].to_numpy(), labels["label"].to_numpy()
+    inside = codes < outputs.size
+    wrong = int(np.count_nonzero(~inside))
+    if outputs.size:
+        values = outputs[np.minimum(codes, outputs.size - 1)]
+        wrong += int(np.count_nonzero(inside & (values != sent)))
+    used = int(np.unique(codes).size)
+    return Check(
+        name="outputs",
+        verdict=verdict_of(wrong == 0),
+        claim=f"Every value sent is one of the {outputs.size} declared outputs.",
+        tried=f"All {codes.size:,} codes and values were compared with them.",
+        found=f"{wrong:,} do not fit; {used} outputs occur.",
+    )
+
+
+def content_check(manifest: Manifest, labels: pl.DataFrame) -> Check:
+    """The rows give the digests of all blocks, and those the digest of the content."""
+    content = manifest.content
+    claim = "The labels file holds exactly the bytes that the manifest describes."
+    tried = f"SHA-256 of {len(content.blocks)} blocks was recomputed from the rows."
+    name = "content digest"
+    if labels.height != manifest.population.rows:
+        found = f"{labels.height:,} rows instead of {manifest.population.rows:,}."
+        return Check(name, Verdict.FAIL, claim, tried, found)
+    codes = labels["code"].to_numpy().astype(np.uint16)
+    keys = _keys(manifest, labels)
+    ranges = list(block_ranges(codes.size, content.block_rows))
+    wrong = abs(len(ranges) - len(content.blocks))
+    for (start, stop), digest in zip(ranges, content.blocks, strict=False):
+        data = encode_codes(codes[start:stop], content.code_bytes)
+        wrong += block_digest(keys[start:stop].data, data) != digest
+    whole = content_digest(content.blocks) == content.digest
+    return Check(
+        name=name,
+        verdict=verdict_of(wrong == 0 and whole),
+        claim=claim,
+        tried=tried,
+        found=f"{wrong} blocks differ; the content digest {'fits' if whole else 'does not fit'}.",
+        details={"digest": content.digest},
+    )
+
+
+def population_check(manifest: Manifest, labels: pl.DataFrame) -> Check:
+    """The keys, in row order, give the population digest."""
+    claim = "The release covers exactly the events of the stated population, in its order."
+    name = "population digest"
+    if manifest.content.key_bytes == 0:
+        return Check(
+            name,
+            Verdict.NOT_CHECKABLE,
+            claim,
+            "The features party submitted the population, so the rows carry no keys.",
+            f"Compare SHA-256 of the submitted keys with {manifest.population.digest}.",
+        )
+    keys = _keys(manifest, labels)
+    digest = hashlib.sha256(keys.data).hexdigest()
+    names = keys.view(f"S{manifest.content.key_bytes}").ravel()
+    if np.any(names[1:] <= names[:-1]):
+        names = np.sort(names)
+    repeated = int(np.count_nonzero(names[1:] == names[:-1]))
+    return Check(
+        name=name,
+        verdict=verdict_of(digest == manifest.population.digest and not repeated),
+        claim=claim,
+        tried=f"SHA-256 of {labels.height:,} keys was recomputed, and repeated keys counted.",
+        found=f"The digest {'fits' if digest == manifest.population.digest else 'does not fit'};"
+        f" {repeated:,} keys are repeated.",
+    )
+
+
+def order_check(manifest: Manifest, labels: pl.DataFrame) -> Check:
+    """Rows are in the order of their hashed keys, which no label decides."""
+    claim = "The order of rows depends on the events' keys alone."
+    name = "row order"
+    if manifest.content.key_bytes == 0:
+        return Check(
+            name,
+            Verdict.NOT_CHECKABLE,
+            claim,
+            "The rows carry no keys: their order is that of the submitted population.",
+            "Compare with the submission.",
+        )
+    keys = _keys(manifest, labels).view(f"S{manifest.content.key_bytes}").ravel()
+    behind = int(np.count_nonzero(keys[1:] <= keys[:-1]))
+    return Check(
+        name=name,
+        verdict=verdict_of(behind == 0),
+        claim=claim,
+        tried="Every key was compared with the one before: ascending order is a function of the"
+        " set of keys.",
+        found=f"{behind:,} rows are not in ascending order.",
+    )
+
+
+def _keys(manifest: Manifest, labels: pl.DataFrame) -> Any:
+    if manifest.content.key_bytes == 0:
+        return np.empty((labels.height, 0), dtype=np.uint8)
+    return keys_bytes(labels["key"])

@@ -1,0 +1,1 @@
+"""Guess labels from the message and the model of a run."""

@@ -1,0 +1,167 @@
+"""Read a finished run for `inference`: release, predictions, features, truth, in one row order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from common.errors import DataError
+from common.release.event_keys import canonical_keys, hash_keys, read_secret
+from common.release.folder import KEY_BYTES, Release, read_release
+
+Floats = NDArray[np.float64]
+
+_MAX_LEVELS = 20
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """Where everything is; anything but the release may be missing.
+
+    Attributes
+    ----------
+    release
+        Folder with manifest and labels file.
+    predictions
+        Parquet with key, ``prediction`` and, if only some events were trained on, ``held_out``.
+    features
+        Features file with the same key.
+    truth
+        ``key`` and ``label`` of every event, before any noise.
+    secret
+        What both parties hash keys with.
+    canaries
+        ``key`` and ``secret`` (0 or 1) of planted canaries.
+    """
+
+    release: Path
+    predictions: Path
+    features: Path
+    truth: Path
+    secret: Path
+    canaries: Path | None = None
+
+    @classmethod
+    def under(cls, folder: Path, canaries: Path | None = None) -> RunFiles:
+        """Where ``label-dp simulate`` leaves them."""
+        return cls(
+            release=folder / "release",
+            predictions=folder / "predictions.parquet",
+            features=folder / "feature_party" / "features.parquet",
+            truth=folder / "truth" / "labels.parquet",
+            secret=folder / "certificates" / "join.key",
+            canaries=canaries,
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's events in one order.
+
+    Attributes
+    ----------
+    release
+        The verified release.
+    codes, labels, predictions
+        (n,) outputs, true labels (NaN if unknown) and predictions.
+    trained
+        (n,) whether the model was trained on the event.
+    features
+        (n, r) standardised features, or None.
+    planted
+        (n,) secret bits of planted canaries, -1 for other events; None if nothing was planted.
+    """
+
+    release: Release
+    codes: NDArray[np.int64]
+    labels: Floats
+    predictions: Floats
+    trained: NDArray[np.bool_]
+    features: Floats | None
+    planted: NDArray[np.int64] | None
+
+
+def read_run(files: RunFiles) -> Run | None:
+    """Join everything by key; None where there are no predictions to attack.
+
+    Raises
+    ------
+    LabelveilError
+        If a file that is there cannot be used.
+    """
+    if not (files.predictions.is_file() and files.secret.is_file()):
+        return None
+    release = read_release(files.release)
+    predictions = pl.read_parquet(files.predictions)
+    if "prediction" not in predictions.columns:
+        raise DataError(f"{files.predictions} has no column 'prediction'")
+    key = predictions.columns[0]
+    table = _keyed(predictions, key, files.secret).join(
+        release.labels.select("key", "code"), on="key", how="inner", maintain_order="left"
+    )
+    if not table.height:
+        raise DataError(f"{files.predictions} shares no event with the release; check the secret")
+    labels = np.full(table.height, np.nan)
+    if files.truth.is_file():
+        truth = _keyed(pl.read_parquet(files.truth), "key", files.secret)
+        labels = _column(table, truth, "label")
+    planted = None
+    if files.canaries is not None:
+        secrets = _keyed(pl.read_parquet(files.canaries), "key", files.secret)
+        bits = _column(table, secrets, "secret")
+        planted = np.where(np.isnan(bits), -1, bits).astype(np.int64)
+    features = None
+    if files.features.is_file():
+        frame = _keyed(pl.read_parquet(files.features), key, files.secret)
+        joined = table.select("key").join(frame, on="key", how="left", maintain_order="left")
+        features = numeric_features(joined.drop("key"))
+    held_out = (
+        table["held_out"].to_numpy() if "held_out" in table.columns else np.zeros(table.height)
+    )
+    return Run(
+        release,
+        table["code"].to_numpy().astype(np.int64),
+        labels,
+        table["prediction"].to_numpy().astype(np.float64),
+        ~held_out.astype(np.bool_),
+        features,
+        planted,
+    )
+
+
+def numeric_features(table: pl.DataFrame) -> Floats:
+    """(n, r) numbers of mean 0 and variance 1: categories become indicators of their commonest
+    levels, missing values the mean."""
+    columns = []
+    for series in table.get_columns():
+        if series.dtype.is_numeric() or series.dtype == pl.Boolean:
+            values = series.cast(pl.Float64).fill_nan(None)
+            mean = values.mean()
+            filled = values.fill_null(mean if isinstance(mean, float) else 0.0)
+            columns.append(filled.to_numpy())
+        else:
+            text = series.cast(pl.String)
+            common = text.value_counts(sort=True).head(_MAX_LEVELS)[series.name].to_list()
+            columns += [(text == level).fill_null(False).to_numpy() * 1.0 for level in common]
+    matrix = np.stack(columns, axis=1)
+    spread = matrix.std(axis=0)
+    return np.asarray((matrix - matrix.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
+
+
+def _keyed(table: pl.DataFrame, key: str, secret: Path) -> pl.DataFrame:
+    if key not in table.columns:
+        raise DataError(f"a table has no key column {key!r}; its columns are {table.columns[:8]}")
+    hashed = hash_keys(canonical_keys(table[key]), read_secret(secret))
+    parts = [hashed[at : at + KEY_BYTES] for at in range(0, len(hashed), KEY_BYTES)]
+    return table.drop(key).with_columns(key=pl.Series(parts, dtype=pl.Binary))
+
+
+def _column(table: pl.DataFrame, other: pl.DataFrame, name: str) -> Floats:
+    joined = table.select("key").join(
+        other.select("key", name), on="key", how="left", maintain_order="left"
+    )
+    return joined[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()

@@ -1,0 +1,1 @@
+"""Attack a randomizer: ours, or anybody's black box."""

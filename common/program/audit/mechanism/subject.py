@@ -1,0 +1,259 @@
+"""What `audit mechanism` is pointed at: a randomizer by name, or anybody's Python callable."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.entropy import Entropy, system_entropy
+from common.errors import ConfigError
+from common.exact.channel import FiniteChannel
+from common.program.audit.attacks.implementation import Mechanism
+from common.program.audit.attacks.replay import Labels, Message
+from common.randomizers import Randomizer, build_randomizer, two_step
+from common.randomizers.grid import Grid
+
+REPLAY_EPSILON = 1.5
+"""Budget of replayed releases; their few rows make ε₁ large enough for histograms to coincide."""
+
+
+@dataclass(frozen=True)
+class NamedSubject:
+    """A randomizer that :func:`build_randomizer` knows.
+
+    Attributes
+    ----------
+    name, options
+        Which builder, and its options.
+    labels
+        (k,) grid.
+    epsilon
+        Claimed ε of one label.
+    loss
+        By which the outputs are chosen; the prior is uniform.
+    """
+
+    name: str
+    labels: Labels
+    epsilon: float
+    loss: str = "squared"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def randomizer(self) -> Randomizer:
+        return build_randomizer(
+            self.name,
+            labels=self.labels,
+            prior=np.ones(self.labels.size),
+            epsilon=self.epsilon,
+            loss=self.loss,
+            **self.options,
+        )
+
+    @property
+    def title(self) -> str:
+        return f"randomizer {self.name}"
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """Labels to output values, with fresh noise at each call."""
+        randomizer = self.randomizer
+        outputs = randomizer.channel.outputs
+        # two outputs of one value are still two messages: the code is what is sent
+        return lambda labels: randomizer.randomize(labels, system_entropy()).astype(
+            np.min_scalar_type(outputs.size)
+        )
+
+    def randomize(self, labels: Labels, entropy: Entropy) -> NDArray[np.generic]:
+        return self.randomizer.randomize(labels, entropy)
+
+    def release(self, labels: Labels, entropy: Entropy) -> Message:
+        """The two-step procedure over this grid's first three points, as a release runs it."""
+        grid = Grid(self.labels[: min(3, self.labels.size)])
+        counts = np.bincount(labels.astype(np.int64), minlength=len(grid))
+        two = two_step(
+            counts,
+            grid,
+            REPLAY_EPSILON,
+            entropy,
+            randomizer=self.name,
+            loss=self.loss,
+            options=self.options,
+            prior_share=Fraction(1, 2),
+        )
+        channel = two.randomizer.channel
+        return Message(
+            tuple(two.prior.noisy_counts.tolist()),
+            two.prior.scale,
+            two.prior.exact_epsilon,
+            (channel.outputs.tobytes(), channel.weights),
+        )
+
+    def channel_rule(self, labels: int, rows: int) -> Callable[[Any, Any], FiniteChannel]:
+        """From noisy counts to the channel, for the exact joint audit over a tiny grid."""
+        from common.randomizers import NoisyPrior
+
+        grid = np.arange(labels, dtype=np.float64)
+        built: dict[Any, FiniteChannel] = {}
+
+        def rule(noisy: Any, counts: Any) -> FiniteChannel:
+            if noisy not in built:
+                prior = NoisyPrior(np.array(noisy), Fraction(1, 2), rows)
+                built[noisy] = build_randomizer(
+                    self.name,
+                    labels=grid,
+                    prior=prior.probabilities,
+                    epsilon=0.5,
+                    loss=self.loss,
+                    rows=rows,
+                    **self.options,
+                ).channel
+            return built[noisy]
+
+        return rule
+
+    def spec(self) -> dict[str, Any]:
+        return {
+            "randomizer": self.name,
+            "labels": self.labels.tolist(),
+            "epsilon": self.epsilon,
+            "loss": self.loss,
+            "options": dict(self.options),
+        }
+
+    @property
+    def sources(self) -> list[Path]:
+        from common.program.audit.attacks.static_rule import release_sources
+
+        return release_sources()
+
+
+@dataclass(frozen=True)
+class CallableSubject:
+    """An importable callable ``module:function`` from (n,) labels to (n,) outputs.
+
+    Attributes
+    ----------
+    target
+        ``package.module:function``; found from the working directory, too.
+    labels
+        (k,) labels that it may be asked about.
+    epsilon
+        Claimed ε of one label.
+    """
+
+    target: str
+    labels: Labels
+    epsilon: float
+
+    @cached_property
+    def function(self) -> Mechanism:
+        return load_callable(self.target)
+
+    @property
+    def title(self) -> str:
+        return f"callable {self.target}"
+
+    @property
+    def mechanism(self) -> Mechanism:
+        return checked(self.function, self.target)
+
+    def spec(self) -> dict[str, Any]:
+        return {"callable": self.target, "labels": self.labels.tolist()}
+
+    @property
+    def sources(self) -> list[Path]:
+        """The file that the callable is defined in."""
+        try:
+            path = inspect.getsourcefile(inspect.unwrap(self.function))
+        except TypeError:
+            path = None
+        return [Path(path)] if path else []
+
+
+Subject = NamedSubject | CallableSubject
+
+
+def load_callable(target: str) -> Mechanism:
+    """Import ``module:function``.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such module or callable.
+    """
+    module, separator, name = target.partition(":")
+    if not (module and separator and name):
+        raise ConfigError(f"{target!r} must be module:function")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found = importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(f"module {module!r} cannot be imported: {error}") from error
+    function = getattr(found, name, None)
+    if not callable(function):
+        raise ConfigError(f"{module!r} has no callable {name!r}")
+    return cast(Mechanism, function)
+
+
+def checked(function: Mechanism, name: str) -> Mechanism:
+    """The callable, held to its contract: one output for each label."""
+
+    def call(labels: Labels) -> NDArray[Any]:
+        outputs = np.asarray(function(labels))
+        if outputs.shape != labels.shape:
+            raise ConfigError(
+                f"{name} gave outputs of shape {outputs.shape} for {labels.size} labels; it must"
+                " give one a label"
+            )
+        return outputs
+
+    return call
+
+
+def from_spec(spec: Mapping[str, Any]) -> Subject:
+    """Rebuild a subject in another process."""
+    labels = np.asarray(spec["labels"], dtype=np.float64)
+    if "callable" in spec:
+        return CallableSubject(spec["callable"], labels, 1.0)
+    return NamedSubject(spec["randomizer"], labels, spec["epsilon"], spec["loss"], spec["options"])
+
+
+def cold_output(subject: Subject, rows: int = 256) -> bytes:
+    """Outputs of a fresh process for ``rows`` labels spread over the grid.
+
+    Raises
+    ------
+    ConfigError
+        If that process fails.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "common.program.audit.mechanism.cold_start",
+        json.dumps(subject.spec()),
+        str(rows),
+    ]
+    root = str(Path(__file__).parents[4])
+    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
+    done = subprocess.run(
+        command, capture_output=True, env={**os.environ, "PYTHONPATH": path}, check=False
+    )
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise ConfigError(f"a second process could not run it: {lines[-1] if lines else '?'}")
+    return done.stdout

@@ -1,0 +1,231 @@
+"""A labels party as an auditor sees it: requests over the wire, answers and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import grpc
+
+from common.errors import ConfigError, ConnectionFailed
+from common.security.tls import check_tls13_only
+from common.wire import label_release_pb2 as pb2
+from common.wire import label_release_pb2_grpc as pb2_grpc
+
+_MESSAGE_LIMIT = 8 << 20
+
+
+@dataclass(frozen=True)
+class Part:
+    """One message of a fetch."""
+
+    start_row: int
+    keys: bytes
+    codes: bytes
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a whole fetch returned: the manifest, its digest, and every message."""
+
+    manifest: bytes
+    digest: bytes
+    parts: tuple[Part, ...]
+
+    @property
+    def keys(self) -> bytes:
+        return b"".join(part.keys for part in self.parts)
+
+    @property
+    def codes(self) -> bytes:
+        return b"".join(part.codes for part in self.parts)
+
+    @property
+    def sizes(self) -> tuple[tuple[int, int], ...]:
+        """Bytes of keys and codes in each message."""
+        return tuple((len(part.keys), len(part.codes)) for part in self.parts)
+
+    def to_bytes(self) -> bytes:
+        """Everything that was sent, as one string."""
+        return b"".join([self.manifest, self.digest, self.keys, self.codes])
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """How a call ended: a status and its text, or ``OK``."""
+
+    status: str
+    text: str
+
+
+class Endpoint(Protocol):
+    """A labels party that can be asked; a test double is one, too."""
+
+    def fetch(self, start_row: int = 0, chunk: int = 0) -> Answer:
+        """Describe the release and fetch its rows."""
+        ...
+
+    def refuse(self, request: str) -> Refusal:
+        """Make one of the requests in ``REQUESTS`` and say how it ended."""
+        ...
+
+
+REQUESTS = {
+    "another data set": "PERMISSION_DENIED",
+    "no data set": "INVALID_ARGUMENT",
+    "an epoch that does not exist": "NOT_FOUND",
+    "another release's digest": "FAILED_PRECONDITION",
+    "a short digest": "INVALID_ARGUMENT",
+    "a row beyond the last": "OUT_OF_RANGE",
+}
+"""Requests that must be refused, with the status that the contract names."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Where a labels party serves and who the auditor is.
+
+    Attributes
+    ----------
+    address
+        host:port.
+    ca, certificate, private_key
+        PEM files: the authority that both sides trust, the auditor's certificate and key; the
+        auditor acts as the features party. Without certificate and key none is shown.
+    server_name
+        Name in the server's certificate, where it is not the host.
+    data_set, epoch
+        Which release; an empty epoch is the latest.
+    """
+
+    address: str
+    ca: Path
+    certificate: Path | None
+    private_key: Path | None
+    data_set: str
+    epoch: str = ""
+    server_name: str | None = None
+    timeout: float = 60.0
+
+
+class WireEndpoint:
+    """A labels party on the wire, over mutual TLS; one channel for all calls."""
+
+    def __init__(self, connection: Connection, channel: grpc.Channel) -> None:
+        self._connection = connection
+        self._stub = pb2_grpc.LabelReleaseServiceStub(channel)
+
+    def fetch(self, start_row: int = 0, chunk: int = 0) -> Answer:
+        try:
+            described = self._describe(self._connection.data_set, self._connection.epoch)
+            epoch = self._connection.epoch or _epoch(described.manifest)
+            request = pb2.FetchReleaseRequest(
+                data_set=self._connection.data_set,
+                epoch=epoch,
+                manifest_sha256=described.manifest_sha256,
+                start_row=start_row,
+                max_chunk_bytes=chunk,
+            )
+            stream = self._stub.FetchRelease(request, timeout=self._connection.timeout)
+            parts = tuple(Part(m.start_row, m.keys, m.codes) for m in stream)
+        except grpc.RpcError as error:
+            raise self._explained(error) from error
+        return Answer(described.manifest, described.manifest_sha256, parts)
+
+    def refuse(self, request: str) -> Refusal:
+        own, epoch = self._connection.data_set, self._connection.epoch
+        try:
+            if request == "another data set":
+                self._describe("another-data-set", "")
+            elif request == "no data set":
+                self._describe("", "")
+            elif request == "an epoch that does not exist":
+                self._describe(own, "no-such-epoch")
+            else:
+                described = self._describe(own, epoch)
+                digest, row = described.manifest_sha256, 0
+                if request == "another release's digest":
+                    digest = bytes(32)
+                elif request == "a short digest":
+                    digest = digest[:5]
+                elif request == "a row beyond the last":
+                    row = 1 << 50
+                else:
+                    raise ValueError(f"request {request!r} is unknown")
+                wanted = pb2.FetchReleaseRequest(
+                    data_set=own,
+                    epoch=epoch or _epoch(described.manifest),
+                    manifest_sha256=digest,
+                    start_row=row,
+                )
+                for _ in self._stub.FetchRelease(wanted, timeout=self._connection.timeout):
+                    break
+        except grpc.RpcError as error:
+            return _refusal(error)
+        return Refusal("OK", "")
+
+    def _describe(self, data_set: str, epoch: str) -> pb2.DescribeReleaseResponse:
+        request = pb2.DescribeReleaseRequest(data_set=data_set, epoch=epoch)
+        return self._stub.DescribeRelease(request, timeout=self._connection.timeout)
+
+    def _explained(self, error: grpc.RpcError) -> ConnectionFailed:
+        found = _refusal(error)
+        return ConnectionFailed(
+            f"the labels party at {self._connection.address} answered {found.status}:"
+            f" {found.text}; check --address, --ca, --certificate, --private-key, --server-name"
+            " and --data-set"
+        )
+
+
+@contextmanager
+def connected(connection: Connection) -> Iterator[WireEndpoint]:
+    """Open a channel; nothing is sent before the first call."""
+    check_tls13_only()
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=_read("--ca", connection.ca),
+        private_key=_read("--private-key", connection.private_key)
+        if connection.private_key
+        else None,
+        certificate_chain=_read("--certificate", connection.certificate)
+        if connection.certificate
+        else None,
+    )
+    options: list[tuple[str, str | int]] = [
+        ("grpc.max_receive_message_length", _MESSAGE_LIMIT),
+        ("grpc.enable_retries", 0),
+    ]
+    if connection.server_name:
+        options.append(("grpc.ssl_target_name_override", connection.server_name))
+    with grpc.secure_channel(connection.address, credentials, options=options) as channel:
+        yield WireEndpoint(connection, channel)
+
+
+def stranger(connection: Connection, certificate: Path | None, key: Path | None) -> Refusal:
+    """How a describe request ends for somebody with another certificate, or with none."""
+    other = replace(connection, certificate=certificate, private_key=key, timeout=10.0)
+    with connected(other) as endpoint:
+        try:
+            endpoint._describe(other.data_set, other.epoch)
+        except grpc.RpcError as error:
+            return _refusal(error)
+    return Refusal("OK", "")
+
+
+def _refusal(error: grpc.RpcError) -> Refusal:
+    return Refusal(error.code().name, " ".join((error.details() or "").split()))
+
+
+def _epoch(manifest: bytes) -> str:
+    from common.program.audit.certificate.run import parse_manifest
+
+    return parse_manifest(manifest).epoch
+
+
+def _read(option: str, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{option} {path} cannot be read: {error.strerror}") from error

@@ -1,0 +1,284 @@
+"""`party`: a labels party from the outside, and the same software on canary data sets."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common.exact.rational import parse_rational
+from common.program.audit.attacks.canaries import Canaries
+from common.program.audit.attacks.implementation import (
+    byte_equality_check,
+    cold_start_check,
+    permutation_check,
+)
+from common.program.audit.attacks.model_attack import attack_control
+from common.program.audit.attacks.static_rule import release_sources, static_check
+from common.program.audit.certificate import manifest_checks as claims
+from common.program.audit.certificate.run import parse_manifest
+from common.program.audit.party.endpoint import Answer, Connection, Refusal, connected, stranger
+from common.program.audit.party.endpoint_checks import (
+    fetched_certificate,
+    latency_check,
+    refusals_check,
+    resume_check,
+    same_refusals_check,
+    two_answers_checks,
+)
+from common.program.audit.party.worlds import UPPER, Plan, World, Worlds, make_worlds
+from common.program.audit.verdict import Audit, Check, statistical, verdict_of
+from common.release.folder import decode_codes
+from common.release.manifest import Manifest, manifest_digest
+from common.security.pilot_certificates import write_certificates
+
+Progress = Callable[[str], None]
+
+RUNNING_STEPS = ("fetch", "fetch again", "refusals", "strangers", "certificate")
+CANARY_STEPS = (
+    "release two worlds",
+    "serve two worlds",
+    "compare",
+    "latency",
+    "budget",
+    "update a label",
+    "static rule",
+)
+
+_VOLATILE = ("time", "seconds", "peer", "address")
+"""Fields of a log line that differ from run to run."""
+
+
+def audit_party(
+    connection: Connection | None, plan: Plan | None, progress: Progress = lambda name: None
+) -> Audit:
+    """Audit a running labels party, its software on canary data sets, or both.
+
+    Parameters
+    ----------
+    connection
+        A running party; None to look at canaries alone.
+    plan
+        Canary data sets for parties that are started here; None to look at the running one alone.
+    progress
+        Told each stage before it runs.
+    """
+    subject = connection.address if connection else "label-party on canary data sets"
+    audit = Audit("party", f"labels party {subject}")
+    if connection is not None:
+        _running(audit, connection, progress)
+    if plan is not None:
+        _canaries(audit, plan, progress, certify=connection is None)
+    return audit
+
+
+def _running(audit: Audit, connection: Connection, progress: Progress) -> None:
+    with connected(connection) as endpoint, tempfile.TemporaryDirectory() as folder:
+        progress(RUNNING_STEPS[0])
+        whole = endpoint.fetch()
+        manifest = parse_manifest(whole.manifest)
+        audit.claimed = claims.claimed_epsilon(manifest)
+        audit.facts = claims.facts(manifest, manifest_digest(whole.manifest))
+        audit.plots |= claims.plots(manifest)
+        progress(RUNNING_STEPS[1])
+        audit.run(lambda: byte_equality_check(lambda: endpoint.fetch().to_bytes()))
+        audit.run(lambda: resume_check(endpoint, whole))
+        progress(RUNNING_STEPS[2])
+        audit.run(lambda: refusals_check(endpoint))
+        progress(RUNNING_STEPS[3])
+        audit.run(lambda: _strangers_check(connection, Path(folder)))
+        progress(RUNNING_STEPS[4])
+        audit.add(*fetched_certificate(whole))
+
+
+def _canaries(audit: Audit, plan: Plan, progress: Progress, *, certify: bool) -> None:
+    progress(CANARY_STEPS[0])
+    canaries = make_worlds(plan)
+    for world in (canaries.whole, canaries.less, canaries.again):
+        refused = world.release()
+        if refused:
+            audit.add(_unable(refused))
+            return
+    progress(CANARY_STEPS[1])
+    with (
+        canaries.whole.serving() as first,
+        canaries.less.serving() as second,
+        connected(first) as one,
+        connected(second) as other,
+    ):
+        answers = one.fetch(), other.fetch()
+        manifest = parse_manifest(answers[0].manifest)
+        audit.claimed = audit.claimed or claims.claimed_epsilon(manifest)
+        audit.facts |= {"canary events": f"{plan.rows:,}", "canary ε": f"{plan.epsilon:g}"}
+        progress(CANARY_STEPS[2])
+        audit.run(lambda: byte_equality_check(lambda: one.fetch().to_bytes()))
+        for check in two_answers_checks(*answers):
+            audit.add(check)
+        _labels(audit, canaries, answers[0], manifest)
+        audit.run(lambda: same_refusals_check(one, other))
+        progress(CANARY_STEPS[3])
+        audit.run(lambda: latency_check(one, other, plan.epsilon))
+    if certify:  # of a running party it has been done already
+        audit.add(*fetched_certificate(answers[0]))
+    audit.run(lambda: _logs_check(canaries))
+    with canaries.again.serving() as third, connected(third) as endpoint:
+        again = endpoint.fetch()
+    audit.run(lambda: cold_start_check(_noise(answers[0]), _noise(again)))
+    progress(CANARY_STEPS[4])
+    audit.run(lambda: _budget_check(canaries.whole, manifest))
+    progress(CANARY_STEPS[5])
+    audit.run(lambda: _frozen_check(canaries, answers[0]))
+    progress(CANARY_STEPS[6])
+    audit.run(lambda: static_check(release_sources(), "the labels party"))
+
+
+def _labels(audit: Audit, made: Worlds, answer: Answer, manifest: Manifest) -> None:
+    """What the order and the outputs of the rows say about the canary labels."""
+    secrets = made.in_row_order()
+    audit.run(lambda: permutation_check(secrets.astype(np.float64)))
+    codes = decode_codes(answer.codes, manifest.content.code_bytes)
+    epsilon = manifest.labels_guarantee.epsilon
+
+    def check() -> Check:
+        planted = Canaries(
+            np.arange(codes.size), secrets, 0, manifest.channel.inputs.size - 1, planted=True
+        )
+        channel = manifest.channel.probabilities
+        found = attack_control(channel, codes.astype(np.int64), None, planted, epsilon).result
+        return statistical(
+            "one run",
+            claim=f"An output tells at most ε₂ = {epsilon:.4g} about its label.",
+            tried=f"{codes.size:,} labels were secret bits; {found.correct:,} of"
+            f" {found.guesses:,} guesses from the message were right.",
+            claimed=epsilon,
+            bound=found.bound,
+            shown=found.shown,
+        )
+
+    audit.run(check)
+
+
+def _strangers_check(connection: Connection, folder: Path) -> Check:
+    """Nobody without the right certificate is answered."""
+    foreign = write_certificates(folder / "foreign", days=1)
+    found = {
+        "no certificate": stranger(connection, None, None),
+        "a certificate of another authority": stranger(
+            connection, foreign.feature_party_certificate, foreign.feature_party_key
+        ),
+    }
+    let_in = [name for name, refusal in found.items() if refusal == Refusal("OK", "")]
+    return Check(
+        name="strangers are refused",
+        verdict=verdict_of(not let_in),
+        claim="Only a client with the configured certificate is answered.",
+        tried=f"A describe request was made with {' and with '.join(found)}.",
+        found=f"{len(let_in)} of them were answered.",
+        details={name: [refusal.status, refusal.text] for name, refusal in found.items()},
+    )
+
+
+def _logs_check(canaries: Worlds) -> Check:
+    """The servers' logs of two worlds say the same."""
+    logs = [_normalised(world.folder / "serve.log") for world in (canaries.whole, canaries.less)]
+    differing = sorted(logs[0] ^ logs[1])
+    return Check(
+        name="logs do not depend on labels",
+        verdict=verdict_of(not differing),
+        claim="What the server logs depends on requests and the public population alone.",
+        tried="The kinds of lines in the logs of two parties whose data differ in one label were"
+        " compared, numbers left out where they are times, ports or durations.",
+        found=f"{len(differing)} kinds of lines occur in one log only"
+        + (f": {differing[:2]}" if differing else "."),
+    )
+
+
+def _normalised(path: Path) -> set[str]:
+    """The kinds of lines in a log: times, ports, peers and digests are blanked out."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    return {_kind(line.strip()) for line in lines if line.strip()}
+
+
+def _kind(line: str) -> str:
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        fields = None
+    if isinstance(fields, dict):  # of a structured log
+        line = json.dumps({k: "#" if k in _VOLATILE else v for k, v in fields.items()})
+    line = re.sub(r"\b[0-9a-f]{16,}\b", "#", line)
+    line = re.sub(rf"({'|'.join(_VOLATILE)})=\S+", r"\1=#", line)
+    line = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*", "#", line)
+    return re.sub(r"127\.0\.0\.1:\d+", "#", line)
+
+
+def _budget_check(world: World, manifest: Manifest) -> Check:
+    """One release is charged exactly what was asked, and a second one is refused."""
+    before = _spent(world.budget())
+    refused = world.release("--epoch", "2")
+    after = _spent(world.budget())
+    asked = Fraction(repr(manifest.privacy.requested_epsilon))
+    total = parse_rational(manifest.privacy.total["epsilon"])
+    holds = (
+        before == after == asked and refused is not None and total <= asked + Fraction(1, 1 << 50)
+    )
+    return Check(
+        name="budget arithmetic",
+        verdict=verdict_of(holds),
+        claim=f"A release of ε = {float(asked):g} is charged to the ledger, and the data set's"
+        " total cannot be passed.",
+        tried="The ledger was read, a second epoch was asked for, and the ledger read again.",
+        found=f"Charged {float(before):g}, {float(after):g} after the second request, which was"
+        f" {'refused' if refused else 'granted'}; the manifest says {float(total):.9g}.",
+        claimed=float(asked),
+        bound=float(total),
+        confidence=1.0,
+        details={"refusal": refused},
+    )
+
+
+def _frozen_check(canaries: Worlds, answer: Answer) -> Check:
+    """Labels that change after a release change nothing that is served."""
+    world = canaries.whole
+    world.write_labels(1 - canaries.secrets)
+    refused = world.release()
+    with world.serving() as connection, connected(connection) as endpoint:
+        same = endpoint.fetch().to_bytes() == answer.to_bytes()
+    spent = _spent(world.budget())
+    return Check(
+        name="updated labels",
+        verdict=verdict_of(same),
+        claim="A label that is updated between requests is frozen, or charged again.",
+        tried=f"All labels were exchanged ({UPPER:g} for 0 and back), the same epoch was released"
+        " again, and fetched.",
+        found=f"The bytes are {'the same' if same else 'others'};"
+        f" {float(spent):g} is charged in all" + (f" ({refused})." if refused else "."),
+    )
+
+
+def _spent(accounts: list[dict[str, Any]]) -> Fraction:
+    return sum(
+        (parse_rational(entry["spent"]["epsilon"]) for entry in accounts if entry["spent"]),
+        Fraction(0),
+    )
+
+
+def _noise(answer: Answer) -> bytes:
+    """Everything random in an answer."""
+    return repr(parse_manifest(answer.manifest).prior.noisy_counts).encode() + answer.codes
+
+
+def _unable(refused: str) -> Check:
+    return Check(
+        name="canary releases",
+        verdict=verdict_of(False),
+        claim="The labels party builds a release of the canary data sets.",
+        tried="`label-party release` was run on them.",
+        found=refused,
+    )

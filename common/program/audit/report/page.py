@@ -1,0 +1,187 @@
+"""Put the audit's page together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from common.errors import ConfigError
+from common.program.audit.report import plots
+from common.program.audit.verdict import GATE, Audit, Check, Verdict
+
+_TITLES = {
+    "certificate": "What the release proves by itself",
+    "mechanism": "What the randomizer gives away",
+    "party": "What the labels party gives away",
+    "inference": "What labels can be inferred",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture and the sentence that says how to read it."""
+
+    heading: str
+    text: str
+    picture: Markup
+
+
+@dataclass(frozen=True)
+class Group:
+    """Checks of one verdict."""
+
+    heading: str
+    text: str
+    checks: Sequence[Check]
+
+
+def write_report(path: Path, audit: Audit) -> None:
+    """Write one self-contained HTML page; nothing in it is loaded from elsewhere."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(render_report(audit), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def render_report(audit: Audit) -> str:
+    """Return the page as text."""
+    environment = Environment(
+        loader=ChoiceLoader(
+            [PackageLoader("common.program.audit.report", "."), PackageLoader("common.report", ".")]
+        ),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("audit.html.j2").render(
+        audit=audit,
+        title=headline(audit),
+        section=_TITLES.get(audit.kind, "What was audited"),
+        lead=lead(audit),
+        overview=plots.verdicts(audit),
+        figures=figures(audit),
+        groups=groups(audit),
+        number=number,
+        seconds=duration,
+    )
+
+
+def headline(audit: Audit) -> str:
+    """One line: what came out."""
+    failed, open_ = audit.count(Verdict.FAIL), audit.count(Verdict.NOT_CHECKABLE)
+    if failed:
+        return f"{failed} of {len(audit.checks)} claims did not hold"
+    decided = len(audit.checks) - open_
+    return f"All {decided} claims that could be checked held" if decided else "Nothing was decided"
+
+
+def lead(audit: Audit) -> list[str]:
+    """What the verdicts mean, in order of importance."""
+    sentences = []
+    if audit.claimed is not None:
+        factor = math.exp(audit.claimed)
+        sentences.append(
+            f"The claim: whatever is sent is at most {number(factor)} times likelier for one label"
+            f" of an event than for any other (ε = {number(audit.claimed)})."
+        )
+    open_ = audit.count(Verdict.NOT_CHECKABLE)
+    if open_:
+        sentences.append(
+            f"{open_} further claim{'s' * (open_ > 1)} cannot be decided from what was at hand;"
+            " they are listed with what would decide them."
+        )
+    sentences.append(
+        "Exact checks are proofs about the bytes. Statistical checks can only refute: they fail a"
+        f" right build with probability {GATE:g} each, and a bound below the claim proves nothing."
+    )
+    return sentences
+
+
+def groups(audit: Audit) -> list[Group]:
+    """Failures first."""
+    texts = {
+        Verdict.FAIL: ("What did not hold", "Each of these refutes a claim."),
+        Verdict.PASS: ("What held", ""),
+        Verdict.NOT_CHECKABLE: (
+            "What could not be decided",
+            "Not from here: these need something else to look at.",
+        ),
+    }
+    found = []
+    for verdict, (heading, text) in texts.items():
+        checks = [check for check in audit.checks if check.verdict is verdict]
+        if checks:
+            found.append(Group(heading, text, checks))
+    return found
+
+
+def figures(audit: Audit) -> list[Figure]:
+    """Pictures of whatever data the audit left."""
+    found = []
+    bounds = plots.bound_rows(audit)
+    if len(bounds) > 1:
+        found.append(
+            Figure(
+                "Measured against claimed",
+                "Each row is an attempt. The upright tick is the ε that was claimed; the dots are"
+                " lower bounds of the true ε that were measured, the faint one at 95% confidence,"
+                " the solid one at the gate of one in a million. A solid dot to the right of its"
+                " tick refutes the claim.",
+                plots.bounds(bounds),
+            )
+        )
+    data = audit.plots
+    if "output_ratios" in data:
+        found.append(
+            Figure(
+                "The exact ε of every output",
+                "For each value that may be sent: the logarithm of how much likelier it is under"
+                " one label than under another, at most, computed from the integer weights.",
+                plots.output_ratios(
+                    data["output_ratios"]["outputs"], data["output_ratios"]["ratios"]
+                ),
+            )
+        )
+    if "beliefs" in data:
+        found.append(
+            Figure(
+                "What one message changes",
+                "Each dot is a label and an output: how probable the label was before, and after"
+                " seeing the output. Between the curves lies what ε allows; dots on the diagonal"
+                " learn nothing.",
+                plots.beliefs(data["beliefs"]),
+            )
+        )
+    if "attack" in data:
+        found.append(
+            Figure(
+                "What a model gives away",
+                "Share of right guesses of a canary's secret bit, against the share of canaries"
+                " guessed, the surest first. The dashed line is the most that ε allows, one half is"
+                " chance."
+                " The control is built to memorise: it shows whether the attack has power.",
+                plots.attack(data["attack"]),
+            )
+        )
+    return found
+
+
+def number(value: float | None) -> str:
+    """A number for reading."""
+    if value is None:
+        return "–"
+    if math.isinf(value):
+        return "∞"
+    return f"{value:.4g}"
+
+
+def duration(value: float) -> str:
+    """Seconds for reading."""
+    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"

@@ -1,0 +1,143 @@
+"""Read what a simulation starts from, and give each party only what it may see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from common.errors import DataError
+from common.program.simulation.settings import Settings
+from common.release.event_keys import canonical_keys
+
+ROW_KEY = "event"
+KEY, LABEL = "key", "label"
+
+_PARQUET_SUFFIXES = {".parquet", ".pq"}
+_COLUMNS_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The three tables, checked.
+
+    Attributes
+    ----------
+    key
+        Name of the key column, the same in every table.
+    labels
+        Key and label columns, for the labels party.
+    features
+        Key and features, without label and ignored columns, for the features party.
+    population
+        Key column of every event that both parties know, for the labels party; None where it is
+        to go by its labels, or by what the features party submits.
+    truth
+        ``key`` (canonical text) and ``label`` (float64) of every event of the release: the label
+        as the labels party completes and clips it, before any noise. For scoring alone. Where the
+        features party submits the population, rows are in its order.
+    """
+
+    key: str
+    labels: pl.DataFrame
+    features: pl.DataFrame
+    population: pl.DataFrame | None
+    truth: pl.DataFrame
+
+
+def read_inputs(settings: Settings) -> Inputs:
+    """Read and check everything, so that nothing is started in vain.
+
+    Raises
+    ------
+    DataError
+        If a file or column is missing or of the wrong kind.
+    """
+    features = _read(settings.features, settings.key)
+    labels = features if settings.same_file else _read(settings.labels, settings.key)
+    key = settings.key
+    if key is None:
+        if not settings.same_file:
+            raise DataError(
+                "--key is missing: labels and features come from two files, so name the column"
+                " that both have in common"
+            )
+        key = ROW_KEY
+        while key in features.columns:
+            key += "_"
+        features = labels = features.with_row_index(key)
+    _need(labels, key, settings.labels)
+    _need(labels, settings.label, settings.labels)
+    _need(features, key, settings.features)
+    for column in settings.ignore:
+        _need(features, column, settings.features)
+    if key == settings.label:
+        raise DataError(f"--key and --label both name column {key!r}; they must differ")
+    if not labels[settings.label].dtype.is_numeric():
+        raise DataError(
+            f"label column {settings.label!r} has type {labels[settings.label].dtype}; labels must"
+            " be numbers"
+        )
+    withheld = {settings.label, *settings.ignore} - {key}
+    features = features.select(c for c in features.columns if c not in withheld)
+    if features.width < 2:
+        raise DataError(f"{settings.features} has no feature columns beside the key {key!r}")
+    population = None
+    if settings.population is not None:
+        population = _read(settings.population, key)
+        _need(population, key, settings.population)
+        population = population.select(key)
+    labels = labels.select(key, settings.label)
+    covered = features.select(key) if settings.submit_population else population
+    return Inputs(key, labels, features, population, _truth(labels, covered, settings))
+
+
+def _read(path: Path, key: str | None) -> pl.DataFrame:
+    if not path.is_file():
+        raise DataError(f"{path} is not a file; name a CSV or Parquet file")
+    try:
+        if path.suffix.lower() in _PARQUET_SUFFIXES:
+            return pl.read_parquet(path)
+        # Keys of a CSV file are text: 007 and 7 are different events.
+        overrides = {key: pl.String} if key else {}
+        return pl.read_csv(path, schema_overrides=overrides, infer_schema_length=None)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(f"{path} cannot be read as CSV or Parquet: {reason}") from error
+
+
+def _need(table: pl.DataFrame, column: str, path: Path) -> None:
+    if column not in table.columns:
+        shown = ", ".join(table.columns[:_COLUMNS_SHOWN])
+        more = ", …" if table.width > _COLUMNS_SHOWN else ""
+        raise DataError(f"{path} has no column {column!r}; its columns are {shown}{more}")
+
+
+def _truth(
+    labels: pl.DataFrame, population: pl.DataFrame | None, settings: Settings
+) -> pl.DataFrame:
+    key, label = labels.columns
+    table = labels.select(
+        canonical_keys(labels[key]).alias(KEY),
+        pl.col(label).cast(pl.Float64).fill_nan(None).alias(LABEL),
+    )
+    repeated = table.height - table[KEY].n_unique()
+    if repeated and settings.duplicates == "refuse":
+        raise DataError(
+            f"{repeated:,} rows of {settings.labels} repeat a key; make keys unique, or choose"
+            " --duplicates sum, mean or last"
+        )
+    known = table.drop_nulls(LABEL)
+    column = pl.col(LABEL)
+    combined = {"sum": column.sum(), "mean": column.mean()}.get(settings.duplicates, column.last())
+    merged = known.group_by(KEY, maintain_order=True).agg(combined)
+    keys = table.select(KEY).unique(maintain_order=True)
+    if population is not None:
+        keys = pl.DataFrame({KEY: canonical_keys(population[key])})
+        if keys[KEY].n_unique() < keys.height:
+            listing = settings.population or settings.features
+            raise DataError(f"{listing} lists an event twice; list each event once")
+    return keys.join(merged, on=KEY, how="left", maintain_order="left").with_columns(
+        pl.col(LABEL).fill_null(settings.missing_value).clip(settings.lower, settings.upper)
+    )

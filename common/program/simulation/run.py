@@ -1,0 +1,192 @@
+"""One simulation from the first check to the last number."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from common.console import stderr
+from common.program.simulation.inputs import KEY, LABEL, Inputs, read_inputs
+from common.program.simulation.processes import Watch, run_party, serving
+from common.program.simulation.scoring import label_error
+from common.program.simulation.settings import Settings
+from common.program.simulation.stages import Stages
+from common.program.simulation.workspace import CONFIG_FILES, Workspace, furnish
+from common.release.event_keys import read_secret
+from common.release.folder import Release, read_release
+from common.security.pilot_certificates import CertificateFiles
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a simulation left behind.
+
+    Attributes
+    ----------
+    metrics
+        The content of ``metrics.json``.
+    report
+        The report's page.
+    release
+        The release as the features party fetched and verified it.
+    """
+
+    metrics: dict[str, Any]
+    report: Path
+    release: Release
+
+
+def simulate(settings: Settings, *, quiet: bool = False) -> Outcome:
+    """Run both parties as separate processes with mutual TLS between them, and score the result.
+
+    The features party trains and estimates its error without any true label. Only then is the same
+    model scored with the true labels of the events that it was not trained on.
+
+    Raises
+    ------
+    LabelveilError
+        If something cannot work, or a party fails; its own error line is the message. No process
+        is left running.
+    """
+    with _ended_by_signals():
+        return _Simulation(settings, quiet).run()
+
+
+class _Simulation:
+    def __init__(self, settings: Settings, quiet: bool) -> None:
+        self._settings = settings
+        self._stages = Stages(stderr, quiet=quiet)
+        # Processes start in folders of their own: only an absolute path means the same to all.
+        self._workspace = Workspace(settings.out.absolute())
+
+    def run(self) -> Outcome:
+        workspace = self._workspace
+        with self._stages.stage("prepare", "prepare data, certificates and configurations"):
+            inputs = read_inputs(self._settings)
+            workspace.claim(overwrite=self._settings.overwrite)
+            files = furnish(workspace, inputs, self._settings)
+        if not self._settings.submit_population:
+            self._release()
+        self._exchange()
+        with self._stages.stage("verify", "read and verify the release"):
+            release = read_release(workspace.release)
+        metrics = self._score(release, inputs, files)
+        workspace.metrics.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        return Outcome(metrics, self._settings.out / workspace.report.name, release)
+
+    def _release(self) -> None:
+        with self._stages.stage("release", "labels party: build the release") as watch:
+            self._labels(["release", *_sets(self._settings.label_settings)], watch)
+
+    def _exchange(self) -> None:
+        """The whole conversation between the parties: one fetch, then the server can go.
+
+        Where the features party names the events, its list comes first, and the release is built
+        beside the server that is to hand it out.
+        """
+        workspace = self._workspace
+        serve = [
+            "serve",
+            "--config",
+            CONFIG_FILES["label_party"],
+            *_sets(self._settings.label_settings),
+            "--port-file",
+            str(workspace.port_file),
+        ]
+        server = serving(
+            serve, workspace.label_party, workspace.logs / "serve.log", workspace.port_file
+        )
+        with server as port:
+            address = f"127.0.0.1:{port}"
+            if self._settings.submit_population:
+                text = "features party: submit the population"
+                with self._stages.stage("submit", text) as watch:
+                    self._features(["submit", "--address", address], watch)
+                self._release()
+            text = "features party: fetch, join, train, predict, evaluate"
+            with self._stages.stage("features_party", text) as watch:
+                self._features(["run", "--address", address], watch)
+
+    def _score(self, release: Release, inputs: Inputs, files: CertificateFiles) -> dict[str, Any]:
+        workspace = self._workspace
+        # From here on true labels are used: to compare, never to train the model that is scored.
+        truth = [
+            "--true-labels",
+            str(workspace.truth_labels),
+            "--true-label",
+            LABEL,
+            "--true-key",
+            KEY,
+        ]
+        unscored = _read(workspace.feature_party / "metrics.json")
+        beside: list[str] = []
+        if self._settings.nonprivate:
+            reference = workspace.nonprivate / "metrics.json"
+            own = ["--model", "../nonprivate", *truth]
+            with self._stages.stage("nonprivate", "train the same network on true labels") as watch:
+                self._features(["train", "--objective", "true", *own], watch, "train-nonprivate")
+                report = ["--metrics", str(reference), "--report", "../nonprivate/report.html"]
+                self._features(["evaluate", *own, *report], watch, "evaluate-nonprivate")
+            beside = ["--nonprivate-metrics", str(reference)]
+        with self._stages.stage("score", "score with true labels, write the report") as watch:
+            self._features(["evaluate", *truth, *beside], watch)
+            noise = label_error(release, inputs.truth, read_secret(files.join_secret))
+        scored = _read(workspace.feature_party / "metrics.json")
+        parts = {f"features_party.{name}": s for name, s in unscored.pop("timings", {}).items()}
+        timings = {**self._stages.seconds, **parts}
+        return {
+            **scored,
+            "label_mse": noise,
+            "seed": self._settings.seed,
+            "timings": {name: round(seconds, 3) for name, seconds in timings.items()},
+        }
+
+    def _labels(self, command: Sequence[str], watch: Watch) -> None:
+        self._run("label_party", command, watch, command[0])
+
+    def _features(self, command: Sequence[str], watch: Watch, log: str | None = None) -> None:
+        command = [*command, *_sets(self._settings.feature_settings)]
+        self._run("feature_party", command, watch, log or command[0])
+
+    def _run(self, party: str, command: Sequence[str], watch: Watch, log: str) -> None:
+        run_party(
+            party,
+            [*command, "--config", CONFIG_FILES[party]],
+            self._workspace.root / party,
+            self._workspace.logs / f"{party}-{log}.log",
+            watch,
+        )
+
+
+def _sets(settings: Sequence[str]) -> list[str]:
+    return [part for setting in settings for part in ("--set", setting)]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    data = json.loads(path.read_text(encoding="utf-8"))
+    assert isinstance(data, dict)
+    return data
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Turn SIGTERM into an exception, so that the parties' processes are ended with this one."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    try:
+        before = signal.signal(signal.SIGTERM, end)
+    except ValueError:  # Only a main thread may do this; another leaves it to its caller.
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

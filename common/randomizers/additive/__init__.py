@@ -1,0 +1,1 @@
+"""Label randomizers that add noise: Laplace, staircase, their discrete kin, exponential."""

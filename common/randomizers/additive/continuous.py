@@ -1,0 +1,109 @@
+"""Continuous Laplace and staircase noise, for comparison only: these labels cannot leave.
+
+A sum in floating point shows in its last bits which labels could have led to it: the noise values
+that a float sampler can return have gaps, and the gaps move with the label (Mironov, *On
+Significance of the Least Significant Bits for Differential Privacy*, CCS 2012). So ε holds for the
+real numbers below and not for the floats that :meth:`ContinuousNoise.simulate` returns. There is no
+``channel`` here, and nothing that a release could be made from; the randomizers ``laplace`` and
+``staircase`` are the same laws, rounded to integer weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from common.entropy import Entropy
+from common.errors import ConfigError
+from common.randomizers.additive.laws import Laplace, Staircase, best_gamma
+from common.randomizers.base import check_epsilon
+from common.randomizers.losses import Loss, LossFunction, get_loss
+
+Floats = NDArray[np.float64]
+
+SIMULATION_STREAM = "simulation"
+
+
+@dataclass(frozen=True)
+class ContinuousNoise:
+    """Additive noise on real labels, to compare with.
+
+    Attributes
+    ----------
+    law
+        Its density.
+    lower, upper
+        Label range; labels are clipped to it first.
+    clip
+        Whether outputs are clipped to it too.
+    """
+
+    law: Laplace | Staircase
+    lower: float
+    upper: float
+    clip: bool = False
+
+    def simulate(self, values: ArrayLike, entropy: Entropy) -> Floats:
+        """Add noise to labels, for an experiment.
+
+        Parameters
+        ----------
+        values
+            (n,) labels.
+        entropy
+            Its stream ``simulation`` is read: one word a label.
+
+        Returns
+        -------
+        (n,) floats, not private whatever ε is.
+        """
+        labels = np.clip(np.asarray(values, dtype=np.float64), self.lower, self.upper)
+        words = entropy.words(SIMULATION_STREAM, 0, labels.size)
+        sign = np.where(words & np.uint64(1), 1.0, -1.0)
+        # the upper 53 bits, centred in their cell: a tail probability in (0, 1/2)
+        tail = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-54
+        noisy = labels + sign * self._quantile(tail)
+        return np.clip(noisy, self.lower, self.upper) if self.clip else np.asarray(noisy)
+
+    def _quantile(self, tail: Floats) -> Floats:
+        """The x >= 0 with P(N > x) = tail."""
+        law = self.law
+        if isinstance(law, Laplace):
+            return np.asarray(-law.scale * np.log(2 * tail))
+        b, a, edge = law.decay, law.height, law.gamma * law.span
+        period = np.floor(-np.log(2 * tail) / law.epsilon)
+        left = 0.5 - tail / b**period  # probability within the period, before x
+        high = left / a
+        low = edge + (left - a * edge) / (a * b)
+        return np.asarray(period * law.span + np.where(high <= edge, high, low))
+
+
+def continuous_laplace(
+    lower: float, upper: float, epsilon: float, *, clip: bool = False
+) -> ContinuousNoise:
+    """Laplace noise of scale (upper - lower)/ε."""
+    span = _check(lower, upper, epsilon)
+    return ContinuousNoise(Laplace(span / epsilon), lower, upper, clip)
+
+
+def continuous_staircase(
+    lower: float,
+    upper: float,
+    epsilon: float,
+    *,
+    loss: str | Loss | LossFunction = "squared",
+    clip: bool = False,
+) -> ContinuousNoise:
+    """Staircase noise with the best γ: least E|N| for the absolute loss, else least variance."""
+    span = _check(lower, upper, epsilon)
+    gamma = best_gamma(epsilon, squared=get_loss(loss).name != "absolute")
+    return ContinuousNoise(Staircase(span, epsilon, gamma), lower, upper, clip)
+
+
+def _check(lower: float, upper: float, epsilon: float) -> float:
+    check_epsilon(epsilon)
+    if not lower < upper:
+        raise ConfigError(f"lower={lower:g} must be below upper={upper:g}")
+    return upper - lower

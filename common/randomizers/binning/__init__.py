@@ -1,0 +1,1 @@
+"""RR-on-bins, and the exact search for its bins."""

@@ -1,0 +1,300 @@
+"""The cost of a bin in RR-on-bins, for every loss.
+
+For a bin S of consecutive labels and c = e^ε - 1,
+
+    L(S) = min over ŷ of  G(ŷ) + c Σ_{y in S} p_y ℓ(ŷ, y),     G(ŷ) = Σ_{all y} p_y ℓ(ŷ, y),
+
+a weighted version of "best constant" with weights p_y (1 + c·1[y in S]). Bins are half-open index
+ranges (r, i): labels r … i - 1. The *confined* cost is the same minimum over those ŷ that lie
+between the bin's neighbours, the labels r - 1 and i
+(:mod:`common.randomizers.binning.shortest_path` says what that is good for); ℓ is convex in ŷ, so
+the minimum is at the nearest point allowed.
+
+c reaches e^40, so a bin's own spread must not be the difference of two prefix sums over the whole
+grid: an error in their last digit, times c, would outweigh everything. All sums are of terms of one
+sign (:class:`~common.randomizers.binning.range_sums.RangeSums`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import ConfigError
+from common.randomizers.binning.range_sums import Divergence, RangeSums
+from common.randomizers.losses import Loss
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+MAX_CUSTOM_LABELS = 1024
+"""The most labels that a loss without a closed form may have: it takes O(k³) time."""
+
+_GOLDEN = (5**0.5 - 1) / 2
+_GOLDEN_ROUNDS = 80
+
+
+class IntervalCosts(ABC):
+    """Costs L(r, i) and minimisers ŷ(r, i) over a grid of labels with positive mass.
+
+    Parameters
+    ----------
+    labels
+        (k,) strictly ascending.
+    prior
+        (k,) > 0, summing to 1.
+    boost
+        c = e^ε - 1 > 0.
+
+    Attributes
+    ----------
+    ordered
+        Whether the loss grows with the distance between label and prediction, either of them fixed
+        (Assumption 4 of Ghazi et al. 2023), so that the confined cost can stand for the cost.
+    offset
+        What a subclass leaves out of every L(S): the ratio of any partition is short of its loss by
+        this much.
+    """
+
+    ordered: bool = True
+    offset: float = 0.0
+
+    def __init__(self, labels: Floats, prior: Floats, boost: float) -> None:
+        self.labels = labels
+        self.prior = prior
+        self.boost = boost
+        edges = np.concatenate([[-np.inf], labels, [np.inf]])
+        self._least, self._most = edges[:-1], edges[1:]  # by r and by i: where ŷ is confined to
+
+    @property
+    def size(self) -> int:
+        return int(self.labels.size)
+
+    @abstractmethod
+    def cost(self, r: Indices, i: Indices) -> Floats:
+        """(n,) costs L(r, i) of n bins."""
+
+    @abstractmethod
+    def confined(self, r: Indices, i: Indices) -> Floats:
+        """(n,) confined costs of n bins; r or i may be a single index."""
+
+    @abstractmethod
+    def minimiser(self, r: Indices, i: Indices) -> Floats:
+        """(n,) output values of n bins."""
+
+    def whole(self) -> float:
+        """Loss of the best constant: L of the whole grid without its boost."""
+        return float(self.cost(np.array([0]), np.array([self.size]))[0] / (1 + self.boost))
+
+
+class _MeanCosts(IntervalCosts):
+    """Losses that are a Bregman divergence D(y, ŷ), whose best constant is the weighted mean.
+
+    Σ w_y D(y, ŷ) over any labels is the same sum at their mean, plus Σ w_y times D(mean, ŷ)
+    (Banerjee, Guo and Wang, *On the Optimality of Conditional Expectation as a Bregman Predictor*,
+    2005). With m and μ the bin's mass and mean, M the mean of all labels and
+    ŷ = (M + c m μ) / (1 + c m):
+
+        L(S) = V + c V_S + D(M, ŷ) + c m D(μ, ŷ),    V_S = Σ_{y in S} p_y D(y, μ),
+
+    and confining ŷ to a point z adds (1 + c m) D(ŷ, z).
+    """
+
+    def __init__(self, labels: Floats, prior: Floats, boost: float, divergence: Divergence) -> None:
+        super().__init__(labels, prior, boost)
+        self._divergence = divergence
+        self._sums = RangeSums(labels, prior, divergence)
+        whole = self._sums.spread(np.array([0]), np.array([labels.size - 1]))
+        self._above, self._spread = float(whole.above[0]), float(whole.within[0])
+        self._mean = float(labels[0]) + self._above
+        self._offsets = labels - labels[0]
+
+    def cost(self, r: Indices, i: Indices) -> Floats:
+        return self._solve(r, i, confined=False)
+
+    def confined(self, r: Indices, i: Indices) -> Floats:
+        return self._solve(r, i, confined=True)
+
+    def _solve(self, r: Indices, i: Indices, *, confined: bool) -> Floats:
+        bins = self._sums.spread(r, i - 1)
+        first = self.labels[r]
+        boosted = self.boost * bins.mass
+        total = 1 + boosted
+        apart = (self._above - self._offsets[r]) - bins.above  # from the bin's mean to that of all
+        costs = self._spread + self.boost * bins.within
+        costs += self._divergence(np.full(apart.shape, self._mean), -apart * (boosted / total))
+        costs += boosted * self._divergence(first + bins.above, apart / total)
+        if confined:
+            value = (self._mean + boosted * (first + bins.above)) / total
+            beyond = bins.above + apart / total  # ŷ less the first label
+            short = (self._least[r] - first) - beyond
+            over = beyond - (self._most[i] - first)
+            move = np.where(short > 0, short, np.where(over > 0, -over, 0.0))
+            costs += total * self._divergence(value, move)
+        return np.asarray(costs)
+
+    def minimiser(self, r: Indices, i: Indices) -> Floats:
+        bins = self._sums.spread(r, i - 1)
+        boosted = self.boost * bins.mass
+        above = (self._above + boosted * (self._offsets[r] + bins.above)) / (1 + boosted)
+        return np.asarray(np.clip(self.labels[0] + above, self.labels[0], self.labels[-1]))
+
+
+class _PoissonCosts(_MeanCosts):
+    """The divergence is D(y, ŷ) = ŷ - y + y ln(y/ŷ).
+
+    ℓ(ŷ, y) is D(y, ŷ) plus y - y ln y, which no ŷ can change: L(S) is the cost in D plus the
+    entropy term (E[y - y ln y] and c times its part in the bin). That term adds the same amount to
+    the ratio N/D of every partition, so it is left out here and returned by :attr:`offset`.
+    """
+
+    def __init__(self, labels: Floats, prior: Floats, boost: float) -> None:
+        super().__init__(labels, prior, boost, _poisson_divergence)
+        logs = np.log(np.where(labels > 0, labels, 1.0))
+        self.offset = float(prior @ (labels - labels * logs))
+
+
+def _squared_divergence(value: Floats, step: Floats) -> Floats:
+    """D(a, a + t) = t²."""
+    return np.asarray(step * step)
+
+
+def _poisson_divergence(value: Floats, step: Floats) -> Floats:
+    """D(a, a + t) = t - a ln(1 + t/a) for a >= 0 and a + t > 0; D(0, t) = t.
+
+    Near t = 0 that is the difference of two equal numbers. With s = t / (2a + t) the logarithm is
+    2 artanh s, and what remains is a (2s²/(1 - s) - 2s³ (1/3 + s²/5 + s⁴/7 + …)).
+    """
+    safe = np.where(value > 0, value, 1.0)
+    ratio = step / safe
+    s = ratio / (2 + ratio)
+    near = np.abs(ratio) < 0.25
+    s = np.where(near, s, 0.0)
+    square = s * s
+    series = np.full(s.shape, 1 / 19)
+    for odd in range(17, 1, -2):
+        series = series * square + 1 / odd
+    small = 2 * square / (1 - s) - 2 * s * square * series
+    far = np.where(near, 0.0, ratio)
+    large = far - np.log(np.where(near, 1.0, np.maximum(value + step, 0.0) / safe))
+    return np.asarray(np.where(value > 0, safe * np.where(near, small, large), step))
+
+
+class _AbsoluteCosts(IntervalCosts):
+    """Weighted median, found by one vectorised search in the prior's cumulative sums."""
+
+    def __init__(self, labels: Floats, prior: Floats, boost: float) -> None:
+        super().__init__(labels, prior, boost)
+        self._mass = np.concatenate([[0.0], np.cumsum(prior)])
+        self._sums = RangeSums(labels, prior)
+        every = np.arange(labels.size)
+        # Σ_y p_y |y_j - y| for every label j
+        self._overall = self._sums.below(np.zeros_like(every), every) + self._sums.above(
+            every, np.full_like(every, labels.size - 1)
+        )
+
+    def _medians(self, r: Indices, i: Indices) -> Indices:
+        """Indices of the weighted medians of bins (r, i)."""
+        c, mass = self.boost, self._mass
+        start, end = mass[r], mass[i]
+        half = (mass[-1] + c * (end - start)) / 2  # of the bin's total weight
+        # cumulative weight: the mass up to r, then 1 + c times as steep, then mass + c·inside
+        own = c * (end - start)
+        inside = (start < half) & (end + own >= half)
+        target = np.where(inside, start + (half - start) / (1 + c), half)
+        target -= np.where(end + own < half, own, 0.0)
+        found = np.searchsorted(mass[1:], target, side="left")
+        # rounding must not move a median out of the bin that holds it
+        found = np.where(inside, np.minimum(np.maximum(found, r), i - 1), found)
+        return np.asarray(np.minimum(found, self.size - 1), dtype=np.int64)
+
+    def _at(self, label: Indices, r: Indices, i: Indices) -> Floats:
+        """The bins' costs where ŷ is a label of the grid."""
+        last = i - 1
+        nearest = np.minimum(np.maximum(label, r), last)
+        own = self._sums.below(r, nearest) + self._sums.above(nearest, last)
+        outside = np.abs(self.labels[label] - self.labels[nearest])
+        own += np.where(outside > 0, self._sums.mass(r, last) * outside, 0.0)
+        return np.asarray(self._overall[label] + self.boost * own)
+
+    def cost(self, r: Indices, i: Indices) -> Floats:
+        return self._at(self._medians(r, i), r, i)
+
+    def confined(self, r: Indices, i: Indices) -> Floats:
+        r, i = np.broadcast_arrays(r, i)
+        near = np.clip(self._medians(r, i), np.maximum(r - 1, 0), np.minimum(i, self.size - 1))
+        return self._at(near, r, i)
+
+    def minimiser(self, r: Indices, i: Indices) -> Floats:
+        return np.asarray(self.labels[self._medians(r, i)])
+
+
+class _ConvexCosts(IntervalCosts):
+    """Any convex loss, by golden-section search for all bins of one end at once; O(k³), kept.
+
+    The search ends between two labels; the better of them is taken if it is better still, because
+    that is where a loss with a kink has its minimum.
+    """
+
+    ordered = False
+
+    def __init__(self, labels: Floats, prior: Floats, boost: float, loss: Loss) -> None:
+        super().__init__(labels, prior, boost)
+        if labels.size > MAX_CUSTOM_LABELS:
+            raise ConfigError(
+                f"a custom loss on {labels.size:,} labels would take too long; use at most"
+                f" {MAX_CUSTOM_LABELS:,}, or one of the named losses"
+            )
+        self.loss = loss
+        shape = (labels.size, labels.size + 1)
+        self._costs, self._values = np.full(shape, np.inf), np.full(shape, np.nan)
+        for i in range(1, labels.size + 1):
+            self._costs[:i, i], self._values[:i, i] = self._search(i)
+
+    def _search(self, i: int) -> tuple[Floats, Floats]:
+        inside = np.tri(i, self.size, -1) == 0  # row r: labels from r on
+        inside[:, i:] = False
+        weights = self.prior * (1 + self.boost * inside)
+        low, high = np.full(i, self.labels[0]), np.full(i, self.labels[-1])
+        left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+        at_left, at_right = self._value(left, weights), self._value(right, weights)
+        for _ in range(_GOLDEN_ROUNDS):
+            go_left = at_left <= at_right
+            low, high = np.where(go_left, low, left), np.where(go_left, right, high)
+            fresh = np.where(go_left, high - _GOLDEN * (high - low), low + _GOLDEN * (high - low))
+            value = self._value(fresh, weights)
+            left, right = np.where(go_left, fresh, right), np.where(go_left, left, fresh)
+            at_left, at_right = (
+                np.where(go_left, value, at_right),
+                np.where(go_left, at_left, value),
+            )
+        best, cost = left, at_left
+        above = np.clip(np.searchsorted(self.labels, best), 1, self.size - 1)
+        for candidate in (self.labels[above - 1], self.labels[above]):
+            value = self._value(candidate, weights)
+            best, cost = np.where(value < cost, candidate, best), np.minimum(cost, value)
+        return cost, best
+
+    def _value(self, predictions: Floats, weights: Floats) -> Floats:
+        return np.asarray((self.loss.matrix(predictions, self.labels) * weights).sum(axis=1))
+
+    def cost(self, r: Indices, i: Indices) -> Floats:
+        return np.asarray(self._costs[r, i])
+
+    confined = cost
+
+    def minimiser(self, r: Indices, i: Indices) -> Floats:
+        return np.asarray(self._values[r, i])
+
+
+def interval_costs(labels: Floats, prior: Floats, boost: float, loss: Loss) -> IntervalCosts:
+    """Pick the cheapest exact costs for a loss."""
+    if loss.name == "squared":
+        return _MeanCosts(labels, prior, boost, _squared_divergence)
+    if loss.name == "poisson":
+        return _PoissonCosts(labels, prior, boost)
+    if loss.name == "absolute":
+        return _AbsoluteCosts(labels, prior, boost)
+    return _ConvexCosts(labels, prior, boost, loss)

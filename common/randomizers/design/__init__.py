@@ -1,0 +1,1 @@
+"""Channels designed for the model that will be trained on them."""

@@ -1,0 +1,183 @@
+"""How good a randomizer is for the model, from public information alone.
+
+Everything here is a function of a channel, a public (or already released) prior and the number of
+events, so looking at it and choosing by it costs no privacy. The same numbers from *raw* labels
+would make the choice itself depend on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from common.errors import LabelveilError
+from common.randomizers.base import Randomizer, build_randomizer, check_prior, randomizer_names
+from common.randomizers.design.conditionals import (
+    EXPLAINED,
+    ConditionalFamily,
+    effective_rows,
+    plausible_conditionals,
+)
+from common.randomizers.design.knots import choose_knots, interpolation
+from common.randomizers.design.optimal_design import decoding_values
+from common.randomizers.losses import LossFunction, get_loss
+
+Floats = NDArray[np.float64]
+
+_POINTS = 64
+_BISECTIONS = 60
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What a randomizer does to a label and what a model trained on it must expect.
+
+    Attributes
+    ----------
+    name, epsilon, outputs
+        The randomizer, its exact ε and its number of outputs.
+    label_error
+        E ℓ(output, label) under the prior: what the published method minimises.
+    bias
+        Root mean square, under the prior, of E[decoded label | label] - label with the best
+        decoding of the outputs, in label units; 0 where the label's mean is identified.
+    worth
+        How many true labels one randomized label is worth for the model, 0 … 1.
+    effective_sample_size
+        ``worth`` times the number of events.
+    predicted_error
+        Predicted loss of the trained model: what features cannot explain plus the excess.
+    """
+
+    name: str
+    epsilon: float
+    outputs: int
+    label_error: float
+    bias: float
+    worth: float
+    effective_sample_size: float
+    predicted_error: float
+
+
+class Assessor:
+    """Judges randomizers over one prior.
+
+    Parameters
+    ----------
+    labels
+        (k,) grid.
+    prior
+        (k,) weights, public or already released.
+    rows
+        Number of events.
+    loss
+        By which models are judged.
+    explained
+        Share of the label's variance that features are taken to explain, in 0 … 1.
+    """
+
+    def __init__(
+        self,
+        labels: ArrayLike,
+        prior: ArrayLike,
+        rows: int,
+        loss: str | LossFunction = "squared",
+        explained: float = EXPLAINED,
+    ) -> None:
+        self.labels: Floats = np.asarray(labels, dtype=np.float64)
+        self.prior = check_prior(prior, self.labels.size)
+        self.rows = rows
+        self.loss = get_loss(loss)
+        self._chosen = choose_knots(self.labels, self.prior, _POINTS)
+        self._places = self.labels[self._chosen]
+        self._mass = self.prior @ interpolation(self.labels, self._places)
+        family = plausible_conditionals(self._places, self._mass, self.loss, explained)
+        self._family = family.tempered()  # as the default is chosen
+        self._effective = effective_rows(rows)
+        self.constant = self._constant(self._mass)
+        self._gain = self._constant(self._family.distributions.mean(axis=0))
+        self._gain -= self._family.least_loss
+        nothing = np.ones((self._places.size, 1))
+        self._scale = self._gain / self._family.excess_error(nothing, self._effective)
+
+    def _constant(self, distribution: Floats) -> float:
+        """Loss of the best constant prediction, over a fine set of constants."""
+        constants = np.linspace(self._places[0], self._places[-1], 1001)
+        return float(np.nanmin(self.loss.matrix(constants, self._places) @ distribution))
+
+    @property
+    def unavoidable(self) -> float:
+        """Loss of the best predictions from the features: the floor of every model."""
+        return self.constant - self._gain
+
+    @property
+    def with_true_labels(self) -> float:
+        """Predicted loss of a model trained on the true labels."""
+        return self.predicted(self._family.excess_error(np.eye(self._places.size), self._effective))
+
+    def predicted(self, excess: float) -> float:
+        """Loss of a model with this excess error; with no information, that of the constant.
+
+        The family is wider than the prior, so its excess error without any information is above
+        what features can explain; both are brought to the same scale.
+        """
+        return self.unavoidable + self._scale * excess
+
+    def assess(self, randomizer: Randomizer) -> Assessment:
+        """Judge one randomizer built on the same grid."""
+        channel = randomizer.channel.probabilities[self._chosen]
+        excess = self._family.excess_error(channel, self._effective)
+        decoded = channel @ decoding_values(channel, self._places, self._mass)
+        worth = _worth(self._family, excess, self._effective)
+        return Assessment(
+            randomizer.name,
+            randomizer.channel.epsilon,
+            randomizer.channel.outputs.size,
+            randomizer.expected_loss,
+            float(np.sqrt(self._mass @ (decoded - self._places) ** 2)),
+            worth,
+            worth * self.rows,
+            self.predicted(excess),
+        )
+
+    def compare(
+        self, epsilon: float, names: Iterable[str] | None = None
+    ) -> tuple[list[Assessment], dict[str, str]]:
+        """Build and judge every randomizer, the best predicted error first.
+
+        Returns
+        -------
+        Assessments, and the reason for each randomizer that does not fit this grid.
+        """
+        found, unfit = [], {}
+        for name in names if names is not None else randomizer_names():
+            if name == "auto":  # a name for the default, which stands in the list itself
+                continue
+            try:
+                built = build_randomizer(
+                    name,
+                    labels=self.labels,
+                    prior=self.prior,
+                    epsilon=epsilon,
+                    loss=self.loss,
+                    rows=self.rows,
+                )
+            except LabelveilError as error:
+                unfit[name] = str(error)
+                continue
+            found.append(self.assess(built))
+        return sorted(found, key=lambda item: item.predicted_error), unfit
+
+
+def _worth(family: ConditionalFamily, excess: float, effective: float) -> float:
+    """Find the share of true labels that gives the same excess error, by bisection."""
+    identity = np.eye(family.labels.size)
+    low, high = 0.0, 1.0
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        worse = family.excess_error(identity, max(middle * effective, 1e-12)) > excess
+        low, high = (middle, high) if worse else (low, middle)
+    return (low + high) / 2

@@ -1,0 +1,222 @@
+"""What the labels of one event may look like given its features: a family around the prior.
+
+The labels party sees no feature, so a channel is judged over *plausible* conditional distributions
+
+    q_θ(y) ∝ p(y) exp(Σ_i θ_i φ_i(y)),    θ_i ~ N(0, τ² / 4^(i-1)),
+
+exponential tilts of the released prior p along polynomials φ_i in the label's normal score that are
+orthonormal under p: the first moves the centre, the second the width, the others the shape. τ is
+set so that the conditional means explain a given share of the label's variance.
+
+The *excess error* of a channel K is then what a model suffers that must learn θ locally from
+``effective`` randomized labels. Its Fisher information about θ is
+
+    I_θ(K) = Σ_z ∂P_θ(z) ∂P_θ(z)ᵀ / P_θ(z),    P_θ = q_θ K,
+
+and, with the prior precision Λ of θ, the posterior covariance is (Λ + effective · I_θ)⁻¹ (van
+Trees; Bernstein and von Mises). The loss of predicting the conditional optimum with that
+uncertainty exceeds the least loss by gᵀ (Λ + effective · I_θ)⁻¹ g, where g is the gradient of the
+optimum over θ, scaled by the curvature of the loss. With little information this is the whole
+variance that the features could have explained (bias); with much of it, it is variance over the
+effective sample size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from common.randomizers.losses import Loss
+
+Floats = NDArray[np.float64]
+
+EXPLAINED = 0.3
+"""Share of the label's variance that features are taken to explain, where nothing is known."""
+
+ORDER = 4
+"""Number of tilts φ_i."""
+
+TEMPER = 0.75
+"""Power of what a draw's features could explain by which its error is divided in a design."""
+
+_DRAWS = 32
+_LOCALITY = 50.0
+_SATURATION = 350.0
+_TINY = 1e-9
+
+
+@dataclass(frozen=True)
+class ConditionalFamily:
+    """Plausible conditional distributions of a label and how predictions move with them.
+
+    Attributes
+    ----------
+    labels
+        (k,) label values.
+    distributions
+        (m, k) probabilities q_θ for m draws of θ.
+    scores
+        (m, k, r) derivatives ∂q_θ(y) / ∂θ_i.
+    gradients
+        (m, r) gradient of the best prediction over θ, times √(half the loss's curvature) there.
+    precision
+        (r,) prior precision of θ.
+    least_loss
+        Average loss of the best predictions: the part of the error that no channel changes.
+    """
+
+    labels: Floats
+    distributions: Floats
+    scores: Floats
+    gradients: Floats
+    precision: Floats
+    least_loss: float
+
+    def information(self, channel: Floats) -> Floats:
+        """(m, r, r) Fisher information of one randomized label about θ, for a (k, d) channel."""
+        outputs = self.distributions @ channel
+        moved = np.einsum("mkr,kd->mdr", self.scores, channel)
+        return np.asarray(np.einsum("mdr,mds->mrs", moved / outputs[:, :, None], moved))
+
+    def excess_error(self, channel: Floats, effective: float) -> float:
+        """Predicted excess error of a model, in units of the loss.
+
+        Parameters
+        ----------
+        channel
+            (k, d) probabilities over this family's labels; the identity for true labels.
+        effective
+            Number of randomized labels that bear on one prediction, > 0.
+        """
+        used = channel[:, channel.sum(axis=0) > 0]
+        precision = effective * self.information(used) + np.diag(self.precision)
+        solved = np.linalg.solve(precision, self.gradients[:, :, None])[:, :, 0]
+        return float(np.mean(np.sum(self.gradients * solved, axis=1)))
+
+    def tempered(self, power: float = TEMPER) -> ConditionalFamily:
+        """Return the family with each draw's error divided by a power of the most it can be.
+
+        With no label at all a draw suffers gᵀ Λ⁻¹ g. Under a heavy-tailed prior a few draws whose
+        means lie far out suffer thousands of times as much as the others and would decide alone
+        where a channel looks, at a tail that features seldom explain and that is the least certain
+        part of a released prior. Power 0 leaves it at that, 1 gives all draws the same say.
+
+        Parameters
+        ----------
+        power
+            0 … 1.
+        """
+        most = np.sum(np.square(self.gradients) / self.precision, axis=1)
+        scale = np.maximum(most / most.mean(), _TINY) ** (-power / 2)
+        return replace(self, gradients=self.gradients * scale[:, None])
+
+
+def effective_rows(rows: int) -> float:
+    """Number of events that bear on one prediction, of ``rows`` in all.
+
+    A model with d effective parameters learns each prediction from about rows / d events. Small
+    networks behave like d ≈ 50; larger data sets bring features with more levels, and the number
+    saturates. (Both constants reproduce the ranking of channels that trained models give.)
+    """
+    return 1.0 / (_LOCALITY / max(rows, 1) + 1.0 / _SATURATION)
+
+
+def plausible_conditionals(
+    labels: Floats, prior: Floats, loss: Loss, explained: float = EXPLAINED
+) -> ConditionalFamily:
+    """Build the family around a prior.
+
+    Parameters
+    ----------
+    labels
+        (k,) ascending.
+    prior
+        (k,) probabilities.
+    loss
+        The loss by which predictions are judged.
+    explained
+        Share of the label's variance that the conditional means are to explain, in 0 … 1.
+    """
+    prior = (prior + _TINY) / (1 + _TINY * prior.size)
+    basis = _tilts(prior, min(ORDER, labels.size - 1))
+    shape = 0.5 ** np.arange(basis.shape[1])
+    directions = _normal_points(basis.shape[1]) * shape
+    width = _spread(labels, prior, basis, directions, explained)
+    distributions = _tilted(prior, basis, width * directions)
+    centred = basis[None] - (distributions @ basis)[:, None, :]
+    scores = distributions[:, :, None] * centred
+    gradients, least = _gradients(labels, distributions, scores, loss)
+    precision: Floats = 1.0 / np.square(width * shape)
+    return ConditionalFamily(labels, distributions, scores, gradients, precision, least)
+
+
+def _tilts(prior: Floats, order: int) -> Floats:
+    """(k, r) polynomials in the normal score, orthonormal under the prior and without constant."""
+    middle = np.clip(np.cumsum(prior) - prior / 2, 1e-6, 1 - 1e-6)
+    powers = np.vander(ndtri(middle), order + 1, increasing=True)
+    _, triangle = np.linalg.qr(powers * np.sqrt(prior)[:, None])
+    basis = powers @ np.linalg.pinv(triangle)
+    return np.asarray(basis[:, 1:])
+
+
+def _normal_points(dimensions: int) -> Floats:
+    """(m, r) spread-out standard normal points: Kronecker's sequence on powers of a root."""
+    root = 2.0
+    for _ in range(50):  # the positive root of x^(r+1) = x + 1
+        root = (1 + root) ** (1 / (dimensions + 1))
+    steps = root ** -np.arange(1.0, dimensions + 1)
+    uniform = (0.5 + np.arange(1, _DRAWS + 1)[:, None] * steps[None, :]) % 1.0
+    return np.asarray(ndtri(uniform))
+
+
+def _tilted(prior: Floats, basis: Floats, thetas: Floats) -> Floats:
+    exponent = np.log(prior) + thetas @ basis.T
+    weights = np.exp(exponent - exponent.max(axis=1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+
+def _spread(
+    labels: Floats, prior: Floats, basis: Floats, directions: Floats, explained: float
+) -> float:
+    """Find τ by bisection: the means' variance grows with it up to the range's limit."""
+    mean = prior @ labels
+    wanted = explained * float(prior @ (labels - mean) ** 2)
+    low, high = 1e-3, 4.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        means = _tilted(prior, basis, middle * directions) @ labels
+        low, high = (middle, high) if np.var(means) < wanted else (low, middle)
+    return (low + high) / 2
+
+
+def _gradients(
+    labels: Floats, distributions: Floats, scores: Floats, loss: Loss
+) -> tuple[Floats, float]:
+    """Return the scaled gradients of the best predictions and their average loss."""
+    if loss.name in ("squared", "poisson"):
+        best = distributions @ labels
+        moved = np.einsum("k,mkr->mr", labels, scores)
+        # half the second derivative of the expected loss: 1, and 1 / (2 ŷ)
+        curvature = np.ones_like(best) if loss.name == "squared" else 0.5 / np.maximum(best, _TINY)
+        gradients = moved * np.sqrt(curvature)[:, None]
+    else:
+        best, gradients = _numeric_gradients(labels, distributions, scores, loss)
+    values = np.where(distributions > 0, loss.matrix(best, labels) * distributions, 0.0)
+    return np.asarray(gradients), float(values.sum(axis=1).mean())
+
+
+def _numeric_gradients(
+    labels: Floats, distributions: Floats, scores: Floats, loss: Loss
+) -> tuple[Floats, Floats]:
+    """Use central differences of any convex loss, wide enough to smooth a kink over the grid."""
+    fine = np.linspace(labels[0], labels[-1], 4 * labels.size + 1)
+    best = fine[np.argmin(distributions @ loss.matrix(fine, labels).T, axis=1)]
+    step = (labels[-1] - labels[0]) / labels.size
+    above, here, below = (loss.matrix(best + shift, labels) for shift in (step, 0.0, -step))
+    slope = (above - below) / (2 * step)
+    bend = np.sum(distributions * (above - 2 * here + below), axis=1) / step**2
+    gradients = np.einsum("mk,mkr->mr", slope, scores)
+    return best, gradients / np.sqrt(2 * np.maximum(bend, _TINY))[:, None]

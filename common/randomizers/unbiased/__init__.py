@@ -1,0 +1,1 @@
+"""Unbiased randomizers: the linear program and its columns."""

@@ -1,0 +1,1 @@
+"""The message that both parties verify: manifest, blocks of codes, keys, signature."""

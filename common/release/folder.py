@@ -1,0 +1,276 @@
+"""The message: a manifest of everything public, and one code (with its key) for every event.
+
+A release is immutable. Its content is a sequence of rows, a 16-byte key (absent where the features
+party submitted the population) and a code of one or two little-endian bytes. It is cut into blocks
+of ``block_rows`` rows; a block's digest is SHA-256 over its keys followed by its codes, and the
+content's digest is SHA-256 over all block digests, so that blocks can be verified one by one as
+they arrive and computed in parallel. The manifest (:mod:`common.release.manifest`) holds those
+digests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from common.errors import ReleaseError
+from common.exact.channel import Codes
+from common.release.manifest import (
+    FORMAT,
+    ContentSection,
+    DriftSection,
+    InForceSection,
+    LabelSection,
+    Manifest,
+    PopulationSection,
+    PriorSection,
+    PrivacySection,
+    RandomizerSection,
+    SessionSection,
+    TrialSection,
+    block_digest,
+    content_digest,
+    manifest_digest,
+)
+
+__all__ = [
+    "BLOCK_ROWS",
+    "FORMAT",
+    "KEY_BYTES",
+    "LABELS_FILE",
+    "MANIFEST_FILE",
+    "SIGNATURE_FILE",
+    "ContentSection",
+    "DriftSection",
+    "InForceSection",
+    "LabelSection",
+    "Manifest",
+    "PopulationSection",
+    "PriorSection",
+    "PrivacySection",
+    "RandomizerSection",
+    "Release",
+    "SessionSection",
+    "TrialSection",
+    "block_digest",
+    "block_ranges",
+    "content_digest",
+    "decode_codes",
+    "encode_codes",
+    "keys_bytes",
+    "keys_column",
+    "labels_frame",
+    "manifest_digest",
+    "read_release",
+    "verify_rows",
+    "write_release",
+]
+
+KEY_BYTES = 16
+BLOCK_ROWS = 1 << 16
+MANIFEST_FILE = "manifest.json"
+LABELS_FILE = "labels.parquet"
+SIGNATURE_FILE = "manifest.sig"
+
+_SCHEMA = {"key": pl.Binary, "code": pl.UInt16, "label": pl.Float64}
+
+
+def encode_codes(codes: Codes, code_bytes: int) -> bytes:
+    """Codes as little-endian unsigned integers of 1 or 2 bytes."""
+    return codes.astype("<u1" if code_bytes == 1 else "<u2").tobytes()
+
+
+def decode_codes(data: bytes | memoryview, code_bytes: int) -> Codes:
+    """Inverse of :func:`encode_codes`, (n,) uint16."""
+    return np.frombuffer(data, dtype="<u1" if code_bytes == 1 else "<u2").astype(np.uint16)
+
+
+def block_ranges(rows: int, block_rows: int) -> Iterator[tuple[int, int]]:
+    """(start, stop) row ranges of the blocks of a release."""
+    for start in range(0, rows, block_rows):
+        yield start, min(start + block_rows, rows)
+
+
+@dataclass(frozen=True)
+class Release:
+    """A verified release in memory.
+
+    Attributes
+    ----------
+    manifest
+        Its manifest.
+    manifest_bytes
+        The exact bytes that the digest and the signature are over.
+    labels
+        One row an event: ``key`` (16 bytes, null column if the population was submitted), ``code``
+        (unsigned integer), ``label`` (float64, the output that the code stands for).
+    """
+
+    manifest: Manifest
+    manifest_bytes: bytes
+    labels: pl.DataFrame
+
+    @property
+    def codes(self) -> Codes:
+        """(n,) uint16 output indices."""
+        return self.labels["code"].to_numpy().astype(np.uint16)
+
+
+def labels_frame(manifest: Manifest, keys: bytes, codes: bytes) -> pl.DataFrame:
+    """Rows of a release (or a part of it) as a table, from their wire bytes."""
+    outputs = manifest.channel.outputs
+    decoded = decode_codes(codes, manifest.content.code_bytes)
+    if decoded.size and int(decoded.max()) >= outputs.size:
+        raise ReleaseError(f"code {int(decoded.max())} is outside the {outputs.size} outputs")
+    if len(keys) != decoded.size * manifest.content.key_bytes:
+        raise ReleaseError(f"{len(keys):,} bytes of keys for {decoded.size:,} rows")
+    column = pl.Series([None], dtype=pl.Binary).new_from_index(0, decoded.size)
+    if manifest.content.key_bytes:
+        column = keys_column(keys)
+    return pl.DataFrame(
+        {
+            "key": column,
+            "code": pl.Series(decoded, dtype=pl.UInt16),
+            "label": pl.Series(outputs[decoded], dtype=pl.Float64),
+        }
+    )
+
+
+def keys_column(keys: bytes | memoryview) -> pl.Series:
+    """Cut n times 16 bytes into a binary column of n keys."""
+    table = np.frombuffer(keys, dtype=np.uint8).reshape(-1, KEY_BYTES)
+    return pl.Series("key", table).arr.to_list().cast(pl.Binary)
+
+
+def keys_bytes(keys: pl.Series) -> NDArray[np.uint8]:
+    """Inverse of :func:`keys_column`, (n, 16) uint8.
+
+    Raises
+    ------
+    ReleaseError
+        If a key is missing or is not 16 bytes long: two keys of 15 and 17 bytes would have the
+        digest of two right ones.
+    """
+    if keys.null_count() or not (keys.bin.size(unit="b") == KEY_BYTES).all():
+        raise ReleaseError(f"a key is not {KEY_BYTES} bytes long")
+    table = keys.cast(pl.List(pl.UInt8)).list.to_array(KEY_BYTES).to_numpy()
+    return np.ascontiguousarray(table, dtype=np.uint8)
+
+
+def read_release(directory: Path) -> Release:
+    """Read and verify a release directory: ``manifest.json`` and ``labels.parquet``.
+
+    Raises
+    ------
+    ReleaseError
+        If a file is missing or damaged, or the rows do not give the manifest's digests.
+    """
+    labels_path = directory / LABELS_FILE
+    data = read_manifest(directory)
+    manifest = Manifest.from_bytes(data)
+    try:
+        labels = pl.read_parquet(labels_path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise ReleaseError(f"{labels_path} cannot be read as Parquet: {error}") from error
+    verify_rows(manifest, labels)
+    return Release(manifest, data, labels)
+
+
+def read_manifest(directory: Path) -> bytes:
+    """Read a release directory's manifest, without looking at the rows.
+
+    Raises
+    ------
+    ReleaseError
+        If the directory holds no complete release.
+    """
+    for name in (MANIFEST_FILE, LABELS_FILE):
+        if not (directory / name).is_file():
+            raise ReleaseError(
+                f"{directory / name} is missing; {directory} is not a complete release"
+            )
+    return (directory / MANIFEST_FILE).read_bytes()
+
+
+def verify_rows(manifest: Manifest, labels: pl.DataFrame) -> None:
+    """Check a release's rows against its manifest's count, block digests and population digest."""
+    if labels.height != manifest.population.rows:
+        raise ReleaseError(f"{labels.height:,} rows instead of {manifest.population.rows:,}")
+    if dict(labels.schema) != _SCHEMA:
+        raise ReleaseError(
+            f"columns {dict(labels.schema)} instead of a binary key, a UInt16 code and a label"
+        )
+    if labels["code"].null_count() or labels["label"].null_count():
+        raise ReleaseError("a code or label is missing")
+    keyed = manifest.content.key_bytes > 0
+    if not keyed and labels["key"].null_count() != labels.height:
+        raise ReleaseError("keys in a release whose population was submitted; it has none")
+    table = keys_bytes(labels["key"]) if keyed else np.empty((labels.height, 0), dtype=np.uint8)
+    codes = labels["code"].to_numpy()
+    _verify_digests(manifest, table, codes)
+    outputs = manifest.channel.outputs
+    if int(codes.max()) >= outputs.size:
+        raise ReleaseError(f"code {int(codes.max())} is outside the {outputs.size} outputs")
+    if not np.array_equal(labels["label"].to_numpy(), outputs[codes]):
+        raise ReleaseError("the label column is not what the codes stand for")
+
+
+def _verify_digests(manifest: Manifest, keys: NDArray[np.uint8], codes: Codes) -> None:
+    content, population = manifest.content, hashlib.sha256()
+    for index, (start, stop) in enumerate(block_ranges(codes.size, content.block_rows)):
+        part = keys[start:stop].data
+        population.update(part)
+        if (
+            block_digest(part, encode_codes(codes[start:stop], content.code_bytes))
+            != (content.blocks[index])
+        ):
+            raise ReleaseError(
+                f"rows {start:,} to {stop:,} do not match the manifest's digest; fetch again"
+            )
+    if content.key_bytes and population.hexdigest() != manifest.population.digest:
+        raise ReleaseError("the keys do not give the manifest's population digest")
+
+
+def write_release(directory: Path, manifest_bytes: bytes, labels: pl.DataFrame) -> None:
+    """Write a release directory, so that after a crash it is complete, or has no manifest.
+
+    Raises
+    ------
+    ReleaseError
+        If the directory cannot be written.
+    """
+    manifest, rows = directory / MANIFEST_FILE, directory / LABELS_FILE
+    new_manifest, new_rows = (p.with_name(f".{p.name}.{os.getpid()}") for p in (manifest, rows))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        labels.write_parquet(new_rows, compression="zstd")
+        new_manifest.write_bytes(manifest_bytes)
+        sync(new_rows)
+        sync(new_manifest)
+        manifest.unlink(missing_ok=True)  # an older release's, which the new rows would contradict
+        new_rows.replace(rows)
+        new_manifest.replace(manifest)
+        sync(directory)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise ReleaseError(f"{directory} cannot be written: {error}") from error
+    finally:
+        with suppress(OSError):
+            new_manifest.unlink(missing_ok=True)
+            new_rows.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Bring a file's bytes, or a directory's names, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,384 @@
+"""The manifest of a release: everything about it that is public, and the check of its claims.
+
+The manifest's own bytes are written once and never re-serialised: SHA-256 over them identifies the
+release. Whoever receives them recomputes every guarantee from the integers that they hold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Annotated, Any, Literal, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from common.errors import PrivacyError, ReleaseError
+from common.exact.channel import FiniteChannel
+from common.exact.rational import parse_rational
+from common.guarantees import Guarantee, PureDP, Unit, compose, guarantee_from_json
+from common.randomizers import NoisyPrior
+
+FORMAT = "labelveil-release/1"
+MAX_MANIFEST_BYTES = 1 << 26
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=-(1 << 62), le=1 << 62)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class LabelSection(_Section):
+    """What is public about a label: its name, bounds, grid and the value of a missing one."""
+
+    name: str
+    grid: list[float]
+    missing: float
+
+
+class PriorSection(_Section):
+    """The released histogram over the grid."""
+
+    noisy_counts: list[Count]
+    noise: Literal["discrete-laplace"] = "discrete-laplace"
+    scale: str
+    """Scale of the noise on each cell, a rational number."""
+    guarantee: dict[str, Any]
+
+
+class RandomizerSection(_Section):
+    """The randomizer and its exact channel from the grid to the outputs."""
+
+    name: str
+    loss: str
+    details: dict[str, Any]
+    channel: dict[str, Any]
+    guarantee: dict[str, Any]
+    """Of all labels of one privacy unit."""
+
+
+class PrivacySection(_Section):
+    """The claim: what one privacy unit spends by this release."""
+
+    requested_epsilon: float = Field(gt=0)
+    records_per_unit: int = Field(ge=1)
+    total: dict[str, Any]
+
+
+class PopulationSection(_Section):
+    """Which events the release covers, in which order."""
+
+    rows: int = Field(ge=1, le=1 << 40)
+    digest: Digest
+    """SHA-256 over the 16-byte keys in row order, hexadecimal."""
+    keys: Literal["hmac-sha256-128", "submitted"]
+    """``submitted``: rows are in the order of the features party's own key list, without keys."""
+
+
+class ContentSection(_Section):
+    """How the rows are laid out, and their digests."""
+
+    code_bytes: Literal[1, 2]
+    key_bytes: Literal[0, 16]
+    block_rows: int = Field(ge=1)
+    blocks: list[Digest]
+    digest: Digest
+
+
+class InForceSection(_Section):
+    """The release that paid for a prior, which later epochs use until it no longer fits."""
+
+    epoch: str
+    manifest: Digest
+    rows: int = Field(ge=1, le=1 << 40)
+    """Labels that its histogram counted."""
+
+
+class SessionSection(_Section):
+    """The session that a test is charged to, instead of its epoch."""
+
+    outcome: Digest
+    """SHA-256 that the ledger names the session's charge by."""
+    state: dict[str, Any]
+    """Terms, hits and calls after this test, as :class:`common.mechanisms.interactive.Session`
+    states them."""
+
+
+class TrialSection(_Section):
+    """A private test of this epoch's labels against the prior in force."""
+
+    statistic: Literal["cdf-distance"] = "cdf-distance"
+    noise: Literal["discrete-laplace"] = "discrete-laplace"
+    scale: str
+    """Scale of the noise on the statistic, in events, a rational number."""
+    threshold: int = Field(ge=0, le=1 << 62)
+    guarantee: dict[str, Any]
+    """Of this one test, for one privacy unit."""
+    session: SessionSection | None = None
+
+
+class DriftSection(_Section):
+    """How an epoch after the first came by its prior."""
+
+    in_force: InForceSection
+    """What the labels were tested against; the prior's origin unless they had drifted."""
+    test: TrialSection | None = None
+    """None once the session that pays for tests has halted: the prior stays in force."""
+    drifted: bool = False
+    """Whether the test hit, so that this epoch paid for a prior of its own."""
+
+
+class Manifest(_Section):
+    """Everything that is public about one release."""
+
+    format: Literal["labelveil-release/1"]
+    software: str
+    data_set: str
+    epoch: str
+    created: str
+    """UTC, ISO 8601, to the second."""
+    label: LabelSection
+    prior: PriorSection
+    randomizer: RandomizerSection
+    privacy: PrivacySection
+    population: PopulationSection
+    content: ContentSection
+    drift: DriftSection | None = None
+
+    @property
+    def channel(self) -> FiniteChannel:
+        """The exact channel, rebuilt and validated."""
+        source, channel = self._channel
+        if source is not self.randomizer.channel:  # a model_copy takes cached values along
+            return FiniteChannel.from_json(self.randomizer.channel)
+        return channel
+
+    @cached_property
+    def _channel(self) -> tuple[dict[str, Any], FiniteChannel]:
+        return self.randomizer.channel, FiniteChannel.from_json(self.randomizer.channel)
+
+    @cached_property
+    def noisy_prior(self) -> NDArray[np.float64]:
+        """(k,) released prior over the grid, estimated from the noisy counts."""
+        epsilon = self.prior_guarantee.exact_epsilon
+        counts = np.asarray(self.prior.noisy_counts, dtype=np.int64)
+        group = self.privacy.records_per_unit
+        return NoisyPrior(counts, epsilon, self.prior_rows, group).probabilities
+
+    @property
+    def prior_rows(self) -> int:
+        """Labels that the prior's histogram counted: this release's, or an earlier one's."""
+        borrowed = self.drift is not None and not self.drift.drifted
+        return self.drift.in_force.rows if borrowed and self.drift else self.population.rows
+
+    @property
+    def prior_paid(self) -> bool:
+        """Whether this release's labels paid for the prior."""
+        return self.drift is None or self.drift.drifted
+
+    @property
+    def test_guarantee(self) -> PureDP | None:
+        """What the test for drift spends of this release's budget; None if nothing."""
+        test = None if self.drift is None else self.drift.test
+        return None if test is None or test.session is not None else _pure(test.guarantee)
+
+    @property
+    def parts(self) -> list[PureDP]:
+        """What this release's labels spend, one promise for each use of them."""
+        test = self.test_guarantee
+        return [
+            *([] if test is None else [test]),
+            *([self.prior_guarantee] if self.prior_paid else []),
+            self.labels_guarantee,
+        ]
+
+    @property
+    def prior_guarantee(self) -> PureDP:
+        return _pure(self.prior.guarantee)
+
+    @property
+    def labels_guarantee(self) -> PureDP:
+        return _pure(self.randomizer.guarantee)
+
+    @property
+    def total_guarantee(self) -> Guarantee:
+        return guarantee_from_json(self.privacy.total)
+
+    def to_bytes(self) -> bytes:
+        """Canonical JSON: sorted keys, no white space, UTF-8."""
+        # a release without the section keeps the bytes, and the readers, that it always had
+        left_out = {"drift"} if self.drift is None else None
+        text = json.dumps(
+            self.model_dump(mode="json", exclude=left_out),
+            sort_keys=True,
+            separators=(",", ":"),
+            ensure_ascii=False,
+            allow_nan=False,
+        )
+        return text.encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Manifest:
+        """Parse a manifest and check every claim that it makes about itself.
+
+        Raises
+        ------
+        ReleaseError
+            If it is malformed, or if a claimed guarantee is not what its own integers give.
+        """
+        try:
+            manifest = cls.model_validate(_parse_json(data), strict=True)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise ReleaseError(
+                f"the manifest is not a {FORMAT} manifest: {where or 'document'}: {first['msg']}"
+            ) from error
+        manifest.check()
+        return manifest
+
+    def check(self) -> None:
+        """Recompute every guarantee from the manifest's integers, exactly.
+
+        Raises
+        ------
+        ReleaseError
+            If a claim does not hold.
+        """
+        try:
+            self._check()
+        except PrivacyError as error:
+            raise ReleaseError(f"the manifest contradicts itself: {error}") from error
+
+    def _check(self) -> None:
+        channel, k = self.channel, len(self.label.grid)
+        if channel.inputs.tolist() != self.label.grid:
+            raise ReleaseError("the manifest's channel is not defined on the manifest's label grid")
+        if len(self.prior.noisy_counts) != k:
+            raise ReleaseError(
+                f"the prior has {len(self.prior.noisy_counts)} cells for {k} grid points"
+            )
+        group = self.privacy.records_per_unit
+        if group > 1 and self.labels_guarantee.unit != Unit.USER:
+            raise ReleaseError(f"{group} records per unit, but a unit is one record")
+        derived = PureDP.of_channel(channel, self.labels_guarantee.unit).scale(group)
+        if derived != self.labels_guarantee:
+            raise ReleaseError(
+                f"the channel's weights give {derived}, but the manifest claims"
+                f" {self.labels_guarantee} for the labels"
+            )
+        if parse_rational(self.prior.scale) * self.prior_guarantee.exact_epsilon != 2 * group:
+            raise ReleaseError(
+                f"prior noise of scale {self.prior.scale} does not give"
+                f" {self.prior_guarantee}: scale times epsilon must be {2 * group}"
+            )
+        self._check_drift(group)
+        total = compose(self.parts)
+        if total != self.total_guarantee:
+            raise ReleaseError(f"the parts add up to {total}, not {self.total_guarantee}")
+        if not total.within(PureDP.of(self.privacy.requested_epsilon, unit=total.unit)):
+            raise ReleaseError(
+                f"the release spends {total}, more than the {self.privacy.requested_epsilon:g}"
+                " that was asked for"
+            )
+        if (self.population.keys == "submitted") != (self.content.key_bytes == 0):
+            raise ReleaseError(
+                f"keys of {self.content.key_bytes} bytes for {self.population.keys!r} keys;"
+                " only a submitted population goes without"
+            )
+        self._check_layout(channel)
+
+    def _check_drift(self, group: int) -> None:
+        drift = self.drift
+        if drift is None:
+            return
+        if drift.test is None:
+            if drift.drifted:
+                raise ReleaseError("the prior is said to be new after a test that was not made")
+            return
+        promise = _pure(drift.test.guarantee)
+        promise.same_neighbours(self.labels_guarantee)
+        if parse_rational(drift.test.scale) * promise.exact_epsilon != group:
+            raise ReleaseError(
+                f"test noise of scale {drift.test.scale} does not give {promise}: scale times"
+                f" epsilon must be {group}"
+            )
+
+    def _check_layout(self, channel: FiniteChannel) -> None:
+        blocks = -(-self.population.rows // self.content.block_rows)
+        if len(self.content.blocks) != blocks:
+            raise ReleaseError(f"{len(self.content.blocks)} block digests for {blocks} blocks")
+        if content_digest(self.content.blocks) != self.content.digest:
+            raise ReleaseError("the block digests do not give the content digest")
+        if self.content.code_bytes != channel.code_bytes:
+            raise ReleaseError(
+                f"codes of {self.content.code_bytes} bytes for {channel.outputs.size} outputs"
+            )
+
+
+def manifest_digest(data: bytes) -> str:
+    """SHA-256 of a manifest's bytes, hexadecimal: the identity of a release."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def content_digest(blocks: Iterable[str]) -> str:
+    """SHA-256 over the block digests, hexadecimal."""
+    return hashlib.sha256(b"".join(bytes.fromhex(block) for block in blocks)).hexdigest()
+
+
+def block_digest(keys: bytes | memoryview, codes: bytes | memoryview) -> str:
+    """SHA-256 over one block's keys followed by its codes, hexadecimal."""
+    digest = hashlib.sha256(keys)
+    digest.update(codes)
+    return digest.hexdigest()
+
+
+def _pure(data: dict[str, Any]) -> PureDP:
+    guarantee = guarantee_from_json(data)
+    if not isinstance(guarantee, PureDP):
+        raise ReleaseError(f"a {guarantee.kind} guarantee where a pure one is expected")
+    return guarantee
+
+
+def _parse_json(data: bytes) -> Any:
+    """Read strict JSON: UTF-8, no repeated keys, no NaN or infinity, nothing too big or too deep.
+
+    Two readers could understand a document with a repeated key as two different claims.
+    """
+    if len(data) > MAX_MANIFEST_BYTES:
+        raise ReleaseError(
+            f"a manifest of {len(data):,} bytes; the most allowed is {MAX_MANIFEST_BYTES:,}"
+        )
+    try:
+        return json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_distinct,
+            parse_float=_finite,
+            parse_constant=_refuse,
+        )
+    except (ValueError, RecursionError) as error:
+        raise ReleaseError(f"the manifest is not valid JSON: {error}") from error
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        raise ValueError("a key is repeated")
+    return data
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text:.40} is too large for a number")
+    return value
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a number")

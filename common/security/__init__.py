@@ -1,0 +1,1 @@
+"""TLS 1.3, checks of certificates, and certificates for pilots."""

@@ -1,0 +1,320 @@
+"""Certificates for tests and pilots: a small authority and one certificate for each party.
+
+A real deployment brings its own authority, whose key never lies beside a party's; this one exists
+so that mutual TLS can be on from the first minute. Keys are EC P-256 and never encrypted.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from common.errors import ConfigError
+from common.release.event_keys import write_secret
+
+AUTHORITY_FILE = "ca.pem"
+SECRET_FILE = "join.key"
+LABEL_PARTY = "label-party"
+FEATURE_PARTY = "feature-party"
+LOOPBACK = ("localhost", "127.0.0.1")
+
+# A certificate made on one machine must be valid on another whose clock is a little behind.
+_CLOCK_SKEW = datetime.timedelta(minutes=5)
+
+
+class Role(StrEnum):
+    """What a certificate may be used for."""
+
+    SERVER = "server"
+    CLIENT = "client"
+
+
+@dataclass(frozen=True)
+class Authority:
+    """A certificate authority: its certificate, and the key that signs others."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @property
+    def pem(self) -> bytes:
+        """The certificate, which both parties trust."""
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """One party's certificate and private key, both PEM."""
+
+    certificate_pem: bytes
+    key_pem: bytes
+
+
+@dataclass(frozen=True)
+class CertificateFiles:
+    """Where :func:`write_certificates` put everything."""
+
+    authority: Path
+    label_party_certificate: Path
+    label_party_key: Path
+    feature_party_certificate: Path
+    feature_party_key: Path
+    join_secret: Path
+
+    @classmethod
+    def under(
+        cls,
+        directory: Path,
+        label_party: str = LABEL_PARTY,
+        feature_party: str = FEATURE_PARTY,
+    ) -> CertificateFiles:
+        """Return the paths of a directory's files, whether they exist or not."""
+        return cls(
+            directory / AUTHORITY_FILE,
+            directory / f"{label_party}.pem",
+            directory / f"{label_party}.key",
+            directory / f"{feature_party}.pem",
+            directory / f"{feature_party}.key",
+            directory / SECRET_FILE,
+        )
+
+    def all(self) -> tuple[Path, ...]:
+        return (
+            self.authority,
+            self.label_party_certificate,
+            self.label_party_key,
+            self.feature_party_certificate,
+            self.feature_party_key,
+            self.join_secret,
+        )
+
+
+def make_authority(name: str = "labelveil test authority", days: int = 365) -> Authority:
+    """Make a self-signed authority that may sign end certificates and no further authority.
+
+    Parameters
+    ----------
+    name
+        Its common name.
+    days
+        Days of validity from now, >= 1.
+    """
+    _check_days(days)
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = _name(name)
+    start, end = _validity(days)
+    certificate = (
+        _builder(subject, subject, key, start, end)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .add_extension(_key_identifier(key), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return Authority(certificate, key)
+
+
+def issue(
+    authority: Authority,
+    role: Role,
+    names: Sequence[str],
+    *,
+    days: int = 365,
+    valid_from: datetime.datetime | None = None,
+) -> Credentials:
+    """Issue one end certificate under a fresh key.
+
+    Parameters
+    ----------
+    authority
+        Who signs.
+    role
+        Server or client authentication.
+    names
+        Subject alternative names: host names, or IP addresses in text; the first is also the
+        common name. At least one.
+    days
+        Days of validity, >= 1.
+    valid_from
+        Start of validity in UTC, by default a few minutes ago. A start long ago gives an expired
+        certificate, which tests need.
+    """
+    if not names:
+        raise ConfigError("names=[] must hold at least one host name; pass localhost, say")
+    _check_days(days)
+    key = ec.generate_private_key(ec.SECP256R1())
+    start, end = _validity(days, valid_from)
+    usage = {
+        Role.SERVER: ExtendedKeyUsageOID.SERVER_AUTH,
+        Role.CLIENT: ExtendedKeyUsageOID.CLIENT_AUTH,
+    }[role]
+    certificate = (
+        _builder(_name(names[0]), authority.certificate.subject, key, start, end)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([_general_name(name) for name in dict.fromkeys(names)]),
+            critical=False,
+        )
+        .add_extension(_key_identifier(key), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()),
+            critical=False,
+        )
+        .sign(authority.key, hashes.SHA256())
+    )
+    return Credentials(
+        certificate.public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )
+
+
+def write_certificates(
+    directory: Path,
+    *,
+    label_hosts: Sequence[str] = (),
+    label_party: str = LABEL_PARTY,
+    feature_party: str = FEATURE_PARTY,
+    days: int = 365,
+) -> CertificateFiles:
+    """Make an authority, both parties' certificates and the shared join secret.
+
+    The authority's own key is forgotten: nobody can sign a third party later.
+
+    Parameters
+    ----------
+    directory
+        Where to; created if need be. No file is ever overwritten.
+    label_hosts
+        Host names or addresses under which the features party reaches the labels party, besides
+        localhost and 127.0.0.1.
+    label_party, feature_party
+        The parties' names: a DNS name in each certificate, and the files' names.
+    days
+        Days of validity.
+
+    Raises
+    ------
+    ConfigError
+        If a file exists already or cannot be written, or a name or ``days`` is impossible.
+    """
+    if label_party == feature_party:
+        raise ConfigError(
+            f"both parties are called {label_party!r}; their names must differ, for the server"
+            " authorizes its client by name"
+        )
+    for name in (label_party, feature_party):
+        _check_dns_name(name)
+    files = CertificateFiles.under(directory, label_party, feature_party)
+    for path in files.all():
+        if path.exists():
+            raise ConfigError(f"{path} exists already; move it away, or choose another --out")
+    authority = make_authority(days=days)
+    server = issue(authority, Role.SERVER, [label_party, *LOOPBACK, *label_hosts], days=days)
+    client = issue(authority, Role.CLIENT, [feature_party], days=days)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for path, data, mode in (
+            (files.authority, authority.pem, 0o644),
+            (files.label_party_certificate, server.certificate_pem, 0o644),
+            (files.label_party_key, server.key_pem, 0o600),
+            (files.feature_party_certificate, client.certificate_pem, 0o644),
+            (files.feature_party_key, client.key_pem, 0o600),
+        ):
+            _write_new(path, data, mode)
+    except OSError as error:
+        raise ConfigError(f"{directory} cannot be written: {error.strerror}") from error
+    write_secret(files.join_secret)
+    return files
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    start: datetime.datetime,
+    end: datetime.datetime,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start)
+        .not_valid_after(end)
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        _check_dns_name(name)
+        return x509.DNSName(name)
+
+
+def _check_dns_name(name: str) -> None:
+    labels = name.split(".")
+    if len(name) > 64 or not all(
+        label and label.isascii() and label.replace("-", "").isalnum() and label.strip("-") == label
+        for label in labels
+    ):
+        raise ConfigError(
+            f"name {name!r} must be a host name of at most 64 letters, digits, dots and inner"
+            " hyphens"
+        )
+
+
+def _check_days(days: int) -> None:
+    if not 1 <= days <= 3650:
+        raise ConfigError(f"days={days} must lie in 1 … 3650")
+
+
+def _validity(
+    days: int, valid_from: datetime.datetime | None = None
+) -> tuple[datetime.datetime, datetime.datetime]:
+    start = valid_from or datetime.datetime.now(datetime.UTC) - _CLOCK_SKEW
+    return start, start + datetime.timedelta(days=days)
+
+
+def _key_identifier(key: ec.EllipticCurvePrivateKey) -> x509.SubjectKeyIdentifier:
+    return x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _write_new(path: Path, data: bytes, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)

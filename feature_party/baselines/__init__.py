@@ -1,0 +1,1 @@
+"""What a party that held features and labels would reach."""

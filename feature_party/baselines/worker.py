@@ -1,0 +1,167 @@
+"""A worker of ``label-dp compare``: one line of JSON in, one line out, a model trained in between.
+
+Run as ``python -m feature_party.baselines.worker``. The first line describes the data set, with the
+true labels: this is a simulation in one process, in which the labels party's part is played by the
+same library code that a release runs. Every further line is a job.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TextIO
+
+import numpy as np
+import polars as pl
+
+from common.entropy import system_entropy
+from common.errors import LabelveilError
+from common.program.comparison.jobs import CENTRAL
+from common.randomizers import Randomizer, two_step
+from common.randomizers.base import ROUNDING_STREAM
+from common.randomizers.grid import Grid
+from feature_party.baselines.central import central_predictions
+from feature_party.config import FeaturePartyConfig
+from feature_party.join.in_memory import Joined, split_holdout
+from feature_party.learning.problem import Floats, LabelProblem
+from feature_party.report import MatchCounts
+from feature_party.training.run import Prepared, train
+
+_BASELINE_EPSILON = 1.0
+"""For the reference on true labels, which uses the grid of a release but none of its codes."""
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A release that never left this process."""
+
+    problem: LabelProblem
+    randomizer: Randomizer
+    codes: np.ndarray[Any, np.dtype[np.uint16]]
+
+
+class Experiment:
+    """One data set on which jobs are run.
+
+    Parameters
+    ----------
+    spec
+        ``features`` and ``truth`` (Parquet files with the same events in the same order), ``key``,
+        ``lower``, ``upper``, ``loss``, ``holdout`` and ``training``.
+    """
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        self.spec = spec
+        self.features = pl.read_parquet(spec["features"])
+        truth = pl.read_parquet(spec["truth"])
+        self.truth: Floats = np.clip(truth["label"].to_numpy(), spec["lower"], spec["upper"])
+        self._simulate = lru_cache(maxsize=1)(self._release)
+
+    def _release(self, randomizer: str, epsilon: float, run: int) -> Simulated:
+        """Randomize all labels with fresh noise; jobs that differ in learning alone share it."""
+        spec, rows = self.spec, self.truth.size
+        grid = Grid.default(spec["lower"], spec["upper"], rows, epsilon)
+        entropy = system_entropy()
+        indices = grid.round(self.truth, entropy.words(ROUNDING_STREAM, 0, rows))
+        counts = np.bincount(indices, minlength=len(grid))
+        two = two_step(counts, grid, epsilon, entropy, randomizer=randomizer, loss=spec["loss"])
+        codes = two.randomizer.randomize_indices(indices, entropy)
+        entropy.destroy()
+        problem = LabelProblem.from_channel(
+            two.randomizer.channel, two.prior.probabilities, spec["loss"]
+        )
+        return Simulated(problem, two.randomizer, codes)
+
+    def run(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Randomize, train and score; returns the figures that a comparison shows."""
+        begun = time.monotonic()
+        if job["randomizer"] in CENTRAL:
+            return {**self._central(job), "seconds": round(time.monotonic() - begun, 3)}
+        reference = job["objective"] == "true"
+        name = "rr-on-bins" if reference else job["randomizer"]
+        simulated = self._simulate(name, job["epsilon"] or _BASELINE_EPSILON, job["run"])
+        config = self._config(job)
+        rows = self.truth.size
+        training, holdout = split_holdout(rows, config.training.holdout, config.training.seed)
+        matches = MatchCounts(rows, rows, rows)
+        joined = Joined(self.features, simulated.codes, matches, np.arange(rows))
+        prepared = Prepared(joined, training, holdout, simulated.problem, "comparison")
+        model = train(prepared, config=config, true_labels=self.truth if reference else None)
+        encoded = model.encoder.encode(self.features[holdout])
+        error = model.distributions(encoded).points - self.truth[holdout]
+        sent = self.truth if reference else simulated.randomizer.channel.outputs[simulated.codes]
+        constant = self.truth[training].mean() - self.truth[holdout]
+        return {
+            "label_mse": float(np.mean((sent - self.truth) ** 2)),
+            "test_mse": float(np.mean(error**2)),
+            "test_mae": float(np.mean(np.abs(error))),
+            "constant_mse": float(np.mean(constant**2)),
+            "outputs": int(simulated.randomizer.channel.outputs.size),
+            "chosen": f"{simulated.randomizer.name}, {model.facts['head']}",
+            "seconds": round(time.monotonic() - begun, 3),
+        }
+
+    def _central(self, job: dict[str, Any]) -> dict[str, Any]:
+        """What a trusted curator would reach; there is no randomized label."""
+        config, spec = self._config({**job, "objective": "auto", "head": "auto"}), self.spec
+        section = config.training
+        training, holdout = split_holdout(self.truth.size, section.holdout, section.seed)
+        found = central_predictions(
+            job["randomizer"],
+            self.features[training],
+            self.truth[training],
+            self.features[holdout],
+            config=config,
+            bounds=(spec["lower"], spec["upper"]),
+            epsilon=job["epsilon"],
+            delta=spec.get("delta"),
+        )
+        error = found.predictions - self.truth[holdout]
+        constant = self.truth[training].mean() - self.truth[holdout]
+        return {
+            "label_mse": None,
+            "test_mse": float(np.mean(error**2)),
+            "test_mae": float(np.mean(np.abs(error))),
+            "constant_mse": float(np.mean(constant**2)),
+            "outputs": None,
+            "chosen": found.chosen,
+            "guarantee": found.guarantee.to_json(),
+        }
+
+    def _config(self, job: dict[str, Any]) -> FeaturePartyConfig:
+        section = {
+            **self.spec["training"],
+            "objective": job["objective"],
+            "head": job["head"],
+            "holdout": self.spec["holdout"],
+            "seed": job["run"],
+            "checkpoint": False,
+        }
+        return FeaturePartyConfig.model_validate(
+            {"data": {"key": self.spec["key"]}, "training": section}
+        )
+
+
+def serve(lines: Iterable[str], answers: TextIO) -> None:
+    """Answer every line; a job that its randomizer or head refuses is answered with the reason."""
+    experiment: Experiment | None = None
+    for line in lines:
+        message = json.loads(line)
+        if experiment is None:
+            experiment = Experiment(message)
+            answer: dict[str, Any] = {"ready": True}
+        else:
+            try:
+                answer = experiment.run(message)
+            except LabelveilError as error:
+                answer = {"error": str(error)}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    serve(sys.stdin, sys.stdout)

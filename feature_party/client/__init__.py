@@ -1,0 +1,1 @@
+"""Talking to the labels party: submit, fetch, ask."""

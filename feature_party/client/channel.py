@@ -1,0 +1,205 @@
+"""The secured channel to the labels party, and its failures in words."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from pathlib import Path
+
+import grpc
+
+from common.errors import ConfigError, ConnectionFailed, LabelveilError, ReleaseError
+from common.security.certificate_checks import check_not_ended, check_pair, read_chain
+from common.security.tls import check_tls13_only
+from feature_party.config import LabelsPartySection
+
+_RETRYABLE = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.ABORTED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.DATA_LOSS,
+    }
+)
+
+_NO_COMMON_VERSION = (
+    "alert_handshake_failure",
+    "alert_protocol_version",
+    "unsupported_protocol",
+    "no_shared_cipher",
+)
+
+_MESSAGE_LIMIT = 8 << 20
+
+_DIAGNOSIS_SECONDS = 5.0
+# the connection preface of RFC 9113 (section 3.4) and an empty SETTINGS frame
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+
+def open_channel(settings: LabelsPartySection) -> grpc.Channel:
+    """Open a mutual TLS channel; nothing is sent before the first call.
+
+    Raises
+    ------
+    ConfigError
+        If a certificate or key is not configured or cannot be read.
+    """
+    check_tls13_only()
+    authority = _read("ca", settings.ca)
+    certificate = _read("certificate", settings.certificate)
+    private_key = _read("private_key", settings.private_key)
+    _check_identity(settings, certificate, private_key)
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=authority,
+        private_key=private_key,
+        certificate_chain=certificate,
+    )
+    options: list[tuple[str, str | int]] = [
+        ("grpc.max_receive_message_length", _MESSAGE_LIMIT),
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        # Retries are ours: gRPC repeats nothing once the first message has arrived.
+        ("grpc.enable_retries", 0),
+    ]
+    if settings.server_name:
+        options.append(("grpc.ssl_target_name_override", settings.server_name))
+    return grpc.secure_channel(settings.address, credentials, options=options)
+
+
+def _check_identity(settings: LabelsPartySection, chain: bytes, key: bytes) -> None:
+    assert settings.certificate is not None
+    assert settings.private_key is not None
+    certificate = read_chain(settings.certificate, chain)[0]
+    check_pair(settings.certificate, certificate, settings.private_key, key)
+    check_not_ended(settings.certificate, certificate.not_valid_after_utc)
+
+
+def hangs_up(settings: LabelsPartySection) -> bool:
+    """Whether the labels party ends our connection right after the handshake.
+
+    In TLS 1.3 a client has finished before the server has looked at its certificate, and gRPC then
+    closes the connection without a word, so that a refused certificate looks like a network that
+    fails. It is told apart by trying without gRPC, twice, since a server may stop in between.
+    """
+    if settings.ca is None or settings.certificate is None or settings.private_key is None:
+        return False
+    host, _, port = settings.address.rpartition(":")
+    host = host.strip("[]")
+    try:
+        context = ssl.create_default_context(cafile=settings.ca)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.set_alpn_protocols(["h2"])
+        context.load_cert_chain(settings.certificate, settings.private_key, password="")
+        name = settings.server_name or host
+        return all(_hangs_up(context, host, int(port), name) for _ in range(2))
+    except (OSError, ValueError):
+        return False
+
+
+def _hangs_up(context: ssl.SSLContext, host: str, port: int, name: str) -> bool:
+    with (
+        socket.create_connection((host, port), timeout=_DIAGNOSIS_SECONDS) as plain,
+        context.wrap_socket(plain, server_hostname=name) as secured,
+    ):
+        try:
+            secured.sendall(_HTTP2_PREFACE)
+            return not secured.recv(1)
+        except TimeoutError:
+            return False
+        except OSError:  # an alert, or a reset
+            return True
+
+
+def _read(name: str, path: Path | None) -> bytes:
+    if path is None:
+        raise ConfigError(f"[labels_party] {name} is missing; name a PEM file")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"[labels_party] {name}={path} cannot be read: {error.strerror}"
+        ) from error
+    if b"-----BEGIN" not in data:
+        raise ConfigError(f"[labels_party] {name}={path} is not a PEM file")
+    return data
+
+
+def retryable(error: grpc.RpcError) -> bool:
+    """Whether trying again later can help: never for identity, rights or a wrong request."""
+    return error.code() in _RETRYABLE and not _identity_problem(_details(error), "")
+
+
+def explain(
+    error: grpc.RpcError, settings: LabelsPartySection, command: str = "fetch"
+) -> LabelveilError:
+    """Turn a failed call into one line that says what to do; ``command`` is what failed."""
+    code, details = error.code(), _details(error)
+    if problem := _identity_problem(details, settings.address):
+        return ConnectionFailed(problem)
+    what = f"data set {settings.data_set!r}"
+    if settings.epoch:
+        what += f", epoch {settings.epoch!r}"
+    if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+        return ConnectionFailed(
+            f"the labels party at {settings.address} refuses this client {what}: {details};"
+            f" ask it to admit the name in {settings.certificate}"
+        )
+    if code == grpc.StatusCode.NOT_FOUND:
+        return ReleaseError(
+            f"the labels party at {settings.address} has no release for {what}: {details};"
+            " check [labels_party] data_set and epoch, or set wait if it is still to be built"
+        )
+    if code == grpc.StatusCode.UNIMPLEMENTED:
+        return ConnectionFailed(
+            f"{settings.address} is no labels party of this version; check [labels_party] address"
+        )
+    if code in _RETRYABLE:
+        return ConnectionFailed(
+            f"the labels party at {settings.address} cannot be reached: {details or code.name};"
+            f" check [labels_party] address and that it serves, then run {command} again"
+        )
+    return ReleaseError(f"the labels party at {settings.address} answered {code.name}: {details}")
+
+
+def not_accepted(settings: LabelsPartySection) -> ConnectionFailed:
+    """Say that our certificate was refused."""
+    return ConnectionFailed(_not_accepted(settings.address))
+
+
+def _not_accepted(address: str) -> str:
+    return (
+        f"{address} does not accept our certificate; check [labels_party] certificate,"
+        " private_key, and that the labels party trusts its authority"
+    )
+
+
+def _details(error: grpc.RpcError) -> str:
+    return " ".join((error.details() or "").split())
+
+
+def _identity_problem(details: str, address: str) -> str:
+    """One line for a failed TLS handshake, or nothing."""
+    lowered = details.lower()
+    if "certificate_verify_failed" in lowered:
+        return (
+            f"the certificate of {address} is not signed by the configured authority;"
+            " check [labels_party] ca"
+        )
+    if "hostname verification" in lowered or "not in peer certificate" in lowered:
+        return (
+            f"the certificate of {address} is for another name;"
+            " check [labels_party] address, or set server_name to the name it must have"
+        )
+    if any(name in lowered for name in _NO_COMMON_VERSION):
+        return f"{address} does not speak TLS 1.3, which is required; check [labels_party] address"
+    if "alert_bad_certificate" in lowered or "alert_unknown_ca" in lowered:
+        return _not_accepted(address)
+    if "wrong_version_number" in lowered:
+        return f"{address} does not speak TLS; check [labels_party] address"
+    if "handshake failed" in lowered:
+        return f"the TLS handshake with {address} failed: {details}"
+    return ""

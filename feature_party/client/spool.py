@@ -1,0 +1,214 @@
+"""Rows on their way to disk: what has arrived and been verified survives an interruption."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from common.errors import ReleaseError
+from common.release.folder import (
+    KEY_BYTES,
+    LABELS_FILE,
+    MANIFEST_FILE,
+    Manifest,
+    block_digest,
+    decode_codes,
+    sync,
+)
+
+PARTIAL = "partial"
+_CONVERT_ROWS = 1 << 20
+
+
+class Spool:
+    """Keys and codes of a release being fetched, verified block by block.
+
+    Parameters
+    ----------
+    directory
+        The release directory; rows are kept in ``partial`` below it until they are complete.
+    manifest, manifest_bytes
+        Of the release being fetched.
+    """
+
+    def __init__(self, directory: Path, manifest: Manifest, manifest_bytes: bytes) -> None:
+        self.directory = directory
+        self.folder = directory / PARTIAL
+        self.manifest = manifest
+        self.manifest_bytes = manifest_bytes
+        self.code_bytes = manifest.content.code_bytes
+        self.key_bytes = manifest.content.key_bytes
+        self.block_rows = manifest.content.block_rows
+        self.rows = 0
+        self._keys = bytearray()
+        self._codes = bytearray()
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        stored = self.folder / MANIFEST_FILE
+        if not stored.is_file() or stored.read_bytes() != self.manifest_bytes:
+            for name in ("keys.bin", "codes.bin"):
+                (self.folder / name).unlink(missing_ok=True)
+            stored.write_bytes(self.manifest_bytes)
+        self._key_file = self._open("keys.bin")
+        self._code_file = self._open("codes.bin")
+        self._truncate(self._verified())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._key_file.close()
+        self._code_file.close()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every row has arrived and every block's digest was right."""
+        return self.rows == self.manifest.population.rows
+
+    def append(self, start_row: int, keys: bytes, codes: bytes) -> int:
+        """Take in a run of rows; returns how many.
+
+        Raises
+        ------
+        ReleaseError
+            If the rows do not follow the last one, keys and codes disagree, or a block that they
+            complete does not have the manifest's digest. Only verified blocks are then kept.
+        """
+        pending = self.rows + len(self._codes) // self.code_bytes
+        count, rest = divmod(len(codes), self.code_bytes)
+        if start_row != pending:
+            raise ReleaseError(f"rows from {start_row:,} arrived where row {pending:,} was due")
+        if rest or count == 0 or len(keys) != count * self.key_bytes:
+            raise ReleaseError(f"{len(keys)} bytes of keys arrived with {len(codes)} of codes")
+        if pending + count > self.manifest.population.rows:
+            raise ReleaseError(
+                f"{pending + count:,} rows arrived, but the manifest promises"
+                f" {self.manifest.population.rows:,}"
+            )
+        self._keys += keys
+        self._codes += codes
+        while self._take_block():
+            pass
+        return count
+
+    def drop_pending(self) -> None:
+        """Forget rows of a block that is not complete, for a stream that starts again."""
+        self._keys.clear()
+        self._codes.clear()
+
+    def finish(self) -> None:
+        """Turn the complete spool into ``labels.parquet`` and ``manifest.json``."""
+        if not self.complete:
+            raise ReleaseError(
+                f"{self.rows:,} of {self.manifest.population.rows:,} rows have arrived;"
+                " run fetch again to go on"
+            )
+        self._key_file.flush()
+        self._code_file.flush()
+        partial = self.folder / LABELS_FILE
+        population = hashlib.sha256()
+        with pq.ParquetWriter(partial, _SCHEMA, compression="zstd") as writer:
+            for table, keys in self._tables():
+                population.update(keys)
+                writer.write_table(table)
+        if self.key_bytes and population.hexdigest() != self.manifest.population.digest:
+            raise ReleaseError("the keys do not give the manifest's population digest")
+        # The manifest goes last: without it a directory is no release. Bytes go to the disk before
+        # names: after a power cut a name must not stand for less than it says.
+        sync(partial)
+        sync(self.folder / MANIFEST_FILE)
+        (self.directory / MANIFEST_FILE).unlink(missing_ok=True)
+        os.replace(partial, self.directory / LABELS_FILE)
+        os.replace(self.folder / MANIFEST_FILE, self.directory / MANIFEST_FILE)
+        sync(self.directory)
+        shutil.rmtree(self.folder)
+
+    def _tables(self) -> Iterator[tuple[pa.Table, bytes]]:
+        outputs = self.manifest.channel.outputs
+        self._key_file.seek(0)
+        self._code_file.seek(0)
+        for start in range(0, self.rows, _CONVERT_ROWS):
+            count = min(_CONVERT_ROWS, self.rows - start)
+            keys = self._key_file.read(count * self.key_bytes)
+            codes = decode_codes(self._code_file.read(count * self.code_bytes), self.code_bytes)
+            if codes.size and int(codes.max()) >= outputs.size:
+                raise ReleaseError(f"code {int(codes.max())} is outside the {outputs.size} outputs")
+            columns = [key_array(keys, count), pa.array(codes), pa.array(outputs[codes])]
+            yield pa.Table.from_arrays(columns, schema=_SCHEMA), keys
+
+    def _take_block(self) -> bool:
+        index = self.rows // self.block_rows
+        size = min(self.block_rows, self.manifest.population.rows - self.rows)
+        if size == 0 or len(self._codes) < size * self.code_bytes:
+            return False
+        keys = bytes(self._keys[: size * self.key_bytes])
+        codes = bytes(self._codes[: size * self.code_bytes])
+        if block_digest(keys, codes) != self.manifest.content.blocks[index]:
+            self.drop_pending()
+            raise ReleaseError(
+                f"rows {self.rows:,} to {self.rows + size:,} do not match the manifest's digest;"
+                " nothing of them was kept"
+            )
+        del self._keys[: size * self.key_bytes], self._codes[: size * self.code_bytes]
+        self._key_file.write(keys)
+        self._code_file.write(codes)
+        self._key_file.flush()
+        self._code_file.flush()
+        self.rows += size
+        return True
+
+    def _open(self, name: str) -> BinaryIO:
+        path = self.folder / name
+        path.touch()
+        return path.open("r+b")
+
+    def _verified(self) -> int:
+        """Rows in whole blocks on disk whose digests are right, from the first on."""
+        rows = 0
+        for digest in self.manifest.content.blocks:
+            size = min(self.block_rows, self.manifest.population.rows - rows)
+            keys = self._key_file.read(size * self.key_bytes)
+            codes = self._code_file.read(size * self.code_bytes)
+            if block_digest(keys, codes) != digest:
+                break
+            rows += size
+        return rows
+
+    def _truncate(self, rows: int) -> None:
+        self.rows = rows
+        for file, width in (
+            (self._key_file, self.key_bytes),
+            (self._code_file, self.code_bytes),
+        ):
+            file.truncate(rows * width)
+            file.seek(rows * width)
+
+
+def discard_partial(directory: Path) -> None:
+    """Remove what a fetch left that died between finishing a release and clearing up."""
+    shutil.rmtree(directory / PARTIAL, ignore_errors=True)
+
+
+_SCHEMA = pa.schema([("key", pa.binary()), ("code", pa.uint16()), ("label", pa.float64())])
+
+
+def key_array(keys: bytes, count: int) -> pa.Array:
+    """(count,) Arrow binary values from concatenated 16-byte keys; all null if there are none."""
+    if not keys:
+        return pa.nulls(count, pa.binary())
+    offsets = np.arange(0, (count + 1) * KEY_BYTES, KEY_BYTES, dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(keys)]
+    return pa.Array.from_buffers(pa.binary(), count, buffers)

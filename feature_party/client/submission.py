@@ -1,0 +1,98 @@
+"""The population that we submit: our events' hashed keys, in the order of the features."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from common.errors import DataError
+from common.release.event_keys import canonical_keys, hash_keys, secret_check
+from common.release.folder import KEY_BYTES
+from common.wire import label_release_pb2 as pb2
+
+_CHUNK_BYTES = 1 << 20
+_HASH_ROWS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Population:
+    """A list of hashed keys.
+
+    Attributes
+    ----------
+    keys
+        16 bytes a key, concatenated.
+    secret_check
+        :func:`common.release.event_keys.secret_check` of the secret that they were hashed with.
+    """
+
+    keys: bytes
+    secret_check: bytes
+
+    @property
+    def rows(self) -> int:
+        """Number of keys."""
+        return len(self.keys) // KEY_BYTES
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 over all keys, 32 bytes; the manifest of their release states it."""
+        return hashlib.sha256(self.keys).digest()
+
+    def messages(
+        self, data_set: str, epoch: str, on_rows: Callable[[int, int], None]
+    ) -> Iterator[pb2.SubmitPopulationRequest]:
+        """Yield the stream that submits it: a header, then the keys in chunks of 1 MB."""
+        yield pb2.SubmitPopulationRequest(
+            header=pb2.PopulationHeader(
+                data_set=data_set,
+                epoch=epoch,
+                rows=self.rows,
+                population_sha256=self.digest,
+                secret_check=self.secret_check,
+            )
+        )
+        for start in range(0, len(self.keys), _CHUNK_BYTES):
+            part = self.keys[start : start + _CHUNK_BYTES]
+            yield pb2.SubmitPopulationRequest(keys=part)
+            on_rows((start + len(part)) // KEY_BYTES, self.rows)
+
+
+def hash_population(
+    keys: pl.Series, secret: bytes, on_rows: Callable[[int, int], None] = lambda done, total: None
+) -> Population:
+    """Hash a key column, in its order.
+
+    Parameters
+    ----------
+    keys
+        (n,) the events' keys, each once.
+    secret
+        The shared secret.
+    on_rows
+        Called with rows hashed so far and rows in all.
+
+    Raises
+    ------
+    DataError
+        If there are no keys, or some are missing or occur twice.
+    """
+    if not keys.len():
+        raise DataError("the features have no rows")
+    text = canonical_keys(keys)
+    if text.n_unique() != text.len():
+        twice = text.filter(text.is_duplicated())
+        raise DataError(
+            f"key {twice[0]!r} and {twice.n_unique() - 1:,} others occur more than once in column"
+            f" {keys.name!r}; keep one row for each event"
+        )
+    parts = []
+    for start in range(0, text.len(), _HASH_ROWS):
+        part = text.slice(start, _HASH_ROWS)
+        parts.append(hash_keys(part, secret))
+        on_rows(start + part.len(), text.len())
+    return Population(b"".join(parts), secret_check(secret))

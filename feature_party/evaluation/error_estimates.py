@@ -1,0 +1,177 @@
+"""The true test error, estimated from privatized labels alone.
+
+For a prediction f and a channel K, take decoding values u and s with Σ_z K[y, z] u_z = y and
+Σ_z K[y, z] s_z = y². Then f² − 2 f u_z + s_z has expectation (f − y)² whatever the label y is:
+its mean over held-out events estimates the model's true squared error without bias, and its spread
+gives a confidence interval. No label is needed, and no privacy is spent.
+
+A channel with fewer distinct rows than grid points cannot tell all labels apart. What it can tell
+apart is then decoded without bias, and the error within a group of labels that share a row is
+taken from the model's own distribution; the estimate says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import DataError
+from feature_party.learning.decoding import decoder, indicator_decoder, squares
+from feature_party.learning.problem import Floats, LabelProblem
+from feature_party.learning.several_releases import JointProblem
+from feature_party.learning.support import Support
+from feature_party.model.model import Predictions
+
+Method = Literal["unbiased", "unbiased-under-prior", "model-within-groups", "model"]
+
+_CHUNK_ELEMENTS = 1 << 22
+_NORMAL_95 = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An error estimated from privatized labels, with its 95% confidence interval.
+
+    Attributes
+    ----------
+    value
+        In units of the error; a noisy estimate of a small error may be negative.
+    low, high
+        95% confidence interval; None for the method ``model``, whose own error nobody knows.
+    method
+        ``unbiased``: right on average whatever the labels are. ``unbiased-under-prior``: y is
+        decoded without bias, y² only on average over the released prior. ``model-within-groups``:
+        unbiased between groups of labels that the channel tells apart, the model's word within
+        them. ``model``: the model's word, given the privatized labels.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    method: Method
+
+    @classmethod
+    def of_terms(cls, terms: Floats, method: Method) -> Estimate:
+        """Mean of (n,) independent terms, with a normal interval from their own spread."""
+        if terms.size < 2:
+            raise DataError(
+                f"{terms.size} held-out events cannot estimate an error; raise [training] holdout"
+            )
+        value = float(terms.mean())
+        if method == "model":
+            return cls(value, None, None, method)
+        half = _NORMAL_95 * float(terms.std(ddof=1)) / math.sqrt(terms.size)
+        return cls(value, value - half, value + half, method)
+
+
+def estimate_squared_error(
+    problem: LabelProblem,
+    support: Support,
+    predicted: Predictions,
+    codes: NDArray[np.integer],
+) -> Estimate:
+    """Estimate the mean squared error of predictions for events that were not trained on.
+
+    Parameters
+    ----------
+    problem, support
+        The release's public facts, and the cells of predicted distributions.
+    predicted
+        (n,) predictions of the held-out events.
+    codes
+        (n,) their privatized labels.
+    """
+    return _estimate(problem, support, predicted, codes, _squared_terms)
+
+
+def estimate_absolute_error(
+    problem: LabelProblem,
+    support: Support,
+    predicted: Predictions,
+    codes: NDArray[np.integer],
+) -> Estimate:
+    """Estimate the mean absolute error; as :func:`estimate_squared_error`."""
+    return _estimate(problem, support, predicted, codes, _absolute_terms)
+
+
+def _estimate(
+    problem: LabelProblem,
+    support: Support,
+    predicted: Predictions,
+    codes: NDArray[np.integer],
+    terms: Callable[[LabelProblem, Support, Predictions, Any], tuple[Floats, Method]],
+) -> Estimate:
+    if not isinstance(problem, JointProblem):
+        return Estimate.of_terms(*terms(problem, support, predicted, codes))
+    # every row is decoded by its own release's channel; the estimate is as sure as the least sure
+    found, methods = np.empty(codes.size), []
+    release = problem.split(codes.astype(np.int64))
+    for number, part in enumerate(problem.parts):
+        mine = release == number
+        if mine.any():
+            own = codes[mine].astype(np.int64) - problem.starts[number]
+            found[mine], method = terms(part, support, predicted.of(mine), own)
+            methods.append(method)
+    return Estimate.of_terms(found, max(methods, key=get_args(Method).index, default="unbiased"))
+
+
+def _squared_terms(
+    problem: LabelProblem,
+    support: Support,
+    predicted: Predictions,
+    codes: NDArray[np.integer],
+) -> tuple[Floats, Method]:
+    f = predicted.points
+    moments = decoder(problem, np.stack([problem.grid, squares(problem)], axis=1))
+    if moments.each[0]:
+        first, second = moments.values[codes].T
+        method: Method = "unbiased" if moments.exact else "unbiased-under-prior"
+        return f**2 - 2 * f * first + second, method
+    return _by_groups(problem, support, predicted, codes, lambda f, y: (f - y) ** 2)
+
+
+def _absolute_terms(
+    problem: LabelProblem,
+    support: Support,
+    predicted: Predictions,
+    codes: NDArray[np.integer],
+) -> tuple[Floats, Method]:
+    return _by_groups(problem, support, predicted, codes, lambda f, y: np.abs(f - y))
+
+
+def _by_groups(
+    problem: LabelProblem,
+    support: Support,
+    predicted: Predictions,
+    codes: NDArray[np.integer],
+    error: Callable[[Floats, Floats], Floats],
+) -> tuple[Floats, Method]:
+    groups = indicator_decoder(problem)
+    grid, count = problem.grid, problem.rows.shape[0]
+    membership = np.zeros((grid.size, count))
+    membership[np.arange(grid.size), problem.row_of] = 1.0
+    tiny = 1e-12
+    terms = np.empty(codes.size)
+    size = max(1, _CHUNK_ELEMENTS // grid.size)
+    for start in range(0, codes.size, size):
+        part = slice(start, start + size)
+        if predicted.distributions is None:
+            belief = np.broadcast_to(problem.prior + tiny, (codes[part].size, grid.size))
+        else:
+            belief = predicted.distributions[part][:, support.cell_of] * support.within + tiny
+        losses = error(predicted.points[part, None], grid[None, :])
+        if groups.exact:
+            within = ((losses * belief) @ membership) / (belief @ membership)
+            terms[part] = (within * groups.values[codes[part]]).sum(axis=1)
+        else:
+            posterior = belief * problem.channel[:, codes[part]].T
+            terms[part] = (losses * posterior).sum(axis=1) / posterior.sum(axis=1)
+    method: Method = "model"
+    if groups.exact:
+        method = "unbiased" if count == grid.size else "model-within-groups"
+    return terms, method

@@ -1,0 +1,1 @@
+"""Matching features with releases, in memory or on disk."""

@@ -1,0 +1,411 @@
+"""Match features with releases, both larger than memory, into Parquet shards, on any engine.
+
+The keys of both sides are exchanged between ranges of hashed keys, matched range by range, and the
+codes sent back to the slices of the features (:mod:`feature_party.join.tasks`). A slice, a range
+and a part of the release are in memory at a time for each worker, whatever the number of rows. The
+result is that of :func:`feature_party.join.in_memory.join_release`, row for row, in the order of
+the features; neither engine nor number of workers shows in its bytes.
+
+Work in progress lies beside the result, in ``.<name>.work``. Every task's result is kept there, so
+that a join that was interrupted goes on where it stopped; a refusal leaves nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from common.engine.shuffle import Files, appearing
+from common.engine.task import Engine, EngineError, InProcess, Secrets, Task
+from common.errors import DataError, LabelveilError, ReleaseError
+from common.files import exclusive
+from common.parquet import PARQUET_SUFFIXES
+from common.release.event_keys import secret_check
+from common.release.folder import (
+    LABELS_FILE,
+    Manifest,
+    block_ranges,
+    keys_bytes,
+    manifest_digest,
+    read_manifest,
+    sync,
+)
+from feature_party.join.in_memory import check_key, first_line, scan_table, table_files
+from feature_party.join.shards import MANIFEST, JoinedShards, shard_path
+from feature_party.join.tasks import (
+    CODE,
+    ROW,
+    DiskFull,
+    HashKeys,
+    Match,
+    Once,
+    Released,
+    SendKeys,
+    SendLabels,
+    WriteShard,
+    slices_of,
+)
+from feature_party.report import MatchCounts
+from feature_party.tables import record_batches
+
+ResultT = TypeVar("ResultT")
+ResultT_co = TypeVar("ResultT_co", covariant=True)
+Progress = Callable[[str, int, int], None]
+"""Called with a step's name, its finished tasks, and all of its tasks."""
+
+_SLICE_BYTES = 1 << 26
+_ROWS_AT_ONCE = 1 << 18
+_FORMAT = 1
+
+
+class _Writing(Task[ResultT_co], Protocol[ResultT_co]):
+    """A task with a file of its own."""
+
+    @property
+    def out(self) -> Path: ...
+
+
+@dataclass(frozen=True)
+class JoinSizes:
+    """How much is in memory at a time; what comes out does not depend on it, but for the shards.
+
+    Attributes
+    ----------
+    slice_rows
+        Rows of the features that become one shard.
+    bucket_rows
+        Rows of both sides that one range of keys holds on average.
+    """
+
+    slice_rows: int = 1 << 19
+    bucket_rows: int = 1 << 19
+
+    @classmethod
+    def suiting(cls, columns: int) -> JoinSizes:
+        """Smaller slices for wide tables."""
+        return cls(slice_rows=min(cls.slice_rows, max(_SLICE_BYTES // (8 * columns), 1 << 10)))
+
+
+def join_content(
+    releases: Sequence[Path], features: Path, key: str, secret: bytes, sizes: JoinSizes
+) -> str:
+    """What tells a join from others: releases, features as they were left, key column, secret."""
+    digests = [manifest_digest(read_manifest(folder)) for folder in releases]
+    states = [(str(path.resolve()), path.stat()) for path in table_files(features)]
+    files = [[name, state.st_size, state.st_mtime_ns] for name, state in states]
+    facts = [_FORMAT, digests, files, key, secret_check(secret).hex(), sizes.slice_rows]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def join_to_shards(
+    releases: Sequence[Path],
+    features: Path,
+    key: str,
+    secret: bytes,
+    out: Path,
+    *,
+    engine: Engine | None = None,
+    sizes: JoinSizes | None = None,
+    progress: Progress = lambda step, done, total: None,
+) -> JoinedShards:
+    """Write the matched events to ``out/shard-00000.parquet``, … with their codes.
+
+    Parameters
+    ----------
+    releases
+        Directories of fetched releases, oldest first; their digests are verified on the way.
+    features
+        A file, or a directory of Parquet files, one row an event.
+    key
+        Its key column.
+    secret
+        The shared secret that keys are hashed with.
+    out
+        A directory, which appears when it is complete. If it holds this very join, that is
+        returned; if another one, that is replaced.
+
+    Raises
+    ------
+    DataError
+        If keys are missing, occur twice, or match nothing; if ``out`` holds other files, another
+        process joins into it, or the disk is full.
+    ReleaseError
+        If a release is not what its manifest says.
+    """
+    frame = scan_table(features, key)
+    check_key(frame, key)
+    columns = frame.collect_schema().names()
+    for name in (CODE, ROW):
+        if name in columns:
+            raise DataError(f"{features} has a column {name!r} already; rename it")
+    sizes = sizes or JoinSizes.suiting(len(columns))
+    content = join_content(releases, features, key, secret, sizes)
+    if (found := JoinedShards.open(out, content)) is not None:
+        return found
+    if out.exists() and not (out / MANIFEST).is_file() and (out.is_file() or any(out.iterdir())):
+        raise DataError(
+            f"{out} holds other files than a join; set [join] directory to a folder that is empty"
+            " or does not exist yet"
+        )
+    work = out.with_name(f".{out.name}.work")
+    with _working(work, content):
+        run = _Join(releases, features, key, secret, work, sizes, engine or InProcess(), progress)
+        joined = run.join(content, out)
+        with appearing(work / "shards" / MANIFEST, durable=True) as file:
+            file.write(joined.to_bytes())
+        sync(work / "shards")
+        if out.exists():
+            (out / MANIFEST).unlink(missing_ok=True)
+            shutil.rmtree(out)
+        (work / "shards").rename(out)
+        sync(out.parent)
+        shutil.rmtree(work)
+    return joined
+
+
+@contextmanager
+def _working(work: Path, content: str) -> Iterator[None]:
+    """Hold the working folder, with what an interrupted join of the same content left there."""
+    busy = DataError(f"another process joins in {work}; wait for it, or set [join] directory")
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+        with exclusive(work / "lock", busy):
+            mark = work / "content"
+            if not mark.exists() or mark.read_text(encoding="ascii") != content:
+                _clear(work)
+                (work / "shards").mkdir()
+                with appearing(mark) as file:
+                    file.write(content.encode())
+            try:
+                yield
+            except (DiskFull, EngineError):
+                raise
+            except LabelveilError:
+                shutil.rmtree(work, ignore_errors=True)
+                raise
+    except OSError as error:
+        raise DiskFull(work, error) from error
+
+
+def _clear(work: Path) -> None:
+    for path in work.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != "lock":
+            path.unlink()
+
+
+class _Join:
+    def __init__(
+        self,
+        releases: Sequence[Path],
+        features: Path,
+        key: str,
+        secret: bytes,
+        work: Path,
+        sizes: JoinSizes,
+        engine: Engine,
+        progress: Progress,
+    ) -> None:
+        self.folders = list(releases)
+        self.manifests = [Manifest.from_bytes(read_manifest(folder)) for folder in releases]
+        self.key, self.secret, self.work, self.sizes = key, secret, work, sizes
+        self.engine, self.progress = engine, progress
+        files = [(path, _rows_of(path)) for path in self._parquet(features)]
+        self.rows = sum(rows for _, rows in files)
+        self.slices = slices_of(files, sizes.slice_rows)
+        self.released = sum(manifest.population.rows for manifest in self.manifests)
+        self.buckets = max(1, -(-(self.rows + self.released) // sizes.bucket_rows))
+        outputs = [manifest.channel.outputs.size for manifest in self.manifests]
+        self.offsets = (0, *np.cumsum(outputs)[:-1].tolist())
+
+    def join(self, content: str, out: Path) -> JoinedShards:
+        if not self.rows:
+            raise DataError("the features have no rows")
+        submitted = [manifest.content.key_bytes == 0 for manifest in self.manifests]
+        if any(submitted) and len(submitted) > 1:
+            raise DataError(
+                f"epoch {self.manifests[submitted.index(True)].epoch!r} covers a submitted"
+                " population, whose rows have no keys to tell them apart from other epochs'; train"
+                " on it alone"
+            )
+        found = self._by_order() if any(submitted) else self._by_key()
+        matched = sum(sum(shard["labels"]) for shard in found)
+        if not matched:
+            raise DataError(
+                f"none of the {self.rows:,} events in the features is among the"
+                f" {self.released:,} in the release; check the key column {self.key!r}, the epoch"
+                " and that both parties use the same key secret"
+            )
+        return JoinedShards(
+            out,
+            content,
+            MatchCounts(self.released, self.rows, matched),
+            self.sizes.slice_rows,
+            tuple(shard["events"] for shard in found),
+            tuple(tuple(shard["labels"]) for shard in found),
+        )
+
+    def _by_key(self) -> list[dict[str, Any]]:
+        ours, theirs = self._files("ours", len(self.slices)), []
+        send = [
+            SendKeys(part, self.key, self.buckets, path)
+            for part, path in zip(self.slices, ours, strict=True)
+        ]
+        self._run("hash keys", send)
+        parts: list[SendLabels] = []
+        for index, (folder, manifest) in enumerate(zip(self.folders, self.manifests, strict=True)):
+            self._check_population(folder, manifest)
+            step = max(1, self.sizes.slice_rows // manifest.content.block_rows)
+            ranges = list(
+                block_ranges(manifest.population.rows, step * manifest.content.block_rows)
+            )
+            theirs.append(self._files(f"theirs-{index}", len(ranges)))
+            parts += [
+                SendLabels(_blocks(folder, manifest, start, stop), self.buckets, path)
+                for (start, stop), path in zip(ranges, theirs[-1], strict=True)
+            ]
+        self._run("read labels", parts)
+        matched = self._files("matched", self.buckets)
+        tasks = [
+            Match(
+                bucket,
+                self.buckets,
+                ours,
+                tuple(theirs),
+                self.offsets,
+                self.sizes.slice_rows,
+                len(self.slices),
+                matched[bucket],
+            )
+            for bucket in range(self.buckets)
+        ]
+        if repeated := sum(self._run("match", tasks)):
+            raise DataError(
+                f"{repeated:,} rows repeat a key that occurred before in column {self.key!r}; keep"
+                " one row for each event"
+            )
+        for path in (*ours, *(path for files in theirs for path in files)):
+            path.unlink(missing_ok=True)
+        return self._write([matched] * len(self.slices))
+
+    def _by_order(self) -> list[dict[str, Any]]:
+        folder, manifest = self.folders[0], self.manifests[0]
+        hashed = self._files("hashed", len(self.slices))
+        self._run(
+            "hash keys",
+            [
+                HashKeys(part, self.key, path)
+                for part, path in zip(self.slices, hashed, strict=True)
+            ],
+        )
+        digest = hashlib.sha256()
+        for path in hashed:
+            digest.update(path.read_bytes())
+        if digest.hexdigest() != manifest.population.digest:
+            raise DataError(
+                f"the release covers {manifest.population.rows:,} submitted events, and column"
+                f" {self.key!r} of the features, with {self.rows:,} rows, is not the list that was"
+                " submitted; use exactly the submitted events in their order, and the same [keys]"
+                " secret_file"
+            )
+        size, rows = manifest.content.block_rows, manifest.population.rows
+        return self._write(
+            [
+                _blocks(
+                    folder,
+                    manifest,
+                    part.start // size * size,
+                    min(-(-part.stop // size) * size, rows),
+                )
+                for part in self.slices
+            ]
+        )
+
+    def _write(self, sources: Sequence[Files | Released]) -> list[dict[str, Any]]:
+        tasks = [
+            WriteShard(
+                part,
+                index,
+                len(self.slices),
+                source,
+                self.offsets,
+                shard_path(self.work / "shards", index),
+            )
+            for index, (part, source) in enumerate(zip(self.slices, sources, strict=True))
+        ]
+        return self._run("write shards", tasks)
+
+    def _run(self, step: str, tasks: Sequence[_Writing[ResultT]]) -> list[ResultT]:
+        """Run tasks that were not done before, and return the results of all."""
+        self.progress(step, 0, len(tasks))
+        once = [Once(task, self.work / f"done-{task.out.name}") for task in tasks]
+        results = []
+        for result in self.engine.run(once, Secrets(self.secret)):
+            results.append(result)
+            self.progress(step, len(results), len(tasks))
+        return results
+
+    def _files(self, kind: str, count: int) -> Files:
+        return Files(self.work / kind, count)
+
+    def _check_population(self, folder: Path, manifest: Manifest) -> None:
+        """Compare the digest of all keys, which follow each other as rows do."""
+        path = folder / LABELS_FILE
+        digest = hashlib.sha256()
+        try:
+            for batch in record_batches(path, ["key"], _ROWS_AT_ONCE):
+                digest.update(keys_bytes(pl.Series("key", pl.from_arrow(batch.column(0)))).data)
+        except (OSError, pa.ArrowException) as error:
+            raise ReleaseError(f"{path} is missing or damaged; fetch again") from error
+        if digest.hexdigest() != manifest.population.digest:
+            raise ReleaseError(f"the keys in {path} do not give the manifest's population digest")
+
+    def _parquet(self, features: Path) -> list[Path]:
+        """The features' files, or a copy of them in Parquet."""
+        files = table_files(features)
+        if all(path.suffix.lower() in PARQUET_SUFFIXES for path in files):
+            return files
+        copy = self.work / "features.parquet"
+        if not copy.exists():
+            partial = copy.with_name("features.partial")
+            try:
+                scan_table(features, self.key).sink_parquet(partial)
+            except pl.exceptions.PolarsError as error:
+                raise DataError(f"{features} cannot be read: {first_line(error)}") from error
+            sync(partial)
+            partial.rename(copy)
+        return [copy]
+
+
+def _blocks(folder: Path, manifest: Manifest, start: int, stop: int) -> Released:
+    content = manifest.content
+    size = content.block_rows
+    return Released(
+        folder / LABELS_FILE,
+        start,
+        stop,
+        size,
+        tuple(content.blocks[start // size : -(-stop // size)]),
+        content.code_bytes,
+        content.key_bytes > 0,
+        manifest.channel.outputs.size,
+    )
+
+
+def _rows_of(path: Path) -> int:
+    try:
+        return int(pq.ParquetFile(path).metadata.num_rows)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path} cannot be read: {first_line(error)}") from error

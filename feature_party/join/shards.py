@@ -1,0 +1,129 @@
+"""Matched events in Parquet shards, and what ``shards.json`` beside them says.
+
+A shard has the matched events of one range of the features' rows, in their order; all shards, in
+the order of their names, are the join of :func:`feature_party.join.in_memory.join_release`. The
+manifest is written last; without it a folder holds no join.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import polars as pl
+
+from common.errors import DataError
+from feature_party.join.tasks import ROW
+from feature_party.report import MatchCounts
+
+MANIFEST = "join.json"
+
+
+@dataclass(frozen=True)
+class JoinedShards:
+    """A join on disk.
+
+    Attributes
+    ----------
+    directory
+        Its folder.
+    content
+        What tells it from others: releases, features, key column and secret.
+    matches
+        Counts on both sides.
+    slice_rows
+        Rows of the features that a shard covers.
+    events
+        How many different events each shard has.
+    labels
+        How many labels of each release each shard has.
+    """
+
+    directory: Path
+    content: str
+    matches: MatchCounts
+    slice_rows: int
+    events: tuple[int, ...]
+    labels: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def open(cls, directory: Path, content: str) -> JoinedShards | None:
+        """The join with this content, if the folder holds it.
+
+        Raises
+        ------
+        DataError
+            If its manifest is damaged.
+        """
+        path = directory / MANIFEST
+        if not path.is_file():
+            return None
+        try:
+            facts = json.loads(path.read_bytes())
+            if facts["content"] != content:
+                return None
+            return cls(
+                directory,
+                content,
+                MatchCounts(**facts["matches"]),
+                facts["slice_rows"],
+                tuple(facts["events"]),
+                tuple(tuple(part) for part in facts["labels"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{path} is damaged; remove {directory} and join again") from error
+
+    def to_bytes(self) -> bytes:
+        """The manifest."""
+        facts = asdict(self)
+        del facts["directory"]
+        return (json.dumps(facts) + "\n").encode()
+
+    @property
+    def rows(self) -> int:
+        """Labels in all shards."""
+        return sum(map(sum, self.labels))
+
+    @property
+    def shards(self) -> list[Path]:
+        """The files, in order."""
+        return [shard_path(self.directory, index) for index in range(len(self.labels))]
+
+    @property
+    def columns(self) -> list[str]:
+        """The features' columns."""
+        names = pl.scan_parquet(self.shards[0]).collect_schema().names()
+        return names[: names.index(ROW)]
+
+    def read(self, index: int, columns: list[str]) -> pl.DataFrame:
+        """Some columns of a shard.
+
+        Raises
+        ------
+        DataError
+            If it is missing or damaged.
+        """
+        path = self.shards[index]
+        try:
+            part = pl.read_parquet(path, columns=columns)
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise DataError(
+                f"{path} is missing or damaged; remove {self.directory} and join again"
+            ) from error
+        if part.height != sum(self.labels[index]):
+            raise DataError(
+                f"{path} holds {part.height:,} rows, not {sum(self.labels[index]):,}; remove"
+                f" {self.directory} and join again"
+            )
+        return part
+
+    def parts(self, columns: list[str]) -> Iterator[pl.DataFrame]:
+        """Yield some columns of all shards, one after another."""
+        return (self.read(index, columns) for index in range(len(self.labels)))
+
+
+def shard_path(directory: Path, index: int) -> Path:
+    """Name a shard's file."""
+    return directory / f"shard-{index:05}.parquet"

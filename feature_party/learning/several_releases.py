@@ -1,0 +1,124 @@
+"""Several releases as one problem: one model, every row read through its own release's channel.
+
+The codes of release e are moved behind those of the releases before it, and the joint channel has
+the columns of all: ``K[y, (e, z)] = w_e K_e[y, z]``, w_e the share of e's rows. The likelihood of a
+code is that of its own channel up to a constant factor, which no gradient sees, so the model is the
+only thing that the releases share; their priors are pooled for what a head starts from. Decoding
+does not pool: labels may have drifted, and a decoder of the mixture would be unbiased on average
+over the releases and for none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from common.errors import DataError
+from common.randomizers.design.knots import interpolation
+from feature_party.learning.problem import Floats, Indices, LabelProblem
+
+
+@dataclass(frozen=True)
+class JointProblem(LabelProblem):
+    """The public facts about labels that several releases randomized.
+
+    Attributes
+    ----------
+    parts
+        Each release's facts, over the common grid.
+    shares
+        (e,) their shares of the rows, summing to 1.
+    """
+
+    parts: tuple[LabelProblem, ...] = ()
+    shares: Floats = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def starts(self) -> Indices:
+        """(e + 1,) first code of each release, and the number of codes."""
+        return starts(self.parts)
+
+    def split(self, codes: Indices) -> Indices:
+        """(n,) release that each code belongs to."""
+        return np.asarray(np.searchsorted(self.starts, codes, side="right") - 1)
+
+    @property
+    def alone(self) -> LabelProblem:
+        """What a trained model needs of it: grid and prior, behind a channel that says nothing."""
+        return LabelProblem(
+            grid=self.grid,
+            prior=self.prior,
+            rows=np.ones((1, 1)),
+            row_of=np.zeros(self.grid.size, dtype=np.int64),
+            outputs=np.array([self.mean]),
+            loss=self.loss,
+        )
+
+
+def starts(parts: Sequence[LabelProblem]) -> Indices:
+    """(e + 1,) first code of each release among the codes of all, and their number."""
+    return np.concatenate([[0], np.cumsum([part.outputs.size for part in parts])]).astype(np.int64)
+
+
+def join_problems(parts: Sequence[LabelProblem], rows: Sequence[int]) -> LabelProblem:
+    """Make one problem of several; a single one stays as it is.
+
+    Parameters
+    ----------
+    parts
+        Facts of the releases, oldest first.
+    rows
+        Rows of each that are learned from.
+
+    Raises
+    ------
+    DataError
+        If they are about other ranges of labels, or other losses.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    for part in parts[1:]:
+        ranges = [(p.grid[0], p.grid[-1], p.loss) for p in (first, part)]
+        if ranges[0] != ranges[1]:
+            told = [f"{low:g} … {high:g} under {loss} loss" for low, high, loss in ranges]
+            raise DataError(
+                f"releases of labels in {told[0]} and in {told[1]} cannot be learned from together;"
+                " name releases of one domain and loss"
+            )
+    grid = max((part.grid for part in parts), key=lambda points: points.size)
+    over = tuple(_over(part, grid) for part in parts)
+    shares = np.asarray(rows, dtype=np.float64) / max(sum(rows), 1)
+    columns = np.concatenate(
+        [share * part.channel for share, part in zip(shares, over, strict=True)], axis=1
+    )
+    distinct, row_of = np.unique(columns, axis=0, return_inverse=True)
+    prior = np.asarray(sum(s * p.prior for s, p in zip(shares, over, strict=True)))
+    return JointProblem(
+        grid=grid,
+        prior=prior / prior.sum(),
+        rows=distinct,
+        row_of=row_of.reshape(-1).astype(np.int64),
+        outputs=np.concatenate([part.outputs for part in over]),
+        loss=first.loss,
+        parts=over,
+        shares=shares,
+    )
+
+
+def _over(part: LabelProblem, grid: Floats) -> LabelProblem:
+    """Restate a release's facts over a finer grid, on which labels are rounded to its own."""
+    if np.array_equal(part.grid, grid):
+        return part
+    rows, row_of = np.unique(
+        interpolation(grid, part.grid) @ part.channel, axis=0, return_inverse=True
+    )
+    return replace(
+        part,
+        grid=grid,
+        prior=part.prior @ interpolation(part.grid, grid),
+        rows=rows,
+        row_of=row_of.reshape(-1).astype(np.int64),
+    )

@@ -1,0 +1,233 @@
+"""Write a trained model for serving elsewhere, and leave no file that predicts otherwise.
+
+``onnx``
+    One file, preprocessing included: inputs are the raw feature columns, categories as text.
+``torch``
+    ``torch.export``'s ``.pt2``; it cannot hold text, so a JSON file beside it maps the categories
+    of each column to the places that the program takes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+
+from common.errors import ConfigError, DataError
+from feature_party.learning.problem import Floats
+from feature_party.model.export.onnx_graph import onnx_model
+from feature_party.model.export.torch_module import Column, ServedModel, probes, served_columns
+from feature_party.model.model import Model, Predictions
+
+Format = Literal["onnx", "torch"]
+Outputs = dict[str, Floats]
+Run = Callable[[pl.DataFrame], Outputs]
+
+SUFFIXES: dict[str, Format] = {".onnx": "onnx", ".pt2": "torch"}
+TOLERANCE = 1e-5
+"""Relative to a prediction, and to the label's standard deviation where that is larger than it by
+more than ten times."""
+
+_TIE = 1e-6
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written.
+
+    Attributes
+    ----------
+    files
+        The model first.
+    columns
+        Its inputs.
+    rows
+        Number of rows on which the written file was compared with the model.
+    difference
+        Largest difference of a prediction, relative as in :data:`TOLERANCE`.
+    runtime
+        What ran it; empty if nothing here can, and nothing was compared.
+    """
+
+    files: tuple[Path, ...]
+    columns: tuple[Column, ...]
+    rows: int
+    difference: float
+    runtime: str
+
+
+def export_format(output: Path, wanted: str = "auto") -> Format:
+    """The format asked for, or the one that the file's name ends in."""
+    if wanted == "auto":
+        if output.suffix.lower() not in SUFFIXES:
+            raise ConfigError(
+                f"the name {output.name!r} says nothing about the format; end it in"
+                f" {' or '.join(SUFFIXES)}, or pass --format"
+            )
+        return SUFFIXES[output.suffix.lower()]
+    for known in SUFFIXES.values():
+        if wanted == known:
+            return known
+    raise ConfigError(f"format={wanted!r} must be {', '.join(SUFFIXES.values())} or auto")
+
+
+def export_model(
+    model: Model, output: Path, wanted: str = "auto", sample: pl.DataFrame | None = None
+) -> Exported:
+    """Write a model for serving, compare it with the original, and only then name it ``output``.
+
+    Parameters
+    ----------
+    model
+        A trained model, on the CPU.
+    output
+        File to write; one that exists is replaced.
+    wanted
+        ``onnx``, ``torch``, or ``auto`` to go by the file's name.
+    sample
+        Rows of features to compare on, besides made-up ones with missing, unseen and far-out
+        values.
+
+    Raises
+    ------
+    ConfigError
+        If the format is unknown or its packages are not installed.
+    DataError
+        If the written file predicts otherwise than the model; it is removed.
+    """
+    format_ = export_format(output, wanted)
+    columns = served_columns(model.encoder)
+    tables = [probes(model.encoder)] + ([] if sample is None else [sample])
+    facts = _facts(model, columns)
+    program = _program(model, columns, tables[0])
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output.parent, prefix=".export-") as folder:
+        written = Path(folder) / f"model{'.onnx' if format_ == 'onnx' else '.pt2'}"
+        files = [output]
+        if format_ == "onnx":
+            written.write_bytes(onnx_model(program, columns, facts).SerializeToString())
+            runtime, run = "ONNX Runtime", _onnx_runtime(written, columns)
+        else:
+            torch.export.save(program, written)
+            beside = output.with_name(output.name + ".json")
+            (Path(folder) / beside.name).write_text(json.dumps(facts, indent=1), encoding="utf-8")
+            files.append(beside)
+            runtime, run = "torch", _torch_runtime(written, columns)
+        worst, rows = 0.0, 0
+        if run is not None:
+            for table in tables:
+                worst = max(worst, _difference(model, run, table))
+                rows += table.height
+            if not worst <= TOLERANCE:
+                raise DataError(
+                    f"{output} would predict otherwise than the model, by up to {worst:.2g} of a"
+                    f" prediction instead of {TOLERANCE:g}; nothing was written"
+                )
+        for path in files[1:]:
+            os.replace(Path(folder) / path.name, path)
+        os.replace(written, output)
+    return Exported(tuple(files), columns, rows, worst, runtime if run is not None else "")
+
+
+def _facts(model: Model, columns: tuple[Column, ...]) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "format": "labelveil-export/1",
+        "inputs": [column.to_json() for column in columns],
+        "outputs": ["prediction"],
+        "loss": model.problem.loss,
+    }
+    if model.has_distributions:
+        facts["outputs"].append("probabilities")
+        facts["support"] = model.support.values.tolist()
+    return facts
+
+
+def _program(
+    model: Model, columns: tuple[Column, ...], table: pl.DataFrame
+) -> torch.export.ExportedProgram:
+    inputs = _tensors(columns, table)
+    rows = torch.export.Dim("rows")
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        return torch.export.export(
+            ServedModel(model).eval(),
+            (inputs,),
+            dynamic_shapes=({name: {0: rows} for name in inputs},),
+        )
+
+
+def _tensors(columns: tuple[Column, ...], table: pl.DataFrame) -> dict[str, torch.Tensor]:
+    return {column.name: torch.as_tensor(column.values(table)) for column in columns}
+
+
+def _onnx_runtime(path: Path, columns: tuple[Column, ...]) -> Run | None:
+    try:
+        import onnxruntime
+    except ImportError:
+        return None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(path.read_bytes(), options, ["CPUExecutionProvider"])
+
+    def run(table: pl.DataFrame) -> Outputs:
+        names = [value.name for value in session.get_outputs()]
+        return dict(zip(names, session.run(names, onnx_inputs(columns, table)), strict=True))
+
+    return run
+
+
+def onnx_inputs(
+    columns: tuple[Column, ...], table: pl.DataFrame
+) -> dict[str, NDArray[np.float64] | NDArray[np.object_]]:
+    """What an exported ONNX graph takes, for a features table: (n,) doubles and texts by name."""
+    return {
+        column.name: np.array(column.texts(table), dtype=object)
+        if column.kind == "category"
+        else column.values(table).astype(np.float64)
+        for column in columns
+    }
+
+
+def _torch_runtime(path: Path, columns: tuple[Column, ...]) -> Run:
+    module = torch.export.load(path).module()
+
+    @torch.no_grad()
+    def run(table: pl.DataFrame) -> Outputs:
+        return {name: value.numpy() for name, value in module(_tensors(columns, table)).items()}
+
+    return run
+
+
+def _difference(model: Model, run: Run, table: pl.DataFrame) -> float:
+    """Largest relative difference between a written model's predictions and the model's."""
+    wanted, found = model.distributions(model.encoder.encode(table)), run(table)
+    points = found["prediction"]
+    if points.shape != wanted.points.shape:
+        return float("inf")
+    scale = np.maximum(np.abs(wanted.points), 0.1 * model.problem.deviation)
+    apart = np.abs(points - wanted.points) / scale
+    if wanted.distributions is None:
+        return float(apart.max())
+    if model.problem.loss == "absolute":
+        apart[_ties(model, wanted, points)] = 0.0
+    apart_there = np.abs(found["probabilities"] - wanted.distributions).max()
+    return float(max(apart.max(), apart_there))
+
+
+def _ties(model: Model, wanted: Predictions, points: Floats) -> NDArray[np.bool_]:
+    """Rows whose median is another cell's where the last digit of a probability decides."""
+    assert wanted.distributions is not None
+    low = model.quantile(wanted.distributions, 0.5 - _TIE)
+    high = model.quantile(wanted.distributions, 0.5 + _TIE)
+    return np.asarray((low <= points) & (points <= high))

@@ -1,0 +1,220 @@
+"""A trained model as one torch module, preprocessing included: columns in, predictions out.
+
+Every feature column is one tensor of n rows: a number (NaN if missing), a moment as seconds since
+1970-01-01 00:00 on the event's own clock (NaN if missing), or a category as its place in the
+column's table (0 if it is not in there). What :class:`~feature_party.model.encoding.Encoder` and
+:class:`~feature_party.model.model.Model` do in NumPy is done here in tensor operations that
+exporters can write down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from feature_party.model.encoding import (
+    CLIP,
+    MISSING,
+    Encoder,
+    NumericColumn,
+    canonical_text,
+    moments,
+    numbers,
+)
+from feature_party.model.model import Model
+
+Kind = Literal["number", "moment", "category"]
+
+_MISSING = "\x1amissing"
+"""As MISSING in the vocabulary, without the zero byte that ends a text for some runtimes."""
+_DAY = 86_400.0
+_THURSDAY = 3.0
+"""Days from a Monday to 1970-01-01."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One input of an exported model.
+
+    Attributes
+    ----------
+    name
+        The feature column's.
+    kind
+        ``number``, ``moment`` or ``category``.
+    places
+        Place of each known category, from 1; a missing value's key is :attr:`missing`.
+    missing
+        Text that stands for a missing category.
+    """
+
+    name: str
+    kind: Kind
+    places: dict[str, int]
+    missing: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the column as JSON values."""
+        data: dict[str, Any] = {"name": self.name, "kind": self.kind}
+        if self.kind == "category":
+            data |= {"missing": self.missing, "unknown_place": 0, "places": self.places}
+        return data
+
+    def texts(self, table: pl.DataFrame) -> list[str]:
+        """Canonical texts of a categorical column's values, (n,)."""
+        return canonical_text(table[self.name]).replace(MISSING, self.missing).to_list()
+
+    def values(self, table: pl.DataFrame) -> NDArray[np.float64] | NDArray[np.int64]:
+        """(n,) float64 numbers or seconds, or int64 places, of a features table."""
+        if self.kind == "category":
+            places = (self.places.get(text, 0) for text in self.texts(table))
+            return np.fromiter(places, dtype=np.int64, count=table.height)
+        if self.kind == "moment":
+            return moments(table[self.name])
+        return numbers(table[self.name])
+
+
+def served_columns(encoder: Encoder) -> tuple[Column, ...]:
+    """Inputs of an exported model, in order."""
+    texts = {text for column in encoder.categorical for text in column.vocabulary}
+    missing = _MISSING
+    while missing in texts:
+        missing += _MISSING
+    vocabularies = {column.name: column.vocabulary for column in encoder.categorical}
+    parts = {column.name: column.part for column in encoder.numeric}
+    columns = []
+    for name in encoder.columns:
+        if name in vocabularies:
+            keys = [missing if text == MISSING else text for text in vocabularies[name]]
+            places = {text: place for place, text in enumerate(keys, start=1)}
+            columns.append(Column(name, "category", places, missing))
+        else:
+            columns.append(Column(name, "number" if parts[name] == "value" else "moment", {}))
+    return tuple(columns)
+
+
+class ServedModel(nn.Module):
+    """Preprocessing, networks, heads, mixture and point prediction of a trained model.
+
+    ``forward`` takes a (n,) tensor for each of :func:`served_columns`, by name: float64 for numbers
+    and moments, int64 for categories. It returns ``prediction``, (n,) float64, and for a model of
+    distributions ``probabilities``, (n, m) float64 over the support.
+    """
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        encoder = model.encoder
+        self._numeric, self._categorical = encoder.numeric, encoder.categorical
+        self._experts = [(expert.objective, _double(expert.weight)) for expert in model.experts]
+        self.networks = nn.ModuleList([expert.network.eval() for expert in model.experts])
+        self._shrinkage = _double(model.shrinkage)
+        self._median = model.problem.loss == "absolute"
+        self.values: Tensor
+        self.prior: Tensor
+        self.adjustment: Tensor | None
+        self.register_buffer("values", torch.as_tensor(model.support.values))
+        self.register_buffer("prior", torch.as_tensor(model.support.prior))
+        factors = model.adjustment
+        self.register_buffer("adjustment", None if factors is None else torch.as_tensor(factors))
+
+    def forward(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Predict; see the class."""
+        rows = next(iter(columns.values())).shape[0]
+        numeric = torch.zeros(rows, 0)
+        if self._numeric:
+            parts = [_encode(columns[column.name], column) for column in self._numeric]
+            numeric = torch.cat(parts, dim=1).float()
+        categories = torch.zeros(rows, 0, dtype=torch.int64)
+        if self._categorical:
+            categories = torch.stack([columns[column.name] for column in self._categorical], dim=1)
+        mixed: Tensor | None = None
+        for (objective, weight), network in zip(self._experts, self.networks, strict=True):
+            raw = network(numeric[None], categories[None]).double()
+            probabilities = objective.distributions(raw)
+            if probabilities is None:
+                return {"prediction": objective.points(raw).mean(dim=0)}
+            share = weight * probabilities.mean(dim=0)
+            mixed = share if mixed is None else mixed + share
+        assert mixed is not None
+        if self.adjustment is not None:
+            mixed = mixed * self.adjustment
+            mixed = mixed / mixed.sum(dim=1, keepdim=True)
+        mixed = (1 - self._shrinkage) * mixed + self._shrinkage * self.prior
+        if self._median:
+            below = (torch.cumsum(mixed, dim=1) < 0.5 - 1e-9).long().sum(dim=1)
+            points = self.values[below.clamp(max=self.values.shape[0] - 1)]
+        else:
+            points = mixed @ self.values
+        return {"prediction": points, "probabilities": mixed}
+
+
+def _encode(column: Tensor, fitted: NumericColumn) -> Tensor:
+    """The (n, p) inputs that a column becomes, as :meth:`Encoder.encode` makes them."""
+    values = _part(column, fitted.part)
+    missing = ~torch.isfinite(values)
+    values = torch.where(missing, _double(fitted.middle), values)
+    if fitted.logarithmic:
+        values = _asinh((values - _double(fitted.middle)) / _double(fitted.spread))
+    scaled = ((values - _double(fitted.centre)) / _double(fitted.scale))[:, None]
+    inputs = [scaled.clamp(-CLIP, CLIP)]
+    if fitted.indicator:
+        inputs.append(missing[:, None].double())
+    if fitted.edges:
+        edges = _double(fitted.edges)
+        inputs.append(((scaled - edges[:-1]) / edges.diff()).clamp(0.0, 1.0) - 0.5)
+    return torch.cat(inputs, dim=1)
+
+
+def _part(seconds: Tensor, part: str) -> Tensor:
+    if part == "value":
+        return seconds
+    day = torch.floor(seconds / _DAY)
+    if part == "day":
+        return day
+    if part == "weekday":
+        monday = day + _THURSDAY
+        return monday - 7 * torch.floor(monday / 7) + 1
+    left = seconds - _DAY * day
+    hour = torch.floor(left / 3600)
+    return hour + torch.floor((left - 3600 * hour) / 60) / 60
+
+
+def _double(value: float | tuple[float, ...]) -> Tensor:
+    """A constant; the ONNX exporter would round a Python number to single precision."""
+    return torch.tensor(value, dtype=torch.float64)
+
+
+def _asinh(values: Tensor) -> Tensor:
+    """asinh in operations that ONNX Runtime has for doubles."""
+    size = torch.abs(values)
+    return torch.sign(values) * torch.log(size + torch.sqrt(size * size + 1))
+
+
+def probes(encoder: Encoder, rows: int = 256) -> pl.DataFrame:
+    """Rows for comparing an export with its model: usual, missing, unseen and far-out values."""
+    steps = np.arange(rows)
+    table: dict[str, pl.Series] = {}
+    for at, column in enumerate(encoder.numeric):
+        # every column takes its values in another order
+        place = (steps * (2 * at + 1) % rows + 0.5) / rows
+        if column.part == "value":
+            values = column.middle + column.spread * np.tan(np.pi * (place - 0.5))
+            values[at :: rows // 4] = (np.nan, np.inf, 1e30, -1e30)
+            table[column.name] = pl.Series(values)
+        elif column.name not in table:
+            seconds = (place * 2e9 - 1e8).astype(np.int64) * 1_000_000
+            clock = pl.Series(seconds).cast(pl.Datetime("us"))
+            table[column.name] = clock.scatter(at % rows, None)
+    for at, category in enumerate(encoder.categorical):
+        known = [None if text == MISSING else text for text in category.vocabulary]
+        choices = [*known[: rows - 2], None, "\x01 never seen \u2028"]
+        table[category.name] = pl.Series(
+            [choices[step * (2 * at + 1) % len(choices)] for step in range(rows)], dtype=pl.String
+        )
+    return pl.DataFrame(table)

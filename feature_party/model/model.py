@@ -1,0 +1,273 @@
+"""A trained model: encoder, ensembles and how their distributions are mixed; saved as two files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+
+from common.errors import DataError
+from feature_party.join.in_memory import Table, collect_table
+from feature_party.learning.heads import LinearHead
+from feature_party.learning.objectives import LikelihoodObjective, Objective, build_objective
+from feature_party.learning.problem import Floats, LabelProblem
+from feature_party.learning.several_releases import JointProblem
+from feature_party.learning.support import Support
+from feature_party.model.encoding import Encoded, Encoder
+from feature_party.model.network import Ensemble, NetworkShape
+
+MODEL_FILE = "model.json"
+WEIGHTS_FILE = "weights.pt"
+FORMAT = "labelveil-model/1"
+
+_EVALUATION_ROWS = 8192
+
+
+@dataclass
+class Expert:
+    """One trained ensemble.
+
+    Attributes
+    ----------
+    objective
+        What it was trained for, which gives its outputs their meaning.
+    network
+        The ensemble.
+    weight
+        Share of the mixture; the weights of a model's experts sum to 1.
+    """
+
+    objective: Objective
+    network: Ensemble
+    weight: float
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions for some rows.
+
+    Attributes
+    ----------
+    points
+        (n,) the mean (squared and Poisson loss) or the median (absolute loss) of the label.
+    distributions
+        (n, m) probabilities of the support's cells, or None for a model of points alone.
+    """
+
+    points: Floats
+    distributions: Floats | None
+
+    def of(self, rows: NDArray[np.bool_]) -> Predictions:
+        """Those of some rows."""
+        distributions = None if self.distributions is None else self.distributions[rows]
+        return Predictions(self.points[rows], distributions)
+
+
+@dataclass
+class Model:
+    """Everything prediction needs.
+
+    Attributes
+    ----------
+    encoder
+        From a features table to the networks' inputs.
+    problem
+        The release's public facts.
+    support
+        Cells of predicted distributions.
+    experts
+        Trained ensembles; all of them give distributions, or there is just one.
+    shrinkage
+        Share of the released prior that predicted distributions are mixed with, 0 … 1.
+    adjustment
+        (m,) factors that the experts' mixture is multiplied by, and then normalised; or None.
+    facts
+        What is known about the training run (``objective``, ``head``, ``history``, …), as JSON.
+    """
+
+    encoder: Encoder
+    problem: LabelProblem
+    support: Support
+    experts: Sequence[Expert]
+    shrinkage: float = 0.0
+    facts: dict[str, Any] = field(default_factory=dict)
+    adjustment: Floats | None = None
+
+    @property
+    def has_distributions(self) -> bool:
+        """Whether predictions come with intervals."""
+        return all(expert.objective.name == "likelihood" for expert in self.experts)
+
+    def predict(self, features: Table, interval: float | None = None) -> pl.DataFrame:
+        """Predict labels for a features table.
+
+        Parameters
+        ----------
+        features
+            Polars or pandas table, lazy table, or a path; extra columns are ignored.
+        interval
+            Probability for a predictive interval; None leaves it out, as does a model of points.
+
+        Returns
+        -------
+        Columns ``prediction`` and, with an interval, ``lower`` and ``upper``; rows in order.
+        """
+        predicted = self.distributions(self.encoder.encode(collect_table(features)))
+        columns = {"prediction": predicted.points}
+        if interval is not None and predicted.distributions is not None:
+            tail = (1 - interval) / 2
+            columns["lower"] = self.quantile(predicted.distributions, tail)
+            columns["upper"] = self.quantile(predicted.distributions, 1 - tail)
+        return pl.DataFrame(columns)
+
+    @torch.no_grad()
+    def distributions(self, inputs: Encoded) -> Predictions:
+        """Predict encoded rows: points, and distributions where the objective gives them."""
+        points, parts = [], []
+        device = self.experts[0].network.embeddings.device
+        for start in range(0, max(len(inputs), 1), _EVALUATION_ROWS):
+            part = slice(start, start + _EVALUATION_ROWS)
+            numeric = torch.as_tensor(inputs.numeric[part], device=device)[None]
+            categories = torch.as_tensor(inputs.categories[part].astype(np.int64), device=device)[
+                None
+            ]
+            mixed: torch.Tensor | None = None
+            for expert in self.experts:
+                # a head's logits are large numbers that nearly cancel: single precision would show
+                raw = expert.network.eval()(numeric, categories).double()
+                probabilities = expert.objective.distributions(raw)
+                if probabilities is None:
+                    points.append(expert.objective.points(raw).mean(dim=0).cpu().numpy())
+                    continue
+                share = expert.weight * probabilities.mean(dim=0)
+                mixed = share if mixed is None else mixed + share
+            if mixed is not None:
+                parts.append(mixed.cpu().numpy())
+        if not parts:
+            return Predictions(np.concatenate(points), None)
+        probabilities_ = np.concatenate(parts)
+        if self.adjustment is not None:
+            probabilities_ = probabilities_ * self.adjustment
+            probabilities_ /= probabilities_.sum(axis=1, keepdims=True)
+        probabilities_ = (1 - self.shrinkage) * probabilities_ + self.shrinkage * self.support.prior
+        if self.problem.loss == "absolute":
+            return Predictions(self.quantile(probabilities_, 0.5), probabilities_)
+        return Predictions(probabilities_ @ self.support.values, probabilities_)
+
+    def quantile(self, distributions: Floats, probability: float) -> Floats:
+        """(n,) label values below which a share of each (n, m) distribution lies."""
+        below = np.cumsum(distributions, axis=1)
+        cell = np.minimum((below < probability - 1e-9).sum(axis=1), self.support.size - 1)
+        return np.asarray(self.support.values[cell])
+
+    def save(self, directory: Path) -> None:
+        """Write ``model.json`` and ``weights.pt``; the former comes last."""
+        directory.mkdir(parents=True, exist_ok=True)
+        torch.save([e.network.state_dict() for e in self.experts], directory / WEIGHTS_FILE)
+        facts = self.problem
+        if isinstance(facts, JointProblem):
+            facts = facts.alone  # the channels of all its releases would be the most of the file
+        problem = {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in vars(facts).items()
+            if name in LabelProblem.__dataclass_fields__
+        }
+        experts = [
+            {
+                "objective": expert.objective.name,
+                "head": expert.objective.head,
+                "weight": expert.weight,
+                "shape": asdict(expert.network.shape),
+                "tilts": _tilts(expert.objective),
+            }
+            for expert in self.experts
+        ]
+        data = {
+            "format": FORMAT,
+            "encoder": self.encoder.to_json(),
+            "problem": problem,
+            "experts": experts,
+            "shrinkage": self.shrinkage,
+            "adjustment": None if self.adjustment is None else self.adjustment.tolist(),
+            "facts": self.facts,
+        }
+        (directory / MODEL_FILE).write_text(json.dumps(data), encoding="utf-8")
+
+    @classmethod
+    def load(cls, directory: Path, device: torch.device | str = "cpu") -> Model:
+        """Read a saved model.
+
+        Raises
+        ------
+        DataError
+            If there is none, or its files are damaged.
+        """
+        path = directory / MODEL_FILE
+        if not path.is_file():
+            raise DataError(f"{directory} holds no trained model; run feature-party train first")
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            if data["format"] != FORMAT:
+                raise DataError(f"{path} has format {data['format']!r}, not {FORMAT!r}")
+            stored = data["problem"]
+            loss = stored.pop("loss")
+            row_of = np.asarray(stored.pop("row_of"), dtype=np.int64)
+            arrays = {name: np.asarray(value, np.float64) for name, value in stored.items()}
+            problem = LabelProblem(**arrays, row_of=row_of, loss=loss)
+            support = Support.of(problem)
+            states = torch.load(directory / WEIGHTS_FILE, map_location=device, weights_only=True)
+            experts = [
+                _expert(entry, state, problem, support, torch.device(device))
+                for entry, state in zip(data["experts"], states, strict=True)
+            ]
+            encoder = Encoder.from_json(data["encoder"])
+            share = float(data["shrinkage"])
+            stored = data.get("adjustment")
+            adjustment = None if stored is None else np.asarray(stored, np.float64)
+            if adjustment is not None and adjustment.shape != support.prior.shape:
+                raise ValueError(f"{adjustment.size} factors for {support.size} cells")
+        except (KeyError, TypeError, ValueError, OSError, RuntimeError) as error:
+            raise DataError(
+                f"the model in {directory} is damaged ({type(error).__name__}: {error});"
+                " train it again"
+            ) from error
+        return cls(encoder, problem, support, experts, share, data["facts"], adjustment)
+
+
+def _tilts(objective: Objective) -> list[list[float]] | None:
+    """What a canonical head owes to the channel, which a saved model need not have any more."""
+    family = objective.family if isinstance(objective, LikelihoodObjective) else None
+    if not isinstance(family, LinearHead) or family.name != "canonical":
+        return None
+    return None if family.statistics is None else family.statistics.T.tolist()
+
+
+def _expert(
+    entry: dict[str, Any],
+    state: dict[str, torch.Tensor],
+    problem: LabelProblem,
+    support: Support,
+    device: torch.device,
+) -> Expert:
+    shape = entry["shape"]
+    sizes = NetworkShape(
+        numeric=shape["numeric"],
+        cardinalities=tuple(shape["cardinalities"]),
+        hidden=tuple(shape["hidden"]),
+        outputs=shape["outputs"],
+        members=shape["members"],
+    )
+    network = Ensemble(sizes, torch.Generator().manual_seed(0)).to(device)
+    network.load_state_dict(state)
+    stored = entry.get("tilts")
+    tilts = None if stored is None else np.array(stored)
+    objective = build_objective(entry["objective"], problem, support, entry["head"], tilts)
+    objective.to(device)
+    return Expert(objective, network, float(entry["weight"]))

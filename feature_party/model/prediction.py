@@ -1,0 +1,92 @@
+"""Predict a file of any size: in batches, to Parquet, never holding more than one batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from common.errors import DataError
+from feature_party.join.in_memory import check_key, scan_table
+from feature_party.model.model import Model
+from feature_party.tables import BATCH_ROWS, feature_file
+
+
+def predict_file(
+    model: Model,
+    features: Path,
+    output: Path,
+    *,
+    key: str = "",
+    interval: float | None = 0.9,
+    trained: Callable[[int, int], NDArray[np.bool_]] | None = None,
+    batch_rows: int = BATCH_ROWS,
+    on_rows: Callable[[int, int], None] | None = None,
+) -> int:
+    """Predict every row of a features file.
+
+    Parameters
+    ----------
+    model
+        A trained model.
+    features
+        CSV or Parquet, or a directory of Parquet files.
+    output
+        Parquet file with the key column (if one is named), ``prediction`` and, where the model
+        gives distributions, ``lower`` and ``upper``. It appears only once it is complete.
+    key
+        Column that is copied to the output.
+    interval
+        Probability of the predictive interval; None leaves it out.
+    trained
+        Says which rows of a range the model was trained on; the output then gets a column
+        ``held_out``, true for all others.
+    batch_rows
+        Rows in memory at a time.
+    on_rows
+        Called with rows done and rows in all.
+
+    Returns
+    -------
+    Number of rows.
+    """
+    frame = scan_table(features, key)
+    if key:
+        check_key(frame, key)
+    model.encoder.check(frame.collect_schema().names())
+    columns = list(dict.fromkeys(([key] if key else []) + list(model.encoder.columns)))
+    output.parent.mkdir(parents=True, exist_ok=True)
+    partial = output.with_name(output.name + ".partial")
+    done = 0
+    try:
+        with feature_file(features, key, columns, output.parent) as source:
+            total = source.rows
+            writer: pq.ParquetWriter | None = None
+            try:
+                for batch in source.batches(columns, batch_rows):
+                    predicted = model.predict(batch, interval)
+                    if key:
+                        predicted = pl.DataFrame({key: batch[key]}).hstack(predicted)
+                    if trained is not None:
+                        held_out = ~trained(done, done + batch.height)
+                        predicted = predicted.with_columns(held_out=pl.Series(held_out))
+                    table = predicted.to_arrow()
+                    writer = writer or pq.ParquetWriter(partial, table.schema, compression="zstd")
+                    writer.write_table(table)
+                    done += batch.height
+                    if on_rows is not None:
+                        on_rows(done, total)
+            finally:
+                if writer is not None:
+                    writer.close()
+        if not done:
+            raise DataError(f"{features} has no rows to predict")
+        os.replace(partial, output)
+    finally:
+        partial.unlink(missing_ok=True)
+    return done

@@ -1,0 +1,422 @@
+"""The features party's work in stages; each command runs one or more of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from rich.progress import Progress
+
+from common.console import progress, stderr
+from common.errors import ConfigError, DataError
+from common.release.event_keys import read_secret
+from common.release.folder import Manifest, read_manifest
+from feature_party.client.questions import ask, released_rows
+from feature_party.client.release_client import Fetched, ReleaseClient
+from feature_party.client.submission import Population, hash_population
+from feature_party.config import FeaturePartyConfig, LabelsPartySection
+from feature_party.evaluation.error_estimates import estimate_absolute_error, estimate_squared_error
+from feature_party.evaluation.metrics import nonprivate_metrics, release_metrics
+from feature_party.evaluation.true_labels import match_true_labels
+from feature_party.join.in_memory import check_key, collect_table, scan_table
+from feature_party.join.on_disk import Progress as JoinProgress
+from feature_party.join.shards import JoinedShards
+from feature_party.learning.decoding import decoder
+from feature_party.learning.problem import Floats
+from feature_party.learning.several_releases import JointProblem
+from feature_party.model.model import Model
+from feature_party.model.prediction import predict_file
+from feature_party.report import MatchCounts, ReportInputs, write_report
+from feature_party.training.encoded_shards import remove_shards
+from feature_party.training.examples import Prepared, PreparedShards
+from feature_party.training.fitting import EpochRecord
+from feature_party.training.prepare import join_shards
+from feature_party.training.run import CHECKPOINTS, SHARDS, prepare, train
+from feature_party.training.workers import ALONE, Workers, joined_workers
+
+
+@dataclass(frozen=True)
+class TrueLabels:
+    """A file of true labels, which a simulation alone has.
+
+    Attributes
+    ----------
+    path, label
+        The file and its label column.
+    key
+        Its key column, where it is named otherwise than in the features.
+    """
+
+    path: Path
+    label: str
+    key: str | None = None
+
+
+@dataclass
+class Stages:
+    """One run of the features party.
+
+    Attributes
+    ----------
+    config
+        The configuration.
+    true_labels
+        True labels to train on or to score with, in simulations.
+    quiet
+        Whether to show no progress.
+    workers
+        Those who train together.
+    timings
+        Seconds that each stage took.
+    """
+
+    config: FeaturePartyConfig
+    true_labels: TrueLabels | None = None
+    quiet: bool = False
+    workers: Workers = ALONE
+    timings: dict[str, float] = field(default_factory=dict)
+    _prepared: Prepared | PreparedShards | None = None
+
+    def submit(self) -> tuple[Population, str]:
+        """Submit the keys of the features as the population; returns them, and how it ended."""
+        config = self.config
+        secret = read_secret(config.secret_file)
+        client = ReleaseClient(config.labels_party)
+        frame = scan_table(config.features, config.key)
+        check_key(frame, config.key)
+        keys = collect_table(frame.select(config.key))[config.key]
+        with self._timed("submit"), progress(quiet=self.quiet) as bar:
+            hashing = bar.add_task("hash keys", total=keys.len(), note="keys")
+            population = hash_population(
+                keys, secret, lambda done, total: bar.update(hashing, completed=done)
+            )
+            task = bar.add_task("submit", total=population.rows, note="keys")
+            begun = time.monotonic()
+
+            def show(done: int, total: int) -> None:
+                rate = done / max(time.monotonic() - begun, 1e-9)
+                bar.update(task, completed=done, total=total, note=f"keys, {rate:,.0f}/s")
+
+            ending = client.submit(population, show)
+            bar.update(task, completed=population.rows)
+            return population, ending
+
+    def fetch(self) -> list[Fetched]:
+        """Fetch and verify the release, or one of each epoch that is configured."""
+        party = self.config.labels_party
+        wanted = [(party, self.config.release.directory)]
+        if party.epochs:
+            folders = zip(party.epochs, self.config.release_folders, strict=True)
+            wanted = [
+                (party.model_copy(update={"epoch": epoch, "epochs": []}), folder)
+                for epoch, folder in folders
+            ]
+        with self._timed("fetch"), progress(quiet=self.quiet) as bar:
+            try:
+                return [self._fetch(bar, *one) for one in wanted]
+            except KeyboardInterrupt:
+                stderr.print("interrupted; what has arrived is kept, run fetch again to go on")
+                raise
+
+    def _fetch(self, bar: Progress, party: LabelsPartySection, folder: Path) -> Fetched:
+        what = f"fetch {party.epoch}" if self.config.labels_party.epochs else "fetch"
+        task = bar.add_task(what, total=None, note="rows")
+        begun, first = time.monotonic(), None
+
+        def show(done: int, total: int) -> None:
+            nonlocal begun, first
+            if first is None:  # rows that an earlier fetch left count for no rate
+                begun, first = time.monotonic(), done
+            rate = (done - first) / max(time.monotonic() - begun, 1e-9)
+            bar.update(task, completed=done, total=total, note=f"rows, {rate:,.0f}/s")
+
+        return ReleaseClient(party).fetch(folder, show)
+
+    def join(self) -> JoinedShards:
+        """Match release and features in shards on disk, however large they are."""
+        config = self.config
+        with self._timed("join"), self._join_progress() as show:
+            secret = read_secret(config.secret_file)
+            folders = config.release_folders
+            joined = join_shards(folders, config.features, config, secret, progress=show)
+        self._warn_of_poor(joined.matches)
+        return joined
+
+    def _warn_of_poor(self, matches: MatchCounts) -> None:
+        poor = matches.poor(self.config.data.min_match)
+        if poor and self.workers.first:
+            stderr.print(f"[bold yellow]warning:[/] {poor}")
+
+    @contextmanager
+    def _join_progress(self) -> Iterator[JoinProgress]:
+        """Show a join's steps, one after another."""
+        with progress(quiet=self.quiet or not self.workers.first) as bar:
+            tasks: dict[str, Any] = {}
+
+            def show(step: str, done: int, total: int) -> None:
+                if step not in tasks:
+                    tasks[step] = bar.add_task(step, total=total, note="parts")
+                bar.update(tasks[step], completed=done)
+
+            yield show
+
+    @property
+    def manifests(self) -> list[Manifest]:
+        """What the releases that are learned from state, oldest first."""
+        return [Manifest.from_bytes(read_manifest(one)) for one in self.config.release_folders]
+
+    @property
+    def prepared(self) -> Prepared | PreparedShards:
+        """The join of release and features, with the holdout set apart."""
+        if self._prepared is None:
+            with self._timed("join"), self._join_progress() as show:
+                self._prepared = prepare(
+                    self.config.release_folders,
+                    self.config.features,
+                    self.config,
+                    workers=self.workers,
+                    progress=show,
+                )
+            self._warn_of_poor(self._prepared.matches)
+        return self._prepared
+
+    def train_together(self) -> Model:
+        """Train with the other workers that torchrun started, if any; the first saves the model."""
+        with joined_workers(self.config.training.device) as self.workers:
+            return self.train()
+
+    def train(self) -> Model:
+        """Train and save the model."""
+        prepared = self.prepared
+        directory = self.config.output.model
+        checkpoints = directory / CHECKPOINTS if self.config.training.checkpoint else None
+        truth = self._truth() if self.config.training.objective == "true" else None
+        quiet = self.quiet or not self.workers.first
+        with self._timed("train"), progress(quiet=quiet) as bar:
+            tasks: dict[str, Any] = {}
+
+            def show(what: str, record: EpochRecord) -> None:
+                if what not in tasks:
+                    tasks[what] = bar.add_task(what, total=record.epochs, note="")
+                note = f"epochs, validation loss {record.validation:.4f}"
+                bar.update(tasks[what], completed=record.epoch, note=note)
+
+            model = train(
+                prepared,
+                config=self.config,
+                true_labels=truth,
+                on_epoch=show,
+                checkpoints=checkpoints,
+                workers=self.workers,
+            )
+        if not self.workers.first:
+            return model
+        model.save(directory)
+        if self.config.training.shards == "auto":
+            remove_shards(directory / SHARDS)
+        for warning in model.facts["warnings"]:
+            stderr.print(f"[bold yellow]warning:[/] {warning}")
+        return model
+
+    def load(self) -> Model:
+        """Read the saved model, and refuse one that was trained on another release or split."""
+        model = Model.load(self.config.output.model)
+        training = self.config.training
+        wanted = {
+            "release": self.prepared.release_id,
+            "matched": self.prepared.matches.matched,
+            "holdout": training.holdout,
+            "seed": training.seed,
+        }
+        for name, value in wanted.items():
+            if model.facts.get(name) != value:
+                raise DataError(
+                    f"the model in {self.config.output.model} was trained with"
+                    f" {name}={model.facts.get(name)!r}, not {value!r}: its holdout is another;"
+                    " train again"
+                )
+        return model
+
+    def evaluate(
+        self, model: Model, nonprivate: Path | None = None, ask_loss: str | None = None
+    ) -> dict[str, Any]:
+        """Score the held-out events; writes metrics and report, and returns the metrics.
+
+        Parameters
+        ----------
+        model
+            What to score.
+        nonprivate
+            Metrics file of a model that was trained on true labels, in simulations: its errors are
+            shown beside this model's.
+        ask_loss
+            ``squared`` or ``absolute``: have the labels party compare predictions with true labels.
+        """
+        beside = nonprivate_metrics(nonprivate) if nonprivate is not None else {}
+        prepared = self.prepared
+        if not prepared.holdout.size:
+            raise DataError("holdout=0 leaves no event to score on; set [training] holdout")
+        with self._timed("evaluate"):
+            table, codes = prepared.held_out()
+            predicted = model.distributions(model.encoder.encode(table))
+            problem, support = prepared.problem, model.support
+            squared = estimate_squared_error(problem, support, predicted, codes)
+            absolute = estimate_absolute_error(problem, support, predicted, codes)
+            metrics: dict[str, Any] = {
+                **release_metrics(self.manifests),
+                "objective": model.facts["objective"],
+                "head": model.facts["head"],
+                "events_in_release": prepared.matches.release_rows,
+                "events_in_features": prepared.matches.feature_rows,
+                "matched": prepared.matches.matched,
+                "training_rows": prepared.training_rows,
+                "holdout_rows": int(prepared.holdout.size),
+                "estimated_mse": squared.value,
+                "estimated_mse_low": squared.low,
+                "estimated_mse_high": squared.high,
+                "estimated_mse_method": squared.method,
+                "estimated_mae": absolute.value,
+                "estimated_mae_low": absolute.low,
+                "estimated_mae_high": absolute.high,
+                "estimated_mae_method": absolute.method,
+                "decoding_slope": (model.facts["slope"] or {}).get("value"),
+            }
+            if ask_loss is not None:
+                estimate = squared.value if ask_loss == "squared" else absolute.value
+                metrics |= self._ask(table, predicted.points, ask_loss, estimate)
+            truth = None
+            if self.true_labels is not None:
+                labels = self._truth()
+                truth = labels[prepared.holdout]
+                constant = float(np.delete(labels, prepared.holdout).mean())
+                metrics["test_mse"] = float(np.mean((predicted.points - truth) ** 2))
+                metrics["test_mae"] = float(np.mean(np.abs(predicted.points - truth)))
+                metrics["constant_mse"] = float(np.mean((constant - truth) ** 2))
+                metrics |= beside
+                metrics["relative_mse"] = metrics["test_mse"] / metrics["constant_mse"]
+        metrics["training_seconds"] = model.facts.get("seconds")
+        metrics["warnings"] = list(model.facts["warnings"])
+        self._report(model, metrics, predicted.points, codes, truth)
+        metrics["timings"] = {name: round(value, 3) for name, value in self.timings.items()}
+        self._write_metrics(metrics)
+        return metrics
+
+    def predict(self, model: Model) -> int:
+        """Predict every row of the features file."""
+        prepared = self._prepared
+        trained = None if prepared is None else prepared.trained
+        with self._timed("predict"), progress(quiet=self.quiet) as bar:
+            task = bar.add_task("predict", total=None, note="rows")
+            return predict_file(
+                model,
+                self.config.features,
+                self.config.output.predictions,
+                key=self.config.data.key,
+                interval=self.config.output.interval,
+                trained=trained,
+                on_rows=lambda done, total: bar.update(task, completed=done, total=total),
+            )
+
+    def _ask(
+        self, table: pl.DataFrame, points: Floats, loss: str, estimate: float
+    ) -> dict[str, Any]:
+        """What the labels party says of the held-out events, as metrics."""
+        config, folders = self.config, self.config.release_folders
+        if len(folders) > 1:
+            raise ConfigError(
+                f"a question is about one release and {len(folders)} are learned from; leave"
+                " --ask out, or set [labels_party] epoch to one of them"
+            )
+        secret = read_secret(config.secret_file)
+        rows = released_rows(folders[0], table[config.key], self.prepared.holdout, secret)
+        manifest = read_manifest(folders[0])
+        verdict = ask(config.labels_party, manifest, rows, points, loss, estimate)
+        return {
+            "asked_loss": loss,
+            "asked_value": verdict.loss,
+            "asked_low": verdict.low,
+            "asked_high": verdict.high,
+            "asked_from_true_labels": verdict.from_labels,
+            "asked_answers_left": verdict.answers_left,
+            "asked_largest_loss": verdict.largest,
+        }
+
+    def _truth(self) -> Floats:
+        """(m,) true labels of all matched events."""
+        truth = self.true_labels
+        if truth is None:
+            raise DataError(
+                "true labels are needed; pass --true-labels FILE --true-label COLUMN (simulations)"
+            )
+        return match_true_labels(
+            self.prepared.keys(),
+            truth.path,
+            truth.label,
+            self.prepared.problem,
+            self.manifests[-1].label.missing,
+            truth.key,
+        )
+
+    def _write_metrics(self, metrics: dict[str, Any]) -> None:
+        path = self.config.output.metrics
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+
+    def _report(
+        self,
+        model: Model,
+        metrics: dict[str, Any],
+        points: Floats,
+        codes: np.ndarray[Any, np.dtype[np.unsignedinteger[Any]]],
+        truth: Floats | None,
+    ) -> None:
+        problem, shown = self.prepared.problem, np.ones(codes.size, dtype=np.bool_)
+        warnings = list(model.facts["warnings"])
+        if isinstance(problem, JointProblem):
+            # one page draws one channel: the last epoch's, with its held-out events
+            count = len(problem.parts)
+            shown = problem.split(codes.astype(np.int64)) == count - 1
+            codes = (codes - problem.starts[count - 1]).astype(np.uint16)
+            problem = problem.parts[-1]
+            warnings.append(
+                f"one model of {count} epochs: errors are about all of them, pictures about the"
+                f" {int(shown.sum()):,} held-out events of epoch {self.manifests[-1].epoch}"
+            )
+        decoding = decoder(problem, problem.grid)
+        scalar = {
+            name: value for name, value in metrics.items() if isinstance(value, int | float | str)
+        }
+        with self._timed("report"):
+            path = self.config.output.report
+            write_report(
+                path,
+                ReportInputs(
+                    manifest=self.manifests[-1],
+                    release_id=self.prepared.release_id,
+                    matches=self.prepared.matches,
+                    history=model.facts["history"],
+                    metrics=scalar,
+                    predictions=points[shown],
+                    codes=codes[shown].astype(np.uint16),
+                    decoded_outputs=decoding.values[:, 0],
+                    decoding_exact=decoding.exact,
+                    true_labels=None if truth is None else truth[shown],
+                    objective=model.facts["objective"],
+                    head=model.facts["head"],
+                    settings={"training": model.facts["settings"]},
+                    warnings=warnings,
+                ),
+            )
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        begun = time.monotonic()
+        yield
+        self.timings[stage] = time.monotonic() - begun

@@ -1,0 +1,138 @@
+"""Feature files larger than memory, a batch of rows at a time."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from common.errors import ConfigError, DataError
+from common.parquet import PARQUET_SUFFIXES
+from feature_party.join.in_memory import Table, check_key, first_line, scan_table, table_files
+
+BATCH_ROWS = 1 << 16
+_BUFFER_BYTES = 1 << 20
+
+_BYTES_A_VALUE = 150
+"""What a value takes while a network is trained in memory: as it came, in up to 33 inputs, and
+copies on the way."""
+_BYTES_A_LABEL = 120
+"""What a row of a release takes while it is matched: its key twice, and the tables it is in."""
+
+
+@dataclass(frozen=True)
+class FeatureFile:
+    """A features table that can be read in batches, again and again.
+
+    Attributes
+    ----------
+    paths
+        Parquet files, in the order of the rows.
+    """
+
+    paths: Sequence[Path]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return sum(int(pq.ParquetFile(path).metadata.num_rows) for path in self.paths)
+
+    def batches(self, columns: Sequence[str], rows: int = BATCH_ROWS) -> Iterator[pl.DataFrame]:
+        """Yield batches of at most ``rows`` rows, in the files' order."""
+        for path in self.paths:
+            try:
+                for batch in record_batches(path, columns, rows):
+                    frame = pl.from_arrow(pa.Table.from_batches([batch]))
+                    assert isinstance(frame, pl.DataFrame)
+                    yield frame
+            except (pa.ArrowException, OSError) as error:
+                raise DataError(f"{path} cannot be read: {first_line(error)}") from error
+
+
+def record_batches(path: Path, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield some columns of a Parquet file in batches of at most ``rows`` rows.
+
+    Raises
+    ------
+    OSError, pa.ArrowException
+        If it cannot be read.
+    """
+    # by default everything that was read is kept until the file is closed
+    file = pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+    yield from file.iter_batches(rows, columns=list(columns))
+
+
+@contextmanager
+def feature_file(
+    path: Path, key: str, columns: Sequence[str], folder: Path | None = None
+) -> Iterator[FeatureFile]:
+    """A features table to read in batches: Parquet as it is, CSV converted in a stream first.
+
+    Parameters
+    ----------
+    path
+        CSV or Parquet, or a directory of Parquet files.
+    key
+        Its key column, which is text in a CSV file; empty for none.
+    columns
+        Columns that will be read.
+    folder
+        Existing folder for the converted file, which goes when the context ends; the default is
+        the system's for temporary files.
+    """
+    if path.is_dir() or path.suffix.lower() in PARQUET_SUFFIXES:
+        yield FeatureFile(table_files(path))
+        return
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        converted = Path(temporary) / "features.parquet"
+        try:
+            scan_table(path, key).select(columns).sink_parquet(converted)
+        except pl.exceptions.PolarsError as error:
+            raise DataError(f"{path} cannot be read: {first_line(error)}") from error
+        yield FeatureFile([converted])
+
+
+def streamed_file(features: Table, key: str, shards: str, released: int) -> Path | None:
+    """The features file, where it is to be streamed through shards instead of read into memory.
+
+    Parameters
+    ----------
+    features, key
+        Table and key column.
+    shards
+        ``[training] shards``: ``auto``, ``never`` or a folder.
+    released
+        Rows of the releases that it is matched with.
+
+    Raises
+    ------
+    ConfigError
+        If a folder for shards is named and the features are no file.
+    """
+    if not isinstance(features, str | Path):
+        if shards not in ("auto", "never"):
+            raise ConfigError(
+                f"[training] shards={shards!r} needs a features file, not a table in memory; pass"
+                " its path, or set shards to never"
+            )
+        return None
+    path = Path(features)
+    check_key(scan_table(path, key), key)
+    if shards == "never" or (shards == "auto" and not _too_large(path, key, released)):
+        return None
+    return path
+
+
+def _too_large(path: Path, key: str, released: int) -> bool:
+    """Whether joining and training in memory would take most of this machine's."""
+    frame = scan_table(path, key)
+    values = frame.collect_schema().len() * int(frame.select(pl.len()).collect().item())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return values * _BYTES_A_VALUE + released * _BYTES_A_LABEL > 0.6 * memory

@@ -1,0 +1,1 @@
+"""From matched events to a trained model."""

@@ -1,0 +1,357 @@
+"""Encoded training rows on disk, in Parquet shards that each fit in memory.
+
+The features are read in a stream, three times at most: for the encoding, for the vocabularies, and
+to be encoded. Each row goes to a shard drawn from the seed, so that every shard is a random sample
+of all rows and an epoch that walks shard by shard still sees them in random order. ``shards.json``
+comes last; without it a folder holds no shards.
+
+An encoding that is fitted to more than ``SAMPLE_ROWS`` rows takes the numeric columns' quantiles
+from that many, drawn uniformly: each lies within 0.32% of its rank with probability 1 − 10⁻⁹
+(Dvoretzky, Kiefer and Wolfowitz 1956, with Massart's constant 1990). Vocabularies are counted on
+all rows, exactly unless a column has more than ``MOST_VALUES`` distinct values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
+
+from common.errors import DataError
+from feature_party.learning.objectives import Objective
+from feature_party.model.encoding import Encoded, Encoder, canonical_text
+from feature_party.training.batches import Rows, Source
+from feature_party.training.examples import Codes
+
+SAMPLE_ROWS = 1 << 20
+MOST_VALUES = 1 << 22
+MANIFEST = "shards.json"
+
+_SHARD_BYTES = 64 << 20
+_ORDER_BYTES = 48
+"""What a row's order and folds take in memory, besides the row."""
+_MOST_SHARDS = 512
+"""Written to at the same time, each an open file."""
+_PENDING_BYTES = 256 << 20
+
+Stream = Callable[[], Iterator[tuple[pl.DataFrame, Codes]]]
+"""Start a pass over the rows to train on: features and codes, a batch at a time."""
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Shards on disk.
+
+    Attributes
+    ----------
+    directory
+        Their folder.
+    encoder
+        What their rows were encoded by.
+    sizes
+        Rows of each.
+    digest
+        Of the manifest.
+    """
+
+    directory: Path
+    encoder: Encoder
+    sizes: tuple[int, ...]
+    digest: str
+
+    @classmethod
+    def open(cls, directory: Path, content: str) -> Shards | None:
+        """Shards with this content, if the folder holds them.
+
+        Raises
+        ------
+        DataError
+            If it does, but they are damaged.
+        """
+        path = directory / MANIFEST
+        if not path.is_file():
+            return None
+        data = path.read_bytes()
+        try:
+            manifest = json.loads(data)
+            if manifest["content"] != content:
+                return None
+            encoder, sizes = Encoder.from_json(manifest["encoder"]), tuple(manifest["sizes"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{path} is damaged; remove {directory} and train again") from error
+        for part, size in enumerate(sizes):
+            _check(directory, part, size)
+        return cls(directory, encoder, sizes, hashlib.sha256(data).hexdigest())
+
+    def read(self, part: int) -> tuple[Encoded, Codes]:
+        """Encoded rows and codes of one shard."""
+        table, size = _read(self.directory, part, self.sizes[part]), self.sizes[part]
+        numeric = _matrix(table, "numeric", (size, self.encoder.inputs), np.float32)
+        shape = (size, len(self.encoder.categorical))
+        categories = _matrix(table, "categories", shape, np.int32)
+        return Encoded(numeric, categories), table["code"].to_numpy()
+
+    def codes_of(self, rows: NDArray[np.int64]) -> Codes:
+        """(v,) privatized labels of some rows, numbered shard after shard."""
+        found = np.empty(rows.size, dtype=np.uint32)
+        starts = np.concatenate([[0], np.cumsum(self.sizes)])
+        order = np.argsort(rows)
+        cuts = np.searchsorted(rows[order], starts)
+        for part, size in enumerate(self.sizes):
+            here = order[cuts[part] : cuts[part + 1]]
+            codes = _read(self.directory, part, size, ["code"])["code"].to_numpy()
+            found[here] = codes[rows[here] - starts[part]]
+        return found
+
+
+class ShardSource(Source):
+    """Training rows in shards; the next one is read while one is trained on.
+
+    Parameters
+    ----------
+    shards, objective
+        The rows, and what makes targets of their codes.
+    device
+        Where they are trained on.
+    """
+
+    def __init__(self, shards: Shards, objective: Objective, device: torch.device) -> None:
+        self.shards, self.objective, self.device = shards, objective, device
+        self.sizes = shards.sizes
+
+    def part(self, index: int) -> Rows:
+        inputs, codes = self.shards.read(index)
+        return Rows.of(inputs, self.objective.targets(codes), self.device)
+
+    def walk(self, parts: Sequence[int]) -> Iterator[Rows]:
+        with ThreadPoolExecutor(1) as reader:
+            following = [reader.submit(self.part, part) for part in parts[:1]]
+            for place in range(len(parts)):
+                rows = following.pop().result()
+                if place + 1 < len(parts):
+                    following.append(reader.submit(self.part, parts[place + 1]))
+                yield rows
+                del rows
+
+    def fingerprint(self) -> list[float | str]:
+        return [self.shards.digest]
+
+
+def shards_content(joined: str, *facts: object) -> str:
+    """What tells the content of shards: that of the join that they are made from, and facts."""
+    return hashlib.sha256(json.dumps([joined, *facts]).encode()).hexdigest()
+
+
+def fit_encoder(
+    stream: Stream, rows: int, fit: Callable[[pl.DataFrame], Encoder], seed: int
+) -> Encoder:
+    """Decide on an encoding from a stream of training rows.
+
+    Parameters
+    ----------
+    stream, rows
+        The rows, and how many they are.
+    fit
+        Decides from a table; what it makes of all rows, if they are at most ``SAMPLE_ROWS``, is
+        the result.
+    seed
+        Chooses the sample.
+    """
+    if rows <= SAMPLE_ROWS:
+        return fit(pl.concat([table for table, _ in stream()], rechunk=True))
+    generator = np.random.default_rng([seed, 1])
+    # not shuffled, it takes memory for the sample alone where that is a small part of all rows
+    chosen = np.sort(generator.choice(rows, SAMPLE_ROWS, replace=False, shuffle=False))
+    taken, at = [], 0
+    for table, _ in stream():
+        low, high = np.searchsorted(chosen, [at, at + table.height])
+        taken.append(table[chosen[low:high] - at])
+        at += table.height
+    encoder = fit(pl.concat(taken, rechunk=True))
+    names = [column.name for column in encoder.categorical]
+    counts: dict[str, pl.DataFrame] = {}
+    for table, _ in stream():
+        for name in names:
+            counts[name] = _merged(counts.get(name), table[name])
+    return encoder.with_counts(counts)
+
+
+def write_shards(
+    directory: Path,
+    content: str,
+    stream: Stream,
+    rows: int,
+    encoder: Encoder,
+    seed: int,
+    shard_rows: int | None = None,
+) -> None:
+    """Encode rows and scatter them over shards.
+
+    Parameters
+    ----------
+    directory
+        Their folder; what it held before is replaced.
+    content
+        What :meth:`Shards.open` must ask for.
+    stream, rows
+        The rows, and how many they are.
+    encoder
+        Encodes them.
+    seed
+        Chooses each row's shard.
+    shard_rows
+        Rows of a shard, about; the default makes 64 MB of it in memory, or 512 larger ones.
+    """
+    width = 4 * (encoder.inputs + len(encoder.categorical)) + 2
+    if shard_rows is None:
+        shard_rows = max(_SHARD_BYTES // (width + _ORDER_BYTES), 1)
+    count = max(1, min(round(rows / shard_rows), _MOST_SHARDS))
+    try:
+        remove_shards(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise DataError(
+                f"{directory} holds other files than shards; set [training] shards to a folder"
+                " that is empty or does not exist yet"
+            )
+        with _Writer(directory, count, encoder) as writer:
+            generator = np.random.default_rng([seed, 2])
+            for table, codes in stream():
+                places = generator.integers(count, size=table.height)
+                writer.add(encoder.encode(table), codes, places)
+        manifest = {"content": content, "encoder": encoder.to_json(), "sizes": writer.sizes}
+        partial = directory / f"{MANIFEST}.partial"
+        partial.write_text(json.dumps(manifest), encoding="utf-8")
+        os.replace(partial, directory / MANIFEST)
+    except OSError as error:
+        remove_shards(directory)
+        raise DataError(
+            f"{directory} cannot be written: {error.strerror or error}; {rows * width:,} bytes"
+            " are needed, see [training] shards"
+        ) from error
+
+
+def remove_shards(directory: Path) -> None:
+    """Remove shards, and their folder if it holds nothing else."""
+    with suppress(OSError):
+        for pattern in (MANIFEST, f"{MANIFEST}.partial", "part-*.parquet"):
+            for path in directory.glob(pattern):
+                path.unlink()
+        directory.rmdir()
+
+
+class _Writer:
+    """Shards being written, a row group at a time in each."""
+
+    def __init__(self, directory: Path, count: int, encoder: Encoder) -> None:
+        fields = [pa.field("code", pa.uint32())]
+        if encoder.inputs:
+            fields.append(pa.field("numeric", pa.list_(pa.float32(), encoder.inputs)))
+        if encoder.categorical:
+            size = len(encoder.categorical)
+            fields.append(pa.field("categories", pa.list_(pa.int32(), size)))
+        self.schema = pa.schema(fields)
+        self.writers = [
+            pq.ParquetWriter(
+                _path(directory, part), self.schema, compression="lz4", use_dictionary=False
+            )
+            for part in range(count)
+        ]
+        self.sizes = [0] * count
+        self.pending: list[tuple[Encoded, Codes, NDArray[np.int64]]] = []
+        self.bytes = 0
+
+    def __enter__(self) -> _Writer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is None:
+            self.flush()
+        for writer in self.writers:
+            writer.close()
+
+    def add(self, inputs: Encoded, codes: Codes, places: NDArray[np.int64]) -> None:
+        """Take in rows, each for its shard."""
+        self.pending.append((inputs, codes, places))
+        self.bytes += inputs.numeric.nbytes + inputs.categories.nbytes + codes.nbytes
+        if self.bytes >= _PENDING_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is pending, in its order."""
+        for part, writer in enumerate(self.writers):
+            for inputs, codes, places in self.pending:
+                mine = np.flatnonzero(places == part)
+                if not mine.size:
+                    continue
+                columns = {"code": pa.array(codes[mine].astype(np.uint32))}
+                for name in ("numeric", "categories"):
+                    if name in self.schema.names:
+                        values = getattr(inputs, name)[mine]
+                        columns[name] = pa.FixedSizeListArray.from_arrays(
+                            pa.array(values.reshape(-1)), values.shape[1]
+                        )
+                writer.write_table(pa.table(columns, schema=self.schema))
+                self.sizes[part] += mine.size
+        self.pending.clear()
+        self.bytes = 0
+
+
+def _merged(counts: pl.DataFrame | None, series: pl.Series) -> pl.DataFrame:
+    """Counts of values, with those of some more rows; the rarest go where there are too many."""
+    more = canonical_text(series).alias("value").value_counts()
+    if counts is None:
+        return more
+    both = pl.concat([counts, more]).group_by("value").agg(pl.col("count").sum())
+    if both.height > MOST_VALUES:
+        both = both.sort(["count", "value"], descending=[True, False]).head(MOST_VALUES // 2)
+    return both
+
+
+def _path(directory: Path, part: int) -> Path:
+    return directory / f"part-{part:05d}.parquet"
+
+
+def _check(directory: Path, part: int, size: int) -> None:
+    """Refuse a shard that is not all there."""
+    path = _path(directory, part)
+    try:
+        rows = pq.ParquetFile(path).metadata.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(
+            f"{path} is missing or damaged; remove {directory} and train again"
+        ) from error
+    if rows != size:
+        raise DataError(
+            f"{path} holds {rows:,} rows, not {size:,}; remove {directory} and train again"
+        )
+
+
+def _read(directory: Path, part: int, size: int, columns: list[str] | None = None) -> pa.Table:
+    _check(directory, part, size)
+    try:
+        return pq.read_table(_path(directory, part), columns=columns)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(
+            f"{_path(directory, part)} is damaged; remove {directory} and train again"
+        ) from error
+
+
+def _matrix(table: pa.Table, name: str, shape: tuple[int, int], kind: type) -> NDArray[Any]:
+    if name not in table.column_names:
+        return np.zeros(shape, kind)
+    # Arrow's memory is read-only, which torch does not take
+    return np.array(table[name].combine_chunks().flatten()).reshape(shape)

@@ -1,0 +1,182 @@
+"""Matched events with a holdout set apart: in memory, or in shards on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from feature_party.join.in_memory import Joined
+from feature_party.join.shards import JoinedShards
+from feature_party.join.tasks import CODE, ROW
+from feature_party.learning.problem import LabelProblem
+from feature_party.report import MatchCounts
+
+MOST_HELD_OUT = 1 << 20
+"""Events that are scored, and that each network leaves out, where features do not fit in memory:
+their mean loss is known to a thousandth of its spread, and more would have to fit there."""
+
+Codes = NDArray[np.unsignedinteger[Any]]
+
+
+class Events(Protocol):
+    """Matched events, split: what training, evaluation and prediction ask of them."""
+
+    @property
+    def problem(self) -> LabelProblem:
+        """Public facts of the releases."""
+
+    @property
+    def release_id(self) -> str:
+        """Digest of the release's manifest, or of several manifests' digests."""
+
+    @property
+    def matches(self) -> MatchCounts:
+        """Counts on both sides."""
+
+    @property
+    def training_rows(self) -> int:
+        """Number of matched labels to train on."""
+
+    @property
+    def holdout(self) -> NDArray[np.int64]:
+        """(h,) matched labels to score on, ascending."""
+
+    def held_out(self) -> tuple[pl.DataFrame, Codes]:
+        """Features, key column included, and codes of the (h,) labels to score on."""
+
+    def keys(self) -> pl.Series:
+        """(m,) keys of all matched labels' events."""
+
+    def trained(self, start: int, stop: int) -> NDArray[np.bool_]:
+        """(stop - start,) which rows of the features are trained on."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Matched events in memory, split.
+
+    Attributes
+    ----------
+    joined
+        All matched events.
+    training, holdout
+        Their rows to train on, and to score on.
+    problem, release_id
+        As in :class:`Events`.
+    key
+        Their key column.
+    """
+
+    joined: Joined
+    training: NDArray[np.int64]
+    holdout: NDArray[np.int64]
+    problem: LabelProblem
+    release_id: str
+    key: str = ""
+
+    @property
+    def matches(self) -> MatchCounts:
+        return self.joined.matches
+
+    @property
+    def training_rows(self) -> int:
+        return self.training.size
+
+    def held_out(self) -> tuple[pl.DataFrame, Codes]:
+        return self.joined.table[self.holdout], self.joined.codes[self.holdout]
+
+    def keys(self) -> pl.Series:
+        return self.joined.table[self.key]
+
+    def trained(self, start: int, stop: int) -> NDArray[np.bool_]:
+        return np.isin(np.arange(start, stop), self.joined.rows[self.training])
+
+
+@dataclass(frozen=True)
+class PreparedShards:
+    """Matched events in shards on disk, split.
+
+    Attributes
+    ----------
+    joined
+        All matched events.
+    held
+        (h,) different events to score on, numbered in the features' order, ascending.
+    problem, release_id, key
+        As in :class:`Prepared`.
+    """
+
+    joined: JoinedShards
+    held: NDArray[np.int64]
+    problem: LabelProblem
+    release_id: str
+    key: str
+
+    @property
+    def matches(self) -> MatchCounts:
+        return self.joined.matches
+
+    @property
+    def training_rows(self) -> int:
+        return self.joined.rows - self.holdout.size
+
+    @cached_property
+    def holdout(self) -> NDArray[np.int64]:
+        if self.joined.rows == sum(self.joined.events):
+            return self.held  # every event has one label
+        first, found = 0, []
+        for index in range(len(self.joined.shards)):
+            held = self._held(index)
+            found.append(np.flatnonzero(held) + first)
+            first += held.size
+        return np.concatenate(found)
+
+    def held_out(self) -> tuple[pl.DataFrame, Codes]:
+        columns = [*self.joined.columns, CODE]
+        parts = (
+            part.filter(pl.Series(self._held(index)))
+            for index, part in enumerate(self.joined.parts(columns))
+        )
+        table = pl.concat(parts, rechunk=True)
+        return table.drop(CODE), table[CODE].to_numpy()
+
+    def keys(self) -> pl.Series:
+        return pl.concat(self.joined.parts([self.key]))[self.key]
+
+    def training_events(self, columns: Sequence[str]) -> Iterator[tuple[pl.DataFrame, Codes]]:
+        """Yield features and codes to train on, a shard at a time, in the features' order."""
+        for index, part in enumerate(self.joined.parts([*columns, CODE])):
+            kept = part.filter(pl.Series(~self._held(index)))
+            yield kept.drop(CODE), kept[CODE].to_numpy()
+
+    def trained(self, start: int, stop: int) -> NDArray[np.bool_]:
+        found = np.zeros(stop - start, dtype=np.bool_)
+        size = self.joined.slice_rows
+        for index in range(start // size, -(-stop // size)):
+            rows = self._training_rows_of(index)
+            low, high = np.searchsorted(rows, [start, stop])
+            found[rows[low:high] - start] = True
+        return found
+
+    def _training_rows_of(self, index: int) -> NDArray[np.int64]:
+        return _kept(self.joined, index)[~self._held(index)]
+
+    def _held(self, index: int) -> NDArray[np.bool_]:
+        """Which labels of a shard are to be scored on."""
+        rows = _kept(self.joined, index)
+        first = sum(self.joined.events[:index])
+        events = first + np.cumsum(np.diff(rows, prepend=rows[:1]) != 0)
+        at = np.searchsorted(self.held, events)
+        return np.take(self.held, at, mode="clip") == events if self.held.size else events < 0
+
+
+@lru_cache(maxsize=2)
+def _kept(joined: JoinedShards, index: int) -> NDArray[np.int64]:
+    """(n,) the features' rows that a shard's labels are about."""
+    return joined.read(index, [ROW])[ROW].to_numpy()

@@ -1,0 +1,403 @@
+"""One training run: an ensemble, an objective, batches by index, early stopping, checkpoints.
+
+Every member leaves out a fold of the training rows, each fold being left out by a small group of
+members. Losses on rows that a member did not see, pooled over all folds, decide when to stop with
+less noise than one validation split would, and no row is lost to validation altogether.
+
+What counts is the loss of the whole ensemble, which is lower than a member's and lowest later: the
+members' own errors average out. By how much is seen in each group: the loss of the average of g
+members lies below that of one by (1 − 1/g) times what averaging away all of it would bring, and
+that of all M members by (1 − 1/M) times as much.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from feature_party.learning.objectives import Objective
+from feature_party.model.network import Dropout, Ensemble, NetworkShape
+from feature_party.training.batches import Plan, Rows, Source
+from feature_party.training.workers import ALONE, Workers
+
+EpochCallback = Callable[["EpochRecord"], None]
+
+_EVALUATION_ELEMENTS = 1 << 22
+"""Members times rows evaluated at once."""
+
+KEEP_SECONDS = 60.0
+"""Between two checkpoints of one epoch, at ends of parts."""
+
+_SMOOTHED = 3
+"""Epochs whose losses are averaged: under label noise the loss of held-out labels wanders from
+epoch to epoch by more than the model changes, and a lucky early epoch must not end the training."""
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How one ensemble is trained; every ``auto`` is already resolved.
+
+    Attributes
+    ----------
+    learning_rate
+        Peak of the cosine schedule.
+    weight_decay
+        Decoupled (AdamW) or L2 (RMSProp) coefficient.
+    validation
+        Share of the rows that each member leaves out.
+    """
+
+    members: int
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    optimizer: str
+    weight_decay: float
+    hidden: tuple[int, ...]
+    dropout: float
+    validation: float
+    patience: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """Mean losses after one epoch."""
+
+    epoch: int
+    epochs: int
+    training: float
+    validation: float
+    best: bool
+
+
+@dataclass
+class Fit:
+    """A trained ensemble and what it says about rows that a member did not see.
+
+    Attributes
+    ----------
+    network
+        The ensemble, with the weights of the best epoch.
+    history
+        One record an epoch.
+    rows
+        (v,) training row of each out-of-fold value.
+    losses
+        (v,) out-of-fold loss of those rows at the best epoch, as the whole ensemble would have it.
+    predictions
+        (v,) out-of-fold point predictions of the members that did not see the row, in label units.
+    marginal
+        (m,) average of the distributions predicted for those rows; empty for point predictions.
+    """
+
+    network: Ensemble
+    history: list[EpochRecord]
+    rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    losses: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    predictions: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    marginal: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+
+
+class Fitter:
+    """Trains one ensemble for one objective.
+
+    Parameters
+    ----------
+    objective
+        The loss; its constants are moved to the device.
+    source
+        Encoded training rows, with what the objective needs of each.
+    shape
+        Of the ensemble.
+    settings, device
+        How and where.
+    workers
+        Those who train together.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        source: Source,
+        shape: NetworkShape,
+        settings: FitSettings,
+        device: torch.device,
+        workers: Workers = ALONE,
+    ) -> None:
+        self.objective = objective.to(device)
+        self.source = source
+        self.settings = settings
+        self.device = device
+        self.workers = workers
+        self.group = _smallest_factor(settings.members)
+        self.plan = Plan(
+            settings.seed,
+            source.sizes,
+            settings.members,
+            self.group,
+            settings.validation,
+            settings.batch_size,
+        )
+        weights = self.plan.generator("weights")
+        self.network = Ensemble(shape, weights, settings.dropout).to(device)
+        self.together = workers.wrap(self.network)
+        self.folds = _Folds(self.plan, device)
+        self.optimizer = self._optimizer()
+        self.best = math.inf
+        self.best_state = _copy(self.network)
+        self.waited = 0
+        self.history: list[EpochRecord] = []
+        self.parts_done = 0
+        self.total = torch.zeros((), device=device)
+
+    def run(self, on_epoch: EpochCallback | None = None, checkpoint: Path | None = None) -> Fit:
+        """Train until the schedule ends or nothing improves any more.
+
+        Parameters
+        ----------
+        on_epoch
+            Called after every epoch.
+        checkpoint
+            File that the state is kept in after every epoch, and about every minute where rows
+            come in several parts; taken up from if it exists and belongs to the same data,
+            settings and objective.
+        """
+        if checkpoint is not None:
+            self._resume(checkpoint)
+        while len(self.history) < self.settings.epochs and self.waited < self.settings.patience:
+            record = self._epoch(len(self.history), checkpoint)
+            if checkpoint is not None:
+                self._keep(checkpoint)
+            if on_epoch is not None:
+                on_epoch(record)
+        self.network.load_state_dict(self.best_state)
+        losses, predictions, masses = self._held_out(points=True)
+        return Fit(
+            self.network,
+            self.history,
+            self._held_rows(),
+            losses.reshape(-1).cpu().numpy().astype(np.float64),
+            predictions.reshape(-1).cpu().numpy().astype(np.float64),
+            (masses / masses.sum()).cpu().numpy(),
+        )
+
+    def _epoch(self, epoch: int, checkpoint: Path | None = None) -> EpochRecord:
+        order = self.plan.parts(epoch)
+        kept = time.monotonic()
+        for part, rows in zip(
+            order[self.parts_done :],
+            self.source.walk(order[self.parts_done :]),
+            strict=True,
+        ):
+            before = sum(self.plan.steps(done) for done in order[: self.parts_done])
+            self._train_part(epoch, part, rows, epoch * self.plan.epoch_steps + before)
+            self.parts_done += 1
+            due = time.monotonic() - kept >= KEEP_SECONDS and self.parts_done < len(order)
+            if checkpoint is not None and self.workers.from_first(due):
+                self._keep(checkpoint)
+                kept = time.monotonic()
+        training = float(self.workers.add(self.total)) / self.plan.epoch_steps
+        self.total, self.parts_done = torch.zeros((), device=self.device), 0
+        return self._record(epoch, training)
+
+    def _train_part(self, epoch: int, part: int, rows: Rows, step: int) -> None:
+        training = self.folds.of(part)[0]
+        drop_rng = None
+        if self.settings.dropout:
+            purpose = self.plan.named(f"dropout {epoch}", part)
+            drop_rng = self.plan.generator(purpose, self.device)
+        self.network.train()
+        for size, places in self.plan.places(epoch, part, self.device):
+            self._schedule(step)
+            step += 1
+            mine = self.workers.share(size)
+            batch = rows.take(training.gather(1, places[:, mine]))
+            dropout = None if drop_rng is None else Dropout(drop_rng, size, mine)
+            raw = self.together(batch.numeric, batch.categories, dropout)
+            losses = self.objective.loss(raw, batch.targets)
+            if self.workers.size == 1:
+                losses = losses.mean(dim=1)
+                total = losses.sum()
+            else:
+                # gradients are averaged over workers, and shares of a batch may differ by a row
+                losses = losses.sum(dim=1) / size
+                total = losses.sum() * self.workers.size
+            self.optimizer.zero_grad(set_to_none=True)
+            total.backward()  # type: ignore[no-untyped-call]
+            self.optimizer.step()
+            self.total += losses.detach().mean()
+
+    def _record(self, epoch: int, training: float) -> EpochRecord:
+        validation = float(self._held_out()[0].mean())
+        recent = [record.validation for record in self.history[1 - _SMOOTHED :]]
+        smoothed = (sum(recent) + validation) / (len(recent) + 1)
+        better = smoothed < self.best
+        if better:
+            self.best, self.best_state, self.waited = smoothed, _copy(self.network), 0
+        else:
+            self.waited += 1
+        record = EpochRecord(epoch + 1, self.settings.epochs, training, validation, better)
+        self.history.append(record)
+        return record
+
+    @torch.no_grad()
+    def _held_out(self, points: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        """(G, v) out-of-fold losses of the ensemble and, if asked for, point predictions.
+
+        With the points come the (m,) sums of the predicted distributions.
+        """
+        self.network.eval()
+        size = max(1, _EVALUATION_ELEMENTS // (64 * self.settings.members))
+        parts = range(len(self.source.sizes))
+        places = (self.settings.members // self.group, sum(map(self.plan.held, parts)))
+        losses = torch.zeros(places, device=self.device)
+        predictions = torch.zeros(places if points else (0, 0), device=self.device)
+        masses = torch.zeros(self.objective.cells, dtype=torch.float64, device=self.device)
+        at = 0
+        for part, rows in zip(parts, self.source.walk(parts), strict=True):
+            held = self.folds.of(part)[1]
+            share = self.workers.share(held.shape[1])
+            for start in range(share.start, share.stop, size):
+                stop = min(start + size, share.stop)
+                batch = rows.take(held[:, start:stop])
+                raw = self.network(batch.numeric, batch.categories)
+                single = self.objective.loss(raw, batch.targets)
+                here = slice(at + start, at + stop)
+                losses[:, here] = self._of_ensemble(single, raw, batch.targets)
+                if points:
+                    predictions[:, here] = self._grouped(self.objective.points(raw)).mean(dim=1)
+                    distributions = self.objective.distributions(raw)
+                    if distributions is not None:
+                        masses += distributions.sum(dim=(0, 1), dtype=torch.float64)
+            at += held.shape[1]
+        return self.workers.add(losses), self.workers.add(predictions), self.workers.add(masses)
+
+    def _held_rows(self) -> NDArray[np.int64]:
+        """(G · v,) training row of each out-of-fold value."""
+        starts = np.concatenate([[0], np.cumsum(self.source.sizes)])
+        rows = [
+            self.folds.of(part)[1][:: self.group].cpu().numpy() + starts[part]
+            for part in range(len(self.source.sizes))
+        ]
+        return np.concatenate(rows, axis=1).reshape(-1).astype(np.int64)
+
+    def _grouped(self, values: Tensor) -> Tensor:
+        """(M, …) values by member as (G, g, …): groups share the rows that they leave out."""
+        return values.view(-1, self.group, *values.shape[1:])
+
+    def _of_ensemble(self, single: Tensor, raw: Tensor, targets: Tensor) -> Tensor:
+        """(G, v) losses that the whole ensemble would have, from each group's."""
+        alone = self._grouped(single).mean(dim=1)
+        if self.group == 1:
+            return alone
+        together = self.objective.average_loss(
+            self._grouped(raw), self._grouped(targets)[:, 0], self._grouped(single)
+        )
+        reach = (1 - 1 / self.settings.members) / (1 - 1 / self.group)
+        return alone - reach * (alone - together)
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        settings = self.settings
+        weights = [*self.network.weights, self.network.embeddings]
+        groups = [
+            {"params": weights, "weight_decay": settings.weight_decay},
+            {"params": list(self.network.biases), "weight_decay": 0.0},
+        ]
+        if settings.optimizer == "rmsprop":
+            return torch.optim.RMSprop(groups, lr=settings.learning_rate)
+        return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.99), fused=True)
+
+    def _schedule(self, step: int) -> None:
+        """Warm up over a twentieth of all steps, then decay along a cosine to a hundredth."""
+        total = self.settings.epochs * self.plan.epoch_steps
+        warm = max(1, total // 20)
+        share = min(1.0, (step + 1) / warm)
+        cosine = 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * step / total))
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.settings.learning_rate * share * cosine
+
+    def _fingerprint(self) -> str:
+        """What a checkpoint must agree on to be taken up again; the number of workers is not."""
+        facts: list[Any] = [
+            asdict(self.settings),
+            asdict(self.network.shape),
+            self.objective.name,
+            self.objective.head,
+            self.source.fingerprint(),
+        ]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    def _keep(self, path: Path) -> None:
+        total = self.workers.add(self.total.clone())
+        if not self.workers.first:
+            return
+        state = {
+            "fingerprint": self._fingerprint(),
+            "network": self.network.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "best": self.best,
+            "best_state": self.best_state,
+            "waited": self.waited,
+            "history": [asdict(record) for record in self.history],
+            "parts_done": self.parts_done,
+            "total": total,
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        torch.save(state, partial)
+        os.replace(partial, path)
+
+    def _resume(self, path: Path) -> None:
+        state = None
+        if self.workers.first and path.is_file():
+            state = torch.load(path, map_location="cpu", weights_only=True)
+            if state.get("fingerprint") != self._fingerprint():
+                state = None
+        state = self.workers.from_first(state)  # the others need not see worker 0's disk
+        if state is None:
+            return
+        self.network.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.best, self.waited = state["best"], state["waited"]
+        self.best_state = {k: v.to(self.device) for k, v in state["best_state"].items()}
+        self.history = [EpochRecord(**record) for record in state["history"]]
+        self.parts_done = state["parts_done"]
+        if self.workers.first:  # what all of them have added up so far
+            self.total = state["total"].to(self.device)
+
+
+class _Folds:
+    """A part's folds on the device, the last part's kept: of a single part, for ever."""
+
+    def __init__(self, plan: Plan, device: torch.device) -> None:
+        self.plan, self.device = plan, device
+        self.part = -1
+        self.found: tuple[Tensor, Tensor] | None = None
+
+    def of(self, part: int) -> tuple[Tensor, Tensor]:
+        if self.found is None or part != self.part:
+            training, held = self.plan.folds(part)
+            self.part, self.found = part, (training.to(self.device), held.to(self.device))
+        return self.found
+
+
+def _smallest_factor(number: int) -> int:
+    """Return the smallest factor above 1, or 1 for 1."""
+    return next((g for g in range(2, number + 1) if number % g == 0), 1)
+
+
+def _copy(network: Ensemble) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in network.state_dict().items()}

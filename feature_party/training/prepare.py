@@ -1,0 +1,193 @@
+"""What training starts from: a join of releases and features, with a holdout set apart."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from common.engine.task import open_engine
+from common.errors import DataError
+from common.release.event_keys import read_secret
+from common.release.folder import (
+    Manifest,
+    Release,
+    manifest_digest,
+    read_manifest,
+    read_release,
+    write_release,
+)
+from feature_party.config import FeaturePartyConfig
+from feature_party.join.in_memory import (
+    Table,
+    held_events,
+    join_release,
+    join_releases,
+    scan_table,
+    split_events,
+    split_holdout,
+)
+from feature_party.join.on_disk import JoinSizes, Progress, join_content, join_to_shards
+from feature_party.join.shards import MANIFEST, JoinedShards
+from feature_party.learning.problem import LabelProblem
+from feature_party.learning.several_releases import join_problems, starts
+from feature_party.tables import streamed_file
+from feature_party.training.examples import MOST_HELD_OUT, Prepared, PreparedShards
+from feature_party.training.workers import ALONE, Workers
+
+
+def prepare(
+    release: Release | Path | Sequence[Release | Path],
+    features: Table,
+    config: FeaturePartyConfig,
+    secret: bytes | None = None,
+    *,
+    workers: Workers = ALONE,
+    progress: Progress = lambda step, done, total: None,
+) -> Prepared | PreparedShards:
+    """Join a release with features and set the holdout apart.
+
+    Parameters
+    ----------
+    release
+        A verified release, or the directory of one; or several, oldest first, that one model is to
+        learn from.
+    features
+        One row an event.
+    config
+        Uses the sections ``data``, ``keys``, ``join``, ``engine`` and ``training``.
+    secret
+        The shared key secret; None reads the configured file.
+    workers
+        Those who train together: the first alone writes shards.
+    progress
+        Called while shards are written.
+    """
+    several = [release] if isinstance(release, Release | Path) else list(release)
+    if secret is None:
+        secret = read_secret(config.secret_file)
+    data = [read_manifest(one) if isinstance(one, Path) else one.manifest_bytes for one in several]
+    manifests = [Manifest.from_bytes(one) for one in data]
+    rows = sum(manifest.population.rows for manifest in manifests)
+    source = streamed_file(features, config.key, config.training.shards, rows)
+    with _folders(several, source is not None) as folders:
+        joined = (
+            _joined_before(folders, features, config, secret)
+            if source is None
+            else join_shards(folders, source, config, secret, workers, progress)
+        )
+    section, digests = config.training, [manifest_digest(one) for one in data]
+    identity = digests[0]
+    if len(digests) > 1:
+        identity = hashlib.sha256("".join(digests).encode()).hexdigest()
+    if joined is not None:
+        parts = [LabelProblem.from_manifest(manifest) for manifest in manifests]
+        problem = join_problems(parts, np.sum(joined.labels, axis=0).tolist())
+        share = min(section.holdout, MOST_HELD_OUT / joined.rows)
+        held = held_events(sum(joined.events), share, section.seed)
+        return PreparedShards(joined, held, problem, identity, config.key)
+    return _in_memory(several, features, config, secret, identity)
+
+
+def _in_memory(
+    several: Sequence[Release | Path],
+    features: Table,
+    config: FeaturePartyConfig,
+    secret: bytes,
+    identity: str,
+) -> Prepared:
+    releases = [read_release(one) if isinstance(one, Path) else one for one in several]
+    parts = [LabelProblem.from_manifest(release.manifest) for release in releases]
+    for release, part in zip(releases, parts, strict=True):
+        part.check_codes(release.codes)
+    section = config.training
+    if len(releases) == 1:
+        joined = join_release(releases[0], features, config.key, secret)
+        split = split_holdout(joined.rows.size, section.holdout, section.seed)
+    else:
+        first = starts(parts)
+        joined = join_releases(releases, first[:-1].tolist(), features, config.key, secret)
+        parts = [join_problems(parts, np.histogram(joined.codes, bins=first)[0].tolist())]
+        split = split_events(joined.rows, section.holdout, section.seed)
+    return Prepared(joined, *split, parts[0], identity, config.key)
+
+
+def join_shards(
+    releases: Sequence[Path],
+    features: Path,
+    config: FeaturePartyConfig,
+    secret: bytes,
+    workers: Workers = ALONE,
+    progress: Progress = lambda step, done, total: None,
+) -> JoinedShards:
+    """Join into ``[join] directory``, or find what was joined there before.
+
+    Raises
+    ------
+    DataError, ReleaseError
+        As :func:`feature_party.join.on_disk.join_to_shards`; or if a worker does not see the
+        folder.
+    """
+    directory, sizes = config.join.directory, _sizes(features, config)
+    if workers.first:
+        with open_engine(config.engine) as engine:
+            join_to_shards(
+                releases,
+                features,
+                config.key,
+                secret,
+                directory,
+                engine=engine,
+                sizes=sizes,
+                progress=progress,
+            )
+    workers.from_first(None)  # the others wait
+    content = join_content(releases, features, config.key, secret, sizes)
+    found = JoinedShards.open(directory, content)
+    if found is None:
+        raise DataError(
+            f"worker {workers.rank} does not see the join in {directory}; set [join] directory to a"
+            " folder that all workers share"
+        )
+    return found
+
+
+def _joined_before(
+    releases: Sequence[Path], features: Table, config: FeaturePartyConfig, secret: bytes
+) -> JoinedShards | None:
+    """What ``feature-party join`` left of these very files, if it is to be used."""
+    directory = config.join.directory
+    if (
+        not isinstance(features, Path)
+        or config.training.shards == "never"
+        or not releases
+        or not (directory / MANIFEST).is_file()
+    ):
+        return None
+    sizes = _sizes(features, config)
+    return JoinedShards.open(directory, join_content(releases, features, config.key, secret, sizes))
+
+
+def _sizes(features: Path, config: FeaturePartyConfig) -> JoinSizes:
+    chosen = config.join.shard_rows
+    if chosen == "auto":
+        return JoinSizes.suiting(scan_table(features).collect_schema().len())
+    return JoinSizes(chosen, chosen)
+
+
+@contextmanager
+def _folders(releases: Sequence[Release | Path], written: bool) -> Iterator[list[Path]]:
+    """Folders of the releases; those in memory get one for the time being, if it is needed."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folders = []
+        for index, one in enumerate(releases):
+            if isinstance(one, Path):
+                folders.append(one)
+            elif written:
+                folders.append(Path(temporary) / str(index))
+                write_release(folders[-1], one.manifest_bytes, one.labels)
+        yield folders

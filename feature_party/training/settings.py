@@ -1,0 +1,73 @@
+"""What ``auto`` stands for: settings that suit the data and the machine."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from common.errors import ConfigError
+from feature_party.config import TrainingSection
+from feature_party.training.fitting import FitSettings
+
+_MANY_ROWS = 100_000
+
+
+def resolve_settings(section: TrainingSection, rows: int) -> FitSettings:
+    """Replace every ``auto`` by what suits the number of training rows."""
+    members = section.ensemble
+    if members == "auto":
+        members = 8 if rows < _MANY_ROWS else 4
+    batch = section.batch_size
+    if batch == "auto":
+        batch = int(np.clip(2 ** round(np.log2(max(rows, 1) / 64)), 64, 4096))
+    epochs = section.epochs
+    if epochs == "auto":
+        epochs = int(np.clip(round(20 * (16_000 / max(rows, 1)) ** 0.5), 6, 60))
+    decay = section.weight_decay
+    if decay == "auto":
+        decay = 0.01
+    return FitSettings(
+        members=members,
+        epochs=epochs,
+        batch_size=batch,
+        learning_rate=section.learning_rate,
+        optimizer=section.optimizer,
+        weight_decay=decay,
+        hidden=tuple(section.hidden),
+        dropout=section.dropout,
+        validation=section.validation,
+        patience=section.patience,
+        seed=section.seed,
+    )
+
+
+def resolve_pieces(pieces: int | str, worth: float) -> int:
+    """Pieces that a numeric column's range is cut into: one a hundred labels' worth, at most 32.
+
+    ``worth`` is the number of true labels that say as much: n privatized labels are worth
+    :attr:`LabelProblem.informativeness` n true ones. Where they afford fewer than 8 pieces, their
+    noise costs more than the bends gain.
+    """
+    if isinstance(pieces, int):
+        return pieces
+    affordable = int(worth / 100)
+    return 0 if affordable < 8 else min(affordable, 32)
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device to train on; ``auto`` takes a GPU if there is one.
+
+    Raises
+    ------
+    ConfigError
+        If the device does not exist here.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"device={name!r} is unknown; use auto, cpu or cuda") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device={name!r} is not available on this machine; use auto or cpu")
+    return device

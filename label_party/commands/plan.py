@@ -1,0 +1,141 @@
+"""How a plan is shown: a table, JSON, a plot."""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby
+from pathlib import Path
+
+from rich.table import Table
+
+from common.console import stderr, stdout
+from common.errors import ConfigError
+from common.randomizers.design.conditionals import EXPLAINED
+from label_party.release.plan import LEAK_WARNING, Plan
+
+_MARKERS = "osD^vP*Xhd<>"
+
+
+def print_plan(plan: Plan, *, as_json: bool) -> None:
+    """Print a plan; the best candidate of every ε comes first."""
+    if plan.knowledge.leaks:
+        stderr.print(f"warning: {LEAK_WARNING}", style="bold red", highlight=False)
+    if as_json:
+        print(json.dumps(_json(plan), indent=2))
+        return
+    for epsilon, rows in groupby(plan.rows, key=lambda row: row.epsilon):
+        members = list(rows)
+        table = Table(
+            title=f"ε = {epsilon:g}: prior {members[0].epsilon_prior:.3g},"
+            f" labels {members[0].epsilon_labels:.3g}",
+            title_justify="left",
+        )
+        table.add_column("randomizer", no_wrap=True)
+        for name in ("outputs", "label error", "bias", "worth", "effective", "predicted"):
+            table.add_column(name, justify="right")
+        for row in members:
+            found = row.assessment
+            table.add_row(
+                found.name,
+                str(found.outputs),
+                f"{found.label_error:.4g}",
+                f"{found.bias:.3g}",
+                f"{found.worth:.2%}",
+                f"{found.effective_sample_size:,.0f}",
+                f"{found.predicted_error:.5g}",
+            )
+        stdout.print(table)
+    for line in _notes(plan):
+        print(line)
+
+
+def _notes(plan: Plan) -> list[str]:
+    notes = [
+        f"{plan.knowledge.rows:,} events, {plan.loss} loss, over {plan.knowledge.source}.",
+        f"A constant prediction would have {plan.constant_error:.5g}, a model trained on true"
+        f" labels {plan.true_label_error:.5g}, if the features explain {EXPLAINED:.0%} of the"
+        " label's variance.",
+        "predicted: error of the trained model. label error: distance of the message from the"
+        " label. worth: how many true labels one randomized label is worth to the model;"
+        " effective: events times worth.",
+    ]
+    notes += [f"not for this grid: {name}: {reason}" for name, reason in plan.unfit.items()]
+    return notes
+
+
+def _json(plan: Plan) -> dict[str, object]:
+    return {
+        "events": plan.knowledge.rows,
+        "loss": plan.loss,
+        "prior": plan.knowledge.source,
+        "leaks": plan.knowledge.leaks,
+        "constant_error": plan.constant_error,
+        "true_label_error": plan.true_label_error,
+        "candidates": [row.to_json() for row in plan.rows],
+        "unfit": plan.unfit,
+    }
+
+
+def check_plot(path: Path) -> None:
+    """Refuse a picture that could not be drawn, before anything is computed for it.
+
+    Raises
+    ------
+    ConfigError
+        If matplotlib is not installed, or the file's ending names no picture format.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+    except ImportError as error:
+        raise ConfigError(
+            "--plot needs matplotlib, which is not installed; pip install 'labelveil[report]'"
+        ) from error
+    known = sorted(FigureCanvasAgg.get_supported_filetypes())
+    if path.suffix.lower().removeprefix(".") not in known:
+        raise ConfigError(f"--plot {path} must end in one of .{', .'.join(known)}")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"--plot {path}: there is no folder {path.parent}; make it first")
+
+
+def draw_plan(plan: Plan, path: Path) -> None:
+    """Draw predicted model error and label error against ε; ``path`` is checked already."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    names = sorted({row.assessment.name for row in plan.rows})
+    for index, name in enumerate(names):
+        rows = [row for row in plan.rows if row.assessment.name == name]
+        epsilons = [row.epsilon for row in rows]
+        style = {
+            "marker": _MARKERS[index % len(_MARKERS)],
+            "color": f"C{index % 10}",
+            "linewidth": 2.5 if name == "optimal-design" else 1.2,
+            "markersize": 5,
+        }
+        left.plot(epsilons, [r.assessment.predicted_error for r in rows], label=name, **style)
+        right.plot(epsilons, [r.assessment.label_error for r in rows], **style)
+    for level, text in (
+        (plan.constant_error, "constant"),
+        (plan.true_label_error, "true labels"),
+    ):
+        left.axhline(level, color="0.4", linestyle=":", linewidth=1)
+        left.annotate(text, (1, level), xycoords=("axes fraction", "data"), ha="right", va="bottom")
+    left.set_title("Predicted error of the model")
+    right.set_title("Error of the randomized label")
+    for axes in (left, right):
+        axes.set_xscale("log")
+        axes.set_xticks(sorted({row.epsilon for row in plan.rows}))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.minorticks_off()
+        axes.set_xlabel("ε")
+        axes.set_ylabel(f"{plan.loss} loss")
+        axes.spines[["top", "right"]].set_visible(False)
+    right.set_yscale("log")
+    figure.legend(loc="outside lower center", ncols=4, frameon=False)
+    try:
+        figure.savefig(path, dpi=150)
+    except OSError as error:
+        raise ConfigError(f"--plot {path} cannot be written: {error.strerror}") from error

@@ -1,0 +1,100 @@
+"""What ``label-party release`` tells its operator; counts of raw labels go no further."""
+
+from __future__ import annotations
+
+from common.release.manifest import Manifest
+from label_party.release.run import Outcome
+
+
+def print_outcome(outcome: Outcome) -> None:
+    """Print a release's facts and the budget that is left."""
+    manifest = outcome.manifest
+    if outcome.existed:
+        print(
+            f"already released: data set {manifest.data_set!r}, epoch {manifest.epoch!r};"
+            " serving the same bytes, nothing spent"
+        )
+    # plain lines: a digest that a narrow terminal cuts off cannot be compared
+    for name, value in _facts(outcome):
+        print(f"{name:<22}{value}")
+
+
+def print_epoch(outcome: Outcome) -> None:
+    """Print one line for an epoch of a watch."""
+    manifest = outcome.manifest
+    parts = [("labels", manifest.labels_guarantee.epsilon)]
+    if manifest.prior_paid:
+        parts.insert(0, ("prior", manifest.prior_guarantee.epsilon))
+    test = manifest.test_guarantee
+    if test is not None:
+        parts.insert(0, ("test", test.epsilon))
+    spent = " + ".join(f"{value:.4g} ({name})" for name, value in parts)
+    print(
+        f"{manifest.epoch}: {manifest.population.rows:,} events, {_prior(manifest)}; ε = {spent};"
+        f" left {_short(outcome.left)}",
+        flush=True,
+    )
+
+
+def _prior(manifest: Manifest) -> str:
+    drift = manifest.drift
+    if drift is None:
+        return "a prior of its own"
+    origin, session = drift.in_force.epoch, ""
+    if drift.test is not None and drift.test.session is not None:
+        state = drift.test.session.state
+        session = f", {state['hits'][0]} of {state['terms']['hits']} hits"
+    if drift.drifted:
+        return f"drifted from {origin}: a new prior{session}"
+    if drift.test is None:
+        return f"prior of {origin}, no test: all hits are spent"
+    return f"prior of {origin}{session}"
+
+
+def _facts(outcome: Outcome) -> list[tuple[str, str]]:
+    manifest, tally = outcome.manifest, outcome.tally
+    outputs = manifest.channel.outputs.size
+    facts = [
+        ("data set", f"{manifest.data_set}, epoch {manifest.epoch}"),
+        ("events", f"{manifest.population.rows:,}{_origin(manifest)}"),
+    ]
+    if tally is not None:
+        facts += [
+            ("  without a label", f"{tally.unlabelled:,} (given {manifest.label.missing:g})"),
+            ("  outside the domain", f"{outcome.clipped or 0:,} (clipped)"),
+            ("  labels left out", f"{tally.left_out:,} (keys outside the population)"),
+            ("  keys merged", f"{tally.merged:,}"),
+        ]
+        if manifest.privacy.records_per_unit > 1 or tally.over_limit:
+            facts.append(("  over a user's limit", f"{tally.over_limit:,}"))
+    facts += [
+        ("randomizer", f"{manifest.randomizer.name}, {manifest.randomizer.loss} loss"),
+        ("grid", f"{len(manifest.label.grid):,} points, {outputs:,} outputs"),
+        ("privacy", str(manifest.total_guarantee)),
+        *_prior_facts(manifest),
+        ("  labels", f"ε = {manifest.labels_guarantee.epsilon:.6g}"),
+        ("budget left", f"{_short(outcome.left)} of {_short(outcome.limit)}"),
+        ("digest", outcome.digest),
+    ]
+    if outcome.recovered:
+        facts.append(("taken back", f"{outcome.recovered} unfinished release(s) of dead processes"))
+    return facts
+
+
+def _prior_facts(manifest: Manifest) -> list[tuple[str, str]]:
+    facts = []
+    if manifest.test_guarantee is not None:
+        facts.append(("  test for drift", f"ε = {manifest.test_guarantee.epsilon:.6g}"))
+    if manifest.prior_paid:
+        facts.append(("  histogram", f"ε = {manifest.prior_guarantee.epsilon:.6g}"))
+    elif manifest.drift is not None:
+        facts.append(("  histogram", f"that of epoch {manifest.drift.in_force.epoch}, free"))
+    return facts
+
+
+def _origin(manifest: Manifest) -> str:
+    return " (submitted by the features party)" if manifest.content.key_bytes == 0 else ""
+
+
+def _short(guarantee: object) -> str:
+    return "not one number" if guarantee is None else str(guarantee).partition(" (")[0]

@@ -1,0 +1,1 @@
+"""The configuration of the labels party, and the files that `init` writes."""

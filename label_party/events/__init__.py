@@ -1,0 +1,1 @@
+"""One completed label for every event that both parties know."""

@@ -1,0 +1,387 @@
+"""Complete the population: exactly one label for every event that both parties know.
+
+The features party sees how many rows a release has and in which order. Neither may depend on a
+label, so an event without a label gets the configured missing value before anything random
+happens, an event that only the labels party knows is left out, and rows are ordered by their hashed
+keys; where the features party submitted the population, they are in its order instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from common.engine.shuffle import Keys, match_keys, sort_keys
+from common.entropy import Entropy
+from common.errors import DataError
+from common.exact.channel import FiniteChannel
+from common.randomizers.grid import Grid
+from common.release.event_keys import hash_keys
+from common.release.folder import KEY_BYTES, block_ranges
+from label_party.events.row_ranges import Counted, RowWriter, count_rows, randomize_rows
+from label_party.sources.tables import KEY, LABEL, USER
+
+Floats = NDArray[np.float64]
+Positions = NDArray[np.int64]
+Duplicates = Literal["refuse", "sum", "mean", "last"]
+Progress = Callable[[int], None]
+
+_SLICE = 1 << 16
+_SORTED_AT_ONCE = 1 << 22
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What completing did. For the labels party's eyes: every number but ``rows`` tells of labels.
+
+    Attributes
+    ----------
+    rows
+        Events in the population.
+    unlabelled
+        Events that got the missing value because they had no label.
+    left_out
+        Labelled keys outside the population.
+    merged
+        Keys with several labels, made one by the configured rule.
+    over_limit
+        Events that got the missing value because their user has too many.
+    """
+
+    rows: int
+    unlabelled: int
+    left_out: int
+    merged: int
+    over_limit: int
+
+
+@dataclass(frozen=True)
+class Completed:
+    """One label for every event.
+
+    Attributes
+    ----------
+    keys
+        (n,) 16-byte hashed keys: strictly ascending, or in the order submitted.
+    labels
+        (n,) float64 without NaN, not yet clipped.
+    tally
+        What was done to get there.
+    submitted
+        Whether the features party submitted the keys, and so need not be sent them.
+    """
+
+    keys: Keys
+    labels: Floats
+    tally: Tally
+    submitted: bool = False
+
+    @property
+    def rows(self) -> int:
+        return int(self.labels.size)
+
+    def parts(self) -> Iterator[tuple[Keys, Floats]]:
+        """Yield keys and labels, (n,) each, a part at a time."""
+        yield self.keys, self.labels
+
+    def count(self, grid: Grid, entropy: Entropy) -> Counted:
+        """Return the histogram of all labels."""
+        return count_rows(self.labels, 0, grid, entropy)
+
+    def randomize(
+        self,
+        channel: FiniteChannel,
+        entropy: Entropy,
+        writer: RowWriter,
+        block_rows: int,
+        progress: Progress,
+    ) -> tuple[list[str], str]:
+        """Write all rows; return their blocks' digests, and the digest of all keys."""
+        blocks: list[str] = []
+        population = hashlib.sha256()
+        for start, stop in block_ranges(self.rows, block_rows):
+            keys = self.keys[start:stop]
+            population.update(keys.tobytes())
+            done = randomize_rows(
+                self.labels[start:stop],
+                None if self.submitted else keys,
+                start,
+                channel,
+                entropy,
+                block_rows,
+            )
+            writer.write_rows(done.keys, done.codes)
+            blocks += done.blocks
+            progress(stop - start)
+        return blocks, population.hexdigest()
+
+
+def complete(
+    labels: pl.DataFrame,
+    population: pl.DataFrame | Keys | None,
+    secret: bytes,
+    *,
+    missing: float,
+    duplicates: Duplicates = "refuse",
+    max_records_per_user: int | None = None,
+    progress: Progress = lambda rows: None,
+) -> Completed:
+    """Give every event of the population one label.
+
+    Parameters
+    ----------
+    labels
+        Columns ``key``, ``label``; and ``user`` if users count and there is no population.
+    population
+        Column ``key``; and ``user`` if users count. None: the labels' own keys. An array: hashed
+        keys that the features party submitted, whose order the result keeps.
+    secret
+        Shared secret that keys are hashed under.
+    missing
+        Label of an event without one.
+    duplicates
+        What to do with several labels of one key.
+    max_records_per_user
+        How many events of one user keep their labels; None if the unit is a record.
+    progress
+        Called with the number of keys hashed since the last call.
+
+    Raises
+    ------
+    DataError
+        If there is no event, or a key occurs twice where it may not.
+    """
+    label_keys = hash_column(labels[KEY], secret, progress)
+    submitted = population if isinstance(population, np.ndarray) else None
+    listed: Keys | None = submitted
+    if isinstance(population, pl.DataFrame):
+        listed = hash_column(population[KEY], secret, progress)
+    values = labels[LABEL].fill_null(float("nan")).to_numpy()
+    part = complete_part(label_keys, values, listed, missing=missing, duplicates=duplicates)
+    conflicts = 0
+    over = np.zeros(part.keys.size, dtype=np.bool_)
+    if max_records_per_user is not None:
+        with_users = labels if population is None else population
+        if not isinstance(with_users, pl.DataFrame) or USER not in with_users.columns:
+            raise DataError("no user column was read; set [privacy] user")
+        # a text's own number, however a user is written, for comparing alone
+        users = with_users[USER].cast(pl.Categorical).to_physical().to_numpy()
+        if population is None:
+            conflicts = count_conflicts(part, label_keys, users)
+        over = beyond_limit(users[part.order], max_records_per_user)
+    check_facts(part.facts, conflicts, duplicates, submitted=submitted is not None)
+    completed = np.where(over, missing, part.labels)
+    tally = part.facts.tally(int(np.count_nonzero(over)))
+    if submitted is None:
+        return Completed(part.keys, completed, tally)
+    as_submitted = np.empty_like(completed)
+    as_submitted[part.order] = completed
+    return Completed(submitted, as_submitted, tally, submitted=True)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What completing one partition found; the sums over all partitions say what to refuse.
+
+    Attributes
+    ----------
+    rows, unlabelled, left_out, merged
+        As in :class:`Tally`.
+    several
+        Keys with several labels, in the population or not.
+    repeated
+        Rows of the population whose key occurred before.
+    """
+
+    rows: int = 0
+    unlabelled: int = 0
+    left_out: int = 0
+    merged: int = 0
+    several: int = 0
+    repeated: int = 0
+
+    def __add__(self, other: Facts) -> Facts:
+        return Facts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def tally(self, over_limit: int) -> Tally:
+        """Return what the labels party is told."""
+        return Tally(self.rows, self.unlabelled, self.left_out, self.merged, over_limit)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The completed events of one range of keys.
+
+    Attributes
+    ----------
+    keys
+        (n,) hashed keys, ascending.
+    labels
+        (n,) float64 without NaN.
+    order
+        (n,) where each event lies among the population's rows, or, where the labels' own keys are
+        the population, the first row of labels that has its key.
+    facts
+        What was found; the rest is of use only if :func:`check_facts` lets it pass.
+    """
+
+    keys: Keys
+    labels: Floats
+    order: Positions
+    facts: Facts
+
+
+def complete_part(
+    label_keys: Keys,
+    values: Floats,
+    listed: Keys | None,
+    *,
+    missing: float,
+    duplicates: Duplicates,
+) -> Part:
+    """Give every event of one range of keys one label; a function of its arguments alone.
+
+    Parameters
+    ----------
+    label_keys
+        (m,) hashed keys of the labels in this range, in file order.
+    values
+        (m,) their labels, NaN where there is none.
+    listed
+        (n,) hashed keys of the population in this range, in its order; None for the labels' own.
+    missing, duplicates
+        As in :func:`complete`.
+    """
+    by_key = sort_keys(label_keys)
+    ordered = label_keys[by_key]
+    new = np.ones(ordered.size, dtype=np.bool_)
+    new[1:] = ordered[1:] != ordered[:-1]
+    starts = np.flatnonzero(new)
+    several = int(np.count_nonzero(np.diff(np.r_[starts, ordered.size]) > 1))
+    order = by_key[starts] if listed is None else sort_keys(listed)
+    keys = ordered[starts] if listed is None else listed[order]
+    repeated = 0 if listed is None else int(np.count_nonzero(keys[1:] == keys[:-1]))
+    if repeated or not keys.size:
+        facts = Facts(keys.size, 0, int(starts.size), 0, several, repeated)
+        return Part(keys, np.full(keys.size, missing), order, facts)
+    at, known = match_keys(keys, label_keys)
+    left_out = 0 if known.all() else int(np.count_nonzero(~known[by_key[starts]]))
+    merged_values, merged = _one_per_key(at[known], values[known], keys.size, duplicates)
+    unlabelled = np.isnan(merged_values)
+    facts = Facts(keys.size, int(np.count_nonzero(unlabelled)), left_out, merged, several)
+    return Part(keys, np.where(unlabelled, missing, merged_values), order, facts)
+
+
+def check_facts(facts: Facts, conflicts: int, duplicates: Duplicates, *, submitted: bool) -> None:
+    """Refuse what cannot be released, given what all partitions found.
+
+    Parameters
+    ----------
+    conflicts
+        Rows that name another user than an earlier row of their key.
+
+    Raises
+    ------
+    DataError
+        If there is no event, or a key occurs twice where it may not.
+    """
+    if conflicts:
+        raise DataError(
+            f"{conflicts:,} rows give a key another user than an earlier row does; an event"
+            " belongs to one user"
+        )
+    # whether a release is refused must not tell a submitter which keys have labels
+    if duplicates == "refuse" and submitted and facts.several:
+        raise _several(facts.several)
+    if facts.repeated:
+        raise DataError(
+            f"{facts.repeated:,} rows of the population repeat a key that occurred before; every"
+            " event must be listed once, so remove the repetitions"
+        )
+    if not facts.rows:
+        raise DataError("the population has no events; a release needs at least one")
+    if duplicates == "refuse" and facts.merged:
+        raise _several(facts.merged)
+
+
+def count_repeated(keys: Keys) -> int:
+    """Return how many of (n,) 16-byte keys occurred before.
+
+    Sorting their first eight bytes as integers, a part of them at a time, finds all suspects many
+    times faster than sorting the keys, and in bounded memory unless nearly all are alike.
+    """
+    heads = keys.view("<u8")[::2]
+    parts = max(-(-heads.size // _SORTED_AT_ONCE), 1)
+    repeated = 0
+    for part in range(parts):
+        slices = (heads[start : start + _SLICE] for start in range(0, heads.size, _SLICE))
+        ordered = np.concatenate([some[some % parts == part] for some in slices])
+        ordered.sort()
+        twins = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+        if twins.size:
+            suspects = keys[np.isin(heads, twins)]  # rare, or the submitter's doing
+            repeated += int(suspects.size - np.unique(suspects).size)
+    return repeated
+
+
+def hash_column(keys: pl.Series, secret: bytes, progress: Progress = lambda rows: None) -> Keys:
+    """Hash a column of n keys, (n,) 16-byte strings in its order."""
+    # fixed-width byte strings compare as their 16 bytes do: padding only matters between widths
+    hashed = np.empty(len(keys), dtype=f"S{KEY_BYTES}")
+    for start in range(0, len(keys), _SLICE):
+        part = keys.slice(start, _SLICE)
+        hashed[start : start + len(part)] = np.frombuffer(
+            hash_keys(part, secret), dtype=hashed.dtype
+        )
+        progress(len(part))
+    return hashed
+
+
+def count_conflicts(part: Part, label_keys: Keys, users: NDArray[Any]) -> int:
+    """Count rows of labels that name another user than the first row of their key does."""
+    if part.keys.size == label_keys.size:
+        return 0
+    at, _ = match_keys(part.keys, label_keys)
+    return int(np.count_nonzero(users[part.order][at] != users))
+
+
+def _one_per_key(
+    at: Positions, values: Floats, rows: int, duplicates: Duplicates
+) -> tuple[Floats, int]:
+    """Place labels at their rows, NaN elsewhere, and count the rows that had several."""
+    merged = int(np.count_nonzero(np.bincount(at, minlength=rows) > 1))
+    present = ~np.isnan(values)
+    at, values = at[present], values[present]
+    out = np.full(rows, np.nan)
+    if not merged or duplicates == "last":
+        out[at] = values  # assignment in file order: the last one stays
+        return out, merged
+    counts = np.bincount(at, minlength=rows)
+    sums = np.bincount(at, weights=values, minlength=rows)
+    labelled = counts > 0
+    out[labelled] = sums[labelled] / (counts[labelled] if duplicates == "mean" else 1)
+    return out, merged
+
+
+def _several(keys: int) -> DataError:
+    return DataError(
+        f"{keys:,} keys have more than one label row; remove the repetitions, or say how"
+        ' they add up: [data] duplicates = "sum", "mean" or "last"'
+    )
+
+
+def beyond_limit(users: NDArray[Any], limit: int) -> NDArray[np.bool_]:
+    """Mark all but the first ``limit`` events of each user, given all users in row order."""
+    order = np.argsort(users, kind="stable")
+    ordered = users[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    rank = np.arange(ordered.size) - np.repeat(starts, np.diff(np.r_[starts, ordered.size]))
+    beyond = np.zeros(ordered.size, dtype=np.bool_)
+    beyond[order] = rank >= limit
+    return beyond

@@ -1,0 +1,396 @@
+"""Complete and randomize a population that does not fit into memory, on any engine.
+
+The same steps as :func:`label_party.events.completion.complete` takes in memory, and the same rows:
+every range of keys is completed by itself, and the ranges follow each other. What is in memory at a
+time is a slice, a bucket or a part for each worker, whatever the number of rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import TypeVar
+
+from common.engine.shuffle import Files, Keys
+from common.engine.task import Engine, Secrets, Task
+from common.entropy import Entropy
+from common.exact.channel import FiniteChannel
+from common.randomizers.grid import Grid
+from common.release.folder import block_ranges
+from label_party.config.sections import LabelPartyConfig
+from label_party.events.completion import Facts, Tally, check_facts
+from label_party.events.row_ranges import Counted, Floats, RowWriter
+from label_party.events.tasks import (
+    Complete,
+    Count,
+    FindBeyond,
+    Hash,
+    Limit,
+    Piece,
+    Place,
+    Randomize,
+    Range,
+    SendUsers,
+    Slice,
+    Spread,
+    read_keys,
+)
+from label_party.sources.addresses import Source
+from label_party.sources.tables import copy_as_parquet, parquet_files
+from label_party.store.disk import told
+from label_party.store.release_store import PART_ROWS
+
+ResultT = TypeVar("ResultT")
+Progress = Callable[[int], None]
+
+SLICE_ROWS = 1 << 19
+BUCKET_ROWS = 1 << 19
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How the work is cut; what comes out does not depend on it.
+
+    Attributes
+    ----------
+    slice_rows
+        Rows of a file that one task reads.
+    bucket_rows
+        Rows, of labels and population together, that a bucket holds on average.
+    part_rows
+        Rows of one part of the release: a multiple of a block's.
+    """
+
+    slice_rows: int = SLICE_ROWS
+    bucket_rows: int = BUCKET_ROWS
+    part_rows: int = PART_ROWS
+
+
+@dataclass(frozen=True)
+class Table:
+    """Parquet files of one role, with their rows and the columns that are wanted."""
+
+    files: tuple[tuple[Path, int], ...]
+    key: str
+    label: str | None
+    user: str | None
+    day: tuple[str, str] | None
+
+    @property
+    def rows(self) -> int:
+        return sum(rows for _, rows in self.files)
+
+    def slices(self, rows: int) -> Iterator[Slice]:
+        """Cut it into slices, in the order of the rows."""
+        for path, total in self.files:
+            for start, stop in block_ranges(total, rows):
+                yield Slice(path, start, stop, self.key, self.label, self.user, self.day)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a release reads.
+
+    Attributes
+    ----------
+    labels
+        Files of labels.
+    population
+        Files of the population; None if the labels' own keys are the population, or it was
+        submitted.
+    submitted
+        File and rows of the population that was submitted.
+    """
+
+    labels: Table
+    population: Table | None
+    submitted: tuple[Path, int] | None
+
+    @property
+    def rows(self) -> int:
+        """Rows to hash and exchange."""
+        listed = self.population.rows if self.population else 0
+        return self.labels.rows + listed + (self.submitted[1] if self.submitted else 0)
+
+
+def open_sources(
+    config: LabelPartyConfig, submitted: tuple[Path, int] | None, folder: Path
+) -> Sources:
+    """Find Parquet files and count their rows; copy other sources into the scratch folder first."""
+    data, user = config.data, config.privacy.user
+    own = data.population is None
+    day = None if data.date is None else (data.date, data.epoch)
+    labels = _table(
+        data.labels_source,
+        folder / "copied-labels",
+        {"key": data.key, "label": data.label, "user": user if own else None},
+        day,
+    )
+    population = None
+    if data.population_source is not None:
+        columns = {"key": data.key, "label": None, "user": user}
+        population = _table(data.population_source, folder / "copied-population", columns, day)
+    return Sources(labels, population, submitted)
+
+
+def _table(
+    source: Source, copy: Path, columns: dict[str, str | None], day: tuple[str, str] | None
+) -> Table:
+    files = parquet_files(source)
+    if files is None:
+        names = [*columns.values(), None if day is None else day[0]]
+        copies = copy_as_parquet(source, [name for name in names if name is not None], copy)
+        files = [rows for path in copies for rows in parquet_files(path) or ()]
+    return Table(tuple(files), str(columns["key"]), columns["label"], columns["user"], day)
+
+
+class StoredEvents:
+    """Completed events in a scratch folder, as a release is built from them.
+
+    Attributes
+    ----------
+    tally
+        What completing did.
+    submitted
+        Whether the features party submitted the keys.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[Piece],
+        tally: Tally,
+        work: Work,
+        *,
+        submitted: bool,
+    ) -> None:
+        self.tally = tally
+        self.submitted = submitted
+        self._pieces = pieces
+        self._work = work
+
+    @property
+    def rows(self) -> int:
+        return self.tally.rows
+
+    def parts(self) -> Iterator[tuple[Keys, Floats]]:
+        """Yield keys and labels, (n,) each, a part at a time."""
+        return (part.read() for part in self._ranges(1))
+
+    def count(self, grid: Grid, entropy: Entropy) -> Counted:
+        """Return the histogram of all labels."""
+        points = tuple(grid.points.tolist())
+        tasks = [Count(part, points) for part in self._ranges(1)]
+        counted = list(self._work.run(tasks, entropy))
+        return sum(counted[1:], counted[0])
+
+    def randomize(
+        self,
+        channel: FiniteChannel,
+        entropy: Entropy,
+        writer: RowWriter,
+        block_rows: int,
+        progress: Progress,
+    ) -> tuple[list[str], str]:
+        """Write all rows; return their blocks' digests, and the digest of all keys."""
+        folder = self._work.folder
+        public = folder / "channel.json"
+        public.write_text(json.dumps(channel.to_json()), encoding="utf-8")
+        tasks = [
+            Randomize(
+                part,
+                public,
+                block_rows,
+                self.submitted,
+                folder / f"keys-{index}",
+                folder / f"codes-{index}",
+            )
+            for index, part in enumerate(self._ranges(block_rows))
+        ]
+        blocks: list[str] = []
+        population = hashlib.sha256()
+        for task, digests in zip(tasks, self._work.run(tasks, entropy), strict=True):
+            for piece in task.rows.pieces:
+                first, last = max(task.rows.start, piece.start), min(task.rows.stop, piece.stop)
+                keys = read_keys(piece.path, first - piece.start, last - piece.start)
+                population.update(keys.tobytes())
+            writer.adopt(task.keys, task.codes)
+            blocks += digests
+            progress(task.rows.stop - task.rows.start)
+        return blocks, population.hexdigest()
+
+    def _ranges(self, block_rows: int) -> list[Range]:
+        """Cut the rows into the release's parts, whatever the pieces that they lie in."""
+        size = max(self._work.sizes.part_rows, block_rows)
+        return [
+            Range(
+                start,
+                stop,
+                tuple(p for p in self._pieces if p.start < stop and start < p.stop),
+            )
+            for start, stop in block_ranges(self.rows, size)
+        ]
+
+
+@dataclass(frozen=True)
+class Work:
+    """An engine, a folder that all its workers see, the secrets, and how work is cut."""
+
+    engine: Engine
+    folder: Path
+    join: bytes
+    sizes: Sizes
+
+    def run(
+        self, tasks: Sequence[Task[ResultT]], entropy: Entropy | None = None
+    ) -> Iterator[ResultT]:
+        """Run tasks, with the release's key if they draw from it."""
+        if entropy is None:
+            return self.engine.run(tasks, Secrets(self.join))
+        return self.engine.run(tasks, Secrets(self.join, entropy.key, entropy.secure))
+
+    def files(self, kind: str, count: int) -> Files:
+        """Name the files that a step's tasks will write."""
+        return Files(self.folder / kind, count)
+
+
+def complete_external(
+    config: LabelPartyConfig, sources: Sources, work: Work, progress: Progress
+) -> StoredEvents:
+    """Give every event of the population one label.
+
+    Parameters
+    ----------
+    sources
+        From :func:`open_sources`.
+    progress
+        Called with the number of rows read since the last call.
+
+    Raises
+    ------
+    DataError
+        As :func:`label_party.events.completion.complete`.
+    """
+    buckets = max(1, -(-sources.rows // work.sizes.bucket_rows))
+    labels, listed = _exchange(sources, buckets, work, progress)
+    completed = work.files("completed", buckets)
+    tasks = [
+        Complete(
+            bucket=bucket,
+            buckets=buckets,
+            labels=labels,
+            population=listed,
+            missing=config.missing_value,
+            duplicates=config.data.duplicates,
+            users=config.privacy.unit == "user",
+            out=completed[bucket],
+            submitted=sources.submitted is not None,
+            range_rows=work.sizes.bucket_rows,
+            rows=sources.submitted[1] if sources.submitted else 0,
+        )
+        for bucket in range(buckets)
+    ]
+    found = list(work.run(tasks))
+    facts = sum((facts for facts, _ in found), Facts())
+    check_facts(
+        facts,
+        sum(conflicts for _, conflicts in found),
+        config.data.duplicates,
+        submitted=sources.submitted is not None,
+    )
+    _remove([*labels, *(listed or ())])
+    if sources.submitted is not None:
+        pieces = _place(completed, *sources.submitted, work)
+        return StoredEvents(pieces, facts.tally(0), work, submitted=True)
+    ends = list(accumulate(each.rows for each, _ in found))
+    pieces = [
+        Piece(path, end - each.rows, end)
+        for path, end, (each, _) in zip(completed, ends, found, strict=True)
+        if each.rows
+    ]
+    over = 0
+    limit = config.privacy.max_records_per_user
+    if limit is not None:
+        pieces, over = _limit_users(pieces, limit, config.missing_value, buckets, work)
+    return StoredEvents(pieces, facts.tally(over), work, submitted=False)
+
+
+def _exchange(
+    sources: Sources, buckets: int, work: Work, progress: Progress
+) -> tuple[Files, Files | None]:
+    """Hash labels and population, and send their rows to the buckets of their keys."""
+    size = work.sizes.slice_rows
+    slices = list(sources.labels.slices(size))
+    labels = work.files("labels", len(slices))
+    tasks: list[Hash | Spread] = [
+        Hash(part, buckets, out) for part, out in zip(slices, labels, strict=True)
+    ]
+    listed = None
+    if sources.population is not None:
+        slices = list(sources.population.slices(size))
+        listed = work.files("listed", len(slices))
+        tasks += [Hash(part, buckets, out) for part, out in zip(slices, listed, strict=True)]
+    elif sources.submitted is not None:
+        path, rows = sources.submitted
+        ranges = list(block_ranges(rows, size))
+        listed = work.files("listed", len(ranges))
+        tasks += [
+            Spread(path, start, stop, buckets, out)
+            for (start, stop), out in zip(ranges, listed, strict=True)
+        ]
+    for done in work.run(tasks):
+        progress(done)
+    return labels, listed
+
+
+def _place(files: Files, keys: Path, rows: int, work: Work) -> list[Piece]:
+    """Put completed labels in the order in which their keys were submitted."""
+    ranges = list(block_ranges(rows, work.sizes.bucket_rows))
+    placed = work.files("placed", len(ranges))
+    tasks = [
+        Place(index, len(ranges), start, stop, files, keys, placed[index])
+        for index, (start, stop) in enumerate(ranges)
+    ]
+    list(work.run(tasks))
+    _remove(files)
+    return [Piece(task.out, task.start, task.stop) for task in tasks]
+
+
+def _limit_users(
+    pieces: list[Piece], limit: int, missing: float, buckets: int, work: Work
+) -> tuple[list[Piece], int]:
+    """Find the events beyond their users' limit, and give them the missing value."""
+    users = work.files("users", len(pieces))
+    list(work.run([SendUsers(p, buckets, out) for p, out in zip(pieces, users, strict=True)]))
+    starts = tuple(piece.start for piece in pieces)
+    beyond = work.files("beyond", buckets)
+    list(
+        work.run(
+            [
+                FindBeyond(bucket, buckets, users, limit, starts, out)
+                for bucket, out in enumerate(beyond)
+            ]
+        )
+    )
+    limited = work.files("limited", len(pieces))
+    over = sum(
+        work.run(
+            [
+                Limit(piece, index, len(pieces), beyond, missing, limited[index])
+                for index, piece in enumerate(pieces)
+            ]
+        )
+    )
+    _remove([*users, *beyond, *(piece.path for piece in pieces)])
+    return [
+        Piece(out, piece.start, piece.stop) for piece, out in zip(pieces, limited, strict=True)
+    ], over
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with told(path):
+            path.unlink()

@@ -1,0 +1,264 @@
+"""Populations that the features party submitted: stored whole or not at all, replaced or frozen.
+
+    <store>/populations/<data set>/<epoch>/
+        current.json      names the list that counts, and says who sent it, and when
+        <sha256>.keys     the list: 16 bytes a key, in the order in which they were sent
+        lock              held while lists are exchanged, and while a release is built over one
+    <store>/populations/.uploads/
+        <random>          a list on its way, locked by the process that receives it
+
+A list counts once ``current.json`` names it, which one rename brings about after all its bytes are
+on the disk. What a dead process left half done is never named, and the next one clears it up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from common.engine.shuffle import Keys
+from common.errors import DataError
+from common.release.folder import KEY_BYTES
+from label_party.events.completion import count_repeated
+from label_party.store.disk import StoreBusy, StoreError, exclusive, flush, sync_directory, told
+from label_party.store.release_store import Store
+
+CURRENT_FILE = "current.json"
+LOCK_FILE = "lock"
+UPLOADS = ".uploads"
+_KEYS_SUFFIX = ".keys"
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A stored population, as ``current.json`` describes it.
+
+    Attributes
+    ----------
+    rows
+        Number of keys.
+    sha256
+        Hexadecimal digest of all keys in order; the release's manifest states the same one.
+    secret_check
+        Hexadecimal :func:`common.release.event_keys.secret_check` of the secret that the keys were
+        hashed under.
+    client
+        Name of the certificate that submitted it.
+    submitted_at
+        UTC, ISO 8601.
+    """
+
+    rows: int
+    sha256: str
+    secret_check: str
+    client: str
+    submitted_at: str
+
+
+class Upload:
+    """A list on its way to the disk. It is gone when it is closed, unless it was stored."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows = 0
+        self._digest = hashlib.sha256()
+        with told(path):
+            self._file = path.open("xb")
+
+    @property
+    def sha256(self) -> str:
+        """Hexadecimal digest of the keys so far."""
+        return self._digest.hexdigest()
+
+    def append(self, keys: bytes) -> None:
+        """Take in some keys, 16 bytes each."""
+        self._digest.update(keys)
+        self.rows += len(keys) // KEY_BYTES
+        with told(self.path):
+            self._file.write(keys)
+
+    def seal(self) -> None:
+        """Wait until every key is on the disk."""
+        with told(self.path):
+            flush(self._file)
+
+    def repeated(self) -> int:
+        """Return how many rows repeat a key that occurred before."""
+        keys: Keys = np.memmap(self.path, dtype=f"S{KEY_BYTES}", mode="r")
+        return count_repeated(keys)
+
+    def close(self) -> None:
+        """Close the file and remove what was not stored."""
+        with suppress(OSError):  # the disk is full: the bytes are to be deleted anyway
+            self._file.close()
+        with suppress(OSError):
+            self.path.unlink(missing_ok=True)
+
+
+class Populations:
+    """The submitted populations of a store.
+
+    Parameters
+    ----------
+    store
+        Where they lie.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def current(self, data_set: str, epoch: str) -> Submitted | None:
+        """Return what is stored for an epoch, or None.
+
+        Raises
+        ------
+        StoreError
+            If it is there but cannot be read.
+        """
+        folder = self._store.population(data_set, epoch)
+        try:
+            text = (folder / CURRENT_FILE).read_text(encoding="utf-8")
+            found = Submitted(**json.loads(text))
+            size = _keys_path(folder, found.sha256).stat().st_size
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError) as error:
+            raise StoreError(
+                f"{folder} cannot be read; restore it from a backup, or remove it and have the"
+                " population submitted again"
+            ) from error
+        return found if size == found.rows * KEY_BYTES else None
+
+    def epochs(self, data_set: str) -> list[str]:
+        """Return the epochs of a data set that have a population."""
+        found = self._store.populations.glob(f"{data_set}/*/{CURRENT_FILE}")
+        return sorted(path.parent.name for path in found)
+
+    @contextmanager
+    def upload(self) -> Iterator[Upload]:
+        """Receive a list; nothing is left of it at the end unless it was stored."""
+        folder = self._store.populations / UPLOADS
+        with told(folder):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = folder / secrets.token_hex(8)
+        with exclusive(path.with_suffix(".lock"), f"{path} is in use"):
+            upload = Upload(path)
+            try:
+                yield upload
+            finally:
+                upload.close()
+                path.with_suffix(".lock").unlink(missing_ok=True)
+
+    @contextmanager
+    def exchanging(self, data_set: str, epoch: str) -> Iterator[None]:
+        """Hold an epoch's population still.
+
+        Raises
+        ------
+        StoreBusy
+            If somebody else does: a release is being built over it, or another list stored.
+        """
+        folder = self._store.population(data_set, epoch)
+        with told(folder):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for parent in (folder.parent, *folder.parents[1:3]):
+                sync_directory(parent)
+        busy = (
+            f"the population of data set {data_set!r}, epoch {epoch!r}, is in use by another"
+            " process; try again when it has finished"
+        )
+        with exclusive(folder / LOCK_FILE, busy):
+            yield
+
+    def store(self, data_set: str, epoch: str, upload: Upload, facts: Submitted) -> None:
+        """Make a sealed upload the population of an epoch; the caller is exchanging."""
+        folder = self._store.population(data_set, epoch)
+        with told(folder):
+            upload.path.replace(_keys_path(folder, facts.sha256))
+            sync_directory(folder)
+        self._point(folder, facts)
+        self._tidy(folder, [facts.sha256])
+
+    @contextmanager
+    def in_use(self, data_set: str, epoch: str) -> Iterator[Submitted]:
+        """Yield an epoch's population, which nobody can replace meanwhile.
+
+        Raises
+        ------
+        DataError
+            If none was submitted.
+        """
+        absent = DataError(
+            f"no population has been submitted for data set {data_set!r}, epoch {epoch!r}; ask the"
+            ' features party to run "feature-party submit" while "label-party serve" runs, or name'
+            " a file in [data] population"
+        )
+        if self.current(data_set, epoch) is None:
+            raise absent
+        with self.exchanging(data_set, epoch):
+            found = self.current(data_set, epoch)
+            if found is None:
+                raise absent
+            yield found
+
+    def keys_file(self, data_set: str, epoch: str, submitted: Submitted) -> Path:
+        """Return the file of a population's keys, verified: 16 bytes each, in the order submitted.
+
+        Raises
+        ------
+        StoreError
+            If they are not what was submitted.
+        """
+        path = _keys_path(self._store.population(data_set, epoch), submitted.sha256)
+        try:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256")
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+        if digest.hexdigest() != submitted.sha256:
+            raise StoreError(
+                f"{path} is damaged: it is not what was submitted; restore it from a backup, or"
+                f" remove {path.parent} and have the population submitted again"
+            )
+        return path
+
+    def clean(self) -> None:
+        """Remove what dead processes left; harmless beside living ones."""
+        root = self._store.populations
+        with told(root):
+            for lock in sorted((root / UPLOADS).glob("*.lock")):
+                with suppress(StoreBusy), exclusive(lock, "alive"):
+                    lock.with_suffix("").unlink(missing_ok=True)
+                    lock.unlink(missing_ok=True)
+            for lock in sorted(root.glob(f"*/*/{LOCK_FILE}")):
+                with suppress(StoreBusy), exclusive(lock, "alive"):
+                    found = self.current(lock.parent.parent.name, lock.parent.name)
+                    self._tidy(lock.parent, [] if found is None else [found.sha256])
+
+    def _point(self, folder: Path, facts: Submitted) -> None:
+        new = folder / f"{CURRENT_FILE}.new"
+        with told(folder):
+            with new.open("wb") as file:
+                file.write(json.dumps(asdict(facts), sort_keys=True).encode())
+                flush(file)
+            new.replace(folder / CURRENT_FILE)
+            sync_directory(folder)
+
+    def _tidy(self, folder: Path, keep: Iterable[str]) -> None:
+        wanted = {_keys_path(folder, digest) for digest in keep}
+        with told(folder):
+            for path in folder.glob(f"*{_KEYS_SUFFIX}"):
+                if path not in wanted:
+                    path.unlink(missing_ok=True)
+
+
+def _keys_path(folder: Path, sha256: str) -> Path:
+    return folder / f"{os.path.basename(sha256)}{_KEYS_SUFFIX}"

@@ -1,0 +1,361 @@
+"""The tasks that a release consists of when its rows do not fit into memory.
+
+Labels and population are cut into slices of rows, hashed, and exchanged
+(:mod:`common.engine.shuffle`) so that one task has all rows of a range of keys; those ranges, one
+after the other, are the release's rows. Every task reads files, calls pure functions, and writes
+one file of its own.
+
+How rows are numbered: a file's rows in file order, the files of a directory in the order of their
+names. That order decides which of several labels is the last, and the order in which labels of one
+key are added up. Rows of the release are in the order of their hashed keys, or of the population
+that was submitted. Neither depends on slices, buckets, workers or engines.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from common.engine.shuffle import Files, Keys, appearing, key_buckets, read_bucket, write_buckets
+from common.engine.task import Secrets
+from common.exact.channel import FiniteChannel
+from common.randomizers.grid import Grid
+from common.release.folder import KEY_BYTES
+from label_party.events.completion import (
+    Duplicates,
+    Facts,
+    beyond_limit,
+    complete_part,
+    count_conflicts,
+    hash_column,
+)
+from label_party.events.row_ranges import Counted, count_rows, randomize_rows
+from label_party.sources.tables import KEY, LABEL, USER, read_events
+
+Floats = NDArray[np.float64]
+
+KEY_TYPE = f"S{KEY_BYTES}"
+_LABEL_TYPE = "<f8"
+_ROW_TYPE = "<i8"
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Some rows of a Parquet file: which columns of them are wanted, and of which day if of one."""
+
+    path: Path
+    start: int
+    stop: int
+    key: str
+    label: str | None = None
+    user: str | None = None
+    day: tuple[str, str] | None = None
+
+    def read(self) -> pl.DataFrame:
+        """Read them, as :func:`label_party.sources.tables.read_events` does."""
+        return read_events(
+            self.path,
+            self.key,
+            label=self.label,
+            user=self.user,
+            day=self.day,
+            rows=(self.start, self.stop),
+        )
+
+
+@dataclass(frozen=True)
+class Hash:
+    """Hash the keys (and users) of a slice, and send its rows to the buckets of their keys."""
+
+    slice: Slice
+    buckets: int
+    out: Path
+
+    def run(self, secrets: Secrets) -> int:
+        """Return the number of rows."""
+        part, events = self.slice, self.slice.read()
+        keys = hash_column(events[KEY], secrets.join)
+        columns: dict[str, NDArray[np.generic]] = {KEY: keys}
+        if part.label is not None:
+            values = events[LABEL].fill_null(float("nan")).to_numpy()
+            columns[LABEL] = values.astype(_LABEL_TYPE)
+        if part.user is not None:
+            columns[USER] = hash_column(events[USER], secrets.join)
+        write_buckets(self.out, key_buckets(keys, self.buckets), self.buckets, columns)
+        return keys.size
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Send a slice of a submitted population, with its row numbers, to the buckets of its keys."""
+
+    keys: Path
+    start: int
+    stop: int
+    buckets: int
+    out: Path
+
+    def run(self, secrets: Secrets) -> int:
+        """Return the number of rows."""
+        keys = read_keys(self.keys, self.start, self.stop)
+        rows = np.arange(self.start, self.stop, dtype=_ROW_TYPE)
+        columns = {KEY: keys, "row": rows}
+        write_buckets(self.out, key_buckets(keys, self.buckets), self.buckets, columns)
+        return keys.size
+
+
+@dataclass(frozen=True)
+class Complete:
+    """Give every event of a bucket its label.
+
+    Attributes
+    ----------
+    bucket, buckets
+        Which of how many.
+    labels, population
+        Files of :class:`Hash` or :class:`Spread` tasks; None: the labels' own keys.
+    submitted
+        Whether the population was submitted: then labels are sent on to their rows' ranges.
+    range_rows
+        Rows of such a range.
+    rows
+        Rows of the whole submitted population.
+    """
+
+    bucket: int
+    buckets: int
+    labels: Files
+    population: Files | None
+    missing: float
+    duplicates: Duplicates
+    users: bool
+    out: Path
+    submitted: bool = False
+    range_rows: int = 0
+    rows: int = 0
+
+    def run(self, secrets: Secrets) -> tuple[Facts, int]:
+        """Return what was found, and how many rows name a conflicting user."""
+        own_users = self.users and self.population is None
+        types = {KEY: KEY_TYPE, LABEL: _LABEL_TYPE} | ({USER: KEY_TYPE} if own_users else {})
+        labels = read_bucket(self.labels, self.bucket, self.buckets, types)
+        listed = {}
+        if self.population is not None:
+            extra = {"row": _ROW_TYPE} if self.submitted else {USER: KEY_TYPE}
+            wanted = {KEY: KEY_TYPE} | (extra if self.submitted or self.users else {})
+            listed = read_bucket(self.population, self.bucket, self.buckets, wanted)
+        part = complete_part(
+            labels[KEY],
+            labels[LABEL],
+            listed.get(KEY),
+            missing=self.missing,
+            duplicates=self.duplicates,
+        )
+        if self.submitted:
+            ranges = -(-self.rows // self.range_rows)
+            rows = listed["row"][part.order]
+            columns = {"row": rows, LABEL: part.labels}
+            write_buckets(self.out, rows // self.range_rows, ranges, columns)
+            return part.facts, 0
+        with appearing(self.out) as file:
+            file.write(part.keys.tobytes())
+            file.write(part.labels.astype(_LABEL_TYPE).tobytes())
+            if self.users:
+                users = (labels if own_users else listed)[USER]
+                file.write(users[part.order].tobytes())
+        conflicts = count_conflicts(part, labels[KEY], labels[USER]) if own_users else 0
+        return part.facts, conflicts
+
+
+@dataclass(frozen=True)
+class SendUsers:
+    """Send a bucket's users, with their row numbers, to buckets of users."""
+
+    piece: Piece
+    buckets: int
+    out: Path
+
+    def run(self, secrets: Secrets) -> None:
+        users = self.piece.users()
+        rows = np.arange(self.piece.start, self.piece.stop, dtype=_ROW_TYPE)
+        columns = {USER: users, "row": rows}
+        write_buckets(self.out, key_buckets(users, self.buckets), self.buckets, columns)
+
+
+@dataclass(frozen=True)
+class FindBeyond:
+    """Find the rows of a bucket's users beyond the limit; send them to the pieces they are of."""
+
+    bucket: int
+    buckets: int
+    files: Files
+    limit: int
+    starts: tuple[int, ...]
+    out: Path
+
+    def run(self, secrets: Secrets) -> None:
+        found = read_bucket(
+            self.files, self.bucket, self.buckets, {USER: KEY_TYPE, "row": _ROW_TYPE}
+        )
+        rows = found["row"][beyond_limit(found[USER], self.limit)]
+        piece = np.searchsorted(np.array(self.starts), rows, side="right") - 1
+        write_buckets(self.out, piece, len(self.starts), {"row": rows})
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Give the events of a piece that are beyond their users' limit the missing value."""
+
+    piece: Piece
+    index: int
+    pieces: int
+    files: Files
+    missing: float
+    out: Path
+
+    def run(self, secrets: Secrets) -> int:
+        """Return how many."""
+        rows = read_bucket(self.files, self.index, self.pieces, {"row": _ROW_TYPE})["row"]
+        keys, labels = self.piece.read(self.piece.start, self.piece.stop)
+        labels[rows - self.piece.start] = self.missing
+        with appearing(self.out) as file:
+            file.write(keys.tobytes())
+            file.write(labels.astype(_LABEL_TYPE).tobytes())
+        return rows.size
+
+
+@dataclass(frozen=True)
+class Place:
+    """Put the labels of a range of rows in the order of the rows."""
+
+    index: int
+    ranges: int
+    start: int
+    stop: int
+    files: Files
+    keys: Path
+    out: Path
+
+    def run(self, secrets: Secrets) -> None:
+        types = {"row": _ROW_TYPE, LABEL: _LABEL_TYPE}
+        found = read_bucket(self.files, self.index, self.ranges, types)
+        labels = np.empty(self.stop - self.start, dtype=_LABEL_TYPE)
+        labels[found["row"] - self.start] = found[LABEL]
+        with appearing(self.out) as file:
+            file.write(read_keys(self.keys, self.start, self.stop).tobytes())
+            file.write(labels.tobytes())
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A file of completed rows ``start`` … ``stop``: keys, labels, and users if they count."""
+
+    path: Path
+    start: int
+    stop: int
+
+    def read(self, start: int, stop: int) -> tuple[Keys, Floats]:
+        """Return keys and labels of some of its rows."""
+        keys = read_keys(self.path, start - self.start, stop - self.start)
+        labels = np.fromfile(
+            self.path,
+            dtype=_LABEL_TYPE,
+            count=stop - start,
+            offset=self._rows * KEY_BYTES + (start - self.start) * 8,
+        )
+        return keys, labels
+
+    def users(self) -> Keys:
+        """Return the users of all its rows."""
+        return np.fromfile(self.path, dtype=KEY_TYPE, offset=self._rows * (KEY_BYTES + 8))
+
+    @property
+    def _rows(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class Range:
+    """Completed rows ``start`` … ``stop``, and the pieces that they lie in, in order."""
+
+    start: int
+    stop: int
+    pieces: tuple[Piece, ...]
+
+    def read(self) -> tuple[Keys, Floats]:
+        """Return their keys and labels."""
+        parts = [
+            piece.read(max(self.start, piece.start), min(self.stop, piece.stop))
+            for piece in self.pieces
+        ]
+        keys, labels = zip(*parts, strict=True)
+        return np.concatenate(keys), np.concatenate(labels)
+
+
+@dataclass(frozen=True)
+class Count:
+    """Count the labels of a range on each grid point."""
+
+    rows: Range
+    grid: tuple[float, ...]
+
+    def run(self, secrets: Secrets) -> Counted:
+        _, labels = self.rows.read()
+        return count_rows(labels, self.rows.start, Grid(np.array(self.grid)), secrets.entropy())
+
+
+@dataclass(frozen=True)
+class Randomize:
+    """Randomize a range and write its rows, durably: two files of the release.
+
+    Attributes
+    ----------
+    rows
+        What to randomize.
+    channel
+        A file with the channel as JSON; it is public, and the same for all tasks.
+    submitted
+        Whether keys are not sent.
+    keys, codes
+        The files to write.
+    """
+
+    rows: Range
+    channel: Path
+    block_rows: int
+    submitted: bool
+    keys: Path
+    codes: Path
+
+    def run(self, secrets: Secrets) -> list[str]:
+        """Return the digests of the range's blocks."""
+        keys, labels = self.rows.read()
+        channel = _channel(self.channel)
+        done = randomize_rows(
+            labels,
+            None if self.submitted else keys,
+            self.rows.start,
+            channel,
+            secrets.entropy(),
+            self.block_rows,
+        )
+        for path, data in ((self.keys, done.keys), (self.codes, done.codes)):
+            with appearing(path, durable=True) as file:
+                file.write(data)
+        return done.blocks
+
+
+@lru_cache(maxsize=1)
+def _channel(path: Path) -> FiniteChannel:
+    return FiniteChannel.from_json(json.loads(path.read_text(encoding="utf-8")))
+
+
+def read_keys(path: Path, start: int, stop: int) -> Keys:
+    """Return keys ``start`` to ``stop`` of a file that begins with 16-byte keys."""
+    return np.fromfile(path, dtype=KEY_TYPE, count=stop - start, offset=start * KEY_BYTES)

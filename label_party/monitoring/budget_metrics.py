@@ -1,0 +1,69 @@
+"""The ledger as metrics: releases and budgets of every data set, read at each scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from common.errors import LabelveilError
+from common.guarantees import Guarantee
+from label_party.commands.budget import Account
+
+
+class BudgetMetrics(Collector):
+    """Asks for the accounts and shows them.
+
+    Parameters
+    ----------
+    accounts
+        Reads the ledger.
+    """
+
+    def __init__(self, accounts: Callable[[], list[Account]]) -> None:
+        self._accounts = accounts
+
+    def describe(self) -> list[Metric]:
+        """Name nothing in advance: the registry need not read the ledger to register this."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the state of now, or that there is none to be had."""
+        try:
+            accounts = self._accounts()
+        except LabelveilError:
+            accounts, readable = [], 0
+        else:
+            readable = 1
+        yield GaugeMetricFamily(
+            "label_party_ledger_readable", "Whether the ledger could be read.", value=readable
+        )
+        releases = _family("label_party_releases", "Committed releases.")
+        families = {
+            "limit": _family("label_party_budget_epsilon", "What a data set may spend."),
+            "spent": _family("label_party_budget_epsilon_spent", "What it has spent."),
+            "left": _family("label_party_budget_epsilon_left", "What it has left."),
+        }
+        for entry in accounts:
+            committed = sum(charge.manifest_sha256 is not None for charge in entry.charges)
+            releases.add_metric([entry.data_set], committed)
+            for name, family in families.items():
+                epsilon = _epsilon(getattr(entry, name), nothing=0.0 if name == "spent" else None)
+                if epsilon is not None:
+                    family.add_metric([entry.data_set], epsilon)
+        yield releases
+        yield from families.values()
+
+
+def _family(name: str, text: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, labels=["data_set"])
+
+
+def _epsilon(guarantee: Guarantee | None, *, nothing: float | None) -> float | None:
+    """Return ε where a guarantee has one that needs no δ to be named first."""
+    if guarantee is None:
+        return nothing
+    epsilon = getattr(guarantee, "epsilon", None)
+    return float(epsilon) if isinstance(epsilon, float) else None

@@ -1,0 +1,144 @@
+"""What an operator sees of the server: one record a call, as a log line, in metrics and as a span.
+
+Records carry public facts only: names, row numbers, sizes, durations, reasons of refusals. Label
+values of metrics come from the configuration, the ledger or this package, never from a request, so
+that no client can make them grow.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
+
+from label_party.monitoring.tracing import NO_TRACES, Traces
+from label_party.server.refusal import REASONS
+
+_log = logging.getLogger(__name__)
+
+_SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+
+OK = "OK"
+CANCELLED = "CANCELLED"
+
+
+class Call:
+    """One call while it runs."""
+
+    def __init__(self, telemetry: Telemetry, method: str) -> None:
+        self.method = method
+        self.status = CANCELLED  # until it is known to have ended otherwise
+        self.facts: dict[str, Any] = {}
+        self._telemetry = telemetry
+
+    def sent(self, data_set: str, rows: int, size: int) -> None:
+        """Count rows that the transport has taken."""
+        self.facts["rows"] = self.facts.get("rows", 0) + rows
+        self.facts["bytes"] = self.facts.get("bytes", 0) + size
+        self._telemetry.rows.labels(data_set).inc(rows)
+        self._telemetry.bytes.labels(data_set).inc(size)
+
+    def refuse(self, status: str, reason: str, peer: str) -> None:
+        """Record a refusal."""
+        self.status = status
+        self._telemetry.refuse(
+            "call refused", reason, method=self.method, status=status, peer=peer, **self.facts
+        )
+
+
+class Telemetry:
+    """Metrics, log and traces of one server.
+
+    Attributes
+    ----------
+    registry
+        Everything that ``/metrics`` shows.
+    """
+
+    def __init__(self, traces: Traces = NO_TRACES) -> None:
+        self.registry = CollectorRegistry()
+        self._traces = traces
+        self._requests = Counter(
+            "label_party_requests",
+            "Calls that ended, by method and gRPC status.",
+            ["method", "status"],
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            "label_party_request_seconds",
+            "Duration of calls, from the request to the last byte handed to the transport.",
+            ["method"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._refusals = Counter(
+            "label_party_refusals",
+            "Connections and calls refused, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
+        # from the beginning: an alert sees how a count grew, and not how one appeared
+        for reason in REASONS:
+            self._refusals.labels(reason)
+        self.rows = Counter(
+            "label_party_rows_sent", "Rows sent.", ["data_set"], registry=self.registry
+        )
+        self.bytes = Counter(
+            "label_party_bytes_sent",
+            "Bytes of keys and codes sent.",
+            ["data_set"],
+            registry=self.registry,
+        )
+
+    @contextmanager
+    def call(self, method: str) -> Iterator[Call]:
+        """Record one call from its beginning to its end, however it ends."""
+        call = Call(self, method)
+        began = time.monotonic()
+        with self._traces.call(method) as span:
+            try:
+                yield call
+                call.status = OK
+            finally:
+                self._requests.labels(method, call.status).inc()
+                self._seconds.labels(method).observe(time.monotonic() - began)
+                span.end(call.status, call.facts)
+
+    def refuse(self, event: str, reason: str, **facts: Any) -> None:
+        """Count and log one refusal."""
+        self._refusals.labels(reason).inc()
+        _log.warning(event, extra={"reason": reason, **facts})
+
+    def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """Show a number that is asked for at each scrape."""
+        Gauge(name, text, registry=self.registry).set_function(value)
+
+    def count(
+        self, name: str, text: str, values: Callable[[], Mapping[str, float]], label: str = ""
+    ) -> None:
+        """Show counts that are kept elsewhere, by a label's value; one count has no label."""
+        self.add(_Counts(name, text, values, label))
+
+    def add(self, collector: Collector) -> None:
+        """Show whatever else can be counted."""
+        self.registry.register(collector)
+
+
+class _Counts(Collector):
+    def __init__(
+        self, name: str, text: str, values: Callable[[], Mapping[str, float]], label: str
+    ) -> None:
+        self._name, self._text, self._values, self._label = name, text, values, label
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        names = [self._label] if self._label else []
+        family = CounterMetricFamily(self._name, self._text, labels=names)
+        for value, count in self._values().items():
+            family.add_metric([value] if names else [], count)
+        yield family

@@ -1,0 +1,1 @@
+"""Other answers that the same budget pays for."""

@@ -1,0 +1,247 @@
+"""Answer a model's owner about its loss on true labels, under one budget, through Thresholdout.
+
+All answers for an epoch are paid for at once, before the first: that buys a *session*, a secret key
+and a digest of the labels that it is about, kept as :mod:`label_party.store.pay_once` says. Noise
+is a function of that key, the question and the number of answers given so far, and every answer is
+on the disk before anybody sees it. So a process may die at any point: what it had not answered is
+answered the same way by the next one, and the same question has the same answer for ever.
+
+Answers lie in ``<store>/answers/<data set>/<epoch>/``, one file each. They count what was used up:
+after restoring the store from a backup, name another epoch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import threading
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.entropy import Entropy
+from common.errors import BudgetError, DataError, ReleaseError
+from common.guarantees import Adjacency
+from common.mechanisms.thresholdout import RESOLUTION, Thresholdout, rounded
+from label_party.config.sections import LabelPartyConfig, decimal_value
+from label_party.release.run import open_events
+from label_party.store.disk import exclusive, flush, sync_directory, told
+from label_party.store.pay_once import Purchase, pay_once
+from label_party.store.release_store import Store, StoredRelease
+
+Floats = NDArray[np.float64]
+
+FORMAT = "labelveil-evaluation/1"
+PURPOSE = "evaluation against true labels"
+ANSWERS = "answers"
+_KEY_BYTES = 32
+_LOCK_FILE = "lock"
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a question was answered, in units of the loss.
+
+    Attributes
+    ----------
+    loss
+        The estimate that was sent, or the true mean with noise.
+    from_labels
+        Which of the two.
+    answers_left
+        How many further answers could come from true labels, when this was answered.
+    noise_scale
+        Scale of the noise on an answer from true labels.
+    """
+
+    loss: float
+    from_labels: bool
+    answers_left: int
+    noise_scale: float
+
+
+class Evaluation:
+    """One epoch's questions and answers; safe for any number of threads and processes.
+
+    Parameters
+    ----------
+    config
+        Which labels, and how much they may tell.
+    store
+        Where the session and its answers are kept.
+    """
+
+    def __init__(self, config: LabelPartyConfig, store: Store) -> None:
+        self.settings = config.evaluation
+        privacy = config.privacy
+        self.largest_loss = config.largest_loss
+        self.mechanism = Thresholdout(
+            epsilon=decimal_value(self.settings.epsilon),
+            most=self.settings.answers,
+            threshold=decimal_value(self.settings.tolerance),
+            group=privacy.group,
+            adjacency=Adjacency.REPLACE_LABEL,
+            unit=privacy.privacy_unit,
+        )
+        self._config, self._store = config, store
+        self._lock = threading.Lock()
+        self._labels: Floats | None = None
+
+    def offers(self, release: StoredRelease, loss: str) -> bool:
+        """Whether questions about a release and a loss are taken."""
+        manifest, data = release.manifest, self._config.data
+        mine = (manifest.data_set, manifest.epoch) == (data.data_set, data.epoch)
+        return self.settings.offered and mine and loss == self.settings.loss
+
+    def ask(self, release: StoredRelease, predictions: Floats, estimate: float) -> Answered:
+        """Answer one question.
+
+        Parameters
+        ----------
+        release
+            A release that :meth:`offers` accepts.
+        predictions
+            (rows,) in label units, in release order; NaN where a row is left out.
+        estimate
+            The asker's own mean loss, finite.
+
+        Raises
+        ------
+        BudgetError
+            If the budget does not allow an evaluation, or its answers or questions are used up.
+        LabelveilError
+            If labels, store or ledger cannot be used.
+        """
+        question = hashlib.sha256(
+            bytes.fromhex(release.digest)
+            + np.float64(estimate).tobytes()
+            + np.ascontiguousarray(predictions, dtype="<f8").tobytes()
+        ).hexdigest()
+        folder = self._store.directory / ANSWERS / release.manifest.data_set
+        folder = folder / release.manifest.epoch
+        with self._lock:
+            labels = self._read_labels(release)
+            key = self._session(release, labels)
+            with told(folder):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with exclusive(folder / _LOCK_FILE, "another process is answering a question"):
+                known = _read_answers(folder)
+                if question in known:
+                    return known[question]
+                if len(known) >= self.settings.questions:
+                    raise BudgetError(f"{len(known)} questions were asked, and no more are taken")
+                used = sum(answer.from_labels for answer in known.values())
+                answer = self._answer(labels, predictions, estimate, used, question, key)
+                _write(folder / f"{question}.json", answer)
+        return answer
+
+    def _answer(
+        self,
+        labels: Floats,
+        predictions: Floats,
+        estimate: float,
+        used: int,
+        question: str,
+        key: bytes,
+    ) -> Answered:
+        domain = self._config.domain
+        asked = ~np.isnan(predictions)
+        gaps = np.clip(predictions[asked], domain.lower, domain.upper)
+        gaps -= np.clip(labels[asked], domain.lower, domain.upper)
+        losses = gaps**2 if self.settings.loss == "squared" else np.abs(gaps)
+        values = rounded(losses / self.largest_loss)
+        answer = self.mechanism.answer(
+            values,
+            estimate / self.largest_loss,
+            used=used,
+            question=question,
+            entropy=Entropy(key),
+        )
+        unit = self.largest_loss / (values.size * RESOLUTION)
+        return Answered(
+            loss=answer.value * self.largest_loss,
+            from_labels=answer.from_holdout,
+            answers_left=self.mechanism.most - used - answer.from_holdout,
+            noise_scale=float(self.mechanism.scale) * unit,
+        )
+
+    def _read_labels(self, release: StoredRelease) -> Floats:
+        """The true labels in release order, read once."""
+        if self._labels is None:
+            digest, first = hashlib.sha256(), 0
+            with open_events(self._config, quiet=True) as events:
+                found = np.empty(events.rows)
+                for keys, labels in events.parts():
+                    digest.update(keys.tobytes())
+                    found[first : first + labels.size] = labels
+                    first += labels.size
+            if digest.hexdigest() != release.manifest.population.digest:
+                raise DataError(
+                    f"the population is no longer that of epoch {self._config.data.epoch!r};"
+                    " restore the files that it was released from"
+                )
+            self._labels = found
+        return self._labels
+
+    def _session(self, release: StoredRelease, labels: Floats) -> bytes:
+        """Pay for all answers, once, and return the key of their noise."""
+        config = self._config
+        purchase = Purchase(
+            release.manifest.data_set,
+            release.manifest.epoch,
+            PURPOSE,
+            self.mechanism.guarantee,
+            config.privacy.limit,
+            config.privacy.epochs,
+            {
+                "release": release.digest,
+                "domain": [config.domain.lower, config.domain.upper],
+                "missing": config.missing_value,
+                "largest_loss": self.largest_loss,
+                **self.settings.model_dump(mode="json", exclude={"offered", "largest_loss"}),
+            },
+        )
+
+        def build() -> bytes:
+            key = os.urandom(_KEY_BYTES)
+            session = {"format": FORMAT, "key": key.hex(), "labels": _fingerprint(key, labels)}
+            return json.dumps(session, sort_keys=True).encode()
+
+        session: dict[str, Any] = json.loads(pay_once(self._store, purchase, build).data)
+        key = bytes.fromhex(session["key"])
+        if session["labels"] != _fingerprint(key, labels):
+            raise ReleaseError(
+                f"the labels are no longer those that epoch {release.manifest.epoch!r} was"
+                " evaluated on; restore the files, or name another epoch"
+            )
+        return key
+
+
+def _fingerprint(key: bytes, labels: Floats) -> str:
+    return hmac.new(key, np.ascontiguousarray(labels, dtype="<f8").tobytes(), "sha256").hexdigest()
+
+
+def _read_answers(folder: Path) -> dict[str, Answered]:
+    """Every answer that was ever given, by its question."""
+    try:
+        return {
+            path.stem: Answered(**json.loads(path.read_bytes())) for path in folder.glob("*.json")
+        }
+    except (OSError, ValueError, TypeError) as error:
+        raise ReleaseError(f"{folder} cannot be read; restore it from a backup") from error
+
+
+def _write(path: Path, answer: Answered) -> None:
+    """Put an answer on the disk; it counts once it has its name."""
+    partial = path.with_suffix(".partial")
+    with told(path):
+        with partial.open("wb") as file:
+            file.write(json.dumps(asdict(answer), sort_keys=True).encode())
+            flush(file)
+        partial.replace(path)
+        sync_directory(path.parent)

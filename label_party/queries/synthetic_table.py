@@ -1,0 +1,387 @@
+"""``label-party synthesize``: a private synthetic table of categories and the binned label.
+
+Each event of the population is one record: its value of each chosen column and the bin of its
+label. A value that the public list of its column lacks, and any value of an event that has none,
+is "other", so that every event counts, in exactly one cell, and the number of records says nothing.
+The model is ε-DP (or ρ-zCDP) for a replaced record, hence for a replaced label, which is what the
+ledger charges; the table and all queries on it are post-processing.
+
+Paid for and kept as :mod:`label_party.store.pay_once` says: asking again gives the same bytes,
+free.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from common.console import progress as progress_bar
+from common.engine.shuffle import Keys
+from common.entropy import system_entropy
+from common.errors import ConfigError, DataError
+from common.guarantees import Adjacency, Guarantee, largest_rho
+from common.mechanisms.synthesis import (
+    Budget,
+    ConcentratedBudget,
+    Domain,
+    Marginals,
+    Model,
+    PureBudget,
+    SelectMeasureProject,
+)
+from common.randomizers.grid import Grid
+from common.release.event_keys import read_secret
+from label_party.config.sections import LabelPartyConfig, decimal_value
+from label_party.events.completion import complete
+from label_party.queries.top_k import read_categories as read_list
+from label_party.release.message import software
+from label_party.release.run import read_completed, submitted_keys
+from label_party.sources.databases import snapshot
+from label_party.sources.tables import columns_of, read_categories, read_events
+from label_party.store.disk import StoreError
+from label_party.store.pay_once import Purchase, find_paid, pay_once
+from label_party.store.release_store import Store
+
+Integers = NDArray[np.int64]
+
+FORMAT = "labelveil-synthetic/1"
+OTHER = "(other)"
+_STEPS = 1000
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for.
+
+    Attributes
+    ----------
+    columns
+        Category columns, each with the file of its public list of values.
+    edges
+        Ends of the label's bins, ascending, from the domain's lower to its upper bound.
+    order
+        The table is made to agree on all sets of up to so many columns.
+    delta
+        δ where noise is Gaussian, accounted in zCDP; None for pure ε.
+    """
+
+    columns: tuple[tuple[str, Path], ...]
+    edges: tuple[float, ...]
+    order: int
+    delta: float | None = None
+
+    @property
+    def purpose(self) -> str:
+        """Name of the charge in the ledger."""
+        return "synthetic table of " + ", ".join(name for name, _ in self.columns)
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """A released table, with the bytes that its digest is over."""
+
+    data: bytes
+    digest: str
+    existed: bool
+    left: Guarantee | None
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The release as JSON values."""
+        parsed: dict[str, Any] = json.loads(self.data)
+        return parsed
+
+    def table(self) -> pl.DataFrame:
+        """The synthetic records: a column for each category, and where the label's bin lies."""
+        document = self.document
+        cells = np.array(document["cells"], dtype=np.int64)
+        codes, counts = cells[:, :-1], cells[:, -1]
+        rows = np.repeat(codes, counts, axis=0)
+        columns = [
+            pl.Series(part["column"], part["values"]).gather(rows[:, j])
+            for j, part in enumerate(document["categories"])
+        ]
+        edges, name = np.array(document["edges"]), document["label"]
+        bins = rows[:, -1]
+        return pl.DataFrame(
+            [
+                *columns,
+                pl.Series(f"{name}_from", edges[bins]),
+                pl.Series(f"{name}_to", edges[bins + 1]),
+            ]
+        )
+
+
+def named_lists(options: list[str]) -> tuple[tuple[str, Path], ...]:
+    """Read the options ``NAME=FILE``."""
+    pairs = [option.partition("=") for option in options]
+    for option, (name, _, file) in zip(options, pairs, strict=True):
+        if not (name and file):
+            raise ConfigError(
+                f"--column {option!r} must be NAME=FILE, such as product=products.txt"
+            )
+    return tuple((name, Path(file)) for name, _, file in pairs)
+
+
+def label_edges(
+    config: LabelPartyConfig, bins: int, edges: list[float] | None
+) -> tuple[float, ...]:
+    """Ends of the label's bins: those given, or equally wide ones.
+
+    Raises
+    ------
+    ConfigError
+        If they are not ascending from the domain's lower to its upper bound.
+    """
+    lower, upper = config.domain.lower, config.domain.upper
+    if edges is None:
+        return tuple(Grid.from_count(lower, upper, bins + 1).points.tolist())
+    grid = Grid.from_edges(edges)
+    if (grid.lower, grid.upper) != (lower, upper):
+        raise ConfigError(
+            f"edges run from {grid.lower:g} to {grid.upper:g} but must run from lower={lower:g} to"
+            f" upper={upper:g}; set --edges"
+        )
+    return tuple(edges)
+
+
+def synthesize(config: LabelPartyConfig, request: Request, *, quiet: bool = False) -> Synthetic:
+    """Make the release once, or read it back.
+
+    Raises
+    ------
+    LabelveilError
+        For any refusal; then nothing was spent.
+    """
+    lists = _lists(config, request)
+    names = (*lists, config.data.label)
+    domain = Domain(names, (*(len(values) for values in lists.values()), len(request.edges) - 1))
+    workload = Marginals.up_to(domain, min(request.order, len(names)))
+    privacy = config.privacy
+    budget = _budget(config, request)
+    # true of replaced records, so of replaced labels, which are what this ledger counts
+    guarantee = replace(
+        budget.guarantee.scale(privacy.group),
+        adjacency=Adjacency.REPLACE_LABEL,
+        unit=privacy.privacy_unit,
+    )
+    purchase = Purchase(
+        config.data.data_set,
+        config.data.epoch,
+        request.purpose,
+        guarantee,
+        privacy.limit,
+        privacy.epochs,
+        _meaning(config, request, lists),
+    )
+    store = Store(config.store.directory)
+    paid = find_paid(store, purchase)
+    if paid is None:
+        table = domain.histogram(_records(config, request, lists, quiet=quiet))
+
+        def build() -> bytes:
+            with progress_bar(quiet=quiet) as bar:
+                task = bar.add_task("Synthesizing", total=_STEPS, note="")
+                model = _fit(
+                    SelectMeasureProject(budget),
+                    table,
+                    workload,
+                    lambda share: bar.update(task, completed=round(share * _STEPS)),
+                )
+            return _document(config, request, lists, workload, model, int(table.sum()), guarantee)
+
+        paid = pay_once(store, purchase, build)
+    return Synthetic(paid.data, paid.digest, paid.existed, paid.left)
+
+
+def _lists(config: LabelPartyConfig, request: Request) -> dict[str, list[str]]:
+    """The public values of each column, "other" last."""
+    if not request.columns:
+        raise ConfigError("a table needs at least one category column; set --column NAME=FILE")
+    found: dict[str, list[str]] = {}
+    for name, path in request.columns:
+        if name in found or name in (config.data.label, config.data.key):
+            raise ConfigError(
+                f"column {name!r} must be named once, and be neither label nor key; set --column"
+            )
+        values = read_list(path).to_list()
+        if OTHER in values:
+            raise DataError(f"{path} lists {OTHER!r}, which stands for what is not on the list")
+        found[name] = [*values, OTHER]
+    return found
+
+
+def _budget(config: LabelPartyConfig, request: Request) -> Budget:
+    privacy = config.privacy
+    epsilon = decimal_value(privacy.epsilon)
+    if request.delta is None:
+        return PureBudget(epsilon / privacy.group)
+    if not 0 < request.delta <= privacy.total_delta:
+        raise ConfigError(
+            f"delta={request.delta:g} must be above 0 and at most total_delta="
+            f"{privacy.total_delta:g}; set --delta and [privacy] total_delta"
+        )
+    rho = largest_rho(privacy.epsilon, decimal_value(request.delta)) / privacy.group**2
+    return ConcentratedBudget(Fraction(int(rho * (1 << 40)), 1 << 40))
+
+
+def _meaning(
+    config: LabelPartyConfig, request: Request, lists: dict[str, list[str]]
+) -> dict[str, Any]:
+    privacy = config.privacy
+    return {
+        "label": config.data.label,
+        "missing": config.missing_value,
+        "duplicates": config.data.duplicates,
+        "columns": {
+            name: hashlib.sha256("\n".join(values).encode()).hexdigest()
+            for name, values in lists.items()
+        },
+        "edges": list(request.edges),
+        "order": request.order,
+        "epsilon": str(decimal_value(privacy.epsilon)),
+        "delta": request.delta,
+        "unit": privacy.unit,
+        "user": privacy.user,
+        "max_records_per_user": privacy.max_records_per_user,
+    }
+
+
+def _records(
+    config: LabelPartyConfig, request: Request, lists: dict[str, list[str]], *, quiet: bool
+) -> Integers:
+    """(n, columns + 1) codes of every event of the population, in one order."""
+    secret = read_secret(config.keys.secret_file)
+    with submitted_keys(config, secret) as submitted, snapshot():
+        completed = read_completed(config, secret, submitted, quiet=quiet)
+        codes = [
+            _column(config, name, lists[name][:-1], secret, submitted)
+            for name, _ in request.columns
+        ]
+    edges = np.array(request.edges)
+    labels = np.clip(completed.labels, edges[0], edges[-1])
+    bins = np.clip(np.searchsorted(edges, labels, side="right") - 1, 0, edges.size - 2)
+    return np.stack([*codes, bins], axis=1).astype(np.int64)
+
+
+def _column(
+    config: LabelPartyConfig, name: str, values: list[str], secret: bytes, submitted: Keys | None
+) -> Integers:
+    """(n,) codes of one column, completed over the population as labels are."""
+    data, privacy = config.data, config.privacy
+    own = data.population is None
+    path = data.labels_source
+    user = privacy.user if own else None
+    population: pl.DataFrame | Keys | None = submitted
+    listed = data.population_source
+    if listed is not None:
+        population = read_events(listed, data.key, user=privacy.user)
+        if name in columns_of(listed):
+            path = listed
+    events = read_categories(path, data.key, name, pl.Series(values), user=user)
+    completed = complete(
+        events,
+        population,
+        secret,
+        missing=float(len(values)),
+        duplicates="refuse" if data.duplicates == "refuse" else "last",
+        max_records_per_user=privacy.max_records_per_user,
+    )
+    return completed.labels.astype(np.int64)
+
+
+def _fit(
+    mechanism: SelectMeasureProject,
+    table: Integers,
+    workload: Marginals,
+    progress: Callable[[float], None],
+) -> Model:
+    entropy = system_entropy()
+    try:
+        return mechanism.fit(table, workload, entropy, progress)
+    finally:
+        entropy.destroy()
+
+
+def _document(
+    config: LabelPartyConfig,
+    request: Request,
+    lists: dict[str, list[str]],
+    workload: Marginals,
+    model: Model,
+    records: int,
+    guarantee: Guarantee,
+) -> bytes:
+    domain = workload.domain
+    rows, counts = np.unique(domain.rows(model.weights, records), axis=0, return_counts=True)
+    document = {
+        "format": FORMAT,
+        "software": software(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "data_set": config.data.data_set,
+        "epoch": config.data.epoch,
+        "label": config.data.label,
+        "edges": list(request.edges),
+        "categories": [{"column": name, "values": values} for name, values in lists.items()],
+        "records": records,
+        "cells": np.column_stack([rows, counts]).tolist(),
+        "measurements": [
+            {
+                "columns": [domain.names[j] for j in workload.sets[item.which]],
+                "noisy_counts": [int(value) for value in item.values],
+                "variance": item.variance,
+            }
+            for item in model.measured
+        ],
+        "noise": "discrete-laplace" if request.delta is None else "discrete-gaussian",
+        "requested": {"epsilon": config.privacy.epsilon, "delta": request.delta},
+        "guarantee": guarantee.to_json(),
+        "guarantee_for_records": model.guarantee.to_json(),
+    }
+    return json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def write_table(result: Synthetic, path: Path) -> None:
+    """Write the synthetic records as Parquet, as JSON (the released bytes), or as CSV."""
+    suffix = path.suffix.lower()
+    try:
+        if suffix in (".parquet", ".pq"):
+            result.table().write_parquet(path)
+        elif suffix == ".json":
+            path.write_bytes(result.data)
+        else:
+            result.table().write_csv(path)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error.strerror}; set --out") from error
+
+
+def print_synthetic(result: Synthetic) -> None:
+    """Say what was released, and what it cost."""
+    document = result.document
+    if result.existed:
+        print("already released: the same bytes, nothing spent")
+    columns = [*(part["column"] for part in document["categories"]), document["label"]]
+    single = [item for item in document["measurements"] if len(item["columns"]) == 1]
+    largest = max(item["variance"] for item in single) ** 0.5
+    spent, requested = document["guarantee"], document["requested"]
+    amount = f"ε = {requested['epsilon']:g}"
+    if requested["delta"] is not None:
+        amount += f", δ = {requested['delta']:g}"
+    left = "not one number" if result.left is None else str(result.left).partition(" (")[0]
+    print(f"{'records':<14}{document['records']:,} in {len(document['cells']):,} cells")
+    print(f"{'columns':<14}{', '.join(columns)}")
+    print(f"{'measured':<14}{len(document['measurements'])} noisy tables of counts")
+    print(f"{'noise':<14}standard deviation {largest:,.0f} on counts of one column")
+    print(f"{'privacy':<14}{amount} ({spent['adjacency']}, per {spent['unit']})")
+    print(f"{'budget left':<14}{left}")
+    print(f"{'digest':<14}{result.digest}")

@@ -1,0 +1,284 @@
+"""``label-party top-k``: which categories lead, as one more release on the same budget.
+
+The release is a small JSON document, paid for and kept as :mod:`label_party.store.pay_once` says:
+asking again shows the same bytes and spends nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from rich.table import Table
+
+from common.console import stdout
+from common.entropy import Entropy, system_entropy
+from common.errors import ConfigError, DataError
+from common.guarantees import Guarantee, Unit, guarantee_from_json
+from common.mechanisms.selection import count_users
+from common.mechanisms.selection.leaders import Leaders, StableLeaders
+from label_party.config.sections import LabelPartyConfig, decimal_value
+from label_party.release.message import software
+from label_party.sources.tables import read_columns
+from label_party.store.disk import StoreError
+from label_party.store.pay_once import Purchase, find_paid, pay_once
+from label_party.store.release_store import Store
+
+FORMAT = "labelveil-top-k/1"
+_BAR = 30
+_TAIL = 0.05
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked: the column, how many, among which public categories.
+
+    Attributes
+    ----------
+    k
+        How many to name; None lets the counts decide, up to ``most``.
+    delta
+        δ of a stable set without noise; None for noisy counts, which need no δ.
+    """
+
+    by: str
+    k: int | None
+    most: int
+    categories: Path
+    user: str | None
+    delta: float | None = None
+
+    @property
+    def purpose(self) -> str:
+        """Name of the charge in the ledger."""
+        return f"top-k by {self.by}"
+
+
+@dataclass(frozen=True)
+class TopK:
+    """A release of leaders, with the bytes that its digest is over."""
+
+    data: bytes
+    digest: str
+    existed: bool
+    left: Guarantee | None
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The release as JSON values."""
+        parsed: dict[str, Any] = json.loads(self.data)
+        return parsed
+
+
+def run_top_k(config: LabelPartyConfig, request: Request) -> TopK:
+    """Make the release once, or read it back.
+
+    Raises
+    ------
+    LabelveilError
+        For any refusal; then nothing was spent.
+    """
+    categories = read_categories(request.categories)
+    privacy = config.privacy
+    leaders = _mechanism(config, request)
+    purchase = Purchase(
+        config.data.data_set,
+        config.data.epoch,
+        request.purpose,
+        leaders.guarantee,
+        privacy.limit,
+        privacy.epochs,
+        _meaning(config, request, categories),
+    )
+    store = Store(config.store.directory)
+    paid = find_paid(store, purchase)
+    if paid is None:
+        if request.k is not None and request.k > len(categories):
+            raise ConfigError(
+                f"k={request.k} is above the {len(categories)} categories of"
+                f" {request.categories}; set --k"
+            )
+        counts = _counts(config, request, categories)
+        paid = pay_once(
+            store, purchase, lambda: _build(config, request, categories, leaders, counts)
+        )
+    return TopK(paid.data, paid.digest, paid.existed, paid.left)
+
+
+def _mechanism(config: LabelPartyConfig, request: Request) -> Leaders | StableLeaders:
+    privacy = config.privacy
+    epsilon, unit = decimal_value(privacy.epsilon), privacy.privacy_unit
+    if request.delta is None:
+        return Leaders(epsilon, request.k, request.most, unit)
+    if not 0 < request.delta <= privacy.total_delta:
+        raise ConfigError(
+            f"delta={request.delta:g} must be above 0 and at most total_delta="
+            f"{privacy.total_delta:g}; set --delta and [privacy] total_delta"
+        )
+    return StableLeaders(epsilon, decimal_value(request.delta), request.most, unit)
+
+
+def read_categories(path: Path) -> pl.Series:
+    """Read the public list of categories: one a line."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise DataError(f"{path} cannot be read: {reason}; set --categories") from error
+    names = [line.strip() for line in lines if line.strip()]
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise DataError(
+            f"{path} lists {len(names)} categories, {len(set(names))} of them different; list at"
+            " least 2, each once"
+        )
+    return pl.Series("category", sorted(names))
+
+
+def _counts(config: LabelPartyConfig, request: Request, categories: pl.Series) -> list[int]:
+    """Distinct users of each category, in the list's order."""
+    privacy = config.privacy
+    if privacy.privacy_unit == Unit.USER and request.user not in (None, privacy.user):
+        raise ConfigError(
+            f"user={request.user!r} must be {privacy.user!r}, whose privacy is protected;"
+            " leave --user out"
+        )
+    user = privacy.user or request.user or config.data.key
+    read = read_columns(config.data.labels_source, list(dict.fromkeys([request.by, user])))
+    frame = read.select(user=pl.col(user).cast(pl.String), item=pl.col(request.by).cast(pl.String))
+    frame = frame.with_columns(pl.col("item").str.strip_chars())
+    return [int(n) for n in count_users(frame, "user", "item", candidates=categories).counts]
+
+
+def _meaning(config: LabelPartyConfig, request: Request, categories: pl.Series) -> dict[str, Any]:
+    privacy = config.privacy
+    return {
+        "by": request.by,
+        "k": request.k,
+        "most": request.most if request.k is None else None,
+        "epsilon": str(decimal_value(privacy.epsilon)),
+        "unit": privacy.unit,
+        "user": privacy.user or request.user,
+        "delta": None if request.delta is None else str(decimal_value(request.delta)),
+        "categories": hashlib.sha256("\n".join(categories).encode()).hexdigest(),
+    }
+
+
+def _build(
+    config: LabelPartyConfig,
+    request: Request,
+    categories: pl.Series,
+    leaders: Leaders | StableLeaders,
+    counts: list[int],
+) -> bytes:
+    entropy = system_entropy()
+    try:
+        found = _select(leaders, categories, counts, entropy)
+    finally:
+        entropy.destroy()
+    document = {
+        "format": FORMAT,
+        "software": software(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "data_set": config.data.data_set,
+        "epoch": config.data.epoch,
+        "by": request.by,
+        "adaptive": request.k is None,
+        "candidates": len(categories),
+        "guarantee": leaders.guarantee.to_json(),
+        **found,
+    }
+    return json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _select(
+    leaders: Leaders | StableLeaders, categories: pl.Series, counts: list[int], entropy: Entropy
+) -> dict[str, Any]:
+    if isinstance(leaders, StableLeaders):
+        chosen = leaders.select(counts, entropy)
+        names = [] if chosen is None else [categories[int(index)] for index in chosen]
+        return {"k": len(names), "leaders": [{"category": name} for name in names], "noise": None}
+    leading = leaders.select(counts, entropy)
+    return {
+        "k": len(leading.chosen),
+        "leaders": [
+            {"category": categories[int(index)], "users": int(count)}
+            for index, count in zip(leading.chosen, leading.noisy_counts, strict=True)
+        ],
+        "noise": {"law": "discrete-laplace", "scale": str(leading.scale)},
+    }
+
+
+def write_copy(result: TopK, path: Path) -> None:
+    """Write the released bytes, as they are, to a file that can be handed over."""
+    try:
+        path.write_bytes(result.data)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error.strerror}; set --out") from error
+
+
+def margin(document: dict[str, Any]) -> int:
+    """Half-width of a 95% interval around a noisy count."""
+    top, _, bottom = str(document["noise"]["scale"]).partition("/")
+    scale = int(top) / int(bottom or 1)
+    return math.ceil(-scale * math.log(_TAIL))
+
+
+def print_top_k(result: TopK) -> None:
+    """Print the leaders as a table with bars; a stable set as a list."""
+    document = result.document
+    if result.existed:
+        print("already released: the same bytes, nothing spent")
+    table = Table(title=f"{document['k']} of {document['candidates']} by {document['by']}")
+    table.add_column(document["by"])
+    if document["noise"] is None:
+        for row in document["leaders"]:
+            table.add_row(row["category"])
+        if not document["leaders"]:
+            print("no gap between counts is wide enough to show who is in front of it")
+    else:
+        rows = sorted(document["leaders"], key=lambda row: -row["users"])
+        largest = max([1, *(row["users"] for row in rows)])
+        table.add_column(f"users, ± {margin(document)} (95%)", justify="right")
+        table.add_column("")
+        for row in rows:
+            bar = "█" * round(_BAR * max(0, row["users"]) / largest)
+            table.add_row(row["category"], f"{row['users']:,}", bar)
+    stdout.print(table)
+    left = "not one number" if result.left is None else str(result.left).partition(" (")[0]
+    print(f"{'privacy':<14}{guarantee_from_json(document['guarantee'])}")
+    print(f"{'budget left':<14}{left}")
+    print(f"{'digest':<14}{result.digest}")
+
+
+def draw_top_k(result: TopK, path: Path) -> None:
+    """Draw the leaders as a bar chart with 95% intervals."""
+    try:
+        import matplotlib as mpl
+    except ModuleNotFoundError as error:
+        raise ConfigError("--plot needs matplotlib; install labelveil[report]") from error
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    document = result.document
+    rows = sorted(document["leaders"], key=lambda row: row["users"])
+    figure, axis = plt.subplots(figsize=(7, 1 + 0.35 * len(rows)))
+    axis.barh(
+        [row["category"] for row in rows],
+        [row["users"] for row in rows],
+        xerr=margin(document),
+        color="tab:blue",
+        ecolor="dimgrey",
+        capsize=3,
+    )
+    axis.set_xlim(left=0)
+    axis.set_xlabel("distinct users, with noise; bars show 95% intervals")
+    axis.set_title(f"Leading by {document['by']}, ε = {document['guarantee']['epsilon']}")
+    figure.tight_layout()
+    figure.savefig(path)
+    plt.close(figure)

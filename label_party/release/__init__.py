@@ -1,0 +1,1 @@
+"""Building the one message: prior, randomizer, drift, signature."""

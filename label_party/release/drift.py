@@ -1,0 +1,154 @@
+"""The prior in force, and the private test whether a new epoch's labels still follow it.
+
+Which account pays for a test:
+
+*The epoch* (the default). An epoch's ε covers test, prior and labels together: ``ε_t + ε₂`` while
+nothing has drifted, ``ε_t + ε₁ + ε₂`` when something has, and ε₂ is what is left, so that every
+epoch spends the same ε. A test touches its own epoch's labels alone. Where no event occurs in two
+epochs (``epochs = "disjoint"``) an event's label therefore pays for one test in its life, however
+long the watch goes on; target charging could not make that cheaper.
+
+*A session* (``[watch] hits``). Where the same events or users come again, tests add up. One session
+(:class:`common.mechanisms.interactive.Session`) then covers the tests of all epochs, up to its last
+hit; it is charged once, when the watch begins, as an RDP promise that does not depend on the number
+of epochs. Priors and labels are still charged to their epochs, additively.
+
+*Restarts.* A session's state travels in the manifest of the release that its test decided, and the
+ledger commits the manifest's digest together with the charge. Nobody sees an outcome before that
+commit. So the ledger's last release is the session's journal: after a crash either outcome and hit
+are both there, or neither is, and a hit is paid once. A release whose bytes are lost counts as one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.entropy import Entropy
+from common.guarantees import PureDP
+from common.mechanisms.interactive import DriftTest, Session, Terms, affordable_epsilon
+from common.randomizers import NoisyPrior, split_budget
+from common.randomizers.grid import Grid
+from common.randomizers.prior import rational_epsilon
+from common.release.manifest import DriftSection, InForceSection, SessionSection, TrialSection
+from label_party.config.sections import LabelPartyConfig, decimal_value
+
+_STREAM = "drift"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a test said, and what it cost this epoch.
+
+    Attributes
+    ----------
+    section
+        What the manifest says about it.
+    charged
+        The test's promise, if the epoch pays for it.
+    """
+
+    section: DriftSection
+    charged: PureDP | None
+
+    @property
+    def spent(self) -> Fraction:
+        """ε that is no longer left for prior and labels."""
+        return Fraction(0) if self.charged is None else self.charged.exact_epsilon
+
+
+@dataclass(frozen=True)
+class Account:
+    """The session that pays for tests.
+
+    Attributes
+    ----------
+    outcome
+        Digest that the ledger knows its charge by.
+    terms
+        Its terms.
+    state
+        Where it stands; None before its first test.
+    lost_hits
+        Releases since then whose bytes are lost, each counted as a hit.
+    """
+
+    outcome: str
+    terms: Terms
+    state: dict[str, Any] | None
+    lost_hits: int = 0
+
+    def open(self, data: Any, entropy: Entropy) -> Session[Any]:
+        """Go on where the last release left it."""
+        begun = Session(data, self.terms, entropy)
+        if self.state is None and not self.lost_hits:
+            return begun
+        state = self.state or begun.to_json()
+        hits = [min(state["hits"][0] + self.lost_hits, self.terms.hits)]
+        return Session.resume({**state, "hits": hits}, data, entropy)
+
+
+@dataclass(frozen=True)
+class InForce:
+    """A prior that earlier labels paid for.
+
+    Attributes
+    ----------
+    origin
+        The release that paid for it.
+    grid, prior
+        The released histogram.
+    config
+        What a test may cost.
+    account
+        The session that pays for tests; None if each epoch does.
+    """
+
+    origin: InForceSection
+    grid: Grid
+    prior: NoisyPrior
+    config: LabelPartyConfig
+    account: Account | None = None
+
+    def test(self, rows: int) -> DriftTest:
+        """The test that an epoch of so many events gets; a function of public facts."""
+        watch, group = self.config.watch, self.config.privacy.group
+        if self.account is not None:
+            epsilon = self.account.terms.target.epsilon
+        else:
+            epsilon = test_epsilon(self.config, len(self.grid), rows)
+        return DriftTest(self.prior, rows, epsilon, group, watch.tolerance, watch.false_alarm)
+
+    def tried(self, counts: NDArray[np.int64], entropy: Entropy) -> Trial:
+        """Test an epoch's histogram over the grid, unless the session has halted."""
+        test = self.test(int(counts.sum()))
+        promise = PureDP.of(test.epsilon, unit=self.config.privacy.privacy_unit)
+        section = TrialSection(
+            scale=str(test.scale), threshold=test.threshold, guarantee=promise.to_json()
+        )
+        if self.account is None:
+            hits, _ = test.ask().draw(counts, entropy.source(_STREAM))
+            return Trial(self._section(section, bool(hits[0])), promise)
+        session = self.account.open(counts, entropy)
+        if session.halted:
+            return Trial(self._section(None, False), None)
+        drifted = bool(session.answer(test.ask()).above[0])
+        paid_by = SessionSection(outcome=self.account.outcome, state=session.to_json())
+        return Trial(self._section(section.model_copy(update={"session": paid_by}), drifted), None)
+
+    def _section(self, test: TrialSection | None, drifted: bool) -> DriftSection:
+        return DriftSection(in_force=self.origin, test=test, drifted=drifted)
+
+
+def test_epsilon(config: LabelPartyConfig, points: int, rows: int) -> Fraction:
+    """ε of one test for one privacy unit: as configured, or what the tolerance needs."""
+    watch, privacy = config.watch, config.privacy
+    if watch.epsilon != "auto":
+        return rational_epsilon(decimal_value(watch.epsilon))
+    share = Fraction(privacy.prior_share)
+    prior = split_budget(privacy.epsilon, points, rows, largest_share=share).prior
+    return affordable_epsilon(prior, rows, watch.tolerance, watch.false_alarm, privacy.group)

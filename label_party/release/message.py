@@ -1,0 +1,227 @@
+"""Build one message: completed labels in, randomized codes and a manifest out.
+
+Raw labels reach three things here and nothing else: the rounding onto the grid, the histogram that
+is released with noise, and the codes. Everything in the manifest is public, or computed from the
+noisy histogram.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from fractions import Fraction
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from common.entropy import Entropy
+from common.errors import PrivacyError
+from common.exact.channel import FiniteChannel
+from common.guarantees import PureDP, compose
+from common.randomizers import TwoStep, second_step, two_step
+from common.randomizers.grid import Grid
+from common.release.folder import (
+    FORMAT,
+    KEY_BYTES,
+    ContentSection,
+    LabelSection,
+    Manifest,
+    PopulationSection,
+    PriorSection,
+    PrivacySection,
+    RandomizerSection,
+    content_digest,
+)
+from label_party.config.sections import LabelPartyConfig, decimal_value
+from label_party.events.row_ranges import Counted, RowWriter, block_rows_for
+
+if TYPE_CHECKING:
+    from label_party.release.drift import InForce, Trial
+
+Progress = Callable[[int], None]
+
+
+class Events(Protocol):
+    """One completed label for each event, in row order, wherever they lie."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def submitted(self) -> bool: ...
+    def count(self, grid: Grid, entropy: Entropy) -> Counted: ...
+    def randomize(
+        self,
+        channel: FiniteChannel,
+        entropy: Entropy,
+        writer: RowWriter,
+        block_rows: int,
+        progress: Progress,
+    ) -> tuple[list[str], str]: ...
+
+
+@dataclass(frozen=True)
+class Built:
+    """A finished message, its rows being with the writer already.
+
+    Attributes
+    ----------
+    manifest
+        Everything public about it.
+    manifest_bytes
+        The manifest as it will be served, for ever.
+    clipped
+        Labels outside the domain. A fact about raw labels: it never leaves the labels party.
+    """
+
+    manifest: Manifest
+    manifest_bytes: bytes
+    clipped: int
+
+
+def build(
+    events: Events,
+    config: LabelPartyConfig,
+    entropy: Entropy,
+    writer: RowWriter,
+    progress: Progress = lambda rows: None,
+    in_force: InForce | None = None,
+) -> Built:
+    """Randomize every label and describe how.
+
+    Parameters
+    ----------
+    events
+        One label for each event, in row order.
+    config
+        Domain, privacy and randomizer; file paths are not looked at.
+    entropy
+        :func:`common.entropy.system_entropy`, to be destroyed by the caller afterwards.
+    writer
+        Receives keys and codes.
+    progress
+        Called with the number of rows randomized since the last call.
+    in_force
+        A prior that earlier records paid for; a new one is paid for only if a private test says
+        that the labels have drifted from it. None: pay for one.
+
+    Raises
+    ------
+    PrivacyError
+        If the entropy is repeatable, or the parts would spend more than was asked for.
+    """
+    if not entropy.secure:
+        raise PrivacyError("a release needs system_entropy(); seeded entropy is for tests alone")
+    privacy = config.privacy
+    grid = config.domain.build(events.rows, privacy.epsilon)
+    epsilon = _at_most(decimal_value(privacy.epsilon))
+    asked: dict[str, Any] = {
+        "randomizer": config.randomizer.name,
+        "loss": config.randomizer.loss,
+        "options": config.randomizer.options,
+        "group": privacy.group,
+    }
+    trial = None
+    if in_force is not None:
+        counted = events.count(in_force.grid, entropy)
+        trial = in_force.tried(counted.counts, entropy)
+        asked["spent"] = trial.spent
+    if in_force is not None and trial is not None and not trial.section.drifted:
+        grid = in_force.grid
+        two = second_step(in_force.prior, grid, epsilon, events.rows, **asked)
+    else:
+        counted = events.count(grid, entropy)
+        share = privacy.prior_share
+        two = two_step(counted.counts, grid, epsilon, entropy, prior_share=share, **asked)
+    content, population = _randomize(events, two, entropy, writer, progress)
+    manifest = _manifest(config, grid, two, content, population, trial)
+    if not manifest.total_guarantee.within(privacy.charge):
+        raise PrivacyError(
+            f"the message would spend {manifest.total_guarantee}, more than {privacy.charge}"
+        )
+    data = manifest.to_bytes()
+    Manifest.from_bytes(data)  # what the features party will check, checked before it is served
+    return Built(manifest, data, counted.outside)
+
+
+def _randomize(
+    events: Events, two: TwoStep, entropy: Entropy, writer: RowWriter, progress: Progress
+) -> tuple[ContentSection, PopulationSection]:
+    channel = two.randomizer.channel
+    block_rows = block_rows_for(events.rows)
+    blocks, population = events.randomize(channel, entropy, writer, block_rows, progress)
+    content = ContentSection(
+        code_bytes=2 if channel.code_bytes == 2 else 1,
+        key_bytes=0 if events.submitted else KEY_BYTES,
+        block_rows=block_rows,
+        blocks=blocks,
+        digest=content_digest(blocks),
+    )
+    return content, PopulationSection(
+        rows=events.rows,
+        digest=population,
+        keys="submitted" if events.submitted else "hmac-sha256-128",
+    )
+
+
+def _manifest(
+    config: LabelPartyConfig,
+    grid: Grid,
+    two: TwoStep,
+    content: ContentSection,
+    population: PopulationSection,
+    trial: Trial | None,
+) -> Manifest:
+    # with one record per user both units have the same neighbours; the claim names the unit asked
+    unit = config.privacy.privacy_unit
+    prior: PureDP = replace(two.prior.guarantee, unit=unit)
+    labels: PureDP = replace(two.labels_guarantee, unit=unit)
+    parts = [*([prior] if two.prior_paid else []), labels]
+    if trial is not None and trial.charged is not None:
+        parts.insert(0, trial.charged)
+    return Manifest(
+        format=FORMAT,
+        software=software(),
+        data_set=config.data.data_set,
+        epoch=config.data.epoch,
+        created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        label=LabelSection(
+            name=config.data.label, grid=grid.points.tolist(), missing=config.missing_value
+        ),
+        prior=PriorSection(
+            noisy_counts=two.prior.noisy_counts.tolist(),
+            scale=str(two.prior.scale),
+            guarantee=prior.to_json(),
+        ),
+        randomizer=RandomizerSection(
+            name=two.randomizer.name,
+            loss=two.randomizer.loss.name,
+            # whoever rebuilds the channel from the noisy prior needs the builder's options
+            details={**two.randomizer.details, "options": config.randomizer.options},
+            channel=two.randomizer.channel.to_json(),
+            guarantee=labels.to_json(),
+        ),
+        privacy=PrivacySection(
+            requested_epsilon=config.privacy.epsilon,
+            records_per_unit=two.group,
+            total=compose(parts).to_json(),
+        ),
+        population=population,
+        content=content,
+        drift=None if trial is None else trial.section,
+    )
+
+
+def software() -> str:
+    """Name and version of this software, as releases and the ledger record it."""
+    try:
+        return f"labelveil/{version('labelveil')}"
+    except PackageNotFoundError:
+        return "labelveil/unknown"
+
+
+def _at_most(value: Fraction) -> float:
+    """Return the largest float that does not exceed a rational number."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) <= value else float(np.nextafter(nearest, 0.0))

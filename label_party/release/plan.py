@@ -1,0 +1,240 @@
+"""``label-party plan``: compare randomizers before anything is spent.
+
+The comparison looks at the label domain, the number of events, ε and a prior. The prior is one that
+was released already, one that the operator knows from public sources, or uniform: never, unless
+asked for with a warning, the labels themselves, for a choice made by looking at them leaks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from common.errors import ConfigError, DataError
+from common.randomizers.design.assessment import Assessment, Assessor
+from common.randomizers.design.knots import interpolation
+from common.randomizers.grid import Grid
+from common.randomizers.two_step import split_budget
+from common.release.folder import block_ranges
+from common.release.manifest import Manifest
+from label_party.config.sections import LabelPartyConfig
+from label_party.events.submitted import Populations
+from label_party.release.run import open_events
+from label_party.store.release_store import Store
+
+Floats = NDArray[np.float64]
+
+_USUAL_ROWS = 20_000
+
+LEAK_WARNING = (
+    "this table is computed from the raw labels: a choice made by it depends on them beyond what"
+    " epsilon states, so neither the table nor the choice may leave the labels party"
+)
+
+
+_VALUES_AT_ONCE = 1 << 12
+
+
+@dataclass(frozen=True)
+class PriorKnowledge:
+    """What a plan assumes about the labels.
+
+    Attributes
+    ----------
+    values, weights
+        (j,) label values, ascending, and their weights >= 0; None for uniform over the domain.
+    rows
+        Number of events.
+    source
+        In words, for the table's caption.
+    leaks
+        Whether it comes from raw labels.
+    """
+
+    values: Floats | None
+    weights: Floats | None
+    rows: int
+    source: str
+    leaks: bool = False
+
+    def over(self, grid: Grid) -> Floats:
+        """(k,) prior over a grid: every value is split between its neighbours without bias."""
+        if self.values is None or self.weights is None:
+            return np.full(len(grid), 1.0 / len(grid))
+        inside = np.clip(self.values, grid.lower, grid.upper)
+        prior = np.zeros(len(grid))
+        for low, high in block_ranges(inside.size, _VALUES_AT_ONCE):
+            prior += self.weights[low:high] @ interpolation(inside[low:high], grid.points)
+        return np.asarray(prior / prior.sum())
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """One candidate at one ε; errors in the units of the loss."""
+
+    epsilon: float
+    epsilon_prior: float
+    epsilon_labels: float
+    assessment: Assessment
+
+    def to_json(self) -> dict[str, object]:
+        """Return a flat record."""
+        facts = asdict(self.assessment)
+        facts["randomizer"] = facts.pop("name")
+        facts["realised_epsilon"] = facts.pop("epsilon")
+        return {
+            "epsilon": self.epsilon,
+            "epsilon_prior": self.epsilon_prior,
+            "epsilon_labels": self.epsilon_labels,
+            **facts,
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All candidates, by ε and predicted error; what the errors are to be compared with."""
+
+    rows: list[PlanRow]
+    knowledge: PriorKnowledge
+    loss: str
+    unfit: dict[str, str]
+    constant_error: float
+    true_label_error: float
+
+
+def make_plan(
+    config: LabelPartyConfig,
+    knowledge: PriorKnowledge,
+    epsilons: Sequence[float],
+    on_epsilon: Callable[[float], None] = lambda epsilon: None,
+) -> Plan:
+    """Judge every randomizer at every ε.
+
+    Parameters
+    ----------
+    config
+        Domain, privacy unit and loss are taken from it.
+    knowledge
+        The prior and the number of events.
+    epsilons
+        Whole budgets, prior included, each in 0 … 40.
+    on_epsilon
+        Progress: called when everything at an ε has been judged.
+    """
+    rows: list[PlanRow] = []
+    unfit: dict[str, str] = {}
+    constant = true_labels = float("nan")
+    for epsilon in sorted(epsilons):
+        grid = config.domain.build(knowledge.rows, epsilon)
+        share = Fraction(config.privacy.prior_share)
+        split = split_budget(epsilon, len(grid), knowledge.rows, largest_share=share)
+        each = float(split.labels / config.privacy.group)
+        prior = knowledge.over(grid)
+        assessor = Assessor(grid.points, prior, knowledge.rows, config.randomizer.loss)
+        assessments, unfit = assessor.compare(each)
+        rows += [
+            PlanRow(epsilon, float(split.prior), float(split.labels), assessment)
+            for assessment in assessments
+        ]
+        constant, true_labels = assessor.constant, assessor.with_true_labels
+        on_epsilon(epsilon)
+    return Plan(rows, knowledge, config.randomizer.loss, unfit, constant, true_labels)
+
+
+def choose_knowledge(
+    config: LabelPartyConfig,
+    release: Path | None,
+    table: Path | None,
+    raw_labels: bool,
+    rows: int,
+) -> PriorKnowledge:
+    """Pick the one source of the prior that was asked for; with none, assume nothing.
+
+    Raises
+    ------
+    ConfigError
+        If more than one source is named.
+    """
+    if sum([release is not None, table is not None, raw_labels]) > 1:
+        raise ConfigError(
+            "a plan has one prior; give one of --prior-release, --prior-file and --raw-labels"
+        )
+    if release is not None:
+        return from_manifest(release)
+    if table is not None:
+        return from_table(table, rows)
+    return from_raw_labels(config) if raw_labels else from_domain(rows)
+
+
+def planned_rows(config: LabelPartyConfig, rows: int | None) -> int:
+    """Return the number of events to plan for: as asked, as submitted, or a usual number."""
+    if rows is not None:
+        return rows
+    data = config.data
+    found = None
+    if data.submitted:
+        found = Populations(Store(config.store.directory)).current(data.data_set, data.epoch)
+    return _USUAL_ROWS if found is None else found.rows
+
+
+def from_manifest(path: Path) -> PriorKnowledge:
+    """Use the noisy prior of a release: it is public already, so planning with it is free."""
+    source = path / "manifest.json" if path.is_dir() else path
+    try:
+        manifest = Manifest.from_bytes(source.read_bytes())
+    except OSError as error:
+        raise DataError(f"{source} cannot be read: {error.strerror}") from error
+    return PriorKnowledge(
+        np.asarray(manifest.label.grid),
+        manifest.noisy_prior,
+        manifest.population.rows,
+        f"the released prior of {manifest.data_set!r}, epoch {manifest.epoch!r}",
+    )
+
+
+def from_table(path: Path, rows: int) -> PriorKnowledge:
+    """Use public knowledge: a CSV or Parquet file with the columns ``label`` and ``weight``."""
+    try:
+        table = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise DataError(f"{path} cannot be read as a table: {error}") from error
+    missing = {"label", "weight"} - set(table.columns)
+    if missing:
+        raise DataError(f"{path} has no column {sorted(missing)[0]!r}; it needs label and weight")
+    try:
+        table = table.select(pl.col("label", "weight").cast(pl.Float64)).sort("label")
+    except pl.exceptions.PolarsError as error:
+        raise DataError(f"{path}: label and weight must be numbers") from error
+    values, weights = table["label"].to_numpy(), table["weight"].to_numpy()
+    if not (np.isfinite(values).all() and np.isfinite(weights).all() and weights.min() >= 0):
+        raise DataError(f"{path}: labels must be finite and weights finite and >= 0")
+    if weights.sum() <= 0:
+        raise DataError(f"{path}: the weights are all zero; at least one must be positive")
+    return PriorKnowledge(values, weights, rows, f"the prior in {path}")
+
+
+def from_domain(rows: int) -> PriorKnowledge:
+    """Assume nothing: uniform over the domain."""
+    return PriorKnowledge(None, None, rows, "a uniform prior (nothing is known about the labels)")
+
+
+def from_raw_labels(config: LabelPartyConfig) -> PriorKnowledge:
+    """Use the labels themselves. The result is for the labels party's eyes; it leaks if used."""
+    counted, rows = pl.DataFrame(schema={"label": pl.Float64, "count": pl.UInt64}), 0
+    lower, upper = config.domain.lower, config.domain.upper
+    with open_events(config, quiet=True) as events:
+        for _, labels in events.parts():
+            # as a release takes them: what lies outside counts at the end it is nearest to
+            more = pl.Series("label", np.clip(labels, lower, upper)).value_counts()
+            both = pl.concat([counted, more.with_columns(pl.col("count").cast(pl.UInt64))])
+            counted = both.group_by("label").agg(pl.col("count").sum())
+            rows += labels.size
+    counted = counted.sort("label")
+    values, counts = counted["label"].to_numpy(), counted["count"].to_numpy()
+    return PriorKnowledge(values, counts.astype(np.float64), rows, "the raw labels", leaks=True)

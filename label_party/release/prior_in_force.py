@@ -1,0 +1,146 @@
+"""Find the prior in force, and the session that pays for tests, in ledger and store."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from common.errors import BudgetError
+from common.mechanisms.interactive import Terms
+from common.mechanisms.interactive.targets import not_prior
+from common.randomizers import NoisyPrior
+from common.randomizers.grid import Grid
+from common.release.manifest import InForceSection, Manifest
+from label_party.config.sections import LabelPartyConfig
+from label_party.release.drift import Account, InForce, test_epsilon
+from label_party.store.ledger import LABELS, Charge, Ledger
+from label_party.store.pay_once import Purchase, pay_once
+from label_party.store.release_store import Store
+
+TESTS = "tests for drift"
+"""Purpose of a session's charge."""
+
+
+def open_account(config: LabelPartyConfig, store: Store, rows: int) -> None:
+    """Charge the session that all tests will be made in, unless it is charged already.
+
+    Raises
+    ------
+    BudgetError
+        If it does not fit; an RDP promise needs ``[privacy] total_delta``.
+    """
+    privacy, hits = config.privacy, config.watch.hits
+    if hits is None:
+        return
+    if not privacy.total_delta:
+        raise BudgetError(
+            f"hits={hits} of a session need a delta, and total_delta is 0; set [privacy]"
+            " total_delta, or remove [watch] hits to charge each test to its epoch"
+        )
+    if store.ledger_path.exists():
+        with store.open_ledger() as ledger:
+            if _session_charge(ledger, config) is not None:
+                return
+    points = len(config.domain.build(rows, privacy.epsilon))
+    epsilon = test_epsilon(config, points, rows)
+    terms = Terms(not_prior(epsilon), hits, unit=privacy.privacy_unit)
+    data = json.dumps({"terms": terms.to_json()}, sort_keys=True).encode()
+    purchase = Purchase(
+        config.data.data_set,
+        config.data.epoch,
+        TESTS,
+        terms.promise,
+        privacy.limit,
+        "additive",
+        {**_asked(config), "terms": terms.to_json()},
+    )
+    pay_once(store, purchase, lambda: data)
+
+
+def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> InForce | None:
+    """Return the prior of the last release, if it is about the same range of labels and unit.
+
+    Raises
+    ------
+    ReleaseError
+        If that release is damaged.
+    """
+    last = ledger.committed(config.data.data_set)
+    if last is None:
+        return None
+    manifest = store.read_manifest(last)
+    domain, points = config.domain, manifest.label.grid
+    group = manifest.privacy.records_per_unit
+    unit = manifest.labels_guarantee.unit
+    asked = (domain.lower, domain.upper, config.privacy.group, config.privacy.privacy_unit)
+    if (points[0], points[-1], group, unit) != asked:
+        return None
+    counts = np.asarray(manifest.prior.noisy_counts, dtype=np.int64)
+    epsilon = manifest.prior_guarantee.exact_epsilon
+    return InForce(
+        _origin(manifest, last),
+        Grid.from_edges(points),
+        NoisyPrior(counts, epsilon, manifest.prior_rows, group),
+        config,
+        _account(config, store, ledger),
+    )
+
+
+def _origin(manifest: Manifest, charge: Charge) -> InForceSection:
+    if manifest.drift is not None and not manifest.drift.drifted:
+        return manifest.drift.in_force
+    return InForceSection(
+        epoch=manifest.epoch,
+        manifest=str(charge.manifest_sha256),
+        rows=manifest.population.rows,
+    )
+
+
+def _account(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Account | None:
+    charge = _session_charge(ledger, config)
+    if charge is None:
+        return None
+    account = Account(str(charge.manifest_sha256), Terms.from_json(charge.request["terms"]), None)
+    releases = [
+        entry
+        for entry in ledger.charges(config.data.data_set)
+        if entry.purpose == LABELS and entry.state == "committed"
+    ]
+    last = charge.id
+    for entry in releases:  # all of them: what a restored ledger counted is in no order
+        drift = None if entry.lost else store.read_manifest(entry).drift
+        test = None if drift is None else drift.test
+        if test is None or test.session is None or test.session.outcome != account.outcome:
+            continue
+        state = test.session.state
+        if account.state is None or state["calls"] > account.state["calls"]:
+            account, last = replace(account, state=state), max(last, entry.id)
+    lost = sum(entry.lost and entry.id > last for entry in releases)
+    return replace(account, lost_hits=lost)
+
+
+def _session_charge(ledger: Ledger, config: LabelPartyConfig) -> Charge | None:
+    """The session in which tests are made: the last one that was opened on these terms."""
+    asked = _asked(config)
+    if config.watch.hits is None:
+        return None
+    found = [
+        charge
+        for charge in ledger.charges(config.data.data_set)
+        if charge.purpose == TESTS
+        and charge.state == "committed"
+        and {key: charge.request.get(key) for key in asked} == asked
+    ]
+    return found[-1] if found else None
+
+
+def _asked(config: LabelPartyConfig) -> dict[str, Any]:
+    return {
+        "hits": config.watch.hits,
+        "epsilon": config.watch.epsilon,
+        "unit": config.privacy.unit,
+        "group": config.privacy.group,
+    }

@@ -1,0 +1,41 @@
+"""The labels party's signature under its manifests, where it has a key for that."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
+from common.release.signature import read_signing_key
+from label_party.config.sections import LabelPartyConfig
+from label_party.store.disk import flush, sync_directory, told
+
+
+def signing_key(config: LabelPartyConfig) -> Ed25519PrivateKey | None:
+    """Read the configured key, if there is one."""
+    path = config.keys.signing_key
+    return None if path is None else read_signing_key(path)
+
+
+def sign_again(directory: Path, key: Ed25519PrivateKey) -> bool:
+    """Sign a release that was made without this key; the release itself stays as it is.
+
+    Returns
+    -------
+    Whether the signature is new. Ed25519 signatures are a function of key and bytes, so an equal
+    one is the same.
+    """
+    with told(directory):
+        signature = key.sign((directory / MANIFEST_FILE).read_bytes())
+        path = directory / SIGNATURE_FILE
+        if path.is_file() and path.read_bytes() == signature:
+            return False
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        with temporary.open("wb") as file:
+            file.write(signature)
+            flush(file)
+        temporary.replace(path)
+        sync_directory(directory)
+    return True

@@ -1,0 +1,195 @@
+"""``label-party watch``: one release an epoch, as epochs arrive, and a new prior only after drift.
+
+Epochs are files, one each (``{epoch}`` in the name of ``[data] labels``), or days of a column
+(``[data] date``). A file counts as complete when it has its name, a day when it is over. What comes
+later for an epoch that was released is not in any release.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+
+from common.errors import ConfigError, DataError
+from label_party.config.sections import EPOCH_PLACE, NAME_PATTERN, LabelPartyConfig
+from label_party.release.prior_in_force import open_account, prior_in_force
+from label_party.release.run import Outcome, run_release
+from label_party.sources.addresses import Source
+from label_party.sources.tables import days_of
+from label_party.store.disk import StoreBusy
+from label_party.store.ledger import LABELS
+from label_party.store.release_store import Store
+
+Report = Callable[[Outcome], None]
+
+
+def arrived(config: LabelPartyConfig) -> list[str]:
+    """Return the epochs that are complete, in the order of their names.
+
+    Raises
+    ------
+    ConfigError
+        If nothing says what an epoch is, or files and epochs contradict each other.
+    DataError
+        If a file's name is no name of an epoch, or a date is none.
+    """
+    data = config.data
+    by_file = EPOCH_PLACE in str(data.labels)
+    if by_file == (data.date is not None):
+        raise ConfigError(
+            f"epochs are either files, with {EPOCH_PLACE} in [data] labels, or days of a column,"
+            f" [data] date; {'both' if by_file else 'neither'} is set"
+        )
+    population = data.population_source
+    if by_file:
+        return _files(config, population)
+    today = datetime.now(UTC).date().isoformat()
+    source = data.labels_source if population is None else population
+    return [day for day in days_of(source, str(data.date)) if day < today]
+
+
+def _files(config: LabelPartyConfig, population: Source | None) -> list[str]:
+    templates = [config.data.labels_source, *([] if population is None else [population])]
+    if population is not None and EPOCH_PLACE not in str(population):
+        if config.privacy.epochs == "disjoint":
+            raise ConfigError(
+                f"population={str(population)!r} covers the same events in every epoch, which"
+                f" epochs='disjoint' denies; set [data] population to a name with {EPOCH_PLACE}"
+            )
+        templates.pop()
+    found = [set(_epochs_of(template)) for template in templates]
+    return sorted(set.intersection(*found))
+
+
+def _epochs_of(template: Source) -> Iterator[str]:
+    if not isinstance(template, Path):
+        raise ConfigError(
+            f"{template} must be files on this machine, whose names can be listed; set [data]"
+            " labels and population, or [data] date for one source with a column of dates"
+        )
+    before, _, after = template.name.partition(EPOCH_PLACE)
+    if EPOCH_PLACE in str(template.parent) or not (before or after) or EPOCH_PLACE in after:
+        raise ConfigError(
+            f"{template} must have {EPOCH_PLACE} once, in the file's name and not alone, such as"
+            f" sales/{EPOCH_PLACE}.parquet; set [data] labels and population"
+        )
+    if not template.parent.is_dir():
+        raise DataError(f"{template.parent} is no folder; set [data] labels and population")
+    for path in template.parent.iterdir():
+        name = path.name
+        if name.startswith(".") or not (name.startswith(before) and name.endswith(after)):
+            continue
+        epoch = name[len(before) : len(name) - len(after)]
+        if not re.fullmatch(NAME_PATTERN, epoch):
+            raise DataError(
+                f"{path}: {epoch!r} cannot name an epoch; use up to 64 letters, digits, dots,"
+                " dashes and underscores"
+            )
+        yield epoch
+
+
+def release_new(
+    config: LabelPartyConfig,
+    report: Report,
+    *,
+    quiet: bool = False,
+    stop: threading.Event | None = None,
+) -> int:
+    """Release every epoch that has arrived and was not released; return how many.
+
+    Parameters
+    ----------
+    report
+        Told of each.
+    stop
+        Ends the work before the next epoch once it is set.
+
+    Raises
+    ------
+    LabelveilError
+        For any refusal; what was released before it stays.
+    """
+    store, done = Store(config.store.directory), 0
+    for epoch in _waiting(config, store):
+        if stop is not None and stop.is_set():
+            break
+        outcome = _release(config.at(epoch), store, quiet)
+        report(outcome)
+        done += 1
+    return done
+
+
+def _release(config: LabelPartyConfig, store: Store, quiet: bool) -> Outcome:
+    return run_release(
+        config,
+        quiet=quiet,
+        ready=lambda rows: open_account(config, store, rows),
+        standing=lambda store, ledger: prior_in_force(config, store, ledger),
+    )
+
+
+def _waiting(config: LabelPartyConfig, store: Store) -> list[str]:
+    epochs = arrived(config)
+    if not store.ledger_path.exists():
+        return epochs
+    with store.open_ledger() as ledger:
+        settled = {
+            charge.epoch
+            for charge in ledger.charges(config.data.data_set)
+            if charge.purpose == LABELS and charge.state == "committed"
+        }
+    return [epoch for epoch in epochs if epoch not in settled]
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """Releases epochs as they arrive, until it is told to stop.
+
+    Attributes
+    ----------
+    report
+        Told of each release.
+    idle
+        Told of each wait, in words.
+    """
+
+    config: LabelPartyConfig
+    report: Report
+    idle: Callable[[str], None]
+    quiet: bool = False
+
+    def run(self, stop: threading.Event) -> None:
+        """Look, release, wait, and again; an epoch that was begun is finished."""
+        while not stop.is_set():
+            try:
+                release_new(self.config, self.report, quiet=self.quiet, stop=stop)
+            except StoreBusy as busy:  # a release by hand, or a backup: it ends by itself
+                self.idle(str(busy))
+            stop.wait(self.config.watch.interval)
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[threading.Event]:
+    """Yield an event that SIGINT and SIGTERM set; a second SIGINT interrupts as usual."""
+    stop = threading.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def told(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    for number in before:
+        signal.signal(number, told)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,130 @@
+"""The server's TLS identity: checked before it is used, read again when its files change."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import datetime
+from pathlib import Path
+
+import grpc
+
+from common.errors import ConfigError, LabelveilError
+from common.security.certificate_checks import check_not_ended, check_pair, read_chain
+from common.security.tls import check_tls13_only
+from label_party.config.sections import ServerSection
+from label_party.server.handshakes import Handshakes
+
+_log = logging.getLogger(__name__)
+
+_Stamp = tuple[tuple[int, int], ...]
+
+
+class ServerCredentials:
+    """Mutual TLS credentials that follow their files.
+
+    Parameters
+    ----------
+    server
+        Paths of the certificate, the private key and the clients' authority.
+    handshakes
+        Told of every new connection.
+
+    Attributes
+    ----------
+    reloads
+        How often the files were read again, by outcome: ``done`` or ``failed``.
+
+    Raises
+    ------
+    ConfigError
+        If a file is missing or unusable, or the certificate has expired.
+    """
+
+    def __init__(self, server: ServerSection, handshakes: Handshakes) -> None:
+        check_tls13_only()
+        self._server = server
+        self._handshakes = handshakes
+        self._lock = threading.Lock()
+        self._ends: dict[str, datetime] = {}
+        self.reloads = {"done": 0, "failed": 0}
+        self._stamp = self._stamps()
+        initial = self._read()
+        self.grpc: grpc.ServerCredentials = grpc.dynamic_ssl_server_credentials(
+            initial,
+            self._changed,  # type: ignore[arg-type]  # None, "unchanged", is missing in the stubs
+            require_client_authentication=True,
+        )
+
+    def ends(self, which: str) -> datetime:
+        """Return when the certificate in use ends: ``server`` or ``client_ca``."""
+        with self._lock:
+            return self._ends[which]
+
+    def check(self) -> None:
+        """Raise a ``ConfigError`` if a certificate in use has ended."""
+        for which, path in (
+            ("server", self._server.certificate),
+            ("client_ca", self._server.client_ca),
+        ):
+            check_not_ended(path, self.ends(which))
+
+    def _changed(self) -> grpc.ServerCertificateConfiguration | None:
+        """Return the new identity at the first handshake after a change; keep the old otherwise."""
+        self._handshakes.connected()
+        with self._lock:
+            try:
+                stamp = self._stamps()
+                if stamp == self._stamp:
+                    return None
+                configuration = self._read()
+            except LabelveilError as error:
+                self.reloads["failed"] += 1
+                _log.error("certificates not reloaded", extra={"reason": str(error)})
+                return None
+            self._stamp = stamp
+            self.reloads["done"] += 1
+            _log.info("certificates reloaded")
+            return configuration
+
+    def _files(self) -> tuple[Path, ...]:
+        return self._server.certificate, self._server.private_key, self._server.client_ca
+
+    def _stamps(self) -> _Stamp:
+        stamps = []
+        for path in self._files():
+            try:
+                status = path.stat()
+            except OSError as error:
+                raise _unreadable(path, error) from error
+            stamps.append((status.st_mtime_ns, status.st_ino))
+        return tuple(stamps)
+
+    def _read(self) -> grpc.ServerCertificateConfiguration:
+        chain, key, authority = (_bytes(path) for path in self._files())
+        certificates = read_chain(self._server.certificate, chain)
+        authorities = read_chain(self._server.client_ca, authority)
+        check_pair(self._server.certificate, certificates[0], self._server.private_key, key)
+        ends = {
+            "server": min(entry.not_valid_after_utc for entry in certificates),
+            # during a rotation an old authority may end while the new one goes on
+            "client_ca": max(entry.not_valid_after_utc for entry in authorities),
+        }
+        check_not_ended(self._server.certificate, ends["server"])
+        check_not_ended(self._server.client_ca, ends["client_ca"])
+        self._ends = ends
+        return grpc.ssl_server_certificate_configuration([(key, chain)], authority)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"{path} cannot be read: {error.strerror}; set [server] certificate, private_key and"
+        " client_ca, or make test certificates with label-dp certificates"
+    )

@@ -1,0 +1,119 @@
+"""Plain HTTP for the operator alone: ``/livez``, ``/readyz`` and ``/metrics``.
+
+It listens on an address of its own, the loopback by default, and answers with constant words and
+with what :mod:`label_party.monitoring.calls` counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from common.errors import ConfigError
+from label_party.server.health import Vitals
+
+_log = logging.getLogger(__name__)
+
+_SECONDS = 10.0
+"""How long a connection may take to send its request, or to read its answer."""
+
+_TEXT = "text/plain; charset=utf-8"
+
+Answer = tuple[HTTPStatus, str, bytes]
+
+
+@contextmanager
+def answering(listen: str, vitals: Vitals, registry: CollectorRegistry) -> Iterator[str]:
+    """Answer probes in the background; yields the address.
+
+    Parameters
+    ----------
+    listen
+        host:port; port 0 lets the system choose one.
+    vitals, registry
+        What is told.
+
+    Raises
+    ------
+    ConfigError
+        If the address cannot be bound.
+    """
+    host, _, port = listen.rpartition(":")
+    handler = type("Handler", (_Handler,), {"paths": _paths(vitals, registry)})
+    try:
+        server = _server(host.strip("[]"), int(port), handler)
+    except OSError as error:
+        raise ConfigError(
+            f"listen={listen!r} cannot be bound: {error.strerror}; set [observability] listen"
+        ) from error
+    thread = threading.Thread(target=server.serve_forever, name="probes", daemon=True)
+    thread.start()
+    try:
+        yield f"{host}:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _server(host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
+    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    kind = type("Server", (ThreadingHTTPServer,), {"address_family": family})
+    server: ThreadingHTTPServer = kind((host, port), handler)
+    # a slow reader must not hold up the end
+    server.daemon_threads = True
+    server.block_on_close = False
+    return server
+
+
+def _paths(vitals: Vitals, registry: CollectorRegistry) -> dict[str, Callable[[str], Answer]]:
+    def metrics(accept: str) -> Answer:
+        encode, kind = choose_encoder(accept)
+        return HTTPStatus.OK, kind, encode(registry)
+
+    return {
+        "/livez": lambda accept: _verdict(vitals.dead()),
+        "/readyz": lambda accept: _verdict(vitals.unready()),
+        "/metrics": metrics,
+    }
+
+
+def _verdict(problems: list[str]) -> Answer:
+    status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
+    return status, _TEXT, "".join(f"{line}\n" for line in problems or ["ok"]).encode()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    paths: dict[str, Callable[[str], Answer]]
+    timeout = _SECONDS
+    server_version = "label-party"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        answer = self.paths.get(self.path.partition("?")[0])
+        if answer is None:
+            found: Answer = (HTTPStatus.NOT_FOUND, _TEXT, b"try /livez, /readyz or /metrics\n")
+        else:
+            try:
+                found = answer(self.headers.get("Accept", ""))
+            except Exception:
+                _log.exception("probe failed")
+                found = (HTTPStatus.INTERNAL_SERVER_ERROR, _TEXT, b"internal error\n")
+        status, kind, body = found
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Log nothing: a probe every few seconds is no event."""

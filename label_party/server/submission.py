@@ -1,0 +1,194 @@
+"""Receiving a population from the features party: a stream, checked against its own header.
+
+Everything that is answered here is a function of what the client sent and of the epoch's public
+state. Labels are not looked at: whether a key has one is unknown to this module.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+import grpc
+
+from common.release.folder import KEY_BYTES
+from common.wire import label_release_pb2 as wire
+from label_party.config.sections import NAME_PATTERN, LabelPartyConfig
+from label_party.events.submitted import Populations, Submitted, Upload
+from label_party.server.catalog import Catalog
+from label_party.server.refusal import Refusal, invalid
+from label_party.store.disk import StoreBusy, StoreError
+
+_log = logging.getLogger(__name__)
+
+MAX_KEYS_BYTES = 3 << 20
+_DIGEST_BYTES = 32
+_NAME = re.compile(NAME_PATTERN)
+
+
+class Reception:
+    """Receives populations; safe for any number of threads.
+
+    Parameters
+    ----------
+    catalog
+        Knows which epochs have a release, which freezes their population.
+    populations
+        Where populations are kept.
+    config
+        Which data set takes populations, and how large they may be.
+    """
+
+    def __init__(
+        self, catalog: Catalog, populations: Populations, config: LabelPartyConfig
+    ) -> None:
+        self._catalog = catalog
+        self._populations = populations
+        self._data_set = config.data.data_set if config.data.submitted else None
+        self._max_rows = config.server.max_population_rows
+        self._max_waiting = config.server.max_waiting_populations
+
+    def receive(
+        self,
+        header: wire.PopulationHeader,
+        messages: Iterator[wire.SubmitPopulationRequest],
+        client: str,
+        progress: Callable[[], object],
+    ) -> wire.SubmitPopulationResponse:
+        """Take in one submission whose sender and data set are authorized.
+
+        Parameters
+        ----------
+        header
+            The stream's first message.
+        messages
+            The others.
+        client
+            Name of the certificate.
+        progress
+            Called when keys have arrived.
+
+        Raises
+        ------
+        Refusal
+            With nothing kept.
+        """
+        self._check(header)
+        try:
+            settled = self._settled(header)
+            if settled is not None:
+                return settled
+            with self._populations.upload() as upload:
+                self._fill(upload, header, messages, progress)
+                with self._populations.exchanging(header.data_set, header.epoch):
+                    settled = self._settled(header)  # the release may exist by now
+                    if settled is not None:
+                        return settled
+                    facts = Submitted(
+                        rows=header.rows,
+                        sha256=header.population_sha256.hex(),
+                        secret_check=header.secret_check.hex(),
+                        client=client,
+                        submitted_at=datetime.now(UTC).isoformat(timespec="seconds"),
+                    )
+                    self._populations.store(header.data_set, header.epoch, upload, facts)
+        except StoreBusy as error:
+            raise Refusal(
+                grpc.StatusCode.UNAVAILABLE, "the population is in use; try again later"
+            ) from error
+        except StoreError as error:
+            _log.error("population not stored", extra={"reason": str(error)})
+            raise Refusal(
+                grpc.StatusCode.UNAVAILABLE, "the population cannot be stored; try again later"
+            ) from error
+        return _answer(header, wire.POPULATION_STATUS_STORED)
+
+    def _check(self, header: wire.PopulationHeader) -> None:
+        if header.data_set != self._data_set:
+            raise Refusal(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "this labels party supplies the population itself",
+            )
+        if not _NAME.fullmatch(header.epoch):
+            raise invalid("epoch must be 1 to 64 letters, digits, dots, dashes or underscores")
+        if not header.rows:
+            raise invalid("a population has at least one key")
+        if len(header.population_sha256) != _DIGEST_BYTES:
+            raise invalid("population_sha256 must have 32 bytes")
+        if len(header.secret_check) != KEY_BYTES:
+            raise invalid("secret_check must have 16 bytes")
+        if header.rows > self._max_rows:
+            raise Refusal(
+                grpc.StatusCode.OUT_OF_RANGE,
+                f"{header.rows} keys are too many; the most allowed is {self._max_rows}",
+            )
+
+    def _settled(self, header: wire.PopulationHeader) -> wire.SubmitPopulationResponse | None:
+        """Answer without any keys where that is possible."""
+        digest = header.population_sha256.hex()
+        release = self._catalog.find(header.data_set, header.epoch)
+        if release is not None:
+            covered = release.manifest.population
+            if (covered.rows, covered.digest) == (header.rows, digest):
+                return _answer(header, wire.POPULATION_STATUS_FROZEN)
+            raise Refusal(
+                grpc.StatusCode.ALREADY_EXISTS,
+                "the epoch's release covers another population, for ever; name another epoch",
+            )
+        stored = self._populations.current(header.data_set, header.epoch)
+        if stored is None:
+            self._make_sure_of_room(header.data_set)
+        elif (stored.rows, stored.sha256, stored.secret_check) == (
+            header.rows,
+            digest,
+            header.secret_check.hex(),
+        ):
+            return _answer(header, wire.POPULATION_STATUS_ALREADY_STORED)
+        return None
+
+    def _make_sure_of_room(self, data_set: str) -> None:
+        waiting = set(self._populations.epochs(data_set)) - self._catalog.epochs(data_set)
+        if len(waiting) >= self._max_waiting:
+            raise Refusal(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"{len(waiting)} populations wait for their releases already; submit again when"
+                " one of them is released",
+            )
+
+    def _fill(
+        self,
+        upload: Upload,
+        header: wire.PopulationHeader,
+        messages: Iterator[wire.SubmitPopulationRequest],
+        progress: Callable[[], object],
+    ) -> None:
+        for message in messages:
+            keys = message.keys
+            if message.WhichOneof("part") != "keys":
+                raise invalid("the header must be the first message, and no other")
+            if not keys or len(keys) % KEY_BYTES:
+                raise invalid(f"{len(keys)} bytes are not one or more keys of 16 bytes")
+            if len(keys) > MAX_KEYS_BYTES:
+                raise invalid(f"{len(keys)} bytes of keys in one message; at most {MAX_KEYS_BYTES}")
+            if upload.rows + len(keys) // KEY_BYTES > header.rows:
+                raise invalid(f"more keys than the {header.rows} of the header")
+            upload.append(keys)
+            progress()
+        if upload.rows != header.rows:
+            raise invalid(f"{upload.rows} keys instead of the {header.rows} of the header")
+        if upload.sha256 != header.population_sha256.hex():
+            raise invalid("the keys do not give the header's population_sha256")
+        upload.seal()
+        repeated = upload.repeated()
+        if repeated:
+            raise invalid(f"{repeated} of {header.rows} keys occurred before; send each event once")
+
+
+def _answer(
+    header: wire.PopulationHeader, status: wire.PopulationStatus
+) -> wire.SubmitPopulationResponse:
+    return wire.SubmitPopulationResponse(
+        rows=header.rows, population_sha256=header.population_sha256, status=status
+    )

@@ -1,0 +1,1 @@
+"""Where labels and populations are read from: files, object stores, databases."""

@@ -1,0 +1,309 @@
+"""Read events from files, object stores and databases: keys, labels, users.
+
+No message of this module contains a value from a file: a label in an error would be a label in a
+terminal's scroll-back and in a log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import TypeVar
+
+import numpy as np
+import polars as pl
+
+from common.errors import DataError
+from common.parquet import PARQUET_SUFFIXES, directory_files
+from common.release.event_keys import canonical_keys
+from label_party.sources.addresses import Query, Remote, Source, storage_options
+from label_party.sources.databases import columns_of_query, query_parts, read_query
+
+Read = TypeVar("Read")
+
+_PARQUET_MAGIC = b"PAR1"
+_MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none")
+_COLUMNS_SHOWN = 20
+
+KEY, LABEL, USER = "key", "label", "user"
+
+
+def read_events(
+    path: Source,
+    key: str,
+    *,
+    label: str | None = None,
+    user: str | None = None,
+    day: tuple[str, str] | None = None,
+    rows: tuple[int, int] | None = None,
+) -> pl.DataFrame:
+    """Read the columns that are needed of one source.
+
+    Parameters
+    ----------
+    path
+        CSV with a header line, Parquet, or a directory of Parquet files, whose rows follow each
+        other in the order of the files' names; one file in an object store; a database's query.
+    key, label, user
+        Names of the columns. In CSV files keys and users are text, exactly as written, so that
+        ``007`` stays ``007``.
+    day
+        A column of dates or times, and the day (ISO 8601) whose events are wanted; None for all.
+    rows
+        First row of a Parquet file, and the one after the last; None for all rows.
+
+    Returns
+    -------
+    A frame with ``key`` (text), ``label`` (float64; null where the event has none) and ``user``
+    (text), as far as asked for, in file order.
+
+    Raises
+    ------
+    DataError
+        If the source is missing or damaged, lacks a column, or holds unusable keys or labels.
+    """
+    wanted = {KEY: key, LABEL: label, USER: user}
+    names = {role: name for role, name in wanted.items() if name is not None}
+    columns = list(dict.fromkeys([*names.values(), *([] if day is None else [day[0]])]))
+    frame = read_columns(path, columns, rows)
+    if day is not None:
+        frame = frame.filter(_day(day[0]) == day[1])
+    events = [_text(frame[key].alias(KEY), key, path)]
+    if label is not None:
+        events.append(_numbers(frame[label].alias(LABEL), label, path))
+    if user is not None:
+        events.append(_text(frame[user].alias(USER), user, path))
+    return pl.DataFrame(events)
+
+
+def read_categories(
+    path: Source, key: str, column: str, categories: pl.Series, *, user: str | None = None
+) -> pl.DataFrame:
+    """Read one column as positions in a public list; what the list lacks comes after its end.
+
+    Parameters
+    ----------
+    path
+        CSV with a header line, or Parquet.
+    key, column, user
+        Names of the columns.
+    categories
+        The list: distinct texts. Spaces around a value do not count.
+
+    Returns
+    -------
+    A frame with ``key``, ``label`` (float64, a whole number 0 … len(categories)) and ``user``, as
+    far as asked for, in file order.
+
+    Raises
+    ------
+    DataError
+        As for :func:`read_events`.
+    """
+    _check_columns(path, [column], columns_of(path))
+    events = read_events(path, key, user=user)
+    values = _reading(path, lambda: read_columns(path, [column])[column].cast(pl.String))
+    codes = pl.select(
+        values.str.strip_chars().replace_strict(
+            categories, np.arange(len(categories)), default=len(categories)
+        )
+    ).to_series()
+    return events.with_columns(codes.cast(pl.Float64).alias(LABEL))
+
+
+def read_columns(
+    path: Source, names: list[str], rows: tuple[int, int] | None = None
+) -> pl.DataFrame:
+    """Read columns as they are, of all rows or of some; from CSV everything is text.
+
+    Raises
+    ------
+    DataError
+        If the source cannot be read, or lacks a column.
+    """
+    _check_columns(path, names, columns_of(path))
+    if isinstance(path, Query):
+        return read_query(path, names)
+
+    def read() -> pl.DataFrame:
+        scan = _scan(path).select(names)
+        if rows is not None:  # asked of CSV, it would make Polars lenient
+            scan = scan.slice(rows[0], rows[1] - rows[0])
+        return scan.collect()
+
+    return _reading(path, read)
+
+
+def parquet_files(path: Source) -> list[tuple[Path, int]] | None:
+    """Return the Parquet files here that a source is, in order, with their rows; None if others."""
+    if not isinstance(path, Path) or not (path.is_dir() or _head(path) == _PARQUET_MAGIC):
+        return None
+    files = directory_files(path) if path.is_dir() else [path]
+    return [(file, _rows_of(file)) for file in files]
+
+
+def copy_as_parquet(path: Source, names: list[str], stem: Path) -> list[Path]:
+    """Copy columns as they are to Parquet files, a part at a time; return the files in order."""
+    _check_columns(path, names, columns_of(path))
+    distinct = list(dict.fromkeys(names))
+    if isinstance(path, Query):
+        files = []
+        for index, part in enumerate(query_parts(path, distinct)):
+            files.append(stem.with_name(f"{stem.name}-{index}.parquet"))
+            part.write_parquet(files[-1], compression="lz4")
+        return files
+    out = stem.with_suffix(".parquet")
+    _reading(path, lambda: _scan(path).select(distinct).sink_parquet(out, compression="lz4"))
+    return [out]
+
+
+def _rows_of(path: Path) -> int:
+    return int(_reading(path, lambda: _scan(path).select(pl.len()).collect().item()))
+
+
+def days_of(path: Source, column: str) -> list[str]:
+    """Return the days that occur in a column of dates or times, ascending.
+
+    Raises
+    ------
+    DataError
+        If the source cannot be read, lacks the column, or some of it is no day of ISO 8601.
+    """
+    days = read_columns(path, [column]).select(_day(column)).to_series()
+    bad = len(days) - int(days.str.contains(r"^\d{4}-\d\d-\d\d$").sum())
+    if bad:
+        raise DataError(
+            f"{path}: {bad:,} of {len(days):,} values in column {column!r} are no dates of the form"
+            " YYYY-MM-DD (with or without a time); correct them"
+        )
+    return [str(day) for day in days.unique().sort()]
+
+
+def _day(column: str) -> pl.Expr:
+    return pl.col(column).cast(pl.String).str.strip_chars().str.slice(0, 10)
+
+
+def columns_of(path: Source) -> list[str]:
+    """Return the names of a source's columns."""
+    if isinstance(path, Query):
+        return columns_of_query(path)
+    return _reading(path, lambda: _scan(path).collect_schema().names())
+
+
+def _reading(path: Source, read: Callable[[], Read]) -> Read:
+    # ValueError, TypeError: what is said of a storage option shows its value
+    options = (ValueError, TypeError) if isinstance(path, Remote) else ()
+    try:
+        return read()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, *options) as error:
+        reason = getattr(error, "strerror", None) or "it is damaged, or neither CSV nor Parquet"
+        if isinstance(path, Remote):
+            reason = (
+                "it is not there, not readable with these credentials (from the environment or"
+                " [data] credentials_file), or neither CSV nor Parquet"
+            )
+        # not "from error": a traceback would show the line that cannot be parsed
+        raise DataError(f"{path} cannot be read: {reason}") from None
+
+
+def _scan(path: Path | Remote) -> pl.LazyFrame:
+    return _scan_file(path) if isinstance(path, Path) else _scan_remote(path)
+
+
+def _scan_remote(source: Remote) -> pl.LazyFrame:
+    options = storage_options(source)
+    suffixes = [suffix.lower() for suffix in PurePosixPath(source.address).suffixes]
+    if suffixes and suffixes[-1] in PARQUET_SUFFIXES:
+        return pl.scan_parquet(source.address, storage_options=options)
+    if {".csv", ".tsv"} & set(suffixes):
+        separator = "\t" if ".tsv" in suffixes else ","
+        return pl.scan_csv(
+            source.address, infer_schema=False, separator=separator, storage_options=options
+        )
+    raise DataError(f"{source} must end in .parquet, .pq, .csv or .tsv, so that it can be read")
+
+
+def _scan_file(path: Path) -> pl.LazyFrame:
+    if path.is_dir():
+        return pl.scan_parquet(directory_files(path))
+    head = _head(path)
+    if head == _PARQUET_MAGIC:
+        return pl.scan_parquet(path)
+    if not head:
+        raise DataError(f"{path} is empty; it must have a header line or be a Parquet file")
+    if path.suffix.lower() in PARQUET_SUFFIXES:
+        raise DataError(f"{path} cannot be read: it is not a Parquet file, in spite of its name")
+    separator = "\t" if ".tsv" in path.suffixes else ","
+    return pl.scan_csv(path, infer_schema=False, separator=separator)
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_PARQUET_MAGIC))
+    except FileNotFoundError as error:
+        raise DataError(f"{path} does not exist; set [data] labels and population") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _check_columns(path: Source, wanted: list[str], present: list[str]) -> None:
+    for name in wanted:
+        if name not in present:
+            if any(_is_number(column) for column in present):
+                # the first line is an event's, and its label is not to be shown
+                raise DataError(
+                    f"{path} has no column {name!r}: its first line holds values, not names; add a"
+                    " header line"
+                )
+            shown = ", ".join(present[:_COLUMNS_SHOWN])
+            more = f" and {len(present) - _COLUMNS_SHOWN} more"
+            raise DataError(
+                f"{path} has no column {name!r}; it has"
+                f" {shown}{more if len(present) > _COLUMNS_SHOWN else ''}"
+            )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _text(column: pl.Series, name: str, path: Source) -> pl.Series:
+    role = column.name
+    try:
+        return canonical_keys(column.rename(name)).rename(role)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+
+
+def _numbers(column: pl.Series, name: str, path: Source) -> pl.Series:
+    if column.dtype == pl.String:
+        text = column.str.strip_chars()
+        text = pl.select(
+            pl.when(text.str.to_lowercase().is_in(_MISSING_WORDS)).then(None).otherwise(text)
+        ).to_series()
+        numbers = text.cast(pl.Float64, strict=False)
+        bad = numbers.null_count() - text.null_count()
+        if bad:
+            raise DataError(
+                f"{path}: {bad:,} of {len(column):,} labels in column {name!r} are not numbers;"
+                " correct them, or leave them empty if they are missing"
+            )
+    elif column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
+        numbers = column.cast(pl.Float64)
+    else:
+        raise DataError(
+            f"{path}: label column {name!r} has type {column.dtype}; labels must be numbers"
+        )
+    numbers = numbers.fill_nan(None)
+    infinite = int(numbers.is_infinite().sum())
+    if infinite:
+        raise DataError(
+            f"{path}: {infinite:,} labels in column {name!r} are infinite; correct them, or leave"
+            " them empty if they are missing"
+        )
+    return numbers.rename(LABEL)

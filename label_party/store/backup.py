@@ -1,0 +1,182 @@
+"""``label-party backup``: one file with the ledger and everything that it has paid for.
+
+    ledger.sqlite                            a copy by SQLite's online backup
+    releases/…, outcomes/…                   the directories that this copy committed
+    populations/…                            the submitted populations of those releases
+    backup.json                              digests of all of the above, last
+
+It may be taken while the store is served and while something is being built. The order makes it
+consistent: the ledger is copied first, and what it has committed is on the disk already and never
+changes again. Reservations are struck from the copy, since their bytes are not in it.
+
+A backup holds what the store holds, and no more: randomized labels and hashed keys, the ledger, no
+raw label, no secret and no private key. Do not copy the ledger's file in any other way: a plain
+copy of a running ledger may be torn, and one with a reservation may take a release that was served
+since for one that was not.
+
+What an old backup means for the budget is told in :mod:`label_party.store.restore`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import sqlite3
+import tarfile
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from common.console import progress as progress_bar
+from common.errors import ConfigError, ReleaseError
+from label_party.config.sections import LabelPartyConfig
+from label_party.release.message import software
+from label_party.store.disk import StoreError, flush, sync_directory
+from label_party.store.ledger import Charge, Ledger
+from label_party.store.release_store import LEDGER_FILE, Store, is_release
+
+FORMAT = "labelveil-backup/1"
+INDEX_FILE = "backup.json"
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Backup:
+    """What was written.
+
+    Attributes
+    ----------
+    releases
+        Directories of releases and other outcomes.
+    size
+        Of the file, in bytes.
+    """
+
+    path: Path
+    releases: int
+    size: int
+
+
+def run_backup(config: LabelPartyConfig, path: Path, *, quiet: bool = False) -> Backup:
+    """Back up the configured store, with a progress bar."""
+    bar = progress_bar(quiet=quiet)
+    task = bar.add_task("Copying", total=None, note="releases")
+    with ExitStack() as shown:
+
+        def show(done: int, total: int) -> None:
+            if not done:  # not before there is something to copy: a refusal is one line
+                shown.enter_context(bar)
+            bar.update(task, completed=done, total=total)
+
+        return make_backup(Store(config.store.directory), path, show)
+
+
+def make_backup(store: Store, path: Path, progress: Progress = lambda done, total: None) -> Backup:
+    """Write a backup under a new name.
+
+    Parameters
+    ----------
+    progress
+        Called with the directories copied so far, from 0 on, and all.
+
+    Raises
+    ------
+    LabelveilError
+        If there is no ledger, the file exists, or it cannot be written; then no file is left.
+    """
+    if not store.ledger_path.exists():
+        raise StoreError(f"{store.ledger_path} does not exist; make a release first")
+    if path.exists():
+        raise ConfigError(f"{path} exists already; name a new file with --to")
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            releases = _write(store, file, path.parent, progress)
+            flush(file)
+        partial.rename(path)
+        sync_directory(path.parent)
+        return Backup(path, releases, path.stat().st_size)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}; set --to") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _write(store: Store, file: BinaryIO, place: Path, progress: Progress) -> int:
+    digests: dict[str, str] = {}
+    made = datetime.now(UTC).isoformat(timespec="seconds")
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        with tempfile.TemporaryDirectory(dir=place, prefix=".backup-") as folder:
+            ledger = Path(folder) / LEDGER_FILE
+            paid = _copy_ledger(store, ledger)
+            digests[LEDGER_FILE] = _add(archive, LEDGER_FILE, ledger)
+        for done, charge in enumerate(paid):
+            progress(done, len(paid))
+            for source in _files(store, charge):
+                name = source.relative_to(store.directory).as_posix()
+                digests[name] = _add(archive, name, source)
+        progress(len(paid), len(paid))
+        index = {"format": FORMAT, "created": made, "software": software(), "files": digests}
+        data = json.dumps(index, sort_keys=True, indent=1).encode()
+        member = tarfile.TarInfo(INDEX_FILE)
+        member.size, member.mode = len(data), 0o600
+        archive.addfile(member, io.BytesIO(data))
+    return len(paid)
+
+
+def _copy_ledger(store: Store, path: Path) -> list[Charge]:
+    """Copy the ledger as of one moment, without reservations; return what it has paid for."""
+    with store.open_ledger() as ledger:
+        ledger.backup(path)
+    with Ledger(path) as copy:
+        for entry in copy.reservations():
+            copy.abandon(entry.id)
+        paid = [entry for entry in copy.charges() if not entry.lost]
+    # one file: the write-ahead log goes into it
+    database = sqlite3.connect(path, isolation_level=None)
+    try:
+        database.execute("PRAGMA journal_mode = DELETE")
+    finally:
+        database.close()
+    return paid
+
+
+def _files(store: Store, charge: Charge) -> list[Path]:
+    folder = store.folder(charge.data_set, charge.epoch, charge.purpose)
+    found = [path for path in folder.glob("*") if path.is_file() and path.name[0] != "."]
+    if not found:
+        raise ReleaseError(f"{folder} is gone; restore it from an earlier backup first")
+    if is_release(charge):
+        submitted = store.population(charge.data_set, charge.epoch)
+        found += [path for path in submitted.glob("*") if path.suffix in (".json", ".keys")]
+    return sorted(found)
+
+
+class _Hashing:
+    """Reads a file and remembers the digest of what was read."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self.digest.update(data)
+        return data
+
+
+def _add(archive: tarfile.TarFile, name: str, path: Path) -> str:
+    with path.open("rb") as file:
+        member = tarfile.TarInfo(name)
+        member.size, member.mode = os.fstat(file.fileno()).st_size, 0o600
+        reader = _Hashing(file)
+        archive.addfile(member, reader)
+    return reader.digest.hexdigest()

@@ -1,0 +1,138 @@
+"""What a start finds in the store, and what it makes of it.
+
+The store has folders, the ledger has rows. A folder gets its name while its row is *reserved*, and
+the row goes only after the folder has gone. So there are three cases, and no operator is needed:
+
+===================  ============================================================================
+row                  meaning and remedy
+===================  ============================================================================
+committed            a release; nothing to do
+reserved             its builder died before anybody could fetch it: folder and row are removed
+none                 the ledger is older than the folder, which some other ledger paid for and may
+                     have been served: it is *counted as spent*, with its digest, and served as it
+                     is; the same epoch is never built again
+===================  ============================================================================
+
+The third case is what a ledger restored from an older backup meets. It cannot be met for folders
+that are gone too: what was released after the backup must then be told to ``label-party restore``.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.errors import LabelveilError, ReleaseError
+from common.guarantees import guarantee_from_json
+from label_party.store.budget import Proposal
+from label_party.store.disk import told
+from label_party.store.ledger import LABELS, Ledger, LedgerError
+from label_party.store.release_store import CHARGE_FILE, OUTCOMES, Store, StoredRelease
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What was found.
+
+    Attributes
+    ----------
+    undone
+        Reservations of dead builders that were taken back.
+    counted
+        Releases that the ledger did not know and that now count as spent.
+    """
+
+    undone: int
+    counted: list[str]
+
+
+def recover(store: Store, ledger: Ledger) -> Recovery:
+    """Bring store and ledger together again; the caller holds the builders' lock.
+
+    Raises
+    ------
+    LabelveilError
+        If a folder that the ledger does not know cannot be read.
+    """
+    open_ = ledger.settle()
+    rows = {
+        store.folder(charge.data_set, charge.epoch, charge.purpose): charge
+        for charge in ledger.charges()
+    }
+    counted = []
+    for path in store.folders():
+        charge = rows.get(path)
+        if store.is_partial(path) or (charge is not None and charge.state == "reserved"):
+            with told(store.directory):
+                shutil.rmtree(path)
+        elif charge is None:
+            counted.append(_count(ledger, path))
+    for entry in open_:
+        ledger.abandon(entry.id)  # its bytes went first: dying before this leaves nothing unpaid
+    return Recovery(len(open_), counted)
+
+
+@contextmanager
+def undoing(store: Store, ledger: Ledger, charge: int) -> Iterator[None]:
+    """Undo a reservation if the block fails, bytes first; what fails here the next start does.
+
+    Raises
+    ------
+    LedgerError
+        If the commit failed in such a way that only the next start can tell whether it counts.
+    """
+    try:
+        yield
+    except BaseException as failure:
+        settled = False
+        with suppress(LabelveilError, OSError):
+            open_ = [entry for entry in ledger.settle() if entry.id == charge]
+            settled = True
+            for entry in open_:
+                store.remove(entry.data_set, entry.epoch, entry.purpose)
+                ledger.abandon(charge)
+        if isinstance(failure, LedgerError) and not settled:
+            raise LedgerError(
+                f"ledger {ledger.path}: the disk failed while the charge was written, and the next"
+                " start will find out whether it counts; mend the disk and run the same command"
+                " again: it returns what was released, or releases it"
+            ) from failure
+        raise
+
+
+def _count(ledger: Ledger, path: Path) -> str:
+    try:
+        if OUTCOMES in path.parts and (path / CHARGE_FILE).exists():
+            return _count_outcome(ledger, json.loads((path / CHARGE_FILE).read_bytes()))
+        return _count_release(ledger, path)
+    except (LabelveilError, OSError, ValueError, KeyError, TypeError) as error:
+        raise ReleaseError(
+            f"{path} is not in the ledger, so that a later ledger paid for it, but it cannot be"
+            " read; restore it from a backup, or restore the ledger that paid for it"
+        ) from error
+
+
+def _count_release(ledger: Ledger, path: Path) -> str:
+    release = StoredRelease(path)
+    release.close()
+    manifest = release.manifest
+    if (manifest.data_set, manifest.epoch) != (path.parent.name, path.name):
+        raise ReleaseError(f"{path} holds a release of another name")
+    # additive: the manifest does not say whether its records occur in other epochs
+    proposal = Proposal(manifest.epoch, "additive", manifest.total_guarantee)
+    ledger.count(manifest.data_set, proposal, LABELS, (release.digest, release.rows), {})
+    return f"{manifest.data_set}/{manifest.epoch}"
+
+
+def _count_outcome(ledger: Ledger, facts: dict[str, Any]) -> str:
+    proposal = Proposal(
+        facts["epoch"], facts["composition"], guarantee_from_json(facts["guarantee"])
+    )
+    outcome = (str(facts["sha256"]), 0)
+    ledger.count(facts["data_set"], proposal, facts["purpose"], outcome, facts["request"])
+    return f"{facts['data_set']}/{facts['epoch']} ({facts['purpose']})"

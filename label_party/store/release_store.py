@@ -1,0 +1,404 @@
+"""The store: immutable release directories beside the ledger that pays for them.
+
+    <store>/ledger.sqlite
+    <store>/lock                              held by the one process that builds
+    <store>/releases/<data set>/<epoch>/      manifest.json, keys.bin, codes.bin; of more rows than
+                                              PART_ROWS also keys-000001.bin, codes-000001.bin, …
+    <store>/scratch/                          completed labels on their way
+    (label_party.store.scratch) <store>/outcomes/<data set>/<epoch>/<purpose>/     outcome.bin,
+    charge.json <store>/populations/                      what the features party submitted
+
+A directory appears by one rename, after all its bytes are on the disk, and is shown to nobody until
+the ledger has committed its digest. What a dead process left half done, and what the ledger does
+not know, is settled by the next process that holds the lock (:mod:`label_party.store.recovery`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from common.errors import ReleaseError
+from common.release.folder import (
+    MANIFEST_FILE,
+    SIGNATURE_FILE,
+    Manifest,
+    block_digest,
+    block_ranges,
+    manifest_digest,
+)
+from label_party.store.disk import StoreError, exclusive, flush, sync_directory, told
+from label_party.store.ledger import LABELS, Charge, Ledger
+
+PART_ROWS = 1 << 22
+"""Rows of a part of a release, a multiple of a block's."""
+
+KEYS_FILE = "keys.bin"
+CODES_FILE = "codes.bin"
+LEDGER_FILE = "ledger.sqlite"
+LOCK_FILE = "lock"
+RELEASES = "releases"
+POPULATIONS = "populations"
+SCRATCH = "scratch"
+OUTCOMES = "outcomes"
+OUTCOME_FILE = "outcome.bin"
+CHARGE_FILE = "charge.json"
+_PARTIAL = ".partial-"
+
+
+class Store:
+    """Release directories and the ledger's place.
+
+    Parameters
+    ----------
+    directory
+        Root of the store.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    @property
+    def ledger_path(self) -> Path:
+        return self.directory / LEDGER_FILE
+
+    def create(self) -> None:
+        """Make the directories, for their owner alone; harmless if they exist."""
+        with told(self.directory):
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self.directory / RELEASES).mkdir(mode=0o700, exist_ok=True)
+            sync_directory(self.directory)
+
+    def open_ledger(self) -> Ledger:
+        """Open the ledger, which is created with the store's first release."""
+        if not self.directory.is_dir():
+            raise StoreError(
+                f"{self.directory} does not exist; make a release first, or set [store] directory"
+            )
+        return Ledger(self.ledger_path)
+
+    @contextmanager
+    def building(self) -> Iterator[None]:
+        """Hold the lock that only one process may hold; the system frees it when a process dies.
+
+        Raises
+        ------
+        StoreBusy
+            If another process is building.
+        """
+        busy = (
+            f"another process is building a release in {self.directory};"
+            " try again when it has finished"
+        )
+        with exclusive(self.directory / LOCK_FILE, busy):
+            yield
+
+    def folders(self) -> list[Path]:
+        """Return every directory of a release or another outcome, whole or half written."""
+        releases = (self.directory / RELEASES).glob("*/*")
+        outcomes = (self.directory / OUTCOMES).glob("*/*/*")
+        return sorted([*releases, *outcomes])
+
+    @staticmethod
+    def is_partial(path: Path) -> bool:
+        """Whether a directory was never given its name."""
+        return path.name.startswith(_PARTIAL)
+
+    def path(self, data_set: str, epoch: str) -> Path:
+        """Return a release's directory. Names come from a checked configuration or the ledger."""
+        return _place(self.directory / RELEASES, data_set, epoch)
+
+    @property
+    def scratch(self) -> Path:
+        """Directory of what is being worked on."""
+        return self.directory / SCRATCH
+
+    @property
+    def populations(self) -> Path:
+        """Directory of the populations that the features party submitted."""
+        return self.directory / POPULATIONS
+
+    def population(self, data_set: str, epoch: str) -> Path:
+        """Return the directory of an epoch's submitted population."""
+        return _place(self.populations, data_set, epoch)
+
+    def outcome_path(self, data_set: str, epoch: str, purpose: str) -> Path:
+        """Return the directory of an outcome other than a label release."""
+        name = hashlib.sha256(purpose.encode()).hexdigest()[:16]
+        return _place(self.directory / OUTCOMES, data_set, epoch) / name
+
+    def folder(self, data_set: str, epoch: str, purpose: str) -> Path:
+        """Return where the bytes lie that a charge paid for."""
+        if purpose == LABELS:
+            return self.path(data_set, epoch)
+        return self.outcome_path(data_set, epoch, purpose)
+
+    def write_outcome(
+        self, data_set: str, epoch: str, purpose: str, data: bytes, facts: bytes
+    ) -> None:
+        """Write an outcome and the facts of its charge, wait for the disk, give it its name."""
+        path = self.outcome_path(data_set, epoch, purpose)
+        partial = _partial(path)
+        with told(path):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            partial.mkdir(mode=0o700)
+            for name, content in ((OUTCOME_FILE, data), (CHARGE_FILE, facts)):
+                with (partial / name).open("xb") as file:
+                    file.write(content)
+                    flush(file)
+            sync_directory(partial)
+            partial.rename(path)
+            for above in list(path.parents)[:4]:
+                sync_directory(above)
+
+    def remove(self, data_set: str, epoch: str, purpose: str) -> None:
+        """Delete what was written and is not paid for; an error if some of it stays."""
+        path = self.folder(data_set, epoch, purpose)
+        with told(path):
+            for part in (path, _partial(path)):
+                with suppress(FileNotFoundError):
+                    shutil.rmtree(part)
+
+    def writer(self, data_set: str, epoch: str) -> ReleaseWriter:
+        """Begin a release directory under a temporary name."""
+        return ReleaseWriter(self.path(data_set, epoch))
+
+    def open_release(self, charge: Charge) -> StoredRelease:
+        """Open and verify a committed release.
+
+        Raises
+        ------
+        ReleaseError
+            If its bytes are not those that were committed.
+        """
+        path = self.path(charge.data_set, charge.epoch)
+        release = StoredRelease(path)
+        if release.digest != charge.manifest_sha256:
+            release.close()
+            raise ReleaseError(
+                f"{path} is not the release that the ledger committed; restore it from a backup"
+            )
+        return release
+
+    def read_manifest(self, charge: Charge) -> Manifest:
+        """Read the manifest of a committed release, without its rows.
+
+        Raises
+        ------
+        ReleaseError
+            If it is not the one that was committed.
+        """
+        path = self.path(charge.data_set, charge.epoch) / MANIFEST_FILE
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise ReleaseError(
+                f"{path} cannot be read: {error.strerror}; restore it from a backup"
+            ) from error
+        if manifest_digest(data) != charge.manifest_sha256:
+            raise ReleaseError(
+                f"{path} is not the manifest that the ledger committed; restore it from a backup"
+            )
+        return Manifest.from_bytes(data)
+
+
+class ReleaseWriter:
+    """Writes one release: rows, then the manifest, then all to the disk, then visible at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._partial = _partial(path)
+        self._files: list[io.BufferedWriter] = []
+        self._parts = 0
+        with told(path):
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            sync_directory(path.parent.parent)
+            self._partial.mkdir(mode=0o700)
+
+    def write_rows(self, keys: bytes, codes: bytes) -> None:
+        """Append rows to the only part of a small release."""
+        with told(self._path):
+            if not self._files:
+                for path in _part_paths(self._partial, 0):
+                    self._files.append(path.open("xb"))
+            for file, data in zip(self._files, (keys, codes), strict=True):
+                file.write(data)
+
+    def adopt(self, keys: Path, codes: Path) -> None:
+        """Take in the next part: two files of the same disk whose bytes are on it already."""
+        with told(self._path):
+            for old, new in zip(
+                (keys, codes), _part_paths(self._partial, self._parts), strict=True
+            ):
+                old.rename(new)
+        self._parts += 1
+
+    def finish(self, manifest: bytes, signature: bytes = b"") -> None:
+        """Write the manifest, with its signature if it has one, and wait for the disk."""
+        with told(self._path):
+            with (self._partial / MANIFEST_FILE).open("xb") as file:
+                file.write(manifest)
+                flush(file)
+            if signature:
+                with (self._partial / SIGNATURE_FILE).open("xb") as file:
+                    file.write(signature)
+                    flush(file)
+            for file in self._files:
+                flush(file)
+                file.close()
+            sync_directory(self._partial)
+
+    def publish(self) -> None:
+        """Give the directory its name. Nobody is served from it before the ledger commits."""
+        with told(self._path):
+            self._partial.rename(self._path)
+            sync_directory(self._path.parent)
+
+    def close(self) -> None:
+        """Close what an error left open."""
+        for file in self._files:
+            try:
+                file.close()
+            except OSError:  # the disk is full: the bytes are to be deleted anyway
+                continue
+
+
+class StoredRelease:
+    """A release on the disk, verified when opened, read at any row by any number of threads.
+
+    Attributes
+    ----------
+    manifest, manifest_bytes, digest
+        The manifest, its bytes, and their SHA-256 in hexadecimal.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._parts: list[tuple[int, int]] = []
+        try:
+            self.manifest_bytes = (path / MANIFEST_FILE).read_bytes()
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        self.digest = manifest_digest(self.manifest_bytes)
+        self.manifest = Manifest.from_bytes(self.manifest_bytes)
+        try:
+            self._open()
+            self._verify()
+        except OSError as error:
+            self.close()
+            raise _unreadable(path, error) from error
+        except ReleaseError:
+            self.close()
+            raise
+
+    @property
+    def rows(self) -> int:
+        return self.manifest.population.rows
+
+    @property
+    def signature(self) -> bytes:
+        """The manifest's signature, read anew, for it may come later; empty if there is none."""
+        try:
+            return (self._path / SIGNATURE_FILE).read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row: its key and its code."""
+        return self.manifest.content.key_bytes + self.manifest.content.code_bytes
+
+    def read(self, start: int, stop: int) -> tuple[bytes, bytes]:
+        """Return keys and codes of rows ``start`` to ``stop``."""
+        content = self.manifest.content
+        keys: list[bytes] = []
+        codes: list[bytes] = []
+        while start < stop:
+            part, first = divmod(start, self._part_rows)
+            count = min(stop - start, self._part_rows - first)
+            for descriptor, width, found in zip(
+                self._parts[part],
+                (content.key_bytes, content.code_bytes),
+                (keys, codes),
+                strict=True,
+            ):
+                found.append(_read(descriptor, first * width, count * width))
+            start += count
+        return b"".join(keys), b"".join(codes)
+
+    def close(self) -> None:
+        for descriptors in self._parts:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        self._parts.clear()
+
+    def _open(self) -> None:
+        """Open every part: all but the last have as many rows as the first."""
+        content = self.manifest.content
+        rows = 0
+        while rows < self.rows:
+            keys, codes = (
+                os.open(file, os.O_RDONLY) for file in _part_paths(self._path, len(self._parts))
+            )
+            self._parts.append((keys, codes))
+            count = os.fstat(codes).st_size // content.code_bytes
+            if rows == 0:
+                self._part_rows = count
+            whole = os.fstat(codes).st_size == count * content.code_bytes
+            whole &= os.fstat(keys).st_size == count * content.key_bytes
+            if not whole or not count or count != min(self._part_rows, self.rows - rows):
+                raise self._damaged()
+            rows += count
+
+    def _verify(self) -> None:
+        content = self.manifest.content
+        for index, (start, stop) in enumerate(block_ranges(self.rows, content.block_rows)):
+            if block_digest(*self.read(start, stop)) != content.blocks[index]:
+                raise self._damaged()
+
+    def _damaged(self) -> ReleaseError:
+        return ReleaseError(
+            f"{self._path} is damaged: its rows do not match its manifest; restore it from a backup"
+        )
+
+
+def _unreadable(path: Path, error: OSError) -> ReleaseError:
+    return ReleaseError(f"{path} cannot be read: {error.strerror}; restore it from a backup")
+
+
+def _part_paths(folder: Path, part: int) -> tuple[Path, Path]:
+    """Files of a part's keys and codes."""
+    if part == 0:
+        return folder / KEYS_FILE, folder / CODES_FILE
+    return folder / f"keys-{part:06}.bin", folder / f"codes-{part:06}.bin"
+
+
+def is_release(entry: Charge) -> bool:
+    """Whether an entry paid for a directory of ``releases``; other purposes lie elsewhere."""
+    return entry.state == "committed" and entry.purpose == LABELS
+
+
+def _place(root: Path, data_set: str, epoch: str) -> Path:
+    for name in (data_set, epoch):
+        if not name or name.startswith(".") or "/" in name:
+            raise StoreError(f"{name!r} cannot be the name of a release")
+    return root / data_set / epoch
+
+
+def _partial(path: Path) -> Path:
+    return path.parent / (_PARTIAL + path.name)
+
+
+def _read(descriptor: int, offset: int, size: int) -> bytes:
+    data = os.pread(descriptor, size, offset)
+    while len(data) < size:
+        more = os.pread(descriptor, size - len(data), offset + len(data))
+        if not more:
+            raise ReleaseError("a release file became shorter; restore it from a backup")
+        data += more
+    return data

@@ -1,0 +1,247 @@
+"""``label-party restore``: a working store from a backup, without spending anything twice.
+
+A backup knows nothing of what was released after it was taken. Started carelessly, its ledger would
+let the same budget be spent again, and an epoch be built a second time with other noise. So:
+
+- *Releases that are still on a disk.* Put their directories (``releases/…``, ``outcomes/…``) into
+  the new store before restoring, or leave the store where it is and move only the ledger's files
+  (``ledger.sqlite*``) away. Those that the restored ledger does not know are counted as spent, with
+  their digests, and served as they are (:mod:`label_party.store.recovery`).
+- *Releases that are gone.* The operator says so: ``--lost EPOCH`` (``EPOCH=EPSILON`` if it spent
+  something else than the configured ε, ``EPOCH:PURPOSE=EPSILON`` for other outcomes) counts a
+  release as spent for ever; its epoch is never built again. The features party's copy, the
+  operator's log (``label-party release`` prints what it did) and monitoring
+  (``label_party_releases``) tell which they are.
+- *Nothing was released since.* The operator says that, too: ``--nothing-since``.
+
+One of the two must be said, and the ledger records by whom and when. A restored store serves the
+same bytes as before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.errors import ConfigError, ReleaseError
+from common.guarantees import Guarantee, PureDP
+from common.release.folder import SIGNATURE_FILE
+from label_party.config.sections import NAME_PATTERN, LabelPartyConfig, decimal_value
+from label_party.store.backup import FORMAT, INDEX_FILE
+from label_party.store.budget import Proposal
+from label_party.store.disk import flush, sync_directory, told
+from label_party.store.ledger import LABELS, Ledger
+from label_party.store.pay_once import read_outcome
+from label_party.store.recovery import recover
+from label_party.store.release_store import LEDGER_FILE, Store, is_release
+
+_RESTORING = ".restoring"
+_PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
+_MEMBER = re.compile(rf"ledger\.sqlite|(releases|outcomes|populations)(/{_PART}){{3,4}}")
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A release that was made after the backup, and whose bytes are gone."""
+
+    epoch: str
+    purpose: str
+    guarantee: Guarantee
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What was restored.
+
+    Attributes
+    ----------
+    made_at
+        When the backup was taken, UTC.
+    releases
+        Releases and other outcomes whose bytes are at hand.
+    counted
+        Those of them that the backup did not know.
+    """
+
+    made_at: str
+    releases: int
+    counted: list[str]
+
+
+def parse_lost(config: LabelPartyConfig, text: str) -> Lost:
+    """Read ``EPOCH``, ``EPOCH=EPSILON`` or ``EPOCH:PURPOSE=EPSILON``."""
+    which, amount, number = text.partition("=")
+    epoch, other, purpose = which.partition(":")
+    charge = config.privacy.charge
+    try:
+        epsilon = decimal_value(float(number)) if amount else charge.exact_epsilon
+        if not re.fullmatch(NAME_PATTERN, epoch) or epsilon <= 0 or (other and not amount):
+            raise ValueError(text)
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(
+            f"lost={text!r} must be EPOCH, EPOCH=EPSILON or EPOCH:PURPOSE=EPSILON, with an epsilon"
+            " above 0; set --lost"
+        ) from error
+    return Lost(epoch, purpose or LABELS, PureDP(charge.adjacency, charge.unit, epsilon))
+
+
+def restore(
+    config: LabelPartyConfig, path: Path, lost: list[Lost], *, nothing_since: bool
+) -> Restored:
+    """Make the configured store from a backup.
+
+    Parameters
+    ----------
+    lost
+        What was released after the backup and is gone, of the configured data set.
+    nothing_since
+        The operator's word that nothing was.
+
+    Raises
+    ------
+    LabelveilError
+        If nothing was stated, the store has a ledger, or the backup is damaged; a ledger appears
+        only when everything else is in its place.
+    """
+    if nothing_since == bool(lost):
+        raise ConfigError(
+            "a backup does not know what was released after it was taken, and would let it be"
+            " spent again; say either --nothing-since or --lost EPOCH for each release since"
+        )
+    store = Store(config.store.directory)
+    store.create()
+    with store.building():
+        if store.ledger_path.exists():
+            raise ConfigError(
+                f"{store.ledger_path} exists already; move it away (with its -wal and -shm files)"
+                " to restore here, and leave the other files where they are"
+            )
+        with _extracted(store, path) as (folder, index):
+            _place_folders(store, folder)
+            statement = {
+                "nothing_since": nothing_since,
+                "lost": [f"{entry.epoch} {entry.purpose}" for entry in lost],
+            }
+            with Ledger(folder / LEDGER_FILE) as ledger:
+                ledger.record_restore(str(index["created"]), statement)
+                counted = recover(store, ledger).counted
+                for entry in lost:  # what was found is not lost, and stays as it was counted
+                    proposal = Proposal(entry.epoch, "additive", entry.guarantee)
+                    ledger.count(config.data.data_set, proposal, entry.purpose, None, {})
+                releases = _verify(store, ledger)
+            with told(store.directory):
+                for left in folder.glob(f"{LEDGER_FILE}-*"):
+                    left.unlink()  # empty: closing the ledger moved everything into its file
+                (folder / LEDGER_FILE).rename(store.ledger_path)
+                sync_directory(store.directory)
+    return Restored(str(index["created"]), releases, counted)
+
+
+@contextmanager
+def _extracted(store: Store, path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Unpack into the store's own file system, and verify every byte."""
+    folder = store.directory / _RESTORING
+    with told(folder):
+        shutil.rmtree(folder, ignore_errors=True)  # of a restore that died
+        folder.mkdir(mode=0o700)
+    try:
+        yield folder, _extract(path, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _extract(path: Path, folder: Path) -> dict[str, Any]:
+    digests: dict[str, str] = {}
+    index: dict[str, Any] = {}
+    try:
+        with tarfile.open(path, mode="r:") as archive:
+            for member in archive:
+                content = archive.extractfile(member) if member.isreg() else None
+                if content is None:
+                    raise _damaged(path)
+                if member.name == INDEX_FILE:
+                    index = json.loads(content.read())
+                    continue
+                if not _MEMBER.fullmatch(member.name) or member.name in digests:
+                    raise _damaged(path)
+                target = folder / member.name
+                digest = hashlib.sha256()
+                with told(target):
+                    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    with target.open("xb") as file:
+                        while block := content.read(_BLOCK):
+                            digest.update(block)
+                            file.write(block)
+                        flush(file)
+                digests[member.name] = digest.hexdigest()
+    except OSError as error:
+        raise ReleaseError(f"{path} cannot be read: {error.strerror}") from error
+    except (tarfile.TarError, ValueError, EOFError) as error:
+        raise _damaged(path) from error
+    if index.get("format") != FORMAT or index.get("files") != digests:
+        raise _damaged(path)
+    if LEDGER_FILE not in digests:
+        raise _damaged(path)
+    return index
+
+
+def _damaged(path: Path) -> ReleaseError:
+    return ReleaseError(
+        f"{path} is not a whole backup; nothing was restored; use another, or the file that"
+        " label-party backup wrote"
+    )
+
+
+def _place_folders(store: Store, folder: Path) -> None:
+    """Move directories to their names; those that are there already must be the same."""
+    parts = [*folder.glob("releases/*/*"), *folder.glob("outcomes/*/*/*")]
+    for source in sorted([*parts, *folder.glob("populations/*/*")]):
+        target = store.directory / source.relative_to(folder)
+        with told(target):
+            if target.exists():
+                for file in source.iterdir():
+                    if file.name != SIGNATURE_FILE:  # a release may be signed again with a new key
+                        _check_same(file, target / file.name)
+                continue
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            sync_directory(source)
+            source.rename(target)
+            for above in target.parents:
+                sync_directory(above)
+                if above == store.directory:
+                    break
+
+
+def _check_same(one: Path, other: Path) -> None:
+    if not other.is_file() or _digest(one) != _digest(other):
+        raise ReleaseError(
+            f"{other} differs from the backup's; move its directory away if the backup is right"
+        )
+
+
+def _digest(path: Path) -> bytes:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.digest()
+
+
+def _verify(store: Store, ledger: Ledger) -> int:
+    """Open everything that the ledger has paid for, and verify its digest."""
+    at_hand = [entry for entry in ledger.charges() if not entry.lost]
+    for entry in at_hand:
+        if is_release(entry):
+            store.open_release(entry).close()
+        else:
+            read_outcome(store, entry)
+    return len(at_hand)

@@ -1,0 +1,246 @@
+"""Finite channels: the sampler is the matrix, the matrix is the claim, and nothing else gets in."""
+
+from __future__ import annotations
+
+import json
+import math
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.entropy import seeded_entropy
+from common.errors import PrivacyError
+from common.exact.channel import TOTAL, FiniteChannel, exp_lower_bound, randomized_response_rows
+
+
+def channel_of(rows: list[list[int]], row_of: list[int] | None = None) -> FiniteChannel:
+    k = len(rows) if row_of is None else len(row_of)
+    return FiniteChannel(np.arange(k), np.arange(len(rows[0])), rows, row_of)
+
+
+def sampled(channel: FiniteChannel, label: int, word: int) -> int:
+    return int(channel.sample(np.array([label]), np.array([word], dtype=np.uint64))[0])
+
+
+def weights_from_the_sampler(channel: FiniteChannel, label: int) -> list[int]:
+    """Count the words that give each output, by bisection for the first word beyond it."""
+    ends = []
+    for code in range(channel.outputs.size):
+        low, high = 0, TOTAL  # invariant: words below `low` give at most `code`
+        while low < high:
+            middle = (low + high) // 2
+            if sampled(channel, label, middle) <= code:
+                low = middle + 1
+            else:
+                high = middle
+        ends.append(low)
+    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
+
+
+@st.composite
+def matrices(draw: st.DrawFn) -> list[list[int]]:
+    """Weights from balanced to extreme: cut points anywhere, also one word apart."""
+    outputs = draw(st.integers(1, 12))
+    cut = st.one_of(
+        st.integers(1, TOTAL - 1),
+        st.integers(1, 30),
+        st.integers(TOTAL - 30, TOTAL - 1),
+        st.integers(1, 4095).map(lambda cell: cell << 52),
+    )
+    cuts = st.lists(cut, min_size=outputs - 1, max_size=outputs - 1, unique=True).map(sorted)
+    rows = draw(st.lists(cuts, min_size=1, max_size=3))
+    return [[b - a for a, b in zip([0, *points], [*points, TOTAL], strict=True)] for points in rows]
+
+
+@settings(max_examples=40)
+@given(matrices())
+def test_the_sampler_is_the_published_matrix(rows: list[list[int]]) -> None:
+    channel = channel_of(rows)
+    for label, row in enumerate(rows):
+        assert weights_from_the_sampler(channel, label) == row
+        end = 0
+        for code, weight in enumerate(row):  # every boundary word, from both sides
+            assert sampled(channel, label, end) == code
+            end += weight
+            assert sampled(channel, label, end - 1) == code
+
+
+@pytest.mark.parametrize(("outputs", "epsilon"), [(2, 0.01), (3, 8.0), (200, 1.0), (5000, 0.5)])
+def test_words_fall_where_the_cumulative_weights_say(outputs: int, epsilon: float) -> None:
+    first_rows = randomized_response_rows(outputs, epsilon)[:2]
+    channel = channel_of(first_rows)
+    words = seeded_entropy(1).words("w", 0, 50_000)
+    for label, row in enumerate(first_rows):
+        ends = np.cumsum(np.array(row[:-1], dtype=np.uint64), dtype=np.uint64)
+        expected = np.searchsorted(ends, words, side="right")
+        codes = channel.sample(np.full(words.size, label), words)
+        assert np.array_equal(codes, expected)
+
+
+@given(
+    start=st.integers(0, 300),
+    sizes=st.lists(st.integers(0, 200), min_size=1, max_size=6),
+    seed=st.integers(0, 3),
+)
+def test_a_rows_code_depends_on_its_label_and_word_alone(
+    start: int, sizes: list[int], seed: int
+) -> None:
+    channel = channel_of(randomized_response_rows(7, 0.7))
+    entropy = seeded_entropy(seed)
+    labels = np.arange(2000) % 7
+    whole = channel.sample(labels, entropy.words("labels", 0, labels.size))
+    at = start
+    for size in sizes:
+        part = channel.sample(labels[at : at + size], entropy.words("labels", at, size))
+        assert np.array_equal(part, whole[at : at + size])
+        at += size
+
+
+def test_large_inputs_agree_with_small_ones() -> None:
+    channel = channel_of(randomized_response_rows(3, 1.0))
+    labels = np.arange(100_001) % 3
+    words = seeded_entropy(0).words("labels", 0, labels.size)
+    whole = channel.sample(labels, words)
+    assert np.array_equal(whole[70_000:], channel.sample(labels[70_000:], words[70_000:]))
+    assert channel.sample(labels[:0], words[:0]).size == 0
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+def test_an_index_outside_the_inputs_is_refused(index: int) -> None:
+    channel = channel_of(randomized_response_rows(3, 1.0))
+    with pytest.raises(ValueError, match="outside"):
+        channel.sample(np.array([0, index]), np.zeros(2, dtype=np.uint64))
+    with pytest.raises(ValueError, match="words"):
+        channel.sample(np.array([0, 1]), np.zeros(1, dtype=np.uint64))
+
+
+@given(
+    outputs=st.integers(1, 40),
+    epsilon=st.one_of(st.floats(1e-300, 40.0), st.sampled_from([1e-19, 1e-17, 40.0])),
+)
+def test_randomized_response_is_the_tightest_that_epsilon_allows(
+    outputs: int, epsilon: float
+) -> None:
+    rows = randomized_response_rows(outputs, epsilon)
+    channel = channel_of(rows)
+    limit = exp_lower_bound(epsilon)
+    assert channel.ratio <= limit
+    assert channel.satisfies(epsilon)
+    assert channel.epsilon <= epsilon
+    if outputs > 1 and rows[0] != rows[1]:
+        lie = rows[0][1]
+        keep = TOTAL - (outputs - 1) * (lie - 1)  # one unit less on every lie breaks the bound
+        assert keep > limit * (lie - 1)
+
+
+def test_a_tiny_epsilon_says_nothing_rather_than_too_much() -> None:
+    # rounding the lie up would make it the larger weight, by far more than e^ε allows
+    rows = randomized_response_rows(60_000, 1e-15)
+    assert rows[0] == rows[-1]
+    assert sum(rows[0]) == TOTAL
+    for outputs in (0, -1):
+        with pytest.raises(PrivacyError, match="at least 1"):
+            randomized_response_rows(outputs, 1.0)
+
+
+@settings(max_examples=60)
+@given(matrices())
+def test_epsilon_is_the_logarithm_of_the_worst_ratio(rows: list[list[int]]) -> None:
+    channel = channel_of(rows)
+    worst = max(
+        Fraction(a[z], b[z]) for a, b in product(rows, repeat=2) for z in range(len(rows[0]))
+    )
+    assert channel.ratio == worst
+    assert math.log(worst) <= channel.epsilon * (1 + 1e-15) + 1e-300
+    if channel.epsilon < 40:
+        assert channel.satisfies(Fraction(channel.epsilon) + Fraction(1, 10**40))
+
+
+def test_rows_that_no_label_uses_do_not_count() -> None:
+    rows = randomized_response_rows(2, 2.0)
+    assert channel_of(rows, [0, 0, 0]).epsilon == 0.0
+    assert channel_of(rows, [0, 1, 1]).epsilon == pytest.approx(2.0, rel=1e-15)
+    assert channel_of(rows, [0, 1, 1]).weights == (tuple(rows[0]), tuple(rows[1]), tuple(rows[1]))
+    assert np.allclose(channel_of(rows, [1, 0]).probabilities.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "rows", "row_of"),
+    [
+        ([], [0.0], [[TOTAL]], []),
+        ([1.0, 0.0], [0.0], [[TOTAL], [TOTAL]], None),
+        ([0.0, math.nan], [0.0], [[TOTAL], [TOTAL]], None),
+        ([0.0], [math.inf], [[TOTAL]], None),
+        ([0.0], [1.0, 0.0], [[TOTAL - 1, 1]], None),
+        ([0.0], [0.0, 1.0], [[TOTAL - 1, 2]], None),
+        ([0.0], [0.0, 1.0], [[TOTAL + 1, -1]], None),
+        ([0.0, 1.0], [0.0, 1.0], [[TOTAL, 0], [TOTAL - 1, 1]], None),
+        ([0.0], [0.0, 1.0], [[TOTAL, 0]], None),
+        ([0.0], [0.0, 1.0], [[TOTAL]], None),
+        ([0.0, 1.0], [0.0], [[TOTAL]], [0, 1]),
+        ([0.0, 1.0], [0.0], [[TOTAL]], [0, -1]),
+        ([0.0, 1.0], [0.0], [[TOTAL]], [0]),
+    ],
+)
+def test_what_is_not_a_channel_is_refused(
+    inputs: list[float], outputs: list[float], rows: list[list[int]], row_of: list[int] | None
+) -> None:
+    with pytest.raises(PrivacyError):
+        FiniteChannel(inputs, outputs, rows, row_of)
+
+
+def test_arrays_are_frozen() -> None:
+    channel = channel_of(randomized_response_rows(2, 1.0))
+    for array in (channel.inputs, channel.outputs, channel.row_of, channel.probabilities):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+
+
+def test_json_round_trip_is_exact() -> None:
+    channel = channel_of(randomized_response_rows(5, 0.3), [0, 1, 1, 4])
+    again = FiniteChannel.from_json(json.loads(json.dumps(channel.to_json())))
+    assert again.rows == channel.rows
+    assert again.weights == channel.weights
+    assert again.outputs.tolist() == channel.outputs.tolist()
+    assert again.ratio == channel.ratio
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("rows", None),
+        ("rows", "12"),
+        ("rows", []),
+        ("rows", [[]]),
+        ("rows", ["12", "21"]),
+        ("rows", [[TOTAL - 1, 1], [1, TOTAL - 1]]),
+        ("rows", [[1e19, 1.0], [1.0, 1e19]]),
+        ("rows", [["9" * 5000, "1"], ["1", "1"]]),
+        ("rows", [["-1", str(TOTAL + 1)], ["1", str(TOTAL - 1)]]),
+        ("rows", [[" 1", str(TOTAL - 1)], ["1", str(TOTAL - 1)]]),
+        ("rows", [["1_0", str(TOTAL - 10)], ["1", str(TOTAL - 1)]]),
+        ("row_of", [0.5, 1]),
+        ("row_of", [0, 10**30]),
+        ("row_of", [0, True]),
+        ("row_of", [0, -1]),
+        ("inputs", [0, 10**400]),
+        ("inputs", ["0", "1"]),
+        ("inputs", [[0], [1]]),
+        ("inputs", {"0": 1}),
+        ("outputs", [math.nan, 1.0]),
+        ("outputs", [0.0, math.inf]),
+        ("outputs", 7),
+    ],
+)
+def test_hostile_json_is_refused_in_one_line(field: str, value: Any) -> None:
+    data = channel_of(randomized_response_rows(2, 1.0)).to_json()
+    with pytest.raises(PrivacyError) as caught:
+        FiniteChannel.from_json({**data, field: value})
+    assert "\n" not in str(caught.value)
+    with pytest.raises(PrivacyError, match="not a channel"):
+        FiniteChannel.from_json({name: data[name] for name in data if name != field})

@@ -1,0 +1,104 @@
+"""Radial noise: its law, its exact rounding, and twins that must be told apart."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from common.entropy import seeded_entropy
+from common.exact.radial_noise import radial_laplace
+
+ALPHA = 1e-9
+
+
+def _draws(size: int, count: int, scale: Fraction, seed: int) -> NDArray[np.float64]:
+    source = seeded_entropy(seed).source("radial")
+    rows = [radial_laplace(np.zeros(size), scale, -20, source) for _ in range(count)]
+    return np.array(rows, dtype=np.float64) / 2**20
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("size", "count"), [(1, 1500), (2, 1000), (7, 500)])
+def test_norms_are_gamma_and_directions_uniform(size: int, count: int) -> None:
+    noise = _draws(size, count, Fraction(3), size)
+    norms = np.linalg.norm(noise, axis=1)
+    assert stats.kstest(norms, stats.gamma(size, scale=3).cdf).pvalue > ALPHA
+    for wrong in (1.4, 1 / 1.4):
+        assert stats.kstest(wrong * norms, stats.gamma(size, scale=3).cdf).pvalue < ALPHA
+    # the square of a coordinate of a uniform direction is Beta(1/2, (d - 1)/2)
+    shares = (noise / norms[:, None]) ** 2
+    if size > 1:
+        law = stats.beta(0.5, (size - 1) / 2).cdf
+        assert all(stats.kstest(shares[:, i], law).pvalue > ALPHA for i in range(size))
+        assert stats.kstest(np.sqrt(shares[:, 0]), law).pvalue < ALPHA
+    positive = int((noise > 0).sum())
+    assert stats.binomtest(positive, noise.size).pvalue > ALPHA
+
+
+@pytest.mark.statistical
+def test_one_dimension_is_the_rounded_laplace_law() -> None:
+    source = seeded_entropy(4).source("radial")
+    centre = np.array([0.25])
+    sample = np.array([radial_laplace(centre, Fraction(1), 0, source)[0] for _ in range(3000)])
+
+    def expected(scale: float) -> NDArray[np.float64]:
+        edges = np.concatenate([[-np.inf], np.arange(-3.5, 4), [np.inf]])
+        return np.diff(stats.laplace(0.25, scale).cdf(edges)) * sample.size
+
+    observed = np.bincount(np.clip(sample, -4, 4).astype(np.int64) + 4, minlength=9)
+    assert stats.chisquare(observed, expected(1.0)).pvalue > ALPHA
+    assert stats.chisquare(observed, expected(1.3)).pvalue < ALPHA
+
+
+def test_a_finer_grid_only_adds_digits_of_the_same_ideal_vector() -> None:
+    """A rounding error anywhere would show in a hundred further digits."""
+    centre = np.array([0.3, -1.5, 2.0**-30])
+    grids = [-4, -100, -400, -900]
+    found = [
+        radial_laplace(centre, Fraction(1, 3), grid, seeded_entropy(5).source("radial"))
+        for grid in grids
+    ]
+    exact = [Fraction(value) * Fraction(2) ** grids[-1] for value in found[-1]]
+    for grid, values in zip(grids[:-1], found, strict=False):
+        for value, ideal in zip(values, exact, strict=True):
+            pitch = Fraction(2) ** grid
+            # within half a pitch of the ideal value, which the finest grid knows to 2^-901
+            assert abs(Fraction(value) * pitch - ideal) <= pitch / 2 + Fraction(2) ** grids[-1]
+
+
+def test_the_ideal_vector_follows_from_its_words() -> None:
+    """The interval arithmetic against the same formula in floats."""
+    source = seeded_entropy(6).source("radial")
+    words = seeded_entropy(6).source("radial")
+    found = radial_laplace(np.zeros(3), Fraction(2), -40, source).astype(np.float64) / 2**40
+
+    def uniform() -> float:
+        high, low = words.take(1)[0], words.take(1)[0]
+        return (int(high) * 2**64 + int(low)) / 2**128
+
+    norm = -sum(math.log(uniform()) for _ in range(3))
+    normals: list[float] = []
+    while len(normals) < 4:
+        v, w = uniform(), uniform()
+        total = v * v + w * w
+        if total < 1:
+            factor = math.sqrt(-2 * math.log(total) / total)
+            normals += [v * factor, w * factor]
+    signs = [1 - 2 * int(word & np.uint64(1)) for word in words.take(3)]
+    direction = np.array(normals[:3]) * signs
+    expected = 2 * norm * direction / np.linalg.norm(direction)
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("centre", "scale"),
+    [([0.0], Fraction(0)), ([0.0], Fraction(-1)), ([], Fraction(1)), ([math.nan], Fraction(1))],
+)
+def test_impossible_inputs_are_refused(centre: list[float], scale: Fraction) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        radial_laplace(np.array(centre), scale, 0, seeded_entropy(0).source("radial"))

@@ -1,0 +1,290 @@
+"""Private ERM: sensitivity by adversarial search, densities by their formula, laws of the noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from common.entropy import seeded_entropy
+from common.errors import ConfigError, DataError, PrivacyError
+from common.exact.radial_noise import radial_laplace
+from common.guarantees import Adjacency, PureDP
+from common.mechanisms.central import perturbation
+from common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss, ridge_loss
+from common.mechanisms.central.minimiser import Risk, minimise
+from common.mechanisms.central.perturbation import (
+    PERTURBATIONS,
+    clip_rows,
+    learn,
+    objective_noise,
+    output_sensitivity,
+)
+from tests.common.mechanisms.central.test_minimiser import uniforms
+
+Floats = NDArray[np.float64]
+
+LOSSES: list[Loss] = [Logistic(), HuberHinge(), Huber(0.5), ridge_loss(0.05)]
+ALPHA = 1e-9
+
+
+def _data(n: int, d: int, seed: int = 1) -> tuple[Floats, Floats]:
+    rows = clip_rows(uniforms(seed, n, d) * 2)
+    return rows, np.where(rows[:, 0] + 0.3 * uniforms(seed + 1, n) > 0, 1.0, -1.0)
+
+
+def _solve(loss: Loss, rows: Floats, labels: Floats, ridge: float) -> Floats:
+    return minimise(Risk(loss, rows, labels, ridge, np.zeros(rows.shape[1])), 1e-8)
+
+
+def _worst_neighbours(loss: Loss, n: int, ridge: float) -> float:
+    """Largest ‖w - w'‖ over neighbours, by coordinate search from many starts."""
+    worst = 0.0
+    for start in range(6):
+        rows, labels = _data(n, 2, 10 + start)
+        angles = np.linspace(0, 2 * np.pi, 13)
+        for _ in range(2):
+            for record in range(n):
+                tries = []
+                for angle in angles:
+                    for label in (-1.0, 1.0):
+                        others, theirs = rows.copy(), labels.copy()
+                        others[record] = clip_rows(np.array([[np.cos(angle), np.sin(angle)]]))[0]
+                        theirs[record] = label
+                        tries.append((others, theirs, _solve(loss, others, theirs, ridge)))
+                ends = np.array([found for _, _, found in tries])
+                gaps = np.linalg.norm(ends[:, None] - ends[None], axis=2)
+                worst = max(worst, float(gaps.max()))
+                # move to the data set from which neighbours are farthest
+                rows, labels, _ = tries[int(gaps.max(axis=1).argmax())]
+    return worst
+
+
+@pytest.mark.parametrize("ridge", [0.6, 2.0])
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_no_neighbours_are_farther_apart_than_the_bound(loss: Loss, ridge: float) -> None:
+    n = 3
+    bound = float(output_sensitivity(loss, n, ridge))
+    worst = _worst_neighbours(loss, n, ridge)
+    assert worst <= bound
+    # the search has power: a bound for n² records in place of n is passed
+    assert worst > bound / n if loss.lipschitz <= 1 else worst > bound / n**1.5
+    if isinstance(loss, HuberHinge | Huber) and loss.lipschitz <= 1:
+        assert worst > 0.9 * bound  # no smaller constant would do: not L for 2L, nor 2λ for λ
+
+
+def _log_density(
+    w: Floats, loss: Loss, rows: Floats, labels: Floats, strong: float, scale: float
+) -> Floats:
+    """Log density of the exact minimiser at each w (one dimension), without its constant."""
+    outputs = np.outer(w, rows)
+    b = loss.slope(outputs, labels) @ rows + len(rows) * strong * w
+    bends = loss.curvature(outputs, labels) @ (rows * rows) + len(rows) * strong
+    return np.asarray(-np.abs(b) / scale + np.log(bends))
+
+
+def _worst_log_ratio(loss: Loss, n: int, strong: float, scale: float) -> float:
+    """Over all w, a few data sets, and all extreme neighbours of them."""
+    w = np.concatenate([np.linspace(-4, 4, 801), np.linspace(-400, 400, 801)])
+    worst, ones = 0.0, np.ones(n - 1)
+    for rest in ([1.0] * (n - 1), [-1.0, 1.0] * ((n - 1) // 2), [0.0] * (n - 1)):
+        laws = [
+            _log_density(w, loss, np.array([*rest, x]), np.append(ones, y), strong, scale)
+            for x in (-1.0, 0.0, 1.0)
+            for y in (-1.0, 1.0)
+        ]
+        worst = max(worst, max(float((p - q).max()) for p in laws for q in laws))
+    return worst
+
+
+@pytest.mark.parametrize("loss", [Logistic(), HuberHinge(), Huber(0.5)], ids=str)
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 4.0])
+@pytest.mark.parametrize("ridge", [1e-3, 0.3])
+def test_objective_perturbation_by_its_density(loss: Loss, epsilon: float, ridge: float) -> None:
+    """``f(w) ∝ e^{-|b(w)|/s} |db/dw|`` of one-dimensional data, for all extreme neighbours."""
+    n = 5
+    strong, scale = objective_noise(loss, n, ridge, Fraction(epsilon))
+    assert strong >= ridge
+    worst = _worst_log_ratio(loss, n, strong, float(scale))
+    assert worst <= epsilon
+    # in one dimension logistic gradients differ by L at most, σ(w) + σ(-w) = 1, not by 2L
+    share = 0.38 if isinstance(loss, Logistic) else 0.9
+    assert worst > share * epsilon
+    # twins: noise for a fraction of the sensitivity; regularization for n² records
+    assert _worst_log_ratio(loss, n, strong, float(scale) * share / 2) > epsilon
+    if strong > ridge:
+        assert _worst_log_ratio(loss, n, strong / n**2, float(scale)) > epsilon
+
+
+def test_the_determinant_costs_one_logarithm_not_two() -> None:
+    """Replacing a record changes it by at most 1 + c/(nΛ), in any dimension."""
+    ridge_n, c = 0.5, 0.25
+    worst = 0.0
+    for seed in range(300):
+        rows = clip_rows(3 * uniforms(seed, 4, 3))
+        base = ridge_n * np.eye(3) + c * abs(uniforms(seed, 1)[0]) * rows[0][:, None] * rows[0]
+        dets = [np.linalg.det(base + c * x[:, None] * x) for x in rows[1:]]
+        worst = max(worst, math.log(max(dets) / min(dets)))
+    extreme = [
+        np.linalg.det(ridge_n * np.eye(3) + c * np.outer(x, x)) for x in (np.eye(3)[0], np.zeros(3))
+    ]
+    worst = max(worst, math.log(extreme[0] / extreme[1]))
+    assert worst == pytest.approx(math.log(1 + c / ridge_n), rel=1e-12)
+
+
+def test_regularization_rises_only_where_it_must() -> None:
+    strong, scale = objective_noise(Logistic(), 10_000, 0.01, Fraction(1))
+    assert strong == 0.01
+    assert float(scale) == pytest.approx(2 / (1 - math.log1p(0.25 / 100)))
+    raised, scale = objective_noise(Logistic(), 100, 1e-6, Fraction(1))
+    assert raised == pytest.approx(0.25 / (100 * math.expm1(0.5)))
+    assert float(scale) == pytest.approx(2 / 0.5)
+
+
+@pytest.mark.statistical
+def test_output_noise_is_radial_with_the_stated_scale() -> None:
+    rows, labels = _data(40, 3)
+    loss, ridge, epsilon = Logistic(), 0.1, 0.7
+    exact = _solve(loss, rows, labels, ridge)
+    norms = []
+    for seed in range(600):
+        found = learn("output", loss, rows, labels, ridge, epsilon, seeded_entropy(seed))
+        norms.append(float(np.linalg.norm(found.weights - exact)))
+    law = stats.gamma(3, scale=2 / (40 * ridge) / epsilon)
+    assert stats.kstest(norms, law.cdf).pvalue > ALPHA
+    for wrong in (1.4, 1 / 1.4):  # say, λ for λ/2
+        assert stats.kstest(np.multiply(wrong, norms), law.cdf).pvalue < ALPHA
+
+
+@pytest.mark.statistical
+def test_objective_noise_can_be_read_from_the_minimiser() -> None:
+    """b = -n ∇J(w) - …: from what is released, up to the noise that hides rounding."""
+    rows, labels = _data(200, 2)
+    loss, ridge, epsilon = Logistic(), 0.05, 1.0
+    strong, scale = objective_noise(loss, 200, ridge, Fraction(epsilon) * 127 / 128)
+    norms = []
+    for seed in range(600):
+        w = learn("objective", loss, rows, labels, ridge, epsilon, seeded_entropy(seed)).weights
+        gradient = Risk(loss, rows, labels, strong, np.zeros(2)).gradient(w)
+        norms.append(200 * float(np.linalg.norm(gradient)))
+    law = stats.gamma(2, scale=float(scale))
+    assert stats.kstest(norms, law.cdf).pvalue > ALPHA
+    for wrong in (1.4, 1 / 1.4):
+        assert stats.kstest(np.multiply(wrong, norms), law.cdf).pvalue < ALPHA
+
+
+@pytest.mark.statistical
+def test_what_hides_rounding_has_its_scale_and_is_small() -> None:
+    """With b known, the rest of the noise is discrete Laplace of known scale."""
+    rows, labels = _data(200, 2)
+    spread = []
+    for seed in range(400):
+        entropy = seeded_entropy(seed)
+        w = learn("objective", Logistic(), rows, labels, 0.05, 1.0, entropy).weights
+        strong, scale = objective_noise(Logistic(), 200, 0.05, Fraction(127, 128))
+        b = radial_laplace(np.zeros(2), scale, -40, entropy.source("objective perturbation"))
+        linear = b.astype(np.float64) / 2**40 / 200
+        exact = minimise(Risk(Logistic(), rows, labels, strong, linear), 1e-10)
+        spread += (w - exact).tolist()
+    # √d (2γ/Λ) 128/ε with γ = 1e-5/n and the root, grid and float allowances: within a factor
+    least = 2**0.5 * 2 * 1e-5 / 200 / 0.05 * 128
+    mean = float(np.mean(np.abs(spread)))
+    assert least < mean < 3 * least
+    assert stats.kstest(np.abs(spread) / mean, stats.expon.cdf).pvalue > ALPHA
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("loss", [Logistic(), ridge_loss(0.1)], ids=["margin", "residual"])
+def test_every_record_is_private_before_anybody_sees_it(
+    loss: Loss, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Floats] = []
+
+    def overhear(*seen: Floats | Risk | float) -> Floats:
+        first = seen[0]
+        sent.append(first.rows if isinstance(first, Risk) else np.column_stack(seen[:2]))
+        return np.zeros(2)
+
+    monkeypatch.setattr(perturbation, "minimise", overhear)
+    monkeypatch.setattr(perturbation, "_debiased_ridge", overhear)
+    rows, labels = _data(20_000, 2)
+    learn("input", loss, rows, labels, 0.1, 2.0, seeded_entropy(9))
+    clean = rows * labels[:, None] if loss.margin else np.column_stack([rows, labels])
+    noise = np.rint((sent[0] - np.trunc(clean * 1024) / 1024) * 1024)
+    # L1 diameter 2 √d (rounded up), and 2 for a label of its own
+    scale = (4 + (0 if loss.margin else 2)) / 2.0 * 1024
+    law = stats.laplace(scale=scale).cdf
+    flat = noise.ravel()[:6000]
+    assert stats.kstest(flat, law).pvalue > ALPHA
+    for wrong in (1.4, 1 / 1.4):
+        assert stats.kstest(wrong * flat, law).pvalue < ALPHA
+    # the worst two records are no farther apart than the noise is made for
+    ends = clip_rows(np.array([[1.0, 1.0], [-1.0, -1.0]]))
+    if not loss.margin:
+        ends = np.column_stack([ends, [1.0, -1.0]])
+    steps = np.trunc(ends * 1024)
+    assert np.abs(steps[0] - steps[1]).sum() <= 2.0 * scale
+
+
+@pytest.mark.parametrize("name", PERTURBATIONS)
+def test_more_epsilon_brings_the_exact_minimiser(name: str) -> None:
+    rows, labels = _data(3000, 2)
+    exact = _solve(Logistic(), rows, labels, 0.05)
+
+    def error(epsilon: float) -> float:
+        found = [
+            learn(name, Logistic(), rows, labels, 0.05, epsilon, seeded_entropy(seed))
+            for seed in range(5)
+        ]
+        assert all(f.guarantee == PureDP.of(epsilon, Adjacency.REPLACE_RECORD) for f in found)
+        return float(np.mean([np.linalg.norm(f.weights - exact) for f in found]))
+
+    near, far = error(1e4), error(0.1)
+    assert near < 0.01
+    assert far > 10 * near
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.999999999999999, 1.0, 1.0000000000000002, 1e6])
+def test_rows_are_certainly_short(scale: float) -> None:
+    rows = clip_rows(scale * uniforms(3, 200, 7) * 3)
+    for row in rows:
+        assert sum(Fraction(v) ** 2 for v in row.tolist()) <= 1
+
+
+def _learn(**changes: object) -> Callable[[], object]:
+    rows, labels = _data(10, 2)
+    given = {
+        "perturbation": "output",
+        "loss": Logistic(),
+        "rows": rows,
+        "labels": labels,
+        "ridge": 0.1,
+        "epsilon": 1.0,
+        "entropy": seeded_entropy(0),
+        **changes,
+    }
+    return lambda: learn(**given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"perturbation": "gradient"}, ConfigError, "must be one of objective, output, input"),
+        ({"epsilon": 0.0}, PrivacyError, "epsilon=0 must be"),
+        ({"epsilon": math.nan}, PrivacyError, "epsilon=nan must be"),
+        ({"ridge": 0.0}, ConfigError, "alpha=0 must be"),
+        ({"labels": np.zeros(10)}, DataError, "-1 or 1"),
+        ({"labels": np.ones(9)}, DataError, "one label a row"),
+        ({"rows": np.full((10, 2), math.nan)}, DataError, "must be finite"),
+    ],
+)
+def test_impossible_requests_are_refused(
+    changes: dict[str, object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        _learn(**changes)()

@@ -1,0 +1,79 @@
+"""Target charging on real data, in small runs of the comparisons."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.entropy import seeded_entropy
+from common.mechanisms.pate import BoundaryVote
+from tests.benchmarks.published import interactive, sources
+
+
+@pytest.mark.skipif(
+    bool(sources.missing("checkins_brightkite.parquet")),
+    reason=str(sources.missing("checkins_brightkite.parquet")),
+)
+def test_individual_charging_finds_more_places_at_equal_budget(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(interactive, "BUDGETS", (4.0,))
+    monkeypatch.setattr(interactive, "LIMITS", (8, 16))
+    monkeypatch.setattr(interactive, "OFFSETS", (5.0, 7.0, 9.0))
+    found = interactive.stream(trials=2)
+    right = {one.name: one.right for one in found}
+    assert right["individual charging"] > 1.7 * max(
+        right["sparse vector, pure"], right["sparse vector, (ε, δ)"]
+    )
+    assert all(one.precision >= interactive.PRECISION for one in found)
+    plt = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
+    plt.switch_backend("Agg")
+    interactive.stream_plot(found, tmp_path / "stream.png", plt)
+    assert (tmp_path / "stream.png").stat().st_size > 1000
+    assert interactive.stream_table(found).count("\n") == len(found) + 1
+
+
+def agreed(queries: int, contested: int) -> interactive.Votes:
+    """250 teachers who agree but for 20 of them, and a few queries on which they are split."""
+    counts = np.tile(np.array([230, 10, 10]), (queries, 1))
+    counts[:contested] = [84, 83, 83]
+    return interactive.Votes("agreed", counts, np.zeros(queries, dtype=np.int64))
+
+
+def test_agreed_answers_pay_off_in_long_streams() -> None:
+    few, many = (interactive.costs(agreed(n, n // 100), n) for n in (100, 3000))
+    by = [{cost.method: cost for cost in row} for row in (few, many)]
+    # a short batch is cheaper by GNMax, a long one through the wrapper: both are told
+    assert by[0]["GNMax, promised"].epsilon < by[0]["boundary wrapper"].epsilon
+    assert by[1]["boundary wrapper"].epsilon < by[1]["GNMax, promised"].epsilon / 1.5
+    assert all(cost.accuracy > 0.96 for row in by for cost in row.values())
+
+
+def test_the_table_of_routes_shows_each_better_than_the_last() -> None:
+    lines = interactive.calls_table((10, 100)).splitlines()[2:]
+    assert len(lines) == 4
+    for line in lines:
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        paper, exact = int(cells[2]), int(cells[3])
+        published, advanced, optimal, _, best = map(float, cells[4:])
+        assert paper > exact
+        assert published > advanced >= optimal >= best
+
+
+def test_a_boundary_vote_stops_at_its_hits_and_leaves_the_rest_open() -> None:
+    votes = agreed(300, 40).counts
+    vote = BoundaryVote(Fraction(1, 4), 5)
+    answers = vote.aggregate(votes, seeded_entropy(3))
+    unanswered = np.flatnonzero(answers.labels < 0)
+    stop = int(unanswered[4])
+    assert stop < 40
+    assert np.all(answers.labels[stop:] == -1)
+    assert np.all(answers.labels[:stop][answers.labels[:stop] >= 0] < 3)
+    assert answers.guarantee == vote.terms.promise
+    assert answers.incurred is None
+    whole = BoundaryVote(Fraction(1, 4), 500).aggregate(votes, seeded_entropy(3)).labels
+    assert np.all(whole[40:] == 0)
+    assert 3 < np.sum(whole[:40] < 0) < 30

@@ -1,0 +1,291 @@
+"""Sessions: what is counted, when they halt, what is refused, and how they survive a restart."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.entropy import seeded_entropy
+from common.errors import BudgetError, DataError, PrivacyError
+from common.mechanisms.interactive import (
+    BestOfPriors,
+    BetweenThresholds,
+    ChangeStream,
+    HeldOutcome,
+    NotPrior,
+    Position,
+    RunTwice,
+    Session,
+    Terms,
+    ThresholdTests,
+    one_shot_top_k,
+)
+from common.mechanisms.interactive.targets import not_prior
+
+EPSILON = Fraction(1, 2)
+TERMS = Terms(not_prior(EPSILON), 3)
+
+
+def session(terms: Terms = TERMS, data: Any = None, **options: Any) -> Session[Any]:
+    return Session(data, terms, seeded_entropy(1), **options)
+
+
+def says(value: Any, prior: Any = 0, **options: Any) -> NotPrior[Any]:
+    return NotPrior(lambda data, source: value, EPSILON, prior, **options)
+
+
+def test_hits_are_counted_and_the_last_one_halts() -> None:
+    s = session()
+    for value in (0, 5, 0, 0, 7):
+        assert s.run(says(value)) == value
+    assert (s.hits, s.calls, s.halted) == (2, 5, False)
+    assert s.run(says(1)) == 1
+    assert s.halted
+    with pytest.raises(BudgetError, match="halted after 3 hits"):
+        s.run(says(0))
+    assert s.calls == 6
+
+
+def test_what_the_terms_do_not_admit_is_refused_and_not_drawn() -> None:
+    drawn = []
+    s = session()
+
+    def watched(data: Any, source: Any) -> int:
+        drawn.append(1)
+        return 1
+
+    with pytest.raises(PrivacyError, match="outside the session's terms"):
+        s.run(NotPrior(watched, Fraction(3, 5), 0))
+    with pytest.raises(PrivacyError, match="outside the session's terms"):
+        s.run(RunTwice(watched, EPSILON))
+    with pytest.raises(BudgetError, match="delta"):
+        s.run(NotPrior(watched, EPSILON, 0, Fraction(1, 10**6)))
+    assert not drawn
+    assert s.calls == s.hits == 0
+    s.run(NotPrior(watched, Fraction(1, 5), 0))  # less epsilon is welcome
+    assert s.hits == 1
+
+
+def test_calls_with_delta_use_up_their_part() -> None:
+    terms = Terms(not_prior(EPSILON), 3, call_delta=Fraction(3, 10**6))
+    s = session(terms)
+    for _ in range(3):
+        s.run(says(0, delta=Fraction(1, 10**6)))
+    with pytest.raises(BudgetError, match="delta"):
+        s.run(says(0, delta=Fraction(1, 10**6)))
+    s.run(says(0))
+    assert s.guarantee(1e-4).delta >= 1e-4
+
+
+def test_a_journal_hears_of_a_charge_before_anyone_sees_the_outcome() -> None:
+    heard: list[dict[str, Any]] = []
+    s = session(journal=heard.append)
+    s.run(says(0))
+    assert not heard
+    s.run(says(1))
+    assert [state["hits"] for state in heard] == [[1]]
+
+    def broken(state: dict[str, Any]) -> None:
+        raise OSError("disk full")
+
+    s = session(journal=broken)
+    with pytest.raises(OSError, match="disk full"):
+        s.run(says(1))
+    assert s.hits == 1  # charged, though nobody saw it
+
+
+def test_a_session_goes_on_after_a_restart() -> None:
+    first = session(Terms(not_prior(EPSILON), 3, Fraction(1, 10**6)))
+    for value in (0, 1, 0, 1):
+        first.run(says(value, delta=Fraction(1, 10**7)))
+    state = json.loads(json.dumps(first.to_json()))
+    heard: list[dict[str, Any]] = []
+    again = Session.resume(state, None, seeded_entropy(1), heard.append)
+    assert (again.hits, again.calls, again.terms) == (2, 4, first.terms)
+    assert again.guarantee(1e-5) == first.guarantee(1e-5)
+    assert again.so_far(1e-5) == first.so_far(1e-5)
+    assert heard[-1]["runs"] == 1
+    again.run(says(1))
+    assert again.halted
+    third = Session.resume(heard[-1], None, seeded_entropy(1))
+    with pytest.raises(BudgetError):
+        third.run(says(0))
+
+
+def test_noise_does_not_repeat_after_a_restart_with_the_same_key() -> None:
+    tests = ThresholdTests(lambda data: data, 10**6, EPSILON)
+    noise = lambda data, source: source.take(4).tolist()  # noqa: E731
+    call = NotPrior(noise, EPSILON, None)
+    roomy = Terms(not_prior(EPSILON), 100)
+    s = session(roomy, np.zeros(10, dtype=np.int64))
+    s.answer(tests)
+    seen = [s.run(call)]
+    for _ in range(3):
+        s = Session.resume(s.to_json(), s._data, seeded_entropy(1))
+        seen.append(s.run(call))
+    assert len({tuple(words) for words in seen}) == 4
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"hits": [-1]},
+        {"hits": [1, 1]},
+        {"hits": [True]},
+        {"calls": 1.5},
+        {"call_delta": "1"},
+        {"call_delta": "-1"},
+        {"terms": {}},
+        {"runs": None},
+    ],
+)
+def test_a_damaged_state_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(PrivacyError):
+        Session.resume({**session().to_json(), **change}, None, seeded_entropy(1))
+
+
+def test_what_was_spent_so_far_grows_towards_the_whole() -> None:
+    s = session(Terms(not_prior(Fraction(1, 10)), 20))
+    readings = [s.so_far(1e-6).epsilon]
+    for _ in range(20):
+        s.run(NotPrior(lambda d, r: 1, Fraction(1, 10), 0))
+        readings.append(s.so_far(1e-6).epsilon)
+    assert readings == sorted(readings)
+    whole = s.guarantee(1e-6).epsilon
+    assert readings[0] < 0.6 * whole
+    assert whole <= readings[-1] < 1.25 * whole
+
+
+def test_a_batch_is_answered_as_its_tests_would_be_alone() -> None:
+    counts = np.where(np.arange(2000) % 100 == 99, 10**6, -(10**6))
+    tests = ThresholdTests(lambda data: data, 0, EPSILON, values=True)
+    s = session(Terms(not_prior(EPSILON), 7), counts)
+    answers = s.answer(tests)
+    assert answers.above.size == s.calls == 700
+    assert s.halted
+    assert np.flatnonzero(answers.above).tolist() == list(range(99, 700, 100))
+    assert answers.values is not None
+    assert np.all((answers.values > 9 * 10**5) == answers.above)
+    assert np.all(answers.values[~answers.above] == 0)
+    with pytest.raises(BudgetError):
+        s.answer(tests)
+    whole = session(Terms(not_prior(EPSILON), 30), counts)
+    assert whole.answer(tests).above.size == 2000
+    assert (whole.hits, whole.halted) == (20, False)
+    assert whole.answer(ThresholdTests(lambda data: data, 0, EPSILON)).values is None
+
+
+def test_batches_of_what_cannot_be_counted_are_refused() -> None:
+    for counts in (np.zeros(3), np.zeros((2, 2), dtype=np.int64), np.array([1 << 62])):
+        with pytest.raises(DataError, match="counts"):
+            session(data=counts).answer(ThresholdTests(lambda data: data, 0, EPSILON))
+    with pytest.raises(PrivacyError, match="sensitivity"):
+        session(data=np.zeros(3, dtype=int)).answer(
+            ThresholdTests(lambda data: data, 0, EPSILON, sensitivity=0)
+        )
+    with pytest.raises(PrivacyError, match="round it"):
+        session(data=np.zeros(3, dtype=int)).answer(
+            ThresholdTests(lambda data: data, 0, Fraction(0.1))
+        )
+    two = session(Terms(not_prior(EPSILON), 3, families=2), np.zeros(3, dtype=int))
+    with pytest.raises(PrivacyError, match="one target family"):
+        two.answer(ThresholdTests(lambda data: data, 0, EPSILON))
+
+
+def test_three_positions() -> None:
+    wide = BetweenThresholds(lambda data: data, -50, 50, EPSILON)
+    for count, expected in ((-9999, Position.BELOW), (0, Position.BETWEEN), (9999, Position.ABOVE)):
+        s = session(Terms(wide.target, 2), count)
+        assert s.run(wide) == expected
+        assert s.hits == (expected == Position.BETWEEN)
+
+
+def test_families_stop_with_the_best_guesser() -> None:
+    s = session(Terms(not_prior(EPSILON), 2, families=2))
+    for answer in (1, 1, 1, 2):
+        s.run(BestOfPriors(lambda d, r, a=answer: a, EPSILON, (1, 2)))
+        assert not s.halted
+    assert s.family_hits == (1, 3)
+    s.run(BestOfPriors(lambda d, r: 3, EPSILON, (1, 2)))
+    assert s.halted
+    with pytest.raises(PrivacyError, match="1 target families"):
+        session(Terms(not_prior(EPSILON), 2, families=2)).run(says(0))
+
+
+def test_an_outcome_is_held_until_it_is_of_the_kind_asked_for() -> None:
+    runs = []
+
+    def algorithm(data: Any, source: Any) -> int:
+        runs.append(1)
+        return 5
+
+    s = session(Terms(not_prior(2 * EPSILON), 3))
+    held = HeldOutcome(s, algorithm, EPSILON)
+    assert held.ask(lambda value: value > 9) is None
+    assert held.ask(lambda value: value > 7) is None
+    assert (s.hits, s.calls) == (0, 2)
+    assert held.ask(lambda value: value > 3) == 5
+    assert (s.hits, len(runs)) == (1, 1)
+    with pytest.raises(PrivacyError, match="published"):
+        held.ask(lambda value: True)
+    assert s.hits == 1
+
+
+def test_asking_again_needs_terms_of_twice_epsilon() -> None:
+    s = session()
+    held = HeldOutcome(s, lambda data, source: 5, EPSILON)
+    assert held.ask(lambda value: False) is None
+    with pytest.raises(PrivacyError, match="outside the session's terms"):
+        held.ask(lambda value: True)
+    assert s.hits == 0
+
+
+def test_the_best_of_many_candidates_cost_what_is_shown() -> None:
+    scores = [3, 10, 50, 49, 50, 2]
+    candidates = [lambda d, r, s=score: (s, f"value {s}") for score in scores]
+    wide = Terms(not_prior(2 * EPSILON), 4)
+    s = session(wide)
+    shown = one_shot_top_k(s, candidates, EPSILON, 2)
+    assert [(c.index, c.score, c.value) for c in shown] == [
+        (2, 50, "value 50"),
+        (4, 50, "value 50"),
+    ]
+    assert s.hits == 2
+    assert [c.index for c in one_shot_top_k(s, candidates, EPSILON, 5)] == [2, 4]  # halts
+    assert s.halted
+    by_gap = session(wide)
+    assert [c.index for c in one_shot_top_k(by_gap, candidates, EPSILON, 9, gap=20)] == [2, 4, 3]
+    assert by_gap.hits == 3
+    by_rule = session(wide)
+    ends = one_shot_top_k(
+        by_rule, candidates, EPSILON, 9, stop=lambda prefix: prefix[-1].score < 50
+    )
+    assert [c.index for c in ends] == [2, 4, 3]
+    with pytest.raises(PrivacyError, match="outside the session's terms"):
+        one_shot_top_k(session(), candidates, EPSILON, 1)
+
+
+def test_a_stream_pays_for_change_alone() -> None:
+    s = session(Terms(not_prior(EPSILON), 3))
+    stream = ChangeStream(s, EPSILON, 100, same=lambda last, new: abs(last - new) <= 5)
+    told = [stream.step(lambda d, r, v=value: v) for value in (101, 97, 104, 120, 118, 90, 91)]
+    assert told == [False, False, False, True, False, True, False]
+    assert (stream.last, s.hits, s.calls) == (90, 2, 7)
+    stream.step(lambda d, r: 0)
+    with pytest.raises(BudgetError):
+        stream.step(lambda d, r: 0)
+    assert stream.last == 0
+
+
+def test_two_runs_hit_when_they_differ() -> None:
+    twice = RunTwice(lambda data, source: next(data), Fraction(1, 5))
+    s = session(Terms(twice.target, 5), iter([1, 1, 2, 3]))
+    assert s.run(twice) == (1, 1)
+    assert s.hits == 0
+    assert s.run(twice) == (2, 3)
+    assert s.hits == 1

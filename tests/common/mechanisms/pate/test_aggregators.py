@@ -1,0 +1,296 @@
+"""Votes in, answers and promises out: exact privacy on small votes, accuracy on agreed ones."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.entropy import seeded_entropy
+from common.errors import PrivacyError
+from common.guarantees import Adjacency, epsilon_at, to_renyi
+from common.mechanisms.pate import (
+    BinaryVote,
+    ClippedVote,
+    ConfidentGNMax,
+    FullVote,
+    GNMax,
+    Norm,
+    StableMajority,
+    StableVote,
+    incurred_epsilon,
+)
+from common.mechanisms.pate.data_dependent import (
+    ORDERS,
+    data_dependent_curve,
+    difference_tails,
+    error_probability,
+    per_query,
+)
+from common.mechanisms.pate.gnmax import threshold_error
+from common.mechanisms.pate.smooth import continuous_error, gaussian_smooth_cost, smooth_gnmax_cost
+from common.mechanisms.selection import GaussianTest
+from common.mechanisms.selection.base import Ranking
+from tests.common.mechanisms.selection import laws
+
+DELTA = 1e-5
+quick = settings(max_examples=40, deadline=None)
+
+
+def agreeing(teachers: int, queries: int, labels: int, per_query_labels: int) -> np.ndarray:
+    """All teachers but two vote for the same few labels of each query."""
+    votes = np.zeros((teachers, queries, labels), dtype=np.bool_)
+    for i in range(queries):
+        for j in range(per_query_labels):
+            votes[:, i, (i + j) % labels] = True
+    votes[:2] = False
+    return votes
+
+
+def compositions(total: int, parts: int) -> list[tuple[int, ...]]:
+    if parts == 1:
+        return [(total,)]
+    return [
+        (first, *rest)
+        for first in range(total + 1)
+        for rest in compositions(total - first, parts - 1)
+    ]
+
+
+def gnmax_law(votes: tuple[int, ...], variance: int) -> laws.Law:
+    return dict(enumerate(laws.noisy_argmax(list(votes), laws.gaussian_mass(variance, 25))))
+
+
+@pytest.mark.parametrize("variance", [1, 4])
+def test_gnmax_keeps_its_promise_and_its_data_dependent_cost(variance: int) -> None:
+    """Every vote vector of 6 teachers on 3 classes against every single changed vote."""
+    promise = GNMax(Fraction(variance)).guarantee(1)
+    assert promise.adjacency == Adjacency.REPLACE_RECORD
+    claim = laws.Claim(to_renyi(promise))
+    cache = {votes: gnmax_law(votes, variance) for votes in compositions(6, 3)}
+    curves = {
+        votes: data_dependent_curve(
+            error_probability([votes], Fraction(variance)), 1 / variance, ORDERS
+        )
+        for votes in cache
+    }
+    pairs = 0
+    for votes, law in cache.items():
+        for source, target in product(range(3), repeat=2):
+            if source == target or not votes[source]:
+                continue
+            other = list(votes)
+            other[source] -= 1
+            other[target] += 1
+            changed = cache[tuple(other)]
+            assert claim.broken(law, changed) is None
+            for order, bound in list(zip(ORDERS, curves[votes], strict=True))[::6]:
+                assert laws.renyi(law, changed, float(order)) <= bound + 1e-9
+            pairs += 1
+    assert pairs > 80
+
+
+def test_the_data_dependent_check_has_power() -> None:
+    law, other = gnmax_law((4, 2, 0), 1), gnmax_law((3, 3, 0), 1)
+    error = error_probability([(4, 2, 0)], Fraction(1))
+    lied = data_dependent_curve(error**4, 1.0, ORDERS)
+    assert any(
+        laws.renyi(law, other, float(order)) > bound
+        for order, bound in zip(ORDERS, lied, strict=True)
+    )
+
+
+@quick
+@given(
+    errors=st.lists(st.floats(0, 1), min_size=1, max_size=30), rate=st.sampled_from([1e-4, 0.01, 1])
+)
+def test_data_dependent_cost_is_never_above_the_promise(errors: list[float], rate: float) -> None:
+    curve = data_dependent_curve(errors, rate)
+    assert np.all(curve <= len(errors) * ORDERS * rate * (1 + 1e-9))
+    assert np.all(curve >= 0)
+    one = sum(per_query(np.array([q]), rate)[0] for q in errors)
+    assert np.allclose(curve, one)
+
+
+@pytest.mark.parametrize("variance", [Fraction(1, 2), Fraction(9), Fraction(400)])
+def test_error_bounds_are_above_the_exact_law(variance: Fraction) -> None:
+    points, mass = laws.gaussian_mass(float(variance), 16 * math.isqrt(int(variance) + 1) + 10)
+    both = np.convolve(mass, mass)
+    tails = difference_tails(variance, 60)
+    for d in (0, 1, 5, 30, 60):
+        exact = both[len(both) // 2 + d :].sum() if len(both) // 2 + d < len(both) else 0.0
+        assert exact * (1 - 1e-12) <= tails[d] <= exact * (1 + 1e-6) + 1e-28
+        smooth = continuous_error(np.array([[d, 0]]), math.sqrt(float(variance)))[0]
+        assert tails[d] <= smooth * (1 + 1e-6) + 1e-28 or variance < 1
+        single = mass[points >= d].sum()
+        assert not d or single <= threshold_error(np.array([-d]), variance)[0] * (1 + 1e-12)
+
+
+def test_confident_gnmax_answers_the_sure_and_stops_in_time() -> None:
+    votes = np.array([[95, 3, 2], [40, 35, 25], [2, 96, 2], [1, 1, 98]] * 10)
+    aggregator = ConfidentGNMax(80, Fraction(16), Fraction(16), most_answers=20)
+    answers = aggregator.aggregate(votes, seeded_entropy(1))
+    sure = votes.max(axis=1) > 90
+    assert int((answers.labels >= 0).sum()) == 20
+    assert not np.any(answers.labels[~sure] >= 0)
+    given = answers.labels >= 0
+    assert np.array_equal(answers.labels[given], votes.argmax(axis=1)[given])
+    assert answers.guarantee.exact_rho == Fraction(40, 32) + Fraction(20, 16)
+    promised = epsilon_at(answers.guarantee, DELTA)
+    assert incurred_epsilon(answers.incurred, DELTA) < promised
+
+
+@pytest.mark.parametrize("replacing", [False, True])
+def test_stable_vote_privacy_exactly(replacing: bool) -> None:
+    """Three labels, up to four teachers, every vote that may come, go or change."""
+    vote = StableVote(Fraction(1), Fraction(1, 40), replacing=replacing)
+    selector, step = vote.selector, 2 if replacing else 1
+    noise = laws.gaussian_mass(float(selector.test.variance), 120)
+    rate = float((selector.rank_choice.noise.epsilon or 0) / selector.rank_choice.noise.reach)
+
+    def law(teachers: int, counts: tuple[int, ...]) -> laws.Law:
+        ranking = Ranking(np.array([teachers, *counts, 0]))
+        out: laws.Law = {}
+        shares = laws.softmax([rate * gap for gap in ranking.gaps.tolist()])
+        for k, mass in enumerate(shares.tolist(), start=1):
+            gap = max(step, int(ranking.gaps[k - 1]))
+            passed = laws.tail(noise, step + selector.test.threshold - gap)
+            out[k, tuple(ranking.top(k).tolist())] = mass * passed
+            out[k, laws.BOTTOM] = mass * (1 - passed)
+        return out
+
+    claim = laws.Claim(selector.guarantee)
+    steps = list(product((-1, 0, 1) if replacing else (0, 1), repeat=3))
+    cache: dict[tuple[int, tuple[int, ...]], laws.Law] = {}
+    for teachers in (2, 4):
+        for counts in product(range(teachers + 1), repeat=3):
+            for move in steps:
+                other = tuple(a + b for a, b in zip(counts, move, strict=True))
+                # the number of teachers stays, or grows with a voter who comes
+                for more in {teachers} if replacing else {teachers, teachers + 1}:
+                    if min(other) < 0 or max(other) > more:
+                        continue
+                    for key in ((teachers, counts), (more, other)):
+                        cache.setdefault(key, law(*key))
+                    assert claim.broken(cache[teachers, counts], cache[more, other]) is None
+
+
+def test_stable_vote_knows_none_and_all() -> None:
+    teachers = 100
+    votes = np.zeros((teachers, 3, 4), dtype=np.bool_)
+    votes[:, 1] = True
+    votes[:, 2, [1, 3]] = True
+    answers = StableVote(Fraction(1, 4), Fraction(1, 10**7)).aggregate(votes, seeded_entropy(3))
+    assert answers.answered.all()
+    assert answers.labels.tolist() == [[False] * 4, [True] * 4, [False, True, False, True]]
+
+
+@pytest.mark.parametrize("norm", list(Norm))
+@pytest.mark.parametrize("replacing", [False, True])
+def test_clipping_bounds_what_one_teacher_moves(norm: Norm, replacing: bool) -> None:
+    vote = ClippedVote(Fraction(1), Fraction(2), norm, replacing)
+    base = np.zeros((1, 64, 6), dtype=np.bool_)
+    every = np.array(list(product((False, True), repeat=6)))[None]
+    grain = 1 if norm == Norm.L1 else 64
+    clipped = (
+        vote._kept(every, seeded_entropy(4)) if grain == 1 else vote._shrunk(every, grain)
+    ).astype(np.int64)[0] / grain
+    assert np.all((clipped**2).sum(axis=1) <= 2 if norm == Norm.L1 else 4 + 1e-9)
+    distances = ((clipped[:, None] - clipped[None]) ** 2).sum(axis=2)
+    assert distances.max() <= (float(vote.squared_sensitivity) if replacing else 99)
+    assert np.all(clipped[every[0].sum(axis=1) <= 2] == every[0][every[0].sum(axis=1) <= 2])
+    assert vote.aggregate(base, seeded_entropy(1)).guarantee.exact_rho > 0
+    with pytest.raises(PrivacyError, match="tau"):
+        ClippedVote(Fraction(1), Fraction(1, 2), Norm.L1)
+
+
+@pytest.mark.parametrize("replacing", [False, True])
+def test_stable_majority_privacy_exactly(replacing: bool) -> None:
+    vote = StableMajority(Fraction(1), Fraction(1, 40), replacing)
+    noise, step = laws.gaussian_mass(float(vote.test.variance), 120), vote.test.step
+
+    def law(teachers: int, counts: tuple[int, ...]) -> laws.Law:
+        margin = max(step, min(abs(2 * n - teachers) for n in counts))
+        passed = laws.tail(noise, step + vote.test.threshold - margin)
+        winners = tuple(2 * n > teachers for n in counts)
+        return {winners: passed, laws.BOTTOM: 1 - passed}
+
+    claim = laws.Claim(vote.guarantee(1))
+    weaker = laws.Claim(GaussianTest(Fraction(40), Fraction(1, 10**6), step).guarantee)
+    caught = False
+    for teachers in (2, 5, 12):
+        for counts in product(range(teachers + 1), repeat=2):
+            for move in product((-1, 0, 1) if replacing else (0, 1), repeat=2):
+                other = tuple(a + b for a, b in zip(counts, move, strict=True))
+                if min(other) >= 0 and max(other) <= teachers:
+                    pair = law(teachers, counts), law(teachers, other)
+                    assert claim.broken(*pair) is None
+                    caught |= weaker.broken(*pair) is not None
+    assert caught
+
+
+@pytest.mark.parametrize("replacing", [False, True])
+def test_stable_votes_are_cheapest_where_teachers_agree_on_many_labels(replacing: bool) -> None:
+    """Same labels from every aggregator; the ε of each at about the noise it needs for them."""
+    votes = agreeing(200, 40, 40, 9)
+    truth = votes[5]
+    costs = {}
+    rho = Fraction(1, 150) if replacing else Fraction(1, 600)
+    for name, aggregator in {
+        "stable": StableVote(rho, Fraction(1, 10**8), replacing=replacing),
+        "majority": StableMajority(Fraction(1, 300), Fraction(1, 10**8), replacing),
+        "full": FullVote(Fraction(1400), replacing),
+        "l2": ClippedVote(Fraction(1400), Fraction(3), Norm.L2, replacing),
+        "l1": ClippedVote(Fraction(1400), Fraction(9), Norm.L1, replacing),
+        "binary": BinaryVote(Fraction(1400)),
+    }.items():
+        answers = aggregator.aggregate(votes, seeded_entropy(9))
+        given = answers.answered
+        assert given.mean() > 0.9, name
+        assert np.mean(answers.labels[given] == truth[given]) > 0.99, name
+        costs[name] = epsilon_at(answers.guarantee, DELTA)
+    best = min(costs["stable"], costs["majority"])
+    assert best < 0.75 * min(costs["l2"], costs["l1"])
+    assert (costs["majority"] < costs["stable"]) == replacing
+    assert costs["binary"] == costs["full"] > best
+
+
+@quick
+@given(order=st.floats(1.5, 60), share=st.floats(0.01, 0.9), sigma=st.floats(0.5, 20))
+def test_smooth_cost_is_worst_at_the_ends(order: float, share: float, sigma: float) -> None:
+    beta = -0.5 * math.log1p(-share / order)
+    cost = gaussian_smooth_cost(order, beta, sigma)
+    for t in np.linspace(-1, 1, 21):
+        ratio = math.exp(t * beta)
+        mixed = order * ratio**2 + 1 - order
+        inside = (
+            order / (2 * sigma**2 * mixed)
+            + math.log(ratio)
+            + math.log(ratio**2 / mixed) / (2 * (order - 1))
+        )
+        assert inside <= cost * (1 + 1e-9) + 1e-12
+
+
+@pytest.mark.statistical
+def test_smooth_release_is_unbiased_and_wide_enough() -> None:
+    votes = np.array([[180, 15, 5], [120, 70, 10], [199, 1, 0]] * 200)
+    variance, order = Fraction(400), 12.0
+    releases = [
+        smooth_gnmax_cost(votes, variance, order, 0.01, 2.0, seeded_entropy(seed))
+        for seed in range(12)
+    ]
+    values = np.array([release.value for release in releases])
+    deviation = releases[0].deviation
+    true = data_dependent_curve(error_probability(votes, variance), 1 / 400, np.array([order]))[0]
+    assert abs(values.mean() - true) < 7 * deviation / math.sqrt(12) + 0.2 * true
+    # the noise covers what one changed vote in every query does to the cost
+    moved = votes + np.array([-1, 1, 0])
+    other = data_dependent_curve(error_probability(moved, variance), 1 / 400, np.array([order]))[0]
+    assert abs(other - true) <= deviation / 2.0
+    with pytest.raises(PrivacyError, match="beta"):
+        smooth_gnmax_cost(votes, variance, order, 1.0, 2.0, seeded_entropy(0))

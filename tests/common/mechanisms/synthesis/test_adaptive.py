@@ -1,0 +1,169 @@
+"""Select–measure–project: what is spent, how it is measured, and that it wins."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from common.entropy import WordSource, seeded_entropy
+from common.errors import ConfigError, PrivacyError
+from common.guarantees import ZeroConcentratedDP, epsilon_at, largest_rho
+from common.mechanisms.synthesis import (
+    MWEM,
+    Budget,
+    ConcentratedBudget,
+    Domain,
+    Marginals,
+    PureBudget,
+    SelectMeasureProject,
+    errors,
+    laplace_answers,
+)
+from common.mechanisms.synthesis import select_measure_project as adaptive
+from common.mechanisms.synthesis.projection import NoisyMarginal, project
+from tests.benchmarks.published.sources import census_table
+from tests.common.mechanisms.synthesis.tables import neighbours, tables
+from tests.common.mechanisms.synthesis.test_workload import laplace
+from tests.data_sets import CENSUS
+from tests.goodness_of_fit import fits
+
+DOMAIN = Domain(("a", "b", "c"), (3, 2, 2))
+WORKLOAD = Marginals.up_to(DOMAIN, 2)
+TABLE = np.array([900, 0, 0, 50, 0, 0, 700, 0, 5, 5, 0, 340])
+BUDGETS: list[Budget] = [PureBudget(Fraction(1)), ConcentratedBudget(Fraction(1, 10))]
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_everything_spent_is_the_total(budget: Budget, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every draw is made at an amount, and the amounts add up to the total, however adaptive."""
+    spent: list[Fraction] = []
+    kind = type(budget)
+    noise, rate = kind.noise, kind.rate
+
+    def noisy(self: Budget, amount: Fraction, size: int, source: WordSource) -> np.ndarray:
+        spent.append(amount)
+        return noise(self, amount, size, source)
+
+    def rated(self: Budget, amount: Fraction) -> Fraction:
+        spent.append(amount)
+        return rate(self, amount)
+
+    monkeypatch.setattr(kind, "noise", noisy)
+    monkeypatch.setattr(kind, "rate", rated)
+    for seed in range(3):
+        spent.clear()
+        model = SelectMeasureProject(budget).fit(TABLE, WORKLOAD, seeded_entropy(seed))
+        assert sum(spent) == budget.total
+        assert model.guarantee == budget.guarantee
+        assert len(model.measured) > len(DOMAIN.sizes)
+
+
+def test_a_score_and_a_marginal_move_by_two_at_most() -> None:
+    domain = Domain(("a", "b"), (2, 2))
+    workload = Marginals.up_to(domain, 2)
+    model = np.array([1, 0, 2, 1])  # any integers that do not depend on the table
+    score = moved = square = 0
+    for table in tables(4, 4):
+        for other in neighbours(table):
+            for which in range(len(workload.sets)):
+                mine, one, two = (workload.marginal(t, which) for t in (model, table, other))
+                change = int(np.abs(one - mine).sum()) - int(np.abs(two - mine).sum())
+                score = max(score, abs(change))
+                moved = max(moved, int(np.abs(one - two).sum()))
+                square = max(square, int(((one - two) ** 2).sum()))
+    assert (score, moved, square) == (2, 2, 2)
+
+
+def test_amounts_buy_the_noise_of_their_formulas() -> None:
+    amount = Fraction(1, 2)
+    source = seeded_entropy(5).source("noise")
+    pure = PureBudget(Fraction(1))
+    draws = pure.noise(amount, 100_000, source)
+    assert fits(draws, laplace(Fraction(4)))  # Δ₁ / ε = 2 / (1/2)
+    assert not fits(draws, laplace(Fraction(2)))
+    assert pure.rate(amount) == Fraction(1, 8)  # ε / (2 · 2)
+    assert pure.expected(amount) == pytest.approx(np.abs(draws).mean(), rel=0.02)
+    assert pure.variance(amount) == pytest.approx(draws.var(), rel=0.03)
+    concentrated = ConcentratedBudget(Fraction(1))
+    draws = concentrated.noise(amount, 100_000, source)
+    points = np.arange(-60, 61)
+
+    def gaussian(variance: float):  # type: ignore[no-untyped-def]
+        total = np.exp(-(points**2) / (2 * variance)).sum()
+        return lambda z: np.exp(-(z**2) / (2 * variance)) / total
+
+    assert fits(draws, gaussian(2.0))  # Δ₂² / (2ρ) = 2 / 1
+    assert not fits(draws, gaussian(2.6))
+    assert concentrated.variance(amount) == 2
+    wide = concentrated.noise(amount / 20, 100_000, source)
+    assert concentrated.expected(amount / 20) == pytest.approx(np.abs(wide).mean(), rel=0.02)
+    epsilon = concentrated.rate(amount) * 4
+    assert epsilon**2 / 8 <= amount < epsilon**2 / 8 + Fraction(1, 10**6)
+
+
+def test_projection_fits_consistent_marginals_exactly() -> None:
+    share = TABLE / TABLE.sum()
+    exact = [
+        NoisyMarginal(i, WORKLOAD.marginal(TABLE, i).astype(float), 1.0)
+        for i in range(len(WORKLOAD.sets))
+    ]
+    fitted = project(np.full(12, 1 / 12), exact, WORKLOAD, 2000, 2000)
+    gap = WORKLOAD.answers(fitted) - WORKLOAD.answers(share)
+    assert np.abs(gap).max() < 1e-3
+    twice = [
+        NoisyMarginal(0, np.array([2000.0, 0, 0]), 3.0),
+        NoisyMarginal(0, np.array([0.0, 2000, 0]), 1.0),
+    ]
+    merged = project(np.full(12, 1 / 12), twice, WORKLOAD, 2000, 500)
+    np.testing.assert_allclose(WORKLOAD.marginal(merged, 0), [0.25, 0.75, 0], atol=1e-3)
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_the_model_is_close_on_a_small_table(budget: Budget) -> None:
+    model = SelectMeasureProject(budget).fit(TABLE, WORKLOAD, seeded_entropy(2))
+    uniform = errors(WORKLOAD, TABLE, WORKLOAD.answers(np.full(12, 2000 / 12)))
+    ours = errors(WORKLOAD, TABLE, WORKLOAD.answers(model.weights * 2000))
+    assert ours[1] < 0.15 * uniform[1]
+
+
+def test_cheap_rounds_that_teach_nothing_become_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a tiny budget noise drowns the table, and annealing ends the run after a few rounds."""
+    tiny = SelectMeasureProject(PureBudget(Fraction(1, 1000)))
+    few = len(tiny.fit(TABLE, WORKLOAD, seeded_entropy(2)).measured)
+    round_ = adaptive._Run.round
+    monkeypatch.setattr(adaptive._Run, "round", lambda run, amount: (round_(run, amount), True)[1])
+    many = len(tiny.fit(TABLE, WORKLOAD, seeded_entropy(2)).measured)
+    assert few < many == 3 + 6
+
+
+@pytest.mark.skipif(CENSUS.missing is not None, reason=str(CENSUS.missing))
+@pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1)])
+def test_census_marginals_are_better_than_mwem_and_noise_on_each(epsilon: Fraction) -> None:
+    domain, table = census_table()
+    workload = Marginals.up_to(domain, 3)
+
+    def mean_error(weights: np.ndarray) -> float:
+        return errors(workload, table, workload.answers(weights * table.sum()))[1]
+
+    ours = SelectMeasureProject(PureBudget(epsilon)).fit(table, workload, seeded_entropy(3))
+    older = MWEM(epsilon, rounds=60).fit(table, workload, seeded_entropy(3))
+    noisy = laplace_answers(workload, table, epsilon, seeded_entropy(3))
+    assert mean_error(ours.weights) < 0.6 * mean_error(older.weights)
+    assert mean_error(ours.weights) < 0.3 * errors(workload, table, noisy)[1]
+
+
+def test_a_concentrated_budget_states_what_it_is_in_epsilon_and_delta() -> None:
+    promise = ConcentratedBudget(largest_rho(1.0, 1e-6)).guarantee
+    assert isinstance(promise, ZeroConcentratedDP)
+    assert epsilon_at(promise, 1e-6) <= 1.0
+
+
+def test_refusals() -> None:
+    with pytest.raises(PrivacyError, match="at least 2"):
+        PureBudget(Fraction(0))
+    with pytest.raises(ConfigError, match="every attribute"):
+        SelectMeasureProject(BUDGETS[0]).fit(
+            TABLE, Marginals(DOMAIN, ((0, 1), (2,))), seeded_entropy(0)
+        )

@@ -1,0 +1,134 @@
+"""MWEM: noise and selection laws, the exact privacy loss of a round, and what it is for."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from common.entropy import seeded_entropy
+from common.errors import PrivacyError
+from common.guarantees import Adjacency
+from common.mechanisms.synthesis import (
+    MWEM,
+    Domain,
+    LinearQueries,
+    Marginals,
+    errors,
+    laplace_answers,
+)
+from tests.benchmarks.published.sources import census_table
+from tests.common.mechanisms.synthesis.tables import neighbours, tables
+from tests.common.mechanisms.synthesis.test_workload import laplace
+from tests.data_sets import CENSUS
+from tests.goodness_of_fit import fits
+
+QUERIES = LinearQueries(np.array([[3, 0, 0], [0, 3, 0]]), scale=3)
+
+
+def selection_law(mwem: MWEM, table: np.ndarray, haste: int = 1) -> np.ndarray:
+    """(queries,) exact law of the first selection, on the uniform model."""
+    own = np.rint(QUERIES.answers(np.full(3, table.sum() / 3)))
+    scores = np.abs(QUERIES.answers(table) - own) * float(haste * mwem.rate(QUERIES))
+    choice = np.exp(scores - scores.max())
+    return np.asarray(choice / choice.sum())
+
+
+def round_law(mwem: MWEM, table: np.ndarray, reach: int = 150) -> np.ndarray:
+    """(queries, values) exact law of one round's outcome on the uniform model."""
+    truth, choice = QUERIES.answers(table), selection_law(mwem, table)
+    values = np.arange(-reach, reach + 1)
+    noise = laplace(mwem.noise_scale(QUERIES))
+    return np.array([p * noise(values - t) for p, t in zip(choice, truth, strict=True)])
+
+
+def test_a_selection_costs_at_most_half_a_round() -> None:
+    """Over neighbours of whom one query gains and the other loses; a twin in double haste fails."""
+    mwem = MWEM(Fraction(2), rounds=1)
+
+    def worst(haste: int) -> float:
+        return max(
+            float(np.abs(np.log(law / selection_law(mwem, other, haste))).max())
+            for table in tables(3, 12)
+            for law in [selection_law(mwem, table, haste)]
+            for other in neighbours(table)
+        )
+
+    assert 0.8 < worst(1) <= 1.0
+    assert worst(2) > 1.5
+
+
+def test_a_round_costs_at_most_epsilon_and_more_than_half_of_it() -> None:
+    mwem = MWEM(Fraction(2), rounds=1)
+    worst = 0.0
+    for table in tables(3, 4):
+        law = np.log(round_law(mwem, table))
+        for other in neighbours(table):
+            worst = max(worst, float(np.abs(law - np.log(round_law(mwem, other))).max()))
+    assert 1.0 < worst <= 2.0 + 1e-9
+    promise = MWEM(Fraction(2), rounds=7).guarantee
+    assert promise.exact_epsilon == 2
+    assert promise.adjacency == Adjacency.REPLACE_RECORD
+
+
+def test_rounds_draw_from_that_law_and_other_noise_is_seen() -> None:
+    mwem, table = MWEM(Fraction(2), rounds=1, replays=0), np.array([4, 0, 0])
+    law = round_law(mwem, table).ravel()
+    width = law.size // 2
+    draws = []
+    for seed in range(3000):
+        (measured,) = mwem.fit(table, QUERIES, seeded_entropy(seed)).measurements
+        draws.append(measured.query * width + measured.value + width // 2)
+
+    def mass(of: np.ndarray):  # type: ignore[no-untyped-def]
+        return lambda cells: np.where(
+            (cells >= 0) & (cells < of.size), of[np.clip(cells, 0, of.size - 1)], 0.0
+        )
+
+    assert fits(np.array(draws), mass(law))
+    wrong = round_law(MWEM(Fraction(14, 5), rounds=1), table).ravel()
+    assert not fits(np.array(draws), mass(wrong))
+
+
+def test_rounds_share_the_budget() -> None:
+    table = np.array([40, 0, 0])
+    mwem = MWEM(Fraction(240), rounds=40, replays=0)  # scale 3 · 2 · 40 / 240
+    noise = []
+    for seed in range(60):
+        fitted = mwem.fit(table, QUERIES, seeded_entropy(seed))
+        noise += [m.value - int(QUERIES.answers(table)[m.query]) for m in fitted.measurements]
+    assert fits(np.array(noise), laplace(Fraction(1)))
+    assert not fits(np.array(noise), laplace(Fraction(1, 2)))  # selection would be free
+
+
+@pytest.mark.parametrize("replays", [0, 10])
+def test_the_model_moves_from_uniform_to_the_table(replays: int) -> None:
+    domain = Domain(("a", "b"), (4, 3))
+    table = np.zeros(12, dtype=np.int64)
+    table[[1, 5, 6]] = 4000, 2000, 4000
+    workload = Marginals.up_to(domain, 2)
+    fitted = MWEM(Fraction(20), rounds=30, replays=replays).fit(table, workload, seeded_entropy(1))
+    assert fitted.weights.sum() == pytest.approx(1)
+    uniform = errors(workload, table, workload.answers(np.full(12, 10000 / 12)))
+    learnt = errors(workload, table, workload.answers(fitted.weights * 10000))
+    assert learnt[1] < (0.8 if replays == 0 else 0.1) * uniform[1]
+
+
+@pytest.mark.skipif(CENSUS.missing is not None, reason=str(CENSUS.missing))
+@pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1)])
+def test_census_marginals_are_better_than_with_noise_on_each(epsilon: Fraction) -> None:
+    domain, table = census_table()
+    workload = Marginals.up_to(domain, 3)
+    fitted = MWEM(epsilon, rounds=60).fit(table, workload, seeded_entropy(3))
+    ours = errors(workload, table, workload.answers(fitted.weights * table.sum()))
+    noisy = laplace_answers(workload, table, epsilon, seeded_entropy(3))
+    theirs = errors(workload, table, noisy)
+    assert ours[0] < theirs[0]
+    assert ours[1] < theirs[1]
+
+
+def test_impossible_settings_are_refused() -> None:
+    for settings in ((Fraction(0), 1, 0), (Fraction(1), 0, 0), (Fraction(1), 1, -1)):
+        with pytest.raises(PrivacyError, match="must be > 0"):
+            MWEM(*settings)

@@ -1,0 +1,117 @@
+"""Domains and workloads: answers by hand, sensitivities by trying every neighbour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from common.entropy import seeded_entropy
+from common.errors import ConfigError, DataError
+from common.mechanisms.synthesis import (
+    Domain,
+    LinearQueries,
+    Marginals,
+    Workload,
+    errors,
+    laplace_answers,
+)
+from tests.common.mechanisms.synthesis.tables import neighbours, tables
+from tests.goodness_of_fit import fits
+
+DOMAIN = Domain(("colour", "size", "sold"), (3, 2, 2))
+SMALL = Domain(("a", "b"), (2, 2))
+WORKLOADS: list[Workload] = [
+    Marginals.up_to(SMALL, 2),
+    Marginals(SMALL, ((0,), (0, 1))),
+    LinearQueries(np.array([[0, 1, 1, 0], [1, 1, 0, 0], [0, 0, 0, 1]])),
+    LinearQueries(np.array([[0, 3, 5, 1], [5, 2, 2, 0]]), scale=5),
+]
+
+
+def test_a_marginal_counts_the_records_that_it_says() -> None:
+    codes = np.array([[0, 1, 0], [2, 1, 1], [2, 0, 1], [2, 1, 1]])
+    table = DOMAIN.histogram(codes)
+    assert table.sum() == 4
+    np.testing.assert_array_equal(DOMAIN.codes(DOMAIN.index(codes)), codes)
+    workload = Marginals.up_to(DOMAIN, 2)
+    expected = [
+        int(np.all(codes[:, list(chosen)] == values, axis=1).sum())
+        for chosen in workload.sets
+        for values in np.ndindex(*[DOMAIN.sizes[j] for j in chosen])
+    ]
+    np.testing.assert_array_equal(workload.answers(table), expected)
+    for query in range(workload.size):
+        cells, shares = workload.support(query)
+        assert int(table[cells] @ shares) == expected[query]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_sensitivities_are_attained_and_never_passed(workload: Workload) -> None:
+    single, together = 0, 0
+    for table in tables(4, 3):
+        for other in neighbours(table):
+            moved = np.abs(workload.answers(table) - workload.answers(other))
+            single, together = max(single, int(moved.max())), max(together, int(moved.sum()))
+    assert together == workload.l1_sensitivity
+    assert single == workload.scale
+
+
+def test_records_lie_where_the_weights_are() -> None:
+    weights = np.array([0.5, 0, 1.5, 2, 0.1, 0.9, 0, 0, 3, 1, 1, 0])
+    rows = DOMAIN.rows(weights, 1000)
+    counts = DOMAIN.histogram(rows)
+    np.testing.assert_allclose(counts, weights * 100, atol=1)
+    first = Marginals(DOMAIN, ((0,),))
+    np.testing.assert_allclose(first.answers(counts), first.answers(weights * 100), atol=1)
+    assert DOMAIN.rows(weights, 0).shape == (0, 3)
+
+
+def laplace(scale: Fraction) -> Callable[[np.ndarray], np.ndarray]:
+    ratio = np.exp(-1 / float(scale))
+    return lambda z: (1 - ratio) / (1 + ratio) * ratio ** np.abs(z)
+
+
+def test_the_baseline_has_the_noise_of_its_formula() -> None:
+    workload = Marginals.up_to(SMALL, 2)  # three marginals: Δ₁ = 6
+    table = np.array([5, 0, 2, 9])
+    truth = workload.answers(table)
+    noise = np.concatenate(
+        [
+            laplace_answers(workload, table, Fraction(2), seeded_entropy(seed)) - truth
+            for seed in range(2500)
+        ]
+    )
+    assert fits(noise, laplace(Fraction(3)))
+    assert not fits(noise, laplace(Fraction(3) * Fraction(13, 10)))
+    assert errors(workload, table, truth) == (0, 0)
+    assert errors(workload, table, truth + 8) == (0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        (lambda: Domain(("a", "a"), (2, 2)), "each once"),
+        (lambda: Domain(("a", "b"), (2, 0)), "number >= 1"),
+        (lambda: Domain(("a", "b"), (1 << 12, 1 << 12)), "merge values"),
+        (lambda: Marginals(SMALL, ((1, 0),)), "ascending"),
+        (lambda: Marginals.up_to(SMALL, 3), "1 … 2"),
+        (lambda: LinearQueries(np.array([[0, 2]])), "0 … 1"),
+        (lambda: LinearQueries(np.array([0.5])), "matrix"),
+    ],
+)
+def test_impossible_shapes_are_refused(broken: Callable[[], object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        broken()
+
+
+def test_codes_and_tables_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(DataError, match="outside"):
+        SMALL.index([[0, 2]])
+    with pytest.raises(DataError, match="integers with one column"):
+        SMALL.index([[0.0, 1.0]])
+    for table in ([1, 2, 3], [1, 2, 3, -1], [0, 0, 0, 0]):
+        with pytest.raises(DataError, match="histogram"):
+            laplace_answers(WORKLOADS[0], table, Fraction(1), seeded_entropy(0))

@@ -1,0 +1,146 @@
+"""The certificate holds for a right release and names whatever was tampered with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from common.errors import ReleaseError
+from common.program.audit.certificate.run import certificate, read_evidence
+from common.program.audit.verdict import Audit, Verdict
+from common.release.folder import LABELS_FILE, MANIFEST_FILE, SIGNATURE_FILE
+from tests.common.program.audit.conftest import WriteRelease
+
+Change = Callable[[dict[str, Any]], None]
+
+
+def failed(audit: Audit) -> set[str]:
+    return {check.name for check in audit.checks if check.verdict is Verdict.FAIL}
+
+
+@pytest.mark.parametrize("randomizer", ["rr-on-bins", "randomized-thresholds", "auto"])
+def test_a_right_release_holds(write: WriteRelease, randomizer: str) -> None:
+    audit = certificate(read_evidence(write(randomizer=randomizer)))
+    assert audit.passed
+    assert audit.count(Verdict.PASS) == 11
+    exact = next(check for check in audit.checks if check.name == "exact ε of the labels")
+    assert exact.bound is not None
+    assert exact.claimed is not None
+    assert 0 <= exact.claimed - exact.bound <= 1e-15
+    assert all(c.found for c in audit.checks if c.verdict is Verdict.NOT_CHECKABLE)
+
+
+def doubled_claim(data: dict[str, Any]) -> None:
+    """The channel is made twice as telling while its guarantee stays as it was."""
+    rows = data["randomizer"]["channel"]["rows"]
+    for row in rows:
+        top = max(range(len(row)), key=lambda z: int(row[z]))
+        for z in range(len(row)):
+            if z != top:
+                moved = int(row[z]) // 2
+                row[z] = str(int(row[z]) - moved)
+                row[top] = str(int(row[top]) + moved)
+
+
+def impossible_output(data: dict[str, Any]) -> None:
+    rows = data["randomizer"]["channel"]["rows"]
+    rows[0][0], rows[0][1] = "0", str(int(rows[0][1]) + int(rows[0][0]))
+
+
+def half_noise(data: dict[str, Any]) -> None:
+    numerator, _, denominator = data["prior"]["scale"].partition("/")
+    data["prior"]["scale"] = f"{numerator}/{2 * int(denominator or 1)}"
+
+
+def no_charge_for_the_histogram(data: dict[str, Any]) -> None:
+    data["privacy"]["total"] = data["randomizer"]["guarantee"]
+
+
+def other_bins(data: dict[str, Any]) -> None:
+    outputs = data["randomizer"]["channel"]["outputs"]
+    data["randomizer"]["channel"]["outputs"] = [value + 0.01 for value in outputs]
+
+
+def other_counts(data: dict[str, Any]) -> None:
+    counts = data["prior"]["noisy_counts"]
+    data["prior"]["noisy_counts"] = [count + 7 * i * i for i, count in enumerate(counts)]
+
+
+def other_population(data: dict[str, Any]) -> None:
+    data["population"]["digest"] = "0" * 64
+
+
+def other_content(data: dict[str, Any]) -> None:
+    data["content"]["blocks"][0] = "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        (doubled_claim, {"exact ε of the labels"}),
+        (impossible_output, {"exact ε of the labels"}),
+        (half_noise, {"prior noise scale"}),
+        (no_charge_for_the_histogram, {"arithmetic of the ε split"}),
+        (other_bins, {"outputs", "channel is a function of the noisy histogram"}),
+        (other_counts, {"channel is a function of the noisy histogram"}),
+        (other_population, {"population digest"}),
+        (other_content, {"content digest"}),
+    ],
+)
+def test_every_change_is_named(write: WriteRelease, change: Change, names: set[str]) -> None:
+    assert names <= failed(certificate(read_evidence(write(change))))
+
+
+def test_another_version_is_no_verdict_on_the_channel(write: WriteRelease) -> None:
+    def other(data: dict[str, Any]) -> None:
+        other_counts(data)
+        data["software"] = "labelveil/0.0.1"
+
+    audit = certificate(read_evidence(write(other)))
+    found = next(c for c in audit.checks if c.name.startswith("channel is a function"))
+    assert found.verdict is Verdict.NOT_CHECKABLE
+    assert "labelveil/0.0.1" in found.found
+
+
+def test_rows_in_another_order(write: WriteRelease) -> None:
+    folder = write()
+    path = folder / LABELS_FILE
+    pl.read_parquet(path).reverse().write_parquet(path)
+    assert {"row order", "content digest"} <= failed(certificate(read_evidence(folder)))
+
+
+def test_a_missing_row(write: WriteRelease) -> None:
+    folder = write()
+    path = folder / LABELS_FILE
+    pl.read_parquet(path)[1:].write_parquet(path)
+    assert {"content digest", "population digest"} <= failed(certificate(read_evidence(folder)))
+
+
+def test_signatures(write: WriteRelease, tmp_path: Path) -> None:
+    folder, key = write(), Ed25519PrivateKey.generate()
+    public = tmp_path / "key.pem"
+    public.write_bytes(
+        key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    )
+
+    def verdict() -> Verdict:
+        audit = certificate(read_evidence(folder), public_key=public)
+        return next(check.verdict for check in audit.checks if check.name == "signature")
+
+    assert verdict() is Verdict.FAIL  # a key was promised, and nothing is signed
+    manifest = (folder / MANIFEST_FILE).read_bytes()
+    (folder / SIGNATURE_FILE).write_bytes(key.sign(manifest))
+    assert verdict() is Verdict.PASS
+    (folder / SIGNATURE_FILE).write_bytes(key.sign(manifest + b" "))
+    assert verdict() is Verdict.FAIL
+
+
+def test_a_folder_without_a_release_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match=r"manifest\.json is missing"):
+        read_evidence(tmp_path)

@@ -1,0 +1,62 @@
+"""A release in a folder, as the features party would have fetched it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.program.audit.certificate.rebuild import own_software
+from common.release.folder import (
+    block_digest,
+    block_ranges,
+    content_digest,
+    labels_frame,
+    write_release,
+)
+from common.release.manifest import Manifest
+from tests.common.release.releases import make_release
+
+WriteRelease = Callable[..., Path]
+
+
+def in_key_order(manifest: Manifest, keys: bytes, codes: bytes) -> tuple[Manifest, bytes, bytes]:
+    """Sort a made release's rows as the labels party does, with the digests that belong to it."""
+    table = np.frombuffer(keys, dtype="S16")
+    order = np.argsort(table, kind="stable")
+    keys = table[order].tobytes()
+    codes = np.frombuffer(codes, dtype=np.uint8)[order].tobytes()
+    size = manifest.content.block_rows
+    blocks = [
+        block_digest(keys[16 * start : 16 * stop], codes[start:stop])
+        for start, stop in block_ranges(order.size, size)
+    ]
+    data = manifest.model_dump()
+    data["content"] |= {"blocks": blocks, "digest": content_digest(blocks)}
+    data["software"] = own_software()
+    data["population"]["digest"] = hashlib.sha256(keys).hexdigest()
+    return Manifest.model_validate(data), keys, codes
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> WriteRelease:
+    """Write a release; ``change`` may alter the manifest's JSON values before it is written."""
+
+    def write_one(
+        change: Callable[[dict[str, Any]], None] | None = None, rows: int = 300, **options: Any
+    ) -> Path:
+        manifest, keys, codes = in_key_order(*make_release(rows, **options))
+        frame = labels_frame(manifest, keys, codes)
+        if change is not None:
+            data = manifest.model_dump()
+            change(data)
+            manifest = Manifest.model_validate(data)
+        folder = tmp_path / "release"
+        write_release(folder, manifest.to_bytes(), frame)
+        return folder
+
+    return write_one

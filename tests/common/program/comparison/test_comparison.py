@@ -1,0 +1,120 @@
+"""``label-dp compare``: every job once, resumable, with tables and plots that say what was run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from common.entropy import seeded_entropy
+from common.errors import ConfigError
+from common.program.comparison.jobs import Job, Method, make_jobs
+from common.program.comparison.tables import summarise
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> Path:
+    words = seeded_entropy(5).words("data", 0, 1200).astype(np.float64) / 2.0**64
+    x, noise = words[:600], words[600:]
+    table = pl.DataFrame({"id": range(600), "x": x, "y": np.round(8 * x + 2 * noise, 3)})
+    table.write_parquet(tmp_path / "events.parquet")
+    return tmp_path / "events.parquet"
+
+
+def _compare(events: Path, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    files = ["--labels", str(events), "--features", str(events), "--key", "id", "--label", "y"]
+    small = ["--set-training", "epochs=2", "--set-training", "ensemble=1", "--workers", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "common.program.cli",
+        "compare",
+        *files,
+        *small,
+        "--out",
+        str(out),
+    ]
+    return subprocess.run([*command, *options], capture_output=True, text=True)
+
+
+def test_a_comparison_writes_its_tables_and_takes_up_where_it_was(
+    events: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    options = ["--lower", "0", "--upper", "10", "--method", "rr-on-bins:raw", "--epsilons", "1"]
+    first = _compare(events, out, *options, "--runs", "1")
+    assert first.returncode == 0, first.stderr
+    lines = (out / "results.jsonl").read_text().splitlines()
+    assert len(lines) == 2  # the true labels, too
+    (out / "results.jsonl").write_text("\n".join(lines) + '\n{"epsilon": 1.0, "ru')  # cut short
+    more = [*options, "--method", "two-point:debiased", "--runs", "2"]
+    second = _compare(events, out, *more)
+    assert second.returncode == 0, second.stderr
+    kept = (out / "results.jsonl").read_text()
+    assert all(line in kept for line in lines)
+    records = []
+    for line in kept.splitlines():
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    assert len(records) == 2 * 3
+    table = pl.read_csv(out / "table.csv")
+    assert set(table["method"]) == {"true labels", "rr-on-bins · raw", "two-point · debiased"}
+    assert table["runs"].to_list() == [2, 2, 2]
+    raw = table.filter(pl.col("method") == "rr-on-bins · raw")
+    mean = np.mean([r["test_mse"] for r in records if r["randomizer"] == "rr-on-bins"])
+    assert raw["test_mse_mean"][0] == pytest.approx(mean)
+    assert "ε = 1" in (out / "table.md").read_text()
+    for picture in ("test_error.png", "label_error.png"):
+        assert (out / picture).read_bytes().startswith(b"\x89PNG")
+    other = _compare(events, out, "--lower", "0", "--upper", "12", "--runs", "1")
+    assert other.returncode == 1
+    assert "other data or settings" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--method", "nothing:raw"], "randomizer must be one of"),
+        (["--method", "a:b:c:d"], "must look like RANDOMIZER"),
+        (["--epsilons", "0"], "epsilon=0 must be a number above 0"),
+        (["--runs", "0"], "runs=0 must be at least 1"),
+    ],
+)
+def test_bad_options_are_one_line(
+    events: Path, tmp_path: Path, options: list[str], message: str
+) -> None:
+    done = _compare(events, tmp_path / "out", "--lower", "0", "--upper", "10", *options)
+    assert done.returncode == 1
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert message in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_jobs_come_run_by_run_with_the_reference_first() -> None:
+    methods = [Method("auto"), Method("rr-on-bins", "raw"), Method("auto")]
+    jobs = make_jobs(methods, [0.5, 1.0], runs=2)
+    assert len(jobs) == 2 * (1 + 2 * 2)
+    assert [job.run for job in jobs] == sorted(job.run for job in jobs)
+    assert jobs[0].method.objective == "true"
+    assert all(Job.from_json(job.to_json()) == job for job in jobs)
+    with pytest.raises(ConfigError, match="no method"):
+        make_jobs([], [1.0], 1)
+
+
+def test_summaries_are_means_and_sample_deviations() -> None:
+    base = {"randomizer": "auto", "objective": "auto", "head": "auto", "epsilon": 1.0}
+    records = [
+        {**base, "run": r, "label_mse": 1.0, "test_mse": v, "test_mae": v, "constant_mse": 9.0}
+        for r, v in enumerate([1.0, 2.0, 6.0])
+    ]
+    (cell,) = summarise([*records, {**base, "run": 3, "error": "does not fit"}])
+    assert cell.runs == 3
+    assert cell.means["test_mse"] == pytest.approx(3.0)
+    assert cell.deviations["test_mse"] == pytest.approx(np.std([1, 2, 6], ddof=1))

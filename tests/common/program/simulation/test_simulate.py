@@ -1,0 +1,203 @@
+"""The whole path: two parties, one message, a model, a report; and what a failure leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import psutil
+import pytest
+
+from common.program.simulation import Settings, simulate
+from common.program.simulation.processes import StageFailed
+from common.release.folder import read_release
+
+pytest.importorskip("torch", reason="the features party needs torch")
+pytestmark = pytest.mark.slow
+
+ROWS = 1500
+QUICK = ("training.ensemble=1", "training.epochs=3", "training.checkpoint=false")
+
+
+@pytest.fixture(scope="module")
+def table() -> pl.DataFrame:
+    generator = np.random.default_rng(11)
+    x = generator.normal(size=ROWS)
+    group = generator.integers(0, 3, ROWS)
+    label = np.clip(np.round(5 + 2.5 * x + group + generator.normal(0, 0.5, ROWS)), 0, 12)
+    return pl.DataFrame(
+        {
+            "id": [f"e{i}" for i in range(ROWS)],
+            "x": x,
+            "group": [f"g{g}" for g in group],
+            "leak": label * 2,
+            "y": label,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def data(table: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "all.parquet"
+    table.write_parquet(path)
+    return path
+
+
+def _settings(data: Path, out: Path, **changes: Any) -> Settings:
+    fields: dict[str, Any] = {
+        "labels": data,
+        "features": data,
+        "key": "id",
+        "label": "y",
+        "lower": 0.0,
+        "upper": 12.0,
+        "epsilon": 3.0,
+        "out": out,
+        "ignore": ("leak",),
+        "randomizer": "rr-on-bins",
+        "head": "softmax",
+        "feature_settings": QUICK,
+    }
+    return Settings(**fields | changes)
+
+
+@pytest.fixture(scope="module")
+def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    out = tmp_path_factory.mktemp("run")
+    outcome = simulate(_settings(data, out), quiet=True)
+    return out, outcome.metrics
+
+
+def _children() -> list[str]:
+    return [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
+
+
+def test_everything_promised_is_there(run: tuple[Path, dict[str, Any]]) -> None:
+    out, metrics = run
+    assert json.loads((out / "metrics.json").read_text()) == metrics
+    for name in (
+        "epsilon",
+        "epsilon_prior",
+        "epsilon_labels",
+        "randomizer",
+        "objective",
+        "head",
+        "rows",
+        "outputs",
+        "label_mse",
+        "test_mse",
+        "test_mae",
+        "constant_mse",
+        "nonprivate_mse",
+        "estimated_mse",
+        "estimated_mse_low",
+        "estimated_mse_high",
+        "matched",
+        "timings",
+    ):
+        assert metrics[name] is not None, name
+    assert metrics["rows"] == metrics["matched"] == ROWS
+    assert metrics["holdout_rows"] == ROWS // 5
+    assert {"release", "features_party", "score"} <= set(metrics["timings"])
+    assert "true labels" in (out / "report.html").read_text("utf-8")
+    assert (out / "model" / "model.json").is_file()
+
+
+def test_the_release_is_whole_and_private(run: tuple[Path, dict[str, Any]]) -> None:
+    out, metrics = run
+    release = read_release(out / "release")
+    assert release.labels.height == ROWS
+    total = release.manifest.prior_guarantee.compose(release.manifest.labels_guarantee)
+    assert total.epsilon <= 3.0
+    assert metrics["epsilon_prior"] + metrics["epsilon_labels"] == pytest.approx(3, abs=1e-6)
+
+
+def test_errors_are_in_a_sensible_order(run: tuple[Path, dict[str, Any]]) -> None:
+    metrics = run[1]
+    assert metrics["nonprivate_mse"] < metrics["constant_mse"]
+    assert metrics["test_mse"] < 1.1 * metrics["constant_mse"]
+
+
+def test_label_noise_agrees_with_the_randomizers_own_word(
+    run: tuple[Path, dict[str, Any]], table: pl.DataFrame
+) -> None:
+    channel = read_release(run[0] / "release").manifest.channel
+    labels = table["y"].to_numpy().astype(int)
+    losses = (channel.outputs[None, :] - channel.inputs[:, None]) ** 2
+    by_label = (channel.probabilities * losses).sum(axis=1)
+    spread = (channel.probabilities * losses**2).sum(axis=1) - by_label**2
+    error = np.sqrt(spread[labels].sum()) / ROWS
+    assert abs(run[1]["label_mse"] - by_label[labels].mean()) < 6 * error
+
+
+def test_predictions_cover_all_events(
+    run: tuple[Path, dict[str, Any]], table: pl.DataFrame
+) -> None:
+    predictions = pl.read_parquet(run[0] / "predictions.parquet")
+    assert predictions["id"].to_list() == table["id"].to_list()
+    assert predictions["prediction"].is_finite().all()
+
+
+def test_the_features_party_had_no_labels(run: tuple[Path, dict[str, Any]]) -> None:
+    features = pl.read_parquet(run[0] / "feature_party" / "features.parquet")
+    assert features.columns == ["id", "x", "group"]
+    log = (run[0] / "logs" / "feature_party-run.log").read_text()
+    assert "true" not in log
+
+
+def test_nobody_is_left_running(run: tuple[Path, dict[str, Any]]) -> None:
+    assert not [line for line in _children() if "_party" in line]
+
+
+def test_a_failing_labels_party_is_told_in_its_own_words(data: Path, tmp_path: Path) -> None:
+    settings = _settings(data, tmp_path / "out", label_settings=("privacy.prior_share=7",))
+    with pytest.raises(StageFailed, match=r"^label-party release: .*prior_share=7 must lie"):
+        simulate(settings, quiet=True)
+    assert not (tmp_path / "out" / "metrics.json").exists()
+
+
+def test_a_failing_features_party_ends_the_server(data: Path, tmp_path: Path) -> None:
+    settings = _settings(data, tmp_path / "out", feature_settings=("training.hidden=[0]",))
+    with pytest.raises(StageFailed, match=r"^feature-party run: .*training\.hidden"):
+        simulate(settings, quiet=True)
+    assert not [line for line in _children() if "_party" in line]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_nobody_behind(
+    data: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "common.program.cli", "simulate"]
+    command += ["--labels", str(data), "--features", str(data), "--label", "y", "--key", "id"]
+    command += ["--lower", "0", "--upper", "12", "--epsilon", "3", "--out", str(out)]
+    command += ["--randomizer", "rr-on-bins"]
+    root = Path(__file__).parents[4]
+    process = subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": str(root)}, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    # The second line says that the release is built: the server and the client come next.
+    for _ in range(2):
+        assert process.stderr.readline().startswith("✓")
+    watched = psutil.Process(process.pid)
+    port_file = out / "label_party" / "port"
+    while not port_file.exists():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            pytest.fail(f"ended early with exit code {process.wait(0.05)}")
+    children = watched.children(recursive=True)
+    assert children
+    process.send_signal(number)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode not in (0, None)
+    assert "Traceback" not in told
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert not alive

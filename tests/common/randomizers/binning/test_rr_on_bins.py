@@ -1,0 +1,294 @@
+"""RR-on-bins: Dinkelbach's optimum is that of the published program and of the linear program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+
+from common.entropy import seeded_entropy
+from common.errors import ConfigError, PrivacyError
+from common.randomizers import build_randomizer, optimal_binning
+from common.randomizers.base import Problem, check_prior
+from common.randomizers.binning.interval_costs import MAX_CUSTOM_LABELS
+from common.randomizers.losses import Loss, get_loss
+
+Floats = NDArray[np.float64]
+Minimiser = Callable[[Floats, Floats], float]
+
+
+def pinball(prediction: Floats, label: Floats) -> Floats:
+    return np.maximum(0.8 * (label - prediction), 0.2 * (prediction - label))
+
+
+def huber(prediction: Floats, label: Floats) -> Floats:
+    distance = np.abs(prediction - label)
+    return np.where(distance <= 2.0, distance**2 / 2, 2.0 * distance - 2.0)
+
+
+def weighted_mean(labels: Floats, weights: Floats) -> float:
+    centre = labels[labels.size // 2]
+    return float(centre + np.sum(weights * (labels - centre)) / np.sum(weights))
+
+
+def weighted_quantile(share: float) -> Minimiser:
+    def minimise(labels: Floats, weights: Floats) -> float:
+        total = np.cumsum(weights)
+        return float(labels[np.searchsorted(total, share * total[-1])])
+
+    return minimise
+
+
+def huber_location(labels: Floats, weights: Floats) -> float:
+    """Bisect on the slope Σ w clip(ŷ - y, -2, 2)."""
+    low, high = float(labels[0]), float(labels[-1])
+    for _ in range(200):
+        middle = (low + high) / 2
+        if np.sum(weights * np.clip(middle - labels, -2.0, 2.0)) < 0:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+CASES: dict[str, tuple[Loss, Minimiser]] = {
+    "squared": (get_loss("squared"), weighted_mean),
+    "absolute": (get_loss("absolute"), weighted_quantile(0.5)),
+    "poisson": (get_loss("poisson"), weighted_mean),
+    "pinball": (get_loss(pinball), weighted_quantile(0.8)),
+    "huber": (get_loss(huber), huber_location),
+}
+
+
+def published_program(problem: Problem, minimise: Minimiser) -> float:
+    """Algorithm 2 of Ghazi et al. (2023): best cost of the first i labels in j bins, O(k³)."""
+    labels, prior = problem.labels, problem.prior
+    k, boost = labels.size, math.expm1(problem.epsilon)
+    seen = prior > 0
+    cost = np.zeros((k, k + 1))
+    for r in range(k):
+        for i in range(r + 1, k + 1):
+            weights = prior.copy()
+            weights[r:i] *= 1 + boost
+            value = minimise(labels[seen], weights[seen])
+            cost[r, i] = np.sum(weights[seen] * problem.loss(np.array(value), labels[seen]))
+    best = np.full((k + 1, k + 1), np.inf)
+    best[0, 0] = 0.0
+    for i in range(1, k + 1):
+        for j in range(1, i + 1):
+            best[i, j] = min(best[r, j - 1] + cost[r, i] for r in range(i))
+    return float(min(best[k, j] / (boost + j) for j in range(1, k + 1)))
+
+
+def linear_program(problem: Problem, outputs: Floats) -> float:
+    """The least expected loss of *any* ε-DP mechanism with these outputs."""
+    k, d = problem.labels.size, outputs.size
+    losses = problem.loss.matrix(outputs, problem.labels).T
+    cost = np.concatenate([(problem.prior[:, None] * losses).ravel(), np.zeros(d)])
+    sums = np.hstack([np.kron(np.eye(k), np.ones(d)), np.zeros((k, d))])
+    columns = np.tile(np.eye(d), (k, 1))
+    limits = np.vstack(
+        [
+            np.hstack([-np.eye(k * d), columns]),
+            np.hstack([np.eye(k * d), -math.exp(problem.epsilon) * columns]),
+        ]
+    )
+    solved = linprog(
+        cost,
+        A_ub=limits,
+        b_ub=np.zeros(2 * k * d),
+        A_eq=sums,
+        b_eq=np.ones(k),
+        method="highs-ds",
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )
+    assert solved.success
+    return float(solved.fun)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[str, Problem]:
+    name = draw(st.sampled_from(sorted(CASES)))
+    labels = draw(
+        st.one_of(
+            st.lists(st.integers(0, 40), min_size=1, max_size=9, unique=True),
+            st.lists(st.floats(0, 400, width=32), min_size=1, max_size=9, unique=True),
+            st.lists(st.integers(10**6, 10**6 + 9), min_size=2, max_size=9, unique=True),
+        )
+    )
+    k = len(labels)
+    kind = draw(st.sampled_from(["uniform", "heavy", "zeros", "atom", "ties", "free"]))
+    free = draw(st.lists(st.integers(1, 1000), min_size=k, max_size=k))
+    weights = {
+        "uniform": [1.0] * k,
+        "heavy": [float((j + 1) ** -3.0) for j in range(k)],
+        "zeros": [float(w if w % 2 else 0) for w in free],
+        "atom": [1.0 if j == free[0] % k else 0.0 for j in range(k)],
+        "ties": [float(1 + w % 2) for w in free],
+        "free": [w / 1000 for w in free],
+    }[kind]
+    if not any(weights):
+        weights[0] = 1.0
+    epsilon = draw(st.one_of(st.sampled_from([0.05, 0.5, 1.0, 2.0, 8.0]), st.floats(0.05, 8.0)))
+    prior = check_prior(weights, k)
+    return name, Problem(np.sort(np.array(labels, dtype=float)), prior, epsilon, CASES[name][0])
+
+
+@settings(max_examples=300)
+@given(problems())
+def test_the_optimum_is_that_of_the_published_program(drawn: tuple[str, Problem]) -> None:
+    name, problem = drawn
+    binning = optimal_binning(problem)
+    reference = published_program(problem, CASES[name][1])
+    scale = abs(reference) + 1e-12 * float(np.max(np.abs(problem.labels))) + 1e-300
+    assert abs(binning.objective - reference) <= 1e-9 * scale
+    assert binning.rounds <= 10
+    assert binning.edges[0] == 0
+    assert binning.edges[-1] == problem.labels.size
+    assert np.all(np.diff(binning.edges) > 0)
+
+
+@settings(max_examples=60)
+@given(problems())
+def test_the_channel_attains_the_objective(drawn: tuple[str, Problem]) -> None:
+    _, problem = drawn
+    if problem.labels.size < 2:
+        return
+    built = build_randomizer(
+        "rr-on-bins",
+        labels=problem.labels,
+        prior=problem.prior,
+        epsilon=problem.epsilon,
+        loss=problem.loss,
+    )
+    objective = optimal_binning(problem).objective
+    scale = abs(objective) + 1e-12 * float(np.max(np.abs(problem.labels)) ** 2)
+    assert abs(built.expected_loss - objective) <= 1e-9 * scale
+    assert built.channel.satisfies(problem.epsilon)
+    assert built.guarantee.exact_epsilon <= problem.epsilon
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.5, 2.0, 8.0])
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_no_mechanism_beats_it(name: str, epsilon: float) -> None:
+    draw = np.random.default_rng(len(name))
+    loss = CASES[name][0]
+    for labels, prior in (
+        (np.arange(6.0), np.full(6, 1.0)),
+        (np.array([0.0, 1, 2, 5, 20, 90]), np.array([0.5, 0.2, 0.15, 0.1, 0.04, 0.01])),
+        (np.sort(draw.random(7) * 10), draw.random(7) * (draw.random(7) < 0.7) + 1e-3),
+    ):
+        problem = Problem(labels, check_prior(prior, labels.size), epsilon, loss)
+        binning = optimal_binning(problem)
+        spare = np.linspace(labels[0], labels[-1], 9)[1:-1]
+        outputs = np.unique(np.concatenate([binning.values, spare]))
+        # the Poisson loss has a floor below 0; measure differences from it
+        best = np.sum(problem.prior * loss(np.maximum(labels, 1e-300), labels))
+        reference = linear_program(problem, outputs) - best
+        assert binning.objective - best == pytest.approx(reference, rel=1e-9, abs=1e-11)
+
+
+@pytest.mark.parametrize("epsilon", [20.0, 30.0, 40.0])
+@pytest.mark.parametrize("name", ["squared", "absolute", "poisson"])
+def test_a_huge_epsilon_keeps_every_label(name: str, epsilon: float) -> None:
+    # c = e^ε multiplies each bin's own spread: an error in its last digit would outweigh the rest
+    labels = np.array([0.1, 0.3, 2.7, 33.3, 1e3 / 3, 1e3])
+    prior = np.array([0.2, 0.1, 0.3, 0.2, 0.1, 0.1])
+    problem = Problem(labels, prior, epsilon, get_loss(name))
+    binning = optimal_binning(problem)
+    assert binning.edges.tolist() == list(range(7))
+    assert np.allclose(binning.values, labels, rtol=1e-4)
+    losses = problem.loss.matrix(binning.values, labels)
+    keep, lie = math.exp(epsilon), 1.0
+    matrix = (np.eye(6) * (keep - lie) + lie) / (keep + 5)
+    assert binning.objective == pytest.approx(np.sum(prior * (matrix * losses.T).sum(axis=1)))
+
+
+@pytest.mark.parametrize("name", ["squared", "absolute", "poisson"])
+def test_the_unit_and_the_origin_of_the_label_do_not_matter(name: str) -> None:
+    draw = np.random.default_rng(0)
+    labels = np.cumsum(draw.integers(1, 9, 60)).astype(float)
+    prior = check_prior(draw.random(60), 60)
+    power = {"squared": 2, "absolute": 1, "poisson": 1}[name]
+    base = optimal_binning(Problem(labels, prior, 1.0, get_loss(name)))
+    for scale in (2.0**-30, 2.0**40):
+        scaled = optimal_binning(Problem(labels * scale, prior, 1.0, get_loss(name)))
+        assert scaled.edges.tolist() == base.edges.tolist()
+        if name != "poisson":
+            assert scaled.objective == pytest.approx(base.objective * scale**power, rel=1e-12)
+    if name != "poisson":
+        moved = optimal_binning(Problem(labels + 2.0**40, prior, 1.0, get_loss(name)))
+        assert moved.edges.tolist() == base.edges.tolist()
+        assert moved.objective == pytest.approx(base.objective, rel=1e-9)
+
+
+def test_labels_of_no_mass_join_a_bin_and_cost_nothing() -> None:
+    labels = np.arange(6.0)
+    prior = np.array([0.0, 0.5, 0.0, 0.0, 0.5, 0.0])
+    binning = optimal_binning(Problem(labels, prior, 8.0, get_loss("squared")))
+    alone = optimal_binning(
+        Problem(np.array([1.0, 4.0]), np.array([0.5, 0.5]), 8.0, get_loss("squared"))
+    )
+    assert binning.objective == pytest.approx(alone.objective, rel=1e-12)
+    assert binning.edges.tolist() == [0, 4, 6]
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_one_possible_label_is_always_answered(name: str) -> None:
+    built = build_randomizer(
+        "rr-on-bins", labels=[0, 1, 5], prior=[0, 1, 0], epsilon=1.0, loss=CASES[name][0]
+    )
+    assert built.channel.outputs.tolist() == pytest.approx([1.0], rel=1e-9)
+    assert built.channel.epsilon == 0.0
+    zero = build_randomizer(
+        "rr-on-bins", labels=[0, 1, 5], prior=[1, 0, 0], epsilon=1.0, loss="poisson"
+    )
+    assert zero.expected_loss == 0.0  # and not 0 · ∞ from the labels that cannot occur
+
+
+def test_randomizing_any_part_gives_that_part() -> None:
+    built = build_randomizer("rr-on-bins", labels=np.arange(20), prior=np.ones(20), epsilon=1.0)
+    values = np.linspace(-1, 21, 5001)
+    entropy = seeded_entropy(0)
+    whole = built.randomize(values, entropy)
+    for start, stop in ((0, 1), (17, 1000), (4999, 5001)):
+        part = built.randomize(values[start:stop], entropy, start_row=start)
+        assert np.array_equal(part, whole[start:stop])
+
+
+def test_impossible_problems_are_refused() -> None:
+    def build(**changes: object) -> object:
+        options = {"labels": [0, 1], "prior": [1, 1], "epsilon": 1.0, **changes}
+        return build_randomizer("rr-on-bins", **options)  # type: ignore[arg-type]
+
+    for epsilon in (0.0, -1.0, 41.0, math.nan, math.inf):
+        with pytest.raises(PrivacyError, match="epsilon="):
+            build(epsilon=epsilon)
+    for prior in ([1], [1, -1], [0, 0], [1, math.nan], [math.inf, 1], [[1, 1]]):
+        with pytest.raises(ConfigError, match="prior"):
+            build(prior=prior)
+    for labels in ([1, 0], [0, 0], [0], [0, math.nan]):
+        with pytest.raises(ConfigError, match="grid"):
+            build(labels=labels)
+    with pytest.raises(ConfigError, match="poisson"):
+        build(labels=[-1, 1], loss="poisson")
+    with pytest.raises(ConfigError, match="unknown"):
+        build_randomizer("rr-on-bin", labels=[0, 1], prior=[1, 1], epsilon=1.0)
+    many = np.arange(MAX_CUSTOM_LABELS + 1)
+    with pytest.raises(ConfigError, match="custom loss"):
+        build(labels=many, prior=np.ones(many.size), loss=huber)
+
+
+def test_bins_are_frozen() -> None:
+    labels = np.arange(30.0)
+    binning = optimal_binning(
+        Problem(labels, check_prior(1 / (1 + labels) ** 2, 30), 2.0, get_loss("squared"))
+    )
+    assert binning.edges.tolist() == [0, 3, 30]
+    assert binning.objective == pytest.approx(9.549475940312409, rel=1e-12)

@@ -1,0 +1,157 @@
+"""The label grid: what its constructors give; rounding is unbiased and record by record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.entropy import seeded_entropy
+from common.errors import ConfigError, DataError
+from common.randomizers.grid import MAX_POINTS, Grid
+
+bounds = st.tuples(st.floats(-1e9, 1e9), st.floats(1e-3, 1e9)).map(
+    lambda pair: (pair[0], pair[0] + pair[1])
+)
+
+
+@given(bounds, st.integers(2, 300))
+def test_a_count_gives_that_many_points_from_bound_to_bound(
+    ends: tuple[float, float], count: int
+) -> None:
+    grid = Grid.from_count(*ends, count)
+    assert len(grid) == count
+    assert (grid.lower, grid.upper) == ends
+
+
+@given(bounds, st.floats(1.0, 300.0))
+def test_a_step_is_kept_but_for_the_last(ends: tuple[float, float], parts: float) -> None:
+    lower, upper = ends
+    step = (upper - lower) / parts
+    grid = Grid.from_step(lower, upper, step)
+    assert (grid.lower, grid.upper) == ends
+    steps = np.diff(grid.points)
+    noise = 1e-6 * step + 4 * math.ulp(max(abs(lower), abs(upper)))
+    assert np.all(np.abs(steps[:-1] - step) <= noise)
+    assert steps[-1] <= step + noise
+
+
+def test_a_step_of_one_gives_the_integers() -> None:
+    assert Grid.from_step(0, 77, 1).points.tolist() == list(range(78))
+    assert Grid.from_step(0, 1, 0.1).points.tolist() == pytest.approx(np.arange(11) / 10)
+    assert Grid.from_step(0, 1, 0.4).points.tolist() == [0, 0.4, 0.8, 1.0]
+
+
+@given(bounds, st.integers(2, 200), st.floats(0.01, 100))
+def test_log_steps_grow(ends: tuple[float, float], count: int, scale: float) -> None:
+    lower, upper = ends
+    grid = Grid.from_log(lower, upper, count, scale * (upper - lower))
+    assert len(grid) == count
+    assert (grid.lower, grid.upper) == ends
+    steps = np.diff(grid.points)
+    noise = 1e-6 * (upper - lower) + 4 * math.ulp(max(abs(lower), abs(upper)))
+    assert np.all(steps[1:] >= steps[:-1] - noise)
+
+
+@given(st.integers(-100, 100), st.integers(1, 2000), st.integers(1, 10**7), st.floats(0.05, 8.0))
+def test_the_default_grid_stays_small(lower: int, span: int, rows: int, epsilon: float) -> None:
+    grid = Grid.default(lower, lower + span, rows, epsilon)
+    assert 2 <= len(grid) <= 513
+    if span <= 128:
+        assert grid.points.tolist() == list(range(lower, lower + span + 1))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Grid.from_step(1, 1, 1),
+        lambda: Grid.from_step(0, 1, 0),
+        lambda: Grid.from_step(0, 1, -1),
+        lambda: Grid.from_step(0, 1, math.nan),
+        lambda: Grid.from_step(0, 1, 2),
+        lambda: Grid.from_step(0, 1, 1e-9),
+        lambda: Grid.from_step(0, 1, 5e-324),
+        lambda: Grid.from_step(-1e308, 1e308, 1),
+        lambda: Grid.from_step(1e17, 1e17 + 100, 1),
+        lambda: Grid.from_count(0, math.inf, 3),
+        lambda: Grid.from_count(math.nan, 1, 3),
+        lambda: Grid.from_count(0, 1, 1),
+        lambda: Grid.from_count(0, 1, 10**15),
+        lambda: Grid.from_log(0, 1, 5, 0),
+        lambda: Grid.from_log(0, 1, 5, 1e-320),
+        lambda: Grid.from_edges([]),
+        lambda: Grid.from_edges([1]),
+        lambda: Grid.from_edges([1, 1]),
+        lambda: Grid.from_edges([2, 1]),
+        lambda: Grid.from_edges([1, math.nan]),
+        lambda: Grid.from_edges([-1e308, 1e308]),
+        lambda: Grid.from_count(0, 1, MAX_POINTS + 1),
+    ],
+)
+def test_an_impossible_grid_is_refused_in_one_line(make: Callable[[], Grid]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
+def test_grids_compare_by_their_points_and_are_frozen() -> None:
+    assert Grid.from_step(0, 2, 1) == Grid.from_edges([0, 1, 2])
+    assert hash(Grid.from_step(0, 2, 1)) == hash(Grid.from_edges([0, 1, 2]))
+    assert Grid.from_step(0, 2, 1) != Grid.from_edges([0, 1, 3])
+    with pytest.raises(ValueError, match="read-only"):
+        Grid.from_step(0, 2, 1).points[0] = 5
+
+
+@given(
+    points=st.lists(st.integers(-50, 50), min_size=2, max_size=8, unique=True).map(sorted),
+    value=st.floats(-60, 60),
+)
+def test_rounding_is_unbiased_to_a_float(points: list[int], value: float) -> None:
+    grid = Grid.from_edges(points)
+    # the share of words that go up, exactly: bisect for the first word that does not
+    low, high = 0, 2**64
+    base = int(grid.round([value], np.array([2**64 - 1], dtype=np.uint64))[0])
+    while low < high:
+        middle = (low + high) // 2
+        if int(grid.round([value], np.array([middle], dtype=np.uint64))[0]) > base:
+            low = middle + 1
+        else:
+            high = middle
+    up = Fraction(low, 2**64)
+    top = min(base + 1, len(grid) - 1)
+    mean = points[base] + up * (points[top] - points[base])
+    clipped = Fraction(min(max(value, points[0]), points[-1]))
+    gap = points[top] - points[base]
+    assert abs(mean - clipped) <= gap * Fraction(1, 2**51) + Fraction(math.ulp(60.0))
+
+
+def test_a_label_on_a_point_stays_there() -> None:
+    grid = Grid.from_edges([-1.5, 0.0, 0.1, 7.0])
+    words = np.array([0, 2**63, 2**64 - 1], dtype=np.uint64)
+    for index, point in enumerate(grid.points.tolist()):
+        assert grid.round([point] * 3, words).tolist() == [index] * 3
+    assert grid.round([-math.inf, -9.0, math.inf], words).tolist() == [0, 0, 3]
+    assert grid.outside(np.array([-2.0, -1.5, 7.0, 7.1])) == 2
+
+
+def test_rounding_a_part_gives_that_part() -> None:
+    grid = Grid.from_count(0, 1, 7)
+    values = np.linspace(-0.2, 1.2, 150_000)
+    words = seeded_entropy(0).words("rounding", 0, values.size)
+    whole = grid.round(values, words)
+    for part in (slice(0, 10), slice(65_530, 65_600), slice(131_000, None)):
+        assert np.array_equal(grid.round(values[part], words[part]), whole[part])
+
+
+def test_labels_that_cannot_be_rounded_are_refused() -> None:
+    grid = Grid.from_count(0, 1, 3)
+    with pytest.raises(DataError, match="NaN"):
+        grid.round([0.5, math.nan], np.zeros(2, dtype=np.uint64))
+    for values in ([0.5], [[0.5, 0.5]], [0.1, 0.2, 0.3]):
+        with pytest.raises(ValueError, match="words"):
+            grid.round(values, np.zeros(2, dtype=np.uint64))

@@ -1,0 +1,151 @@
+"""The optimal unbiased randomizer against an independent linear program, and its parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+from scipy.sparse import coo_matrix
+
+from common.errors import ConfigError
+from common.randomizers import build_randomizer
+from common.randomizers.unbiased.program import least_reduced_cost, solve_unbiased
+
+Floats = NDArray[np.float64]
+
+
+def program(labels: Floats, prior: Floats, epsilon: float, outputs: Floats) -> float:
+    """Least Σ p K (o - y)² over unbiased ε-DP channels with these outputs, by plain HiGHS.
+
+    Variables K[y, o] and u[o] with u <= K <= e^ε u; nothing of the structure is used.
+    """
+    k, d = labels.size, outputs.size
+    entry = np.arange(k * d)
+    column = k * d + np.tile(np.arange(d), k)
+    row = np.repeat(np.arange(k), d)
+    one = np.ones(k * d)
+    below = coo_matrix(
+        (
+            np.concatenate([-one, one, one, -np.exp(epsilon) * one]),
+            (
+                np.concatenate([entry, entry, entry + k * d, entry + k * d]),
+                np.concatenate([entry, column, entry, column]),
+            ),
+        ),
+        shape=(2 * k * d, k * d + d),
+    )
+    equal = coo_matrix(
+        (
+            np.concatenate([one, np.tile(outputs, k)]),
+            (np.concatenate([row, row + k]), np.concatenate([entry, entry])),
+        ),
+        shape=(2 * k, k * d + d),
+    )
+    cost = np.concatenate(
+        [(prior[:, None] * (outputs - labels[:, None]) ** 2).ravel(), np.zeros(d)]
+    )
+    result = linprog(
+        cost,
+        A_ub=below.tocsr(),
+        b_ub=np.zeros(2 * k * d),
+        A_eq=equal.tocsr(),
+        b_eq=np.concatenate([np.ones(k), labels]),
+        method="highs-ipm",
+    )
+    assert result.success
+    return float(result.fun)
+
+
+def example(size: int, seed: int) -> tuple[Floats, Floats]:
+    rng = np.random.default_rng(seed)
+    labels = np.sort(rng.uniform(-1, 1, size))
+    prior = rng.exponential(size=size)
+    prior[size // 3] = 0.0
+    return labels, prior / prior.sum()
+
+
+def reach(labels: Floats, epsilon: float) -> float:
+    """How far outputs must reach from the middle."""
+    return float((labels[-1] - labels[0]) / 2 / np.tanh(epsilon / 2))
+
+
+@pytest.mark.parametrize(("size", "epsilon"), [(4, 0.3), (9, 1.0), (12, 4.0), (26, 1.0)])
+def test_reaches_the_linear_program(size: int, epsilon: float) -> None:
+    labels, prior = example(size, seed=size)
+    middle = (labels[0] + labels[-1]) / 2
+    count = 4 * size if size < 20 else 2 * size
+    grid = middle + reach(labels, epsilon) * np.linspace(-1.5, 1.5, count)
+    free = build_randomizer("unbiased", labels=labels, prior=prior, epsilon=epsilon)
+    # on the outputs that it chose, and more, no unbiased channel is better
+    everything = np.union1d(grid, free.channel.outputs)
+    assert free.expected_loss == pytest.approx(
+        program(labels, prior, epsilon, everything), rel=1e-6
+    )
+    given = build_randomizer("unbiased", labels=labels, prior=prior, epsilon=epsilon, outputs=grid)
+    assert given.expected_loss == pytest.approx(program(labels, prior, epsilon, grid), rel=1e-6)
+    assert given.expected_loss >= free.expected_loss * (1 - 1e-9)
+    assert set(given.channel.outputs) <= set(grid)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 4.0])
+def test_no_set_of_labels_would_improve_it(epsilon: float) -> None:
+    labels, prior = example(30, seed=1)
+    labels = (2 * labels - labels[0] - labels[-1]) / (labels[-1] - labels[0])
+    boost = float(np.expm1(epsilon))
+    solution = solve_unbiased(labels, prior, boost)
+    optimum = float((solution.mass * solution.weight * solution.outputs**2).sum())
+    assert least_reduced_cost(labels, prior, boost, solution) > -1e-7 * optimum
+    # the same test notices duals that are 2% off
+    worse = type(solution)(
+        solution.mass,
+        solution.outputs,
+        solution.slack,
+        solution.weight,
+        solution.alpha,
+        solution.beta * 1.02,
+        solution.gap,
+        solution.steps,
+    )
+    assert least_reduced_cost(labels, prior, boost, worse) < -1e-5 * optimum
+
+
+def test_hundred_points_and_few_outputs() -> None:
+    labels = np.linspace(0, 5, 100)
+    prior = np.exp(-(((labels - 2) / 1.1) ** 2)) + 0.01
+    randomizer = build_randomizer("unbiased", labels=labels, prior=prior, epsilon=1.0)
+    channel = randomizer.channel
+    assert channel.outputs.size <= 2 * labels.size
+    assert channel.code_bytes == 1
+    assert np.abs(channel.probabilities @ channel.outputs - labels).max() < 1e-9 * 5
+    two_point = build_randomizer("two-point", labels=labels, prior=prior, epsilon=1.0)
+    assert randomizer.expected_loss < two_point.expected_loss
+
+
+def test_a_long_grid_is_thinned_without_bias() -> None:
+    labels = np.arange(401.0)
+    prior = np.exp(-labels / 20)
+    full = build_randomizer("unbiased", labels=labels, prior=prior, epsilon=1.0)
+    few = build_randomizer("unbiased", labels=labels, prior=prior, epsilon=1.0, points=24)
+    for randomizer in (full, few):
+        channel = randomizer.channel
+        assert np.abs(channel.probabilities @ channel.outputs - labels).max() < 1e-9 * 400
+    assert len(full.details["points"]) == 128
+    assert full.expected_loss < few.expected_loss < 1.1 * full.expected_loss
+
+
+def test_outputs_that_cannot_be_unbiased_are_refused() -> None:
+    labels = np.linspace(0, 1, 5)
+    with pytest.raises(ConfigError, match="reach from"):
+        build_randomizer(
+            "unbiased", labels=labels, prior=np.ones(5), epsilon=1.0, outputs=[-0.2, 0.5, 1.2]
+        )
+
+
+@pytest.mark.parametrize("epsilon", [8.0, 20.0])
+def test_extreme_priors_and_large_epsilon(epsilon: float) -> None:
+    labels = np.linspace(0, 1, 40)
+    prior = np.exp(-np.arange(40) * 0.75)
+    channel = build_randomizer("unbiased", labels=labels, prior=prior, epsilon=epsilon).channel
+    assert np.abs(channel.probabilities @ channel.outputs - labels).max() < 1e-9
+    assert channel.satisfies(epsilon)

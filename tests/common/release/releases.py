@@ -1,0 +1,86 @@
+"""Small releases for tests, made as the labels party makes them, with seeded noise."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from common.entropy import seeded_entropy
+from common.randomizers import two_step
+from common.randomizers.grid import Grid
+from common.release.folder import (
+    FORMAT,
+    Manifest,
+    block_digest,
+    block_ranges,
+    content_digest,
+    encode_codes,
+)
+
+
+def make_release(
+    rows: int,
+    *,
+    points: int = 5,
+    epsilon: float = 1.0,
+    randomizer: str = "rr-on-bins",
+    keyed: bool = True,
+    block_rows: int = 64,
+    group: int = 1,
+) -> tuple[Manifest, bytes, bytes]:
+    """Return a manifest, its rows' keys (16 bytes each, or none) and its codes."""
+    entropy = seeded_entropy(11)
+    grid = Grid.from_count(0, points - 1, points)
+    indices = (entropy.words("test labels", 0, rows) % np.uint64(points)).astype(np.int64)
+    counts = np.bincount(indices, minlength=points)
+    both = two_step(counts, grid, epsilon, entropy, randomizer=randomizer, group=group)
+    channel = both.randomizer.channel
+    codes = encode_codes(both.randomizer.randomize_indices(indices, entropy), channel.code_bytes)
+    keys = entropy.words("test keys", 0, 2 * rows).tobytes() if keyed else b""
+    key_bytes, width = (16 if keyed else 0), channel.code_bytes
+    blocks = [
+        block_digest(
+            keys[start * key_bytes : stop * key_bytes], codes[start * width : stop * width]
+        )
+        for start, stop in block_ranges(rows, block_rows)
+    ]
+    data: dict[str, Any] = {
+        "format": FORMAT,
+        "software": "labelveil/test",
+        "data_set": "clicks",
+        "epoch": "2026-11",
+        "created": "2026-11-20T00:00:00Z",
+        "label": {"name": "revenue", "grid": grid.points.tolist(), "missing": 0.0},
+        "prior": {
+            "noisy_counts": both.prior.noisy_counts.tolist(),
+            "scale": str(both.prior.scale),
+            "guarantee": both.prior.guarantee.to_json(),
+        },
+        "randomizer": {
+            "name": both.randomizer.name,
+            "loss": "squared",
+            "details": dict(both.randomizer.details),
+            "channel": channel.to_json(),
+            "guarantee": both.labels_guarantee.to_json(),
+        },
+        "privacy": {
+            "requested_epsilon": epsilon,
+            "records_per_unit": group,
+            "total": both.guarantee.to_json(),
+        },
+        "population": {
+            "rows": rows,
+            "digest": hashlib.sha256(keys).hexdigest(),
+            "keys": "hmac-sha256-128" if keyed else "submitted",
+        },
+        "content": {
+            "code_bytes": width,
+            "key_bytes": key_bytes,
+            "block_rows": block_rows,
+            "blocks": blocks,
+            "digest": content_digest(blocks),
+        },
+    }
+    return Manifest.model_validate(data), keys, codes

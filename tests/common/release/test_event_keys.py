@@ -1,0 +1,93 @@
+"""Event keys: HMAC as defined, and the same event hashes alike wherever it was read from."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import stat
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.errors import ConfigError, DataError
+from common.release.event_keys import hash_keys, read_secret, write_secret
+
+SECRET = bytes(range(32))
+
+
+@given(st.lists(st.text(max_size=200), max_size=20), st.binary(min_size=32, max_size=32))
+def test_a_key_is_hmac_sha256_cut_to_16_bytes(keys: list[str], secret: bytes) -> None:
+    expected = [hmac.digest(secret, key.encode(), hashlib.sha256)[:16] for key in keys]
+    assert hash_keys(pl.Series("k", keys, dtype=pl.String), secret) == b"".join(expected)
+
+
+def test_one_event_hashes_alike_from_csv_parquet_and_text(tmp_path: Path) -> None:
+    numbers = [7, 0, 12_345_678_901, -3]
+    reference = hash_keys(pl.Series("k", [str(n) for n in numbers]), SECRET)
+    frame = pl.DataFrame({"k": numbers})
+    frame.write_csv(tmp_path / "k.csv")
+    frame.write_parquet(tmp_path / "k.parquet")
+    for column in (
+        pl.read_csv(tmp_path / "k.csv")["k"],
+        pl.read_csv(tmp_path / "k.csv", infer_schema=False)["k"],
+        pl.read_parquet(tmp_path / "k.parquet")["k"],
+        frame["k"].cast(pl.String).cast(pl.Categorical),
+        frame["k"].cast(pl.Int128),
+    ):
+        assert hash_keys(column, SECRET) == reference
+    small = pl.Series("k", [1, 2, 255])
+    for dtype in (pl.UInt8, pl.Int16, pl.UInt64):
+        assert hash_keys(small.cast(dtype), SECRET) == hash_keys(small, SECRET)
+
+
+def test_two_secrets_share_no_key() -> None:
+    column = pl.Series("k", ["a", "b"])
+    other = hash_keys(column, bytes(32))
+    assert not {other[:16], other[16:]} & {hash_keys(column, SECRET)[:16]}
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (pl.Series("k", ["a", None]), "1 missing"),
+        (pl.Series("k", [1, None]), "1 missing"),
+        (pl.Series("k", [1.0, 2.0]), "Float64"),
+        (pl.Series("k", [True]), "Boolean"),
+        (pl.Series("k", [b"a"]), "Binary"),
+    ],
+)
+def test_what_is_not_a_key_is_refused(column: pl.Series, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        hash_keys(column, SECRET)
+
+
+def test_a_secret_is_written_once_for_its_owner(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    write_secret(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    secret = read_secret(path)
+    assert len(secret) == 32
+    with pytest.raises(ConfigError, match="exists already"):
+        write_secret(path)
+    assert read_secret(path) == secret
+    with pytest.raises(ConfigError, match="cannot be written"):
+        write_secret(tmp_path / "missing" / "secret")
+
+
+@pytest.mark.parametrize("content", [b"", b"zz", b"ab" * 31, b"ab" * 33, b"\xff\xfe", "é".encode()])
+def test_a_file_that_is_no_secret_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match="64 hexadecimal digits"):
+        read_secret(path)
+
+
+def test_an_unreadable_secret_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none"):
+        with pytest.raises(ConfigError, match="cannot be read"):
+            read_secret(path)
+    with pytest.raises(ConfigError, match="5 bytes must have 32"):
+        hash_keys(pl.Series("k", ["a"]), b"short")

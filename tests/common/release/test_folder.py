@@ -1,0 +1,335 @@
+"""Releases: what was written is what is read, and nothing that was touched passes."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.errors import ReleaseError
+from common.release.folder import (
+    LABELS_FILE,
+    MANIFEST_FILE,
+    Manifest,
+    Release,
+    decode_codes,
+    encode_codes,
+    keys_bytes,
+    keys_column,
+    labels_frame,
+    manifest_digest,
+    read_release,
+    verify_rows,
+    write_release,
+)
+from tests.common.release.releases import make_release
+
+MANIFEST, KEYS, CODES = make_release(200)
+DATA = MANIFEST.to_bytes()
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    directory = tmp_path / "release"
+    write_release(directory, DATA, labels_frame(MANIFEST, KEYS, CODES))
+    return directory
+
+
+@pytest.mark.parametrize("rows", [1, 64, 65, 200])
+@pytest.mark.parametrize("keyed", [True, False])
+def test_round_trip(tmp_path: Path, rows: int, keyed: bool) -> None:
+    manifest, keys, codes = make_release(rows, keyed=keyed)
+    data = manifest.to_bytes()
+    write_release(tmp_path, data, labels_frame(manifest, keys, codes))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [LABELS_FILE, MANIFEST_FILE]
+    release = read_release(tmp_path)
+    assert isinstance(release, Release)
+    assert release.manifest == manifest
+    assert release.manifest_bytes == data
+    assert release.manifest.to_bytes() == data
+    assert encode_codes(release.codes, 1) == codes
+    assert release.labels["label"].to_list() == manifest.channel.outputs[release.codes].tolist()
+    if keyed:
+        assert keys_bytes(release.labels["key"]).tobytes() == keys
+    else:
+        assert release.labels["key"].null_count() == rows
+
+
+def test_two_byte_codes_round_trip(tmp_path: Path) -> None:
+    manifest, keys, codes = make_release(5000, points=400, epsilon=25.0)
+    assert manifest.content.code_bytes == 2
+    write_release(tmp_path, manifest.to_bytes(), labels_frame(manifest, keys, codes))
+    assert read_release(tmp_path).codes.max() > 255
+
+
+@given(st.lists(st.binary(min_size=16, max_size=16), max_size=50))
+def test_key_columns_are_their_bytes(keys: list[bytes]) -> None:
+    column = keys_column(b"".join(keys))
+    assert column.to_list() == keys
+    assert column.dtype == pl.Binary
+    assert keys_bytes(column).tobytes() == b"".join(keys)
+    assert keys_bytes(column[1:]).tobytes() == b"".join(keys[1:])
+
+
+@given(st.lists(st.integers(0, 65_535)))
+def test_codes_are_little_endian(codes: list[int]) -> None:
+    array = np.array(codes, dtype=np.uint16)
+    wide = encode_codes(array, 2)
+    assert wide == b"".join(code.to_bytes(2, "little") for code in codes)
+    assert decode_codes(wide, 2).tolist() == codes
+    low = array % 256
+    assert decode_codes(encode_codes(low, 1), 1).tolist() == low.tolist()
+
+
+def test_the_digest_names_the_bytes() -> None:
+    assert len(manifest_digest(DATA)) == 64
+    assert manifest_digest(DATA) != manifest_digest(DATA + b" ")
+
+
+def flips(data: bytes) -> list[bytes]:
+    return [data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] for at in range(len(data))]
+
+
+def test_every_touched_byte_of_the_rows_is_noticed() -> None:
+    outputs = MANIFEST.channel.outputs.size
+    for at in range(len(CODES)):
+        codes = bytearray(CODES)
+        codes[at] = (codes[at] + 1) % outputs
+        with pytest.raises(ReleaseError, match="digest"):
+            verify_rows(MANIFEST, labels_frame(MANIFEST, KEYS, bytes(codes)))
+    with pytest.raises(ReleaseError, match="outside"):
+        labels_frame(MANIFEST, KEYS, bytes([outputs]) + CODES[1:])
+    for at in range(0, len(KEYS), 13):
+        keys = bytearray(KEYS)
+        keys[at] ^= 128
+        with pytest.raises(ReleaseError, match="digest"):
+            verify_rows(MANIFEST, labels_frame(MANIFEST, bytes(keys), CODES))
+
+
+def test_every_touched_byte_of_the_manifest_is_noticed() -> None:
+    """A changed byte makes the manifest invalid, or changes what it is called."""
+    for touched in flips(DATA):
+        assert manifest_digest(touched) != manifest_digest(DATA)
+        with suppress(ReleaseError):  # never anything else
+            Manifest.from_bytes(touched)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda f: f.reverse(),
+        lambda f: f.head(199),
+        lambda f: pl.concat([f, f.head(1)]),
+        lambda f: f.drop("key"),
+        lambda f: f.drop("code"),
+        lambda f: f.with_columns(pl.lit(1).alias("more")),
+        lambda f: f.with_columns(pl.col("code").cast(pl.UInt32) + 65_536),
+        lambda f: f.with_columns(pl.col("code").cast(pl.Float64) + 0.25),
+        lambda f: f.with_columns(pl.col("label") + 1e-9),
+        lambda f: f.with_columns(pl.lit(None, dtype=pl.Float64).alias("label")),
+        lambda f: f.with_columns(pl.when(pl.col("code") > 0).then(pl.col("code")).alias("code")),
+        lambda f: f.with_columns(pl.lit(None, dtype=pl.Binary).alias("key")),
+        lambda f: f.with_columns(pl.col("key").bin.encode("hex")),
+    ],
+)
+def test_rows_that_are_not_the_releases_are_refused(change: Any) -> None:
+    with pytest.raises(ReleaseError) as caught:
+        verify_rows(MANIFEST, change(labels_frame(MANIFEST, KEYS, CODES)))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_byte_cannot_move_from_one_key_to_the_next() -> None:
+    frame = labels_frame(MANIFEST, KEYS, CODES)
+    keys = frame["key"].to_list()
+    keys[0], keys[1] = keys[0] + keys[1][:1], keys[1][1:]
+    moved = frame.with_columns(pl.Series("key", keys, dtype=pl.Binary))
+    with pytest.raises(ReleaseError, match="16 bytes"):
+        verify_rows(MANIFEST, moved)
+
+
+def test_a_submitted_population_has_no_keys() -> None:
+    manifest, _, codes = make_release(80, keyed=False)
+    frame = labels_frame(manifest, b"", codes)
+    verify_rows(manifest, frame)
+    with pytest.raises(ReleaseError, match="it has none"):
+        verify_rows(manifest, frame.with_columns(keys_column(KEYS[: 80 * 16])))
+    with pytest.raises(ReleaseError, match="bytes of keys"):
+        labels_frame(manifest, KEYS, codes)
+
+
+def test_a_missing_or_broken_file_is_told(stored: Path) -> None:
+    (stored / LABELS_FILE).write_bytes(b"not parquet")
+    with pytest.raises(ReleaseError, match="cannot be read as Parquet"):
+        read_release(stored)
+    (stored / MANIFEST_FILE).unlink()
+    with pytest.raises(ReleaseError, match="is missing"):
+        read_release(stored)
+
+
+def test_a_crash_while_writing_leaves_no_manifest(
+    stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, keys, codes = make_release(100)
+    replace, renamed = Path.replace, []
+
+    def fail_at_the_manifest(self: Path, target: Path) -> Path:
+        renamed.append(target.name)
+        if target.name == MANIFEST_FILE:
+            raise OSError("power cut")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", fail_at_the_manifest)
+    with pytest.raises(ReleaseError, match="power cut"):
+        write_release(stored, other.to_bytes(), labels_frame(other, keys, codes))
+    assert renamed == [LABELS_FILE, MANIFEST_FILE]
+    assert [path.name for path in stored.iterdir()] == [LABELS_FILE]
+    with pytest.raises(ReleaseError, match="is missing"):
+        read_release(stored)
+
+
+def test_an_unwritable_place_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ReleaseError, match="cannot be written"):
+        write_release(tmp_path / "file", DATA, labels_frame(MANIFEST, KEYS, CODES))
+
+
+def changed(*path: Any, value: Any) -> bytes:
+    data = copy.deepcopy(json.loads(DATA))
+    place = data
+    for part in path[:-1]:
+        place = place[part]
+    place[path[-1]] = value
+    return json.dumps(data).encode()
+
+
+TOTAL = 1 << 64
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff\xfe{}",
+        DATA.decode().encode("utf-16"),
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        DATA.replace(b'"epoch"', b'"data_set":"x","epoch"', 1),
+        DATA.replace(b'"requested_epsilon":1.0', b'"requested_epsilon":NaN'),
+        DATA.replace(b'"requested_epsilon":1.0', b'"requested_epsilon":Infinity'),
+        DATA.replace(b'"requested_epsilon":1.0', b'"requested_epsilon":1e400'),
+        DATA.replace(b'"requested_epsilon":1.0', b'"requested_epsilon":' + b"9" * 5000),
+        DATA.replace(b'"details":{', b'"details":{"x":1e999,'),
+        changed("format", value="labelveil-release/2"),
+        changed("more", value=1),
+        changed("label", "grid", value=[0, 1]),
+        changed("label", "grid", value="01234"),
+        changed("label", "grid", 0, value=0.25),
+        changed("label", "missing", value="0"),
+        changed("prior", "noisy_counts", value=[1, 2]),
+        changed("prior", "noisy_counts", 0, value=1.5),
+        changed("prior", "noisy_counts", 0, value=10**30),
+        changed("prior", "noisy_counts", 0, value="7"),
+        changed("prior", "scale", value="1e999999999"),
+        changed("prior", "scale", value="1/0"),
+        changed("prior", "scale", value="8"),
+        changed("prior", "scale", value=16),
+        changed("prior", "noise", value="laplace"),
+        changed("prior", "guarantee", value={}),
+        changed("prior", "guarantee", "epsilon", value="1e999999999"),
+        changed("prior", "guarantee", "epsilon", value="9" * 400),
+        changed("prior", "guarantee", "epsilon", value=0.125),
+        changed("prior", "guarantee", "epsilon", value="0"),
+        changed("prior", "guarantee", "kind", value=["pure"]),
+        changed("prior", "guarantee", "kind", value="zcdp"),
+        changed("prior", "guarantee", "unit", value="user"),
+        changed("prior", "guarantee", "adjacency", value="add-remove"),
+        changed("randomizer", "guarantee", "epsilon", value="1/2"),
+        changed("randomizer", "guarantee", "epsilon", value="1/0"),
+        changed("randomizer", "channel", value={}),
+        changed("randomizer", "channel", value=[]),
+        changed("randomizer", "channel", "rows", 0, 0, value="1"),
+        changed("randomizer", "channel", "rows", 0, 0, value=1.5),
+        changed("randomizer", "channel", "rows", 0, value=[str(TOTAL - 1), "1"]),
+        changed("randomizer", "channel", "row_of", 0, value=99),
+        changed("randomizer", "channel", "inputs", 0, value=10**400),
+        changed("privacy", "requested_epsilon", value=0.5),
+        changed("privacy", "requested_epsilon", value=0),
+        changed("privacy", "records_per_unit", value=2),
+        changed("privacy", "records_per_unit", value=0),
+        changed("privacy", "records_per_unit", value=True),
+        changed("privacy", "total", "epsilon", value="9/10"),
+        changed("privacy", "total", "unit", value="user"),
+        changed("population", "rows", value=0),
+        changed("population", "rows", value=10**18),
+        changed("population", "rows", value=1000),
+        changed("population", "keys", value="submitted"),
+        changed("population", "digest", value="zz"),
+        changed("content", "code_bytes", value=2),
+        changed("content", "code_bytes", value=3),
+        changed("content", "key_bytes", value=0),
+        changed("content", "block_rows", value=0),
+        changed("content", "block_rows", value=40),
+        changed("content", "blocks", 0, value="00" * 32),
+        changed("content", "blocks", 0, value="AB" * 32),
+        changed("content", "blocks", 0, value="00 " * 32),
+        changed("content", "blocks", value=[]),
+        changed("content", "digest", value="00" * 32),
+    ],
+)
+def test_a_hostile_manifest_is_refused_in_one_line(data: bytes) -> None:
+    assert data != DATA
+    with pytest.raises(ReleaseError) as caught:
+        Manifest.from_bytes(data)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+def test_a_manifest_too_large_is_not_even_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.release.manifest.MAX_MANIFEST_BYTES", 100)
+    with pytest.raises(ReleaseError, match="the most allowed is 100"):
+        Manifest.from_bytes(DATA)
+
+
+def test_a_users_release_states_its_unit() -> None:
+    manifest, _, _ = make_release(100, group=3)
+    assert Manifest.from_bytes(manifest.to_bytes()).privacy.records_per_unit == 3
+    assert "user" in str(manifest.total_guarantee)
+    data = json.loads(manifest.to_bytes())
+    for section in (data["prior"]["guarantee"], data["randomizer"]["guarantee"]):
+        section["unit"] = "record"
+    data["privacy"]["total"]["unit"] = "record"
+    with pytest.raises(ReleaseError, match="3 records per unit"):
+        Manifest.from_bytes(json.dumps(data).encode())
+
+
+def test_a_copy_of_a_manifest_has_its_own_channel() -> None:
+    other, _, _ = make_release(100, points=4)
+    assert MANIFEST.channel is MANIFEST.channel
+    copied = MANIFEST.model_copy(update={"randomizer": other.randomizer})
+    assert copied.channel.inputs.size == 4
+    with pytest.raises(ReleaseError):
+        copied.check()
+
+
+def test_claims_are_exact() -> None:
+    manifest = Manifest.from_bytes(DATA)
+    channel = manifest.channel
+    assert manifest.labels_guarantee.exact_epsilon >= 0
+    assert manifest.labels_guarantee.epsilon == channel.epsilon
+    assert math.exp(channel.epsilon) == pytest.approx(float(channel.ratio), rel=1e-12)
+    total = manifest.prior_guarantee.compose(manifest.labels_guarantee)
+    assert manifest.total_guarantee == total
+    assert total.exact_epsilon <= 1
+    assert manifest.noisy_prior.sum() == pytest.approx(1.0)

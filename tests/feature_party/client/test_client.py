@@ -1,0 +1,214 @@
+"""Fetching: identical bytes through broken streams, and refusals that say why."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from common.errors import ConnectionFailed, ReleaseError
+from common.release.folder import read_release
+from common.security.pilot_certificates import CertificateFiles
+from feature_party.client.release_client import ReleaseClient, RetryPolicy
+from feature_party.client.spool import PARTIAL
+from tests.feature_party.servers import (
+    QUICK,
+    Behaviour,
+    client_settings,
+    fetch_error,
+    serving,
+)
+from tests.feature_party.worlds import World
+
+
+def test_a_fetch_leaves_the_release(world: World, files: CertificateFiles, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    with serving(world, Behaviour(), files) as address:
+        client = ReleaseClient(client_settings(address, files), QUICK)
+        fetched = client.fetch(tmp_path, lambda done, total: seen.append((done, total)))
+        again = client.fetch(tmp_path)
+    assert fetched.received == fetched.rows == 1500
+    assert again.received == 0
+    assert seen[-1] == (1500, 1500)
+    release = read_release(tmp_path)
+    assert release.labels.equals(world.release.labels)
+    assert release.manifest_bytes == world.release.manifest_bytes
+    assert not (tmp_path / PARTIAL).exists()
+
+
+def test_broken_streams_are_resumed(world: World, files: CertificateFiles, tmp_path: Path) -> None:
+    # blocks hold 256 rows: of 400 rows the first block is kept, of 700 the first two
+    behaviour = Behaviour(break_after=[400, 500])
+    with serving(world, behaviour, files) as address:
+        ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path)
+    assert behaviour.started_at == [0, 256, 512]
+    assert read_release(tmp_path).labels.equals(world.release.labels)
+
+
+def test_giving_up_leaves_a_partial_that_another_process_resumes(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    behaviour = Behaviour(break_after=[600, 0, 0, 0])
+    error = fetch_error(world, files, tmp_path, behaviour)
+    assert isinstance(error, ConnectionFailed)
+    assert "cannot be reached" in str(error)
+    assert not (tmp_path / "manifest.json").exists()
+    # rows past the last whole block may be on disk too, if the process died while writing
+    with (tmp_path / PARTIAL / "codes.bin").open("ab") as file:
+        file.write(b"\x07" * 300)
+    later = Behaviour()
+    with serving(world, later, files) as address:
+        fetched = ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path)
+    assert later.started_at == [512]
+    assert fetched.received == 1500 - 512
+    assert read_release(tmp_path).labels.equals(world.release.labels)
+
+
+def test_an_interrupt_leaves_a_partial(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    def interrupt(done: int, total: int) -> None:
+        if done >= 900:
+            raise KeyboardInterrupt
+
+    later = Behaviour()
+    with serving(world, later, files) as address:
+        client = ReleaseClient(client_settings(address, files), QUICK)
+        with pytest.raises(KeyboardInterrupt):
+            client.fetch(tmp_path, interrupt)
+        client.fetch(tmp_path)
+    assert later.started_at == [0, 768]
+
+
+def test_a_partial_of_another_release_is_not_mixed_in(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    partial = tmp_path / PARTIAL
+    partial.mkdir()
+    (partial / "manifest.json").write_bytes(b"{}")
+    (partial / "codes.bin").write_bytes(b"\x01" * 1024)
+    (partial / "keys.bin").write_bytes(b"\x01" * 16 * 1024)
+    behaviour = Behaviour()
+    with serving(world, behaviour, files) as address:
+        ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path)
+    assert behaviour.started_at == [0]
+    assert read_release(tmp_path).labels.equals(world.release.labels)
+
+
+def test_a_damaged_row_is_refused(world: World, files: CertificateFiles, tmp_path: Path) -> None:
+    error = fetch_error(world, files, tmp_path, Behaviour(damage_row=600))
+    assert isinstance(error, ReleaseError)
+    assert "rows 512 to 768 do not match the manifest's digest" in str(error)
+    assert not (tmp_path / "labels.parquet").exists()
+
+
+def test_an_unknown_data_set(world: World, files: CertificateFiles, tmp_path: Path) -> None:
+    error = fetch_error(world, files, tmp_path, data_set="rents")
+    assert isinstance(error, ReleaseError)
+    assert "no release for data set 'rents'" in str(error)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_server_that_is_down(files: CertificateFiles, tmp_path: Path) -> None:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
+        with pytest.raises(ConnectionFailed, match="cannot be reached") as caught:
+            ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_server_that_stands_still_is_left_and_asked_again(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    behaviour = Behaviour(stall_after=600)
+    with serving(world, behaviour, files) as address:
+        settings = client_settings(address, files, timeout=0.3)
+        ReleaseClient(settings, QUICK).fetch(tmp_path)
+    assert behaviour.started_at == [0, 512, 1024]
+    assert read_release(tmp_path).labels.equals(world.release.labels)
+
+
+def test_a_deadline_ends_a_fetch_that_the_next_one_goes_on_with(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    behaviour = Behaviour(stall_after=600)
+    error = fetch_error(world, files, tmp_path, behaviour, deadline=1.0)
+    assert isinstance(error, ConnectionFailed)
+    assert "deadline=1 seconds" in str(error)
+    assert behaviour.started_at == [0]
+    later = Behaviour()
+    with serving(world, later, files) as address:
+        ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path)
+    assert later.started_at == [512]
+    assert read_release(tmp_path).labels.equals(world.release.labels)
+
+
+def test_progress_begins_with_the_rows_that_were_there(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    fetch_error(world, files, tmp_path, Behaviour(break_after=[600, 0, 0]))
+    seen: list[tuple[int, int]] = []
+    with serving(world, Behaviour(), files) as address:
+        client = ReleaseClient(client_settings(address, files), QUICK)
+        client.fetch(tmp_path, lambda done, total: seen.append((done, total)))
+    assert seen[0] == (512, 1500)
+    assert seen[-1] == (1500, 1500)
+
+
+def test_interrupt_from_the_keyboard_leaves_a_partial_that_goes_on(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    """A real process that waits for rows that do not come."""
+    behaviour = Behaviour(stall_after=800)
+    with serving(world, behaviour, files) as address:
+        settings = {
+            "address": address,
+            "ca": files.authority,
+            "certificate": files.feature_party_certificate,
+            "private_key": files.feature_party_key,
+            "data_set": "sales",
+        }
+        options = [f"--set=labels_party.{key}={value}" for key, value in settings.items()]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "feature_party", "fetch", *options],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert behaviour.stalled.wait(60)
+        arrived, pause = tmp_path / "release" / PARTIAL / "codes.bin", threading.Event()
+        while arrived.stat().st_size < 768 and process.poll() is None:
+            pause.wait(0.02)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=30)
+        assert process.returncode == 130
+        assert "interrupted; what has arrived is kept, run fetch again to go on" in told
+        assert "Traceback" not in told
+        behaviour.stall_after = None
+        ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path / "release")
+    assert behaviour.started_at == [0, 768]
+    assert read_release(tmp_path / "release").labels.equals(world.release.labels)
+
+
+def test_waiting_is_bounded_and_random() -> None:
+    policy = RetryPolicy(first=0.5, longest=2.0)
+    delays = [policy.delay(failures) for failures in range(1, 12)]
+    assert all(0 <= delay <= 2.0 for delay in delays)
+    assert len(set(delays)) == len(delays)
+
+
+def test_labels_are_readable_as_a_table(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    with serving(world, Behaviour(chunk_rows=7), files) as address:
+        ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path)
+    labels = pl.read_parquet(tmp_path / "labels.parquet")
+    assert labels.schema == {"key": pl.Binary, "code": pl.UInt16, "label": pl.Float64}

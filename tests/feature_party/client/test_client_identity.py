@@ -1,0 +1,266 @@
+"""Who a client talks to, and as whom: told at once, in one line, and never tried again."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import pytest
+
+from common.errors import ConfigError, ConnectionFailed, ReleaseError
+from common.release.signature import read_signing_key, write_signing_key
+from common.security.pilot_certificates import CertificateFiles, Role, issue, make_authority
+from feature_party.client.release_client import ReleaseClient, RetryPolicy
+from tests.feature_party.servers import (
+    QUICK,
+    Behaviour,
+    certificates,
+    client_settings,
+    fetch_error,
+    serving,
+)
+from tests.feature_party.worlds import World
+
+
+def test_no_second_try_without_rights(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    error = fetch_error(world, files, tmp_path, Behaviour(refuse=grpc.StatusCode.PERMISSION_DENIED))
+    assert isinstance(error, ConnectionFailed)
+    assert "refuses this client" in str(error)
+
+
+def test_an_untrusted_server(world: World, files: CertificateFiles, tmp_path: Path) -> None:
+    other = certificates(tmp_path / "other")
+    error = fetch_error(world, files, tmp_path / "release", ca=other.authority)
+    assert isinstance(error, ConnectionFailed)
+    assert "not signed by the configured authority" in str(error)
+
+
+def test_a_server_with_another_name(world: World, files: CertificateFiles, tmp_path: Path) -> None:
+    error = fetch_error(world, files, tmp_path, server_name="somebody.example")
+    assert isinstance(error, ConnectionFailed)
+    assert "is for another name" in str(error)
+
+
+def test_an_untrusted_client(world: World, files: CertificateFiles, tmp_path: Path) -> None:
+    other = certificates(tmp_path / "other")
+    error = fetch_error(
+        world,
+        files,
+        tmp_path / "release",
+        certificate=other.feature_party_certificate,
+        private_key=other.feature_party_key,
+    )
+    assert isinstance(error, ConnectionFailed)
+
+
+def test_a_server_of_tls12_alone_is_refused(files: CertificateFiles, tmp_path: Path) -> None:
+    """It is accepted when it also speaks TLS 1.3, so it is the version that decides."""
+    for newest, shaken in ((ssl.TLSVersion.TLSv1_2, None), (ssl.TLSVersion.TLSv1_3, "TLSv1.3")):
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=files.authority)
+        context.load_cert_chain(files.label_party_certificate, files.label_party_key)
+        context.maximum_version = newest
+        context.set_alpn_protocols(["h2"])
+        shakes: list[str | None] = []
+        with _accepting(context, shakes) as address:
+            settings = client_settings(address, files)
+            with pytest.raises(ConnectionFailed) as caught:
+                ReleaseClient(settings, RetryPolicy(attempts=1)).fetch(tmp_path)
+        assert "\n" not in str(caught.value)
+        assert shakes[0] == shaken
+        assert ("TLS 1.3" in str(caught.value)) == (shaken is None), str(caught.value)
+
+
+@contextmanager
+def _accepting(context: ssl.SSLContext, shakes: list[str | None]) -> Iterator[str]:
+    """Shake hands, note the version that was agreed on, and hang up, until the block is left."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection:
+                connection.settimeout(20)
+                try:
+                    with context.wrap_socket(connection, server_side=True) as secured:
+                        shakes.append(secured.version())
+                except OSError:
+                    shakes.append(None)
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join(20)
+
+
+def test_a_pinned_key_admits_only_what_it_signed(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    public = write_signing_key(tmp_path / "signing.key")
+    manifest = world.release.manifest_bytes
+    signed = read_signing_key(tmp_path / "signing.key").sign(manifest)
+    write_signing_key(tmp_path / "other.key")
+    other = read_signing_key(tmp_path / "other.key")
+    for signature, told in [
+        (b"", "sent no signature"),
+        (signed[:-1] + bytes([signed[-1] ^ 1]), "not signed by"),
+        (signed[:-1], "not signed by"),
+        (other.sign(manifest), "not signed by"),
+        (read_signing_key(tmp_path / "signing.key").sign(manifest + b" "), "not signed by"),
+    ]:
+        behaviour = Behaviour(signature=signature)
+        error = fetch_error(world, files, tmp_path / "out", behaviour, signing_key=public)
+        assert isinstance(error, ReleaseError)
+        assert told in str(error)
+        assert str(public) in str(error)
+        assert behaviour.started_at == []
+        assert not (tmp_path / "out").exists()
+    behaviour = Behaviour(signature=signed)
+    with serving(world, behaviour, files) as address:
+        settings = client_settings(address, files, signing_key=public)
+        fetched = ReleaseClient(settings, QUICK).fetch(tmp_path / "out")
+        assert fetched.received == 1500
+        assert (tmp_path / "out" / "manifest.sig").read_bytes() == signed
+        # a release that is here already is not believed without its signature either
+        behaviour.signature = b""
+        with pytest.raises(ReleaseError, match="sent no signature"):
+            ReleaseClient(settings, QUICK).fetch(tmp_path / "out")
+
+
+def test_an_unusable_pinned_key(files: CertificateFiles, tmp_path: Path) -> None:
+    for path, told in [
+        (tmp_path / "absent.pub", "cannot be read"),
+        (files.authority, "not a PEM public key"),
+        (files.feature_party_key, "not a PEM public key"),
+    ]:
+        settings = client_settings("localhost:1", files, signing_key=path)
+        with pytest.raises(ConfigError, match=told) as caught:
+            ReleaseClient(settings, QUICK).fetch(tmp_path / "out")
+        assert "[labels_party] signing_key" in str(caught.value)
+
+
+def test_missing_identity(files: CertificateFiles, tmp_path: Path) -> None:
+    settings = client_settings("localhost:1", files, private_key=None)
+    with pytest.raises(ConfigError, match="private_key is missing"):
+        ReleaseClient(settings, QUICK).fetch(tmp_path)
+    settings = client_settings("localhost:1", files, ca=tmp_path / "nowhere.pem")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        ReleaseClient(settings, QUICK).fetch(tmp_path)
+
+
+@dataclass(frozen=True)
+class Counted(RetryPolicy):
+    """Notes every time that a client is about to try again."""
+
+    retries: list[int] = field(default_factory=list)
+
+    def delay(self, failures: int) -> float:
+        self.retries.append(failures)
+        return 0.0
+
+
+def test_nothing_about_identity_is_tried_again(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    other = certificates(tmp_path / "other")
+    refusing = {
+        "refuses this client": Behaviour(refuse=grpc.StatusCode.PERMISSION_DENIED),
+        "refuses this client ": Behaviour(refuse=grpc.StatusCode.UNAUTHENTICATED),
+    }
+    wrong: dict[str, dict[str, object]] = {
+        "does not accept our certificate": {
+            "certificate": other.feature_party_certificate,
+            "private_key": other.feature_party_key,
+        },
+        "not signed by the configured authority": {"ca": other.authority},
+        "is for another name": {"server_name": "somebody.example"},
+    }
+    for told, behaviour in refusing.items():
+        assert told.strip() in _counted(world, files, tmp_path / "out", behaviour, [])
+    for told, changes in wrong.items():
+        assert told in _counted(world, files, tmp_path / "out", Behaviour(), [], **changes)
+    # the same server and policy, for a failure that may pass
+    failing = Behaviour(refuse=grpc.StatusCode.UNAVAILABLE)
+    assert "cannot be reached" in _counted(world, files, tmp_path / "out", failing, [1, 2])
+
+
+def _counted(
+    world: World,
+    files: CertificateFiles,
+    directory: Path,
+    behaviour: Behaviour,
+    retries: list[int],
+    **changes: object,
+) -> str:
+    policy = Counted(attempts=3)
+    with serving(world, behaviour, files) as address:
+        settings = client_settings(address, files, **changes)
+        with pytest.raises(ConnectionFailed) as caught:
+            ReleaseClient(settings, policy).fetch(directory)
+    assert policy.retries == retries, str(caught.value)
+    return str(caught.value)
+
+
+def test_an_expired_certificate_is_told_before_anything_is_sent(
+    files: CertificateFiles, tmp_path: Path
+) -> None:
+    long_ago = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    expired = issue(make_authority(), Role.CLIENT, ["feature-party"], days=1, valid_from=long_ago)
+    (tmp_path / "expired.pem").write_bytes(expired.certificate_pem)
+    (tmp_path / "expired.key").write_bytes(expired.key_pem)
+    pair = {"certificate": tmp_path / "expired.pem", "private_key": tmp_path / "expired.key"}
+    settings = client_settings("localhost:1", files, **pair)
+    with pytest.raises(ConfigError, match="expired on 2020-01-02 00:00 UTC"):
+        ReleaseClient(settings, QUICK).fetch(tmp_path / "out")
+
+
+def test_a_key_of_another_certificate_is_told_before_anything_is_sent(
+    files: CertificateFiles, tmp_path: Path
+) -> None:
+    settings = client_settings("localhost:1", files, private_key=files.label_party_key)
+    with pytest.raises(ConfigError, match="does not belong to certificate"):
+        ReleaseClient(settings, QUICK).fetch(tmp_path / "out")
+
+
+def test_a_failed_handshake_is_one_line_on_the_screen(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    """gRPC's own log stays silent, too."""
+    other = certificates(tmp_path / "other")
+    with serving(world, Behaviour(), files) as address:
+        settings = {
+            "address": address,
+            "ca": other.authority,
+            "certificate": files.feature_party_certificate,
+            "private_key": files.feature_party_key,
+            "data_set": "sales",
+        }
+        ended = subprocess.run(
+            [sys.executable, "-m", "feature_party", "fetch", "--quiet",
+             *(f"--set=labels_party.{key}={value}" for key, value in settings.items())],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("error: the certificate of")

@@ -1,0 +1,185 @@
+"""The command line: the whole path in one process, and one line for every mistake."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from common.config import load_config
+from common.errors import LabelveilError
+from feature_party.commands.cli import app
+from feature_party.config import FeaturePartyConfig
+from tests.feature_party.servers import Behaviour, certificates, serving
+from tests.feature_party.worlds import World, build_world
+
+SMALL = ["--ensemble", "2", "--epochs", "2", "--set", "training.hidden=[8]", "--quiet"]
+
+
+def invoke(*arguments: str) -> str:
+    """Run a command that must succeed."""
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def refusal(*arguments: str) -> str:
+    """The error of a command that must fail."""
+    with pytest.raises(LabelveilError) as caught:
+        CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.fixture
+def data(world: World) -> list[str]:
+    secret = ["--secret-file", str(world.secret_file)]
+    return ["--features", str(world.features), "--key", "event", *secret]
+
+
+def test_init_writes_a_file_that_loads(tmp_path: Path) -> None:
+    path = tmp_path / "feature_party.toml"
+    assert "Wrote" in invoke("init", "--config", str(path))
+    loaded = load_config(FeaturePartyConfig, path)
+    # what the comments call the default is the default
+    assert loaded.training == FeaturePartyConfig().training
+    assert loaded.output == FeaturePartyConfig().output
+    assert "exists already" in refusal("init", "--config", str(path))
+    path.write_text("")
+    invoke("init", "--config", str(path), "--force")
+    assert path.read_text().startswith("# Configuration of the features party")
+
+
+def test_run_does_everything(
+    world: World, data: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = certificates(tmp_path / "certificates")
+    with serving(world, Behaviour(), files) as address:
+        output = invoke(
+            *("run", "--address", address, "--data-set", "sales", *data, *SMALL, "--epochs", "8"),
+            *("--true-labels", str(world.truth), "--true-label", "amount"),
+            *("--set", "training.objective=likelihood"),
+            *("--set", f"labels_party.ca={files.authority}"),
+            *("--set", f"labels_party.certificate={files.feature_party_certificate}"),
+            *("--set", f"labels_party.private_key={files.feature_party_key}"),
+        )
+    assert "1,500 events match, of 1,500 in the features and 1,500 in the release" in output
+    assert "true test MSE" in output
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert metrics["epsilon"] == 4.5
+    assert metrics["epsilon_prior"] + metrics["epsilon_labels"] == pytest.approx(4.5)
+    assert (metrics["rows"], metrics["outputs"], metrics["matched"]) == (1500, 16, 1500)
+    assert metrics["randomizer"] == "thresholds"
+    assert metrics["objective"] == "likelihood"
+    assert metrics["estimated_mse_low"] < metrics["estimated_mse"] < metrics["estimated_mse_high"]
+    assert metrics["estimated_mse_method"] == "unbiased"
+    assert 0 < metrics["test_mse"] < metrics["constant_mse"]
+    assert set(metrics["timings"]) == {"fetch", "join", "train", "predict", "evaluate", "report"}
+    predictions = pl.read_parquet(tmp_path / "predictions.parquet")
+    assert predictions.columns == ["event", "prediction", "lower", "upper", "held_out"]
+    assert predictions["held_out"].sum() == metrics["holdout_rows"] == 300
+    assert "<html" in (tmp_path / "report.html").read_text()[:200].lower()
+
+
+def test_run_submits_first_if_configured(
+    data: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    world = build_world(tmp_path / "world", rows=600, keyed=False)
+    files = certificates(tmp_path / "certificates")
+    behaviour = Behaviour()
+    with serving(world, behaviour, files) as address:
+        output = invoke(
+            *("run", "--address", address, "--data-set", "sales", "--epoch", "one", *data, *SMALL),
+            *("--features", str(world.features), "--set", "labels_party.submit=true"),
+            *("--set", f"labels_party.ca={files.authority}"),
+            *("--set", f"labels_party.certificate={files.feature_party_certificate}"),
+            *("--set", f"labels_party.private_key={files.feature_party_key}"),
+        )
+    digest = world.release.manifest.population.digest
+    assert f"600 keys as the population of 'sales', epoch 'one': stored; SHA-256 {digest}" in output
+    assert "600 events match, of 600 in the features and 600 in the release" in output
+    assert [hashlib.sha256(keys).hexdigest() for _, keys in behaviour.submitted] == [digest]
+
+
+def test_stages_one_by_one(
+    world: World, data: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    release = ["--release", str(world.directory)]
+    assert "head gaussian" in invoke("train", *release, *data, *SMALL, "--head", "gaussian")
+    assert "estimated test MSE" in invoke("evaluate", *release, *data, "--quiet")
+    assert "1,500 predictions" in invoke("predict", *data[:4], "--quiet")
+    truth = ["--true-labels", str(world.truth), "--true-label", "amount"]
+    reference = ["--objective", "true", "--model", "reference"]
+    invoke("train", *release, *data, *SMALL, *reference, *truth)
+    invoke("evaluate", *release, *data, "--quiet", "--model", "reference", *truth)
+    assert json.loads(Path("metrics.json").read_text())["objective"] == "true"
+    wrong_seed = ["--set", "training.seed=9", "--quiet"]
+    assert "trained with seed=0, not 9" in refusal("evaluate", *release, *data, *wrong_seed)
+
+
+def test_every_mistake_is_one_line(
+    world: World, data: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    release = ["--release", str(world.directory)]
+    cases = {
+        ("train", "--config", "nowhere.toml"): "does not exist",
+        ("train", *release): "no features file is configured",
+        ("train", *release, "--features", str(world.features)): "no key secret is configured",
+        ("submit", *data, "--set", "labels_party.ca=x"): "epoch is empty",
+        ("submit", *data[:4]): "no key secret is configured",
+        ("submit", *data, "--key", "click"): "no key column 'click'",
+        ("submit", *data, "--key", "shop"): "occur more than once",
+        ("train", *data): "not a complete release",
+        ("train", *release, *data, "--key", "click"): "no key column 'click'",
+        ("train", *release, *data, "--head", "normal"): "must be auto or one of",
+        ("train", *release, *data, "--set", "training.heads=1"): "not a known setting",
+        ("train", *release, *data, "--set", "training.seed"): "must look like",
+        ("train", *release, *data, "--ensemble", "0"): "training.ensemble=0",
+        ("train", *release, *data, "--device", "abacus"): "device='abacus'",
+        ("train", *release, *data, "--objective", "true"): "true labels are needed",
+        ("train", *release, *data, "--true-labels", "x.csv"): "must be given together",
+        ("evaluate", *release, *data): "holds no trained model",
+        ("predict", *data[:4]): "holds no trained model",
+        ("fetch", "--address", "localhost:1"): "ca is missing",
+    }
+    for arguments, message in cases.items():
+        assert message in refusal(*arguments), arguments
+    assert not Path("model").exists()
+
+
+def test_help_does_not_wait_for_torch() -> None:
+    code = (
+        "import sys; from typer.testing import CliRunner;"
+        "from feature_party.commands.cli import app;"
+        "print(CliRunner().invoke(app, ['run', '--help']).output);"
+        "sys.exit('torch' in sys.modules or 'polars' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Examples: feature-party run" in done.stdout
+
+
+def test_the_module_runs_and_fails_in_one_line(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[3]
+    done = subprocess.run(
+        [sys.executable, "-m", "feature_party", "train", "--config", "nowhere.toml"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: nowhere.toml does not exist")
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,105 @@
+"""Joining: the right code for every event, counts on both sides, and clear refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from common.errors import DataError
+from feature_party.join.in_memory import collect_table, join_release, scan_table, split_holdout
+from tests.feature_party.worlds import SECRET, World, build_world
+
+
+def test_every_event_gets_its_own_code(world: World) -> None:
+    joined = join_release(world.release, world.features, "event", SECRET)
+    assert joined.matches.matched == 1500
+    assert joined.matches.poor(0.9) is None
+    # the features were shuffled; event e17 is row 17 of the release
+    rows = joined.table["event"].str.strip_prefix("e").cast(pl.Int64).to_numpy()
+    np.testing.assert_array_equal(joined.codes, world.release.codes[rows])
+
+
+def test_counts_on_both_sides(world: World) -> None:
+    features = pl.read_parquet(world.features).head(900)
+    strangers = features.head(300).with_columns(event=pl.col("event") + "?")
+    joined = join_release(world.release, pl.concat([features, strangers]), "event", SECRET)
+    counts = joined.matches
+    assert (counts.release_rows, counts.feature_rows, counts.matched) == (1500, 1200, 900)
+    warning = joined.matches.poor(0.9)
+    assert warning is not None
+    assert "only 900 events match: 75.0% of the 1,200" in warning
+    assert joined.matches.poor(0.5) is None
+
+
+def test_pandas_lazy_and_csv_tables_join_alike(world: World, tmp_path: Path) -> None:
+    table = pl.read_parquet(world.features)
+    table.write_csv(tmp_path / "features.csv")
+    wanted = join_release(world.release, table, "event", SECRET).codes
+    for form in (table.lazy(), table.to_pandas(), tmp_path / "features.csv"):
+        np.testing.assert_array_equal(
+            join_release(world.release, form, "event", SECRET).codes, wanted
+        )
+
+
+def test_csv_keys_are_text(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,x\n007,1\n7,2\n")
+    assert scan_table(tmp_path / "a.csv", "id").collect()["id"].to_list() == ["007", "7"]
+
+
+def test_a_submitted_population_joins_by_order(tmp_path: Path) -> None:
+    world = build_world(tmp_path, rows=600, keyed=False)
+    joined = join_release(world.release, world.features, "event", SECRET)
+    np.testing.assert_array_equal(joined.codes, world.release.codes)
+    assert joined.matches.matched == 600
+    table = pl.read_parquet(world.features)
+    for frame, secret in (
+        (table.head(599), SECRET),
+        (table.reverse(), SECRET),
+        (table.with_columns(event=pl.col("event") + "?"), SECRET),
+        (table, bytes(32)),
+    ):
+        with pytest.raises(DataError, match="600 submitted events, and column 'event'") as caught:
+            join_release(world.release, frame, "event", secret)
+        assert "\n" not in str(caught.value)
+
+
+def test_refusals(world: World, tmp_path: Path) -> None:
+    table = pl.read_parquet(world.features)
+    cases: list[tuple[pl.DataFrame, str, bytes, str]] = [
+        (table, "click", SECRET, "no key column 'click'"),
+        (table, "event", bytes(32), "none of the 1,500 events"),
+        (pl.concat([table, table.head(2)]), "event", SECRET, "occur more than once"),
+        (table.with_columns(event=None), "event", SECRET, "1,500 missing values"),
+        (table, "x", SECRET, "keys must be text or whole numbers"),
+    ]
+    for frame, key, secret, message in cases:
+        with pytest.raises(DataError, match=message) as caught:
+            join_release(world.release, frame, key, secret)
+        assert "\n" not in str(caught.value)
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        scan_table(tmp_path / "nothing.csv")
+    (tmp_path / "table.xlsx").write_text("")
+    with pytest.raises(DataError, match=r"use \.csv, \.tsv or \.parquet"):
+        scan_table(tmp_path / "table.xlsx")
+    (tmp_path / "broken.parquet").write_text("not Parquet")
+    with pytest.raises(DataError, match="cannot be read"):
+        collect_table(tmp_path / "broken.parquet")
+
+
+def test_holdout_is_fixed_by_its_seed() -> None:
+    training, held = split_holdout(100, 0.2, 3)
+    again = split_holdout(100, 0.2, 3)
+    other = split_holdout(100, 0.2, 4)
+    assert held.size == 20
+    assert sorted([*training, *held]) == list(range(100))
+    np.testing.assert_array_equal(held, again[1])
+    assert not np.array_equal(held, other[1])
+    assert split_holdout(10, 0.0, 0)[1].size == 0
+    with pytest.raises(DataError, match="leave 1 to train on"):
+        split_holdout(2, 0.5, 0)

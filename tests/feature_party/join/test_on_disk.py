@@ -1,0 +1,269 @@
+"""Joining what does not fit into memory: the rows and codes of the join in memory, in shards."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from common.engine.task import Engine, EngineError, InProcess, Pool, Secrets
+from common.errors import DataError, ReleaseError
+from common.files import exclusive
+from common.release.folder import LABELS_FILE, write_release
+from feature_party.config import FeaturePartyConfig
+from feature_party.join.in_memory import join_release
+from feature_party.join.on_disk import JoinSizes, join_to_shards
+from feature_party.join.shards import JoinedShards
+from feature_party.join.tasks import CODE, ROW
+from feature_party.training.run import Prepared, PreparedShards, prepare
+from tests.feature_party.worlds import SECRET, World, build_world
+
+SMALL = JoinSizes(slice_rows=256, bucket_rows=300)
+
+
+def _stored(world: World, folder: Path) -> Path:
+    write_release(folder / "stored", world.release.manifest_bytes, world.release.labels)
+    return folder / "stored"
+
+
+def _strangers_between(world: World) -> pl.DataFrame:
+    """Features with some events that were not sent, in between."""
+    table = pl.read_parquet(world.features)
+    strangers = table.head(200).with_columns(event=pl.col("event") + "?")
+    return pl.concat([table[100:700], strangers, table[700:]])
+
+
+def _join(
+    world: World,
+    folder: Path,
+    features: Path,
+    engine: Engine | None = None,
+    progress: Callable[[str, int, int], None] = lambda step, done, total: None,
+) -> JoinedShards:
+    release, out = _stored(world, folder), folder / "out"
+    return join_to_shards(
+        [release], features, "event", SECRET, out, engine=engine, sizes=SMALL, progress=progress
+    )
+
+
+def _bytes(joined: JoinedShards) -> list[bytes]:
+    return [path.read_bytes() for path in joined.shards]
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize("kind", ["file", "directory", "csv"])
+def test_the_rows_and_codes_of_the_join_in_memory(tmp_path: Path, keyed: bool, kind: str) -> None:
+    world = build_world(tmp_path, rows=1500, keyed=keyed)
+    table = _strangers_between(world) if keyed else pl.read_parquet(world.features)
+    features = tmp_path / "table.parquet"
+    if kind == "file":
+        table.write_parquet(features, row_group_size=177)
+    elif kind == "csv":
+        features = tmp_path / "table.csv"
+        table.write_csv(features)
+    else:
+        features = tmp_path / "table"
+        features.mkdir()
+        cuts = [0, 100, 100, 500, 1020, table.height]  # an empty file, and shards across files
+        for index, (low, high) in enumerate(itertools.pairwise(cuts)):
+            table[low:high].write_parquet(features / f"part-{index}.parquet")
+    expected = join_release(world.release, features, "event", SECRET)
+    joined = _join(world, tmp_path, features)
+    assert joined.matches == expected.matches
+    assert len(joined.shards) == -(-table.height // 256)
+    found = pl.concat(joined.parts([*joined.columns, ROW, CODE]))
+    assert found.drop(CODE, ROW).equals(expected.table)
+    np.testing.assert_array_equal(found[CODE].to_numpy(), expected.codes)
+    np.testing.assert_array_equal(found[ROW].to_numpy(), expected.rows)
+    assert not list(tmp_path.glob(".out*"))
+
+
+def test_worker_processes_give_the_same_bytes(world: World, tmp_path: Path) -> None:
+    alone = _bytes(_join(world, tmp_path / "1", world.features))
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
+        pool = Pool(executor, 2)
+        assert _bytes(_join(world, tmp_path / "2", world.features, pool)) == alone
+
+
+@dataclass
+class Killed(Exception):
+    """What a test ends a join with."""
+
+
+@dataclass
+class Counting:
+    """An engine that counts what tasks really do, and dies after some of them."""
+
+    last: int = 1 << 30
+    done: list[str] = field(default_factory=list)
+
+    def run(self, tasks: Sequence[Any], secrets: Secrets) -> Iterator[Any]:
+        for task in tasks:
+            yield replace(task, task=_Counted(task.task, self)).run(secrets)
+
+
+@dataclass(frozen=True)
+class _Counted:
+    task: Any
+    engine: Counting
+
+    def run(self, secrets: Secrets) -> Any:
+        self.engine.done.append(self.task.out.name)
+        if len(self.engine.done) > self.engine.last:
+            raise Killed
+        return self.task.run(secrets)
+
+
+def test_an_interrupted_join_goes_on_where_it_stopped(world: World, tmp_path: Path) -> None:
+    whole = Counting()
+    expected = _bytes(_join(world, tmp_path / "whole", world.features, whole))
+    kinds = {name.partition("-")[0] for name in whole.done}
+    assert kinds == {"ours", "theirs", "matched", "shard"}
+    for last in (0, 4, 9, len(whole.done) - 9, len(whole.done) - 1):
+        folder = tmp_path / str(last)
+        begun = Counting(last)
+        with pytest.raises(Killed):
+            _join(world, folder, world.features, begun)
+        assert not (folder / "out").exists()
+        rest = Counting()
+        assert _bytes(_join(world, folder, world.features, rest)) == expected
+        assert sorted(begun.done[:last] + rest.done) == sorted(whole.done)
+        assert not list(folder.glob(".out*"))
+    again = Counting()
+    _join(world, tmp_path / "whole", world.features, again)
+    assert not again.done  # what is joined is not joined again
+
+
+def test_other_features_are_joined_anew(world: World, tmp_path: Path) -> None:
+    features = tmp_path / "features.parquet"
+    table = pl.read_parquet(world.features)
+    table.write_parquet(features)
+    with pytest.raises(Killed):
+        _join(world, tmp_path, features, Counting(9))
+    table[:1000].write_parquet(features)  # neither what was begun …
+    assert _join(world, tmp_path, features).matches.matched == 1000
+    table[:900].write_parquet(features)  # … nor what was finished is of any use
+    assert _join(world, tmp_path, features).matches.matched == 900
+    assert len(list((tmp_path / "out").glob("*.parquet"))) == 4
+
+
+def test_refusals_leave_nothing(world: World, tmp_path: Path) -> None:
+    release, out = _stored(world, tmp_path), tmp_path / "out"
+    table = pl.read_parquet(world.features)
+
+    def refused(frame: pl.DataFrame, kind: type[Exception], said: str) -> None:
+        frame.write_parquet(tmp_path / "features.parquet")
+        with pytest.raises(kind, match=said):
+            join_to_shards(
+                [release], tmp_path / "features.parquet", "event", SECRET, out, sizes=SMALL
+            )
+        assert not list(tmp_path.glob("*out*"))
+
+    refused(pl.concat([table, table.head(3)]), DataError, "^3 rows repeat a key")
+    refused(table.with_columns(event=pl.col("event") + "?"), DataError, "^none of the 1,500")
+    refused(table.head(0), DataError, "no rows")
+    refused(table.with_columns(event=None), DataError, "has .* missing values")
+    refused(table.rename({"x": CODE}), DataError, "has a column 'privatized_label_code' already")
+    labels = pl.read_parquet(release / LABELS_FILE)
+    flipped = pl.when(pl.int_range(pl.len()) == 1499).then(1 - pl.col("code").clip(0, 1))
+    other = labels.with_columns(code=flipped.otherwise(pl.col("code")).cast(pl.UInt16))
+    other.write_parquet(release / LABELS_FILE)
+    refused(table, ReleaseError, "do not match the manifest's digest")
+    labels.head(700).write_parquet(release / LABELS_FILE)
+    refused(table, ReleaseError, "do not give the manifest's population digest")
+
+
+def test_neither_other_files_nor_another_join_are_harmed(world: World, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").touch()
+    with pytest.raises(DataError, match="holds other files than a join; set"):
+        _join(world, tmp_path, world.features)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
+    (tmp_path / "out" / "mine.txt").unlink()
+    work = tmp_path / ".out.work"
+    work.mkdir()
+    with (
+        exclusive(work / "lock", DataError("")),
+        pytest.raises(DataError, match="another process joins in"),
+    ):
+        _join(world, tmp_path, world.features)
+    assert [path.name for path in work.iterdir()] == ["lock"]
+
+
+def test_a_full_disk_is_one_line_and_what_is_done_is_kept(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, left = os.fsync, [20]
+
+    def full(descriptor: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        plain(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DataError) as told:
+        _join(world, tmp_path, world.features)
+    assert "No space left on device; free some space and join again to go on" in str(told.value)
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setattr(os, "fsync", plain)
+    rest = Counting()
+    _join(world, tmp_path, world.features, rest)
+    assert not any(name.startswith("ours") for name in rest.done)
+
+
+def test_a_lost_worker_is_one_line(world: World, tmp_path: Path) -> None:
+    class Lost(InProcess):
+        def run(self, tasks: Sequence[Any], secrets: Secrets) -> Iterator[Any]:
+            raise EngineError("a worker process died")
+
+    with pytest.raises(EngineError):
+        _join(world, tmp_path, world.features, Lost())
+    assert (tmp_path / ".out.work").is_dir()  # to go on from
+
+
+def test_several_releases_and_the_split_are_those_of_memory(tmp_path: Path) -> None:
+    worlds = [build_world(tmp_path / str(seed), rows=700, seed=seed) for seed in (1, 2)]
+    names = pl.read_parquet(worlds[0].features).filter(pl.col("event") != "e5")
+    features = tmp_path / "features.parquet"
+    names.write_parquet(features)
+    prepared = []
+    for shards in ("never", str(tmp_path / "rows")):
+        config = FeaturePartyConfig.model_validate(
+            {
+                "data": {"key": "event"},
+                "join": {"directory": tmp_path / "joined", "shard_rows": 150},
+                "training": {"shards": shards, "holdout": 0.3, "seed": 4},
+            }
+        )
+        folders = [world.directory for world in worlds]
+        prepared.append(prepare(folders, features, config, SECRET))
+    memory, stored = prepared
+    assert isinstance(memory, Prepared)
+    assert isinstance(stored, PreparedShards)
+    assert memory.matches == stored.matches
+    assert memory.matches.matched == 2 * 699
+    assert memory.release_id == stored.release_id
+    np.testing.assert_array_equal(memory.problem.channel, stored.problem.channel)
+    np.testing.assert_array_equal(memory.holdout, stored.holdout)
+    assert 0 < stored.holdout.size == 1398 - stored.training_rows
+    assert memory.keys().equals(stored.keys())
+    assert memory.held_out()[0].equals(stored.held_out()[0])
+    np.testing.assert_array_equal(memory.held_out()[1], stored.held_out()[1])
+    trained = [memory.trained(start, start + 233) for start in (0, 233, 466)]
+    for start, mask in zip((0, 233, 466), trained, strict=True):
+        np.testing.assert_array_equal(stored.trained(start, start + 233), mask)
+    columns = stored.joined.columns
+    tables, codes = zip(*stored.training_events(columns), strict=True)
+    assert pl.concat(tables).equals(memory.joined.table[memory.training])
+    np.testing.assert_array_equal(np.concatenate(codes), memory.joined.codes[memory.training])

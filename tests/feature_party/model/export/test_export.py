@@ -1,0 +1,214 @@
+"""Exported models predict what the model predicts, whatever the columns and the head."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from common.errors import ConfigError, DataError
+from common.exact.channel import FiniteChannel, randomized_response_rows
+from feature_party.commands.cli import app
+from feature_party.learning.names import HEAD_NAMES
+from feature_party.learning.objectives import build_objective
+from feature_party.learning.problem import LabelProblem
+from feature_party.learning.support import Support
+from feature_party.model.encoding import Encoder
+from feature_party.model.export import run as export_module
+from feature_party.model.export.run import export_format, export_model, onnx_inputs
+from feature_party.model.export.torch_module import ServedModel, probes, served_columns
+from feature_party.model.model import Expert, Model
+from feature_party.model.network import Ensemble, NetworkShape
+
+ROWS = 300
+
+
+@pytest.fixture(scope="module")
+def table() -> pl.DataFrame:
+    """Every kind of column, with names that graphs do not like."""
+    rng = np.random.default_rng(0)
+    start = datetime(1969, 11, 1)
+    return pl.DataFrame(
+        {
+            "age": rng.integers(18, 80, ROWS),
+            "net income, €": np.exp(3 * rng.normal(size=ROWS)),
+            "gap": [None if u < 0.2 else u * u for u in rng.random(ROWS)],
+            "member": rng.random(ROWS) < 0.5,
+            "when": [
+                None if i % 9 == 4 else start + timedelta(minutes=997 * i) for i in range(ROWS)
+            ],
+            "day": [date(2024, 1, 1) + timedelta(days=i % 40) for i in range(ROWS)],
+            "CustomerID": rng.integers(1, 6, ROWS).astype(float),
+            "matmul": [("", None, "Größe L", "s1")[i % 4] for i in range(ROWS)],
+            "flag": rng.random(ROWS) < 0.3,
+        }
+    )
+
+
+def untrained(
+    table: pl.DataFrame,
+    experts: Sequence[tuple[str, str]],
+    loss: str = "squared",
+    shrinkage: float = 0.1,
+) -> Model:
+    """A model with random weights, large enough that every input matters."""
+    grid = np.arange(30.0)
+    channel = FiniteChannel(grid, grid, randomized_response_rows(30, 2.0))
+    problem = LabelProblem.from_channel(channel, np.exp(-grid / 6), loss)
+    support = Support.of(problem)
+    encoder = Encoder.fit(table, categorical=["flag"], pieces=3)
+    built = []
+    for seed, (name, head) in enumerate(experts):
+        objective = build_objective(name, problem, support, head)
+        shape = NetworkShape(encoder.inputs, encoder.cardinalities, (12,), objective.outputs, 2)
+        network = Ensemble(shape, torch.Generator().manual_seed(seed))
+        with torch.no_grad():
+            network.weights[-1].mul_(6)
+            network.embeddings.mul_(6)
+        built.append(Expert(objective, network, 1 / len(experts)))
+    factors = np.exp(0.5 * np.sin(np.arange(support.size))) if len(experts) > 1 else None
+    return Model(encoder, problem, support, built, shrinkage, adjustment=factors)
+
+
+def unusual(table: pl.DataFrame) -> pl.DataFrame:
+    """The same columns with values that training never saw."""
+    return table.head(6).with_columns(
+        pl.Series("age", [None, 10**12, -(10**12), 0, 1, 2]),
+        pl.Series("net income, €", [float("nan"), float("inf"), -1e300, 1e300, 0.0, -0.0]),
+        pl.Series("matmul", ["never", None, "", "<missing>", "größe l", "s1 "]),
+        pl.Series("CustomerID", [None, 2.5, 1e20, 3.0, float("nan"), -1.0]),
+        pl.Series("when", [datetime(1, 1, 1), None, datetime(2999, 12, 31, 23, 59, 59)] * 2),
+    )
+
+
+def run_onnx(path: Path, model: Model, table: pl.DataFrame) -> dict[str, np.ndarray[Any, Any]]:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(path)
+    columns = served_columns(model.encoder)
+    assert [value.name for value in session.get_inputs()] == list(model.encoder.columns)
+    names = [value.name for value in session.get_outputs()]
+    return dict(zip(names, session.run(None, onnx_inputs(columns, table)), strict=True))
+
+
+def assert_alike(found: dict[str, Any], model: Model, table: pl.DataFrame) -> None:
+    wanted = model.distributions(model.encoder.encode(table))
+    np.testing.assert_allclose(found["prediction"], wanted.points, rtol=1e-5)
+    if wanted.distributions is not None:
+        np.testing.assert_allclose(found["probabilities"], wanted.distributions, atol=1e-6)
+    assert np.ptp(wanted.points) > 0.1
+
+
+@pytest.mark.slow
+def test_every_head_and_column_in_onnx_runtime(table: pl.DataFrame, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    model = untrained(table, [("likelihood", head) for head in HEAD_NAMES])
+    exported = export_model(model, tmp_path / "model.onnx", sample=table)
+    assert exported.runtime == "ONNX Runtime"
+    assert exported.rows == ROWS + probes(model.encoder).height
+    assert exported.difference < 1e-6
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+    for rows in (table, unusual(table)):
+        assert_alike(run_onnx(exported.files[0], model, rows), model, rows)
+
+
+@pytest.mark.parametrize(
+    ("objective", "head", "loss"),
+    [
+        ("debiased", "", "squared"),
+        ("raw", "", "poisson"),
+        ("likelihood", "negative-binomial", "squared"),
+        ("likelihood", "gaussian", "absolute"),
+    ],
+)
+def test_the_module_is_the_model(table: pl.DataFrame, objective: str, head: str, loss: str) -> None:
+    experts = [(objective, head)]
+    if objective == "likelihood":
+        experts.append((objective, "log-normal"))  # a mixture, which is adjusted
+    model = untrained(table, experts, loss)
+    for rows in (table, unusual(table), probes(model.encoder)):
+        columns = served_columns(model.encoder)
+        inputs = {column.name: torch.as_tensor(column.values(rows)) for column in columns}
+        with torch.no_grad():
+            found = ServedModel(model).eval()(inputs)
+        assert_alike({name: value.numpy() for name, value in found.items()}, model, rows)
+
+
+def test_torch_program_with_its_tables(table: pl.DataFrame, tmp_path: Path) -> None:
+    model = untrained(table, [("likelihood", "gaussian")], "absolute")
+    (tmp_path / "model").mkdir()
+    model.save(tmp_path / "model")
+    table.write_parquet(tmp_path / "features.parquet")
+    result = CliRunner().invoke(
+        app,
+        [
+            *("export", "--model", str(tmp_path / "model")),
+            *("--features", str(tmp_path / "features.parquet")),
+            *("-o", str(tmp_path / "served" / "model.pt2")),
+        ],
+        catch_exceptions=False,
+    )
+    assert "9 inputs; 556 rows agree to" in result.output
+    # a server that knows nothing but the two files
+    facts = json.loads((tmp_path / "served" / "model.pt2.json").read_text("utf-8"))
+    program = torch.export.load(tmp_path / "served" / "model.pt2").module()
+    inputs = {}
+    for column in facts["inputs"]:
+        values = table[column["name"]]
+        if column["kind"] == "moment":
+            array = values.cast(pl.Datetime("us")).dt.epoch("us").cast(pl.Float64) / 1e6
+        elif column["kind"] == "number":
+            array = values.cast(pl.Float64)
+        else:
+            whole = values.cast(pl.Int64) if values.dtype == pl.Float64 else values
+            texts = whole.cast(pl.String).fill_null(column["missing"])
+            array = pl.Series([column["places"].get(t, column["unknown_place"]) for t in texts])
+        inputs[column["name"]] = torch.as_tensor(array.to_numpy(writable=True))
+    with torch.no_grad():
+        found = program(inputs)
+    points = model.predict(table)["prediction"].to_numpy()
+    np.testing.assert_allclose(found["prediction"].numpy(), points, rtol=1e-5)
+    assert sorted(path.name for path in (tmp_path / "served").iterdir()) == [
+        "model.pt2",
+        "model.pt2.json",
+    ]
+
+
+def test_a_file_that_disagrees_is_not_left(
+    table: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = untrained(table, [("raw", "")])
+
+    class Off(ServedModel):
+        def forward(self, columns: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+            return {"prediction": super().forward(columns)["prediction"] * (1 + 1e-4)}
+
+    monkeypatch.setattr(export_module, "ServedModel", Off)
+    (tmp_path / "model.pt2").write_text("an earlier one")
+    with pytest.raises(DataError, match="would predict otherwise"):
+        export_model(model, tmp_path / "model.pt2")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["an earlier one"]
+
+
+def test_formats_go_by_the_name() -> None:
+    assert export_format(Path("a.onnx")) == "onnx"
+    assert export_format(Path("a.PT2")) == "torch"
+    assert export_format(Path("a"), "torch") == "torch"
+    for path, wanted in (("a.pt", "auto"), ("a.onnx", "tensorflow")):
+        with pytest.raises(ConfigError, match=r"format"):
+            export_format(Path(path), wanted)
+
+
+def test_a_missing_category_has_a_text_of_its_own() -> None:
+    encoder = Encoder.fit(pl.DataFrame({"a": ["\x1amissing", None, "x"] * 9}))
+    (column,) = served_columns(encoder)
+    assert column.missing not in ("", "\x1amissing", "x")
+    rows = pl.DataFrame({"a": ["\x1amissing", None, "x", "y"]})
+    assert column.values(rows).tolist() == encoder.encode(rows).categories[:, 0].tolist()

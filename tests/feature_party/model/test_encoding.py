@@ -1,0 +1,152 @@
+"""Encodings are decided on training rows, survive JSON, and meet the unknown calmly."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+import numpy as np
+import polars as pl
+import pytest
+
+from common.errors import ConfigError, DataError, LabelveilError
+from feature_party.model.encoding import MIN_OCCURRENCES, Encoder
+
+
+@pytest.fixture
+def table() -> pl.DataFrame:
+    rng = np.random.default_rng(0)
+    n = 400
+    return pl.DataFrame(
+        {
+            "age": rng.integers(18, 80, n),
+            "income": np.exp(3 * rng.normal(size=n)),
+            "gap": [None if u < 0.2 else u * u for u in rng.random(n)],
+            "member": rng.random(n) < 0.5,
+            "when": [datetime(2024, 1, 1 + i % 28, i % 24, 30) for i in range(n)],
+            "CustomerID": rng.integers(1, 6, n).astype(float),
+            "shop": ["rare" if i < MIN_OCCURRENCES - 1 else f"s{i % 3}" for i in range(n)],
+            "constant": np.ones(n),
+        }
+    )
+
+
+def test_kinds_are_inferred(table: pl.DataFrame) -> None:
+    encoder = Encoder.fit(table)
+    assert [(c.name, c.part) for c in encoder.numeric] == [
+        ("age", "value"),
+        ("income", "value"),
+        ("gap", "value"),
+        ("member", "value"),
+        ("when", "hour"),
+        ("when", "weekday"),
+        ("when", "day"),
+    ]
+    assert [c.name for c in encoder.categorical] == ["CustomerID", "shop"]
+    assert encoder.cardinalities == (6, 4)
+    by_name = {c.name: c for c in encoder.numeric}
+    assert by_name["income"].logarithmic
+    assert not by_name["age"].logarithmic
+    assert by_name["gap"].indicator
+    assert encoder.inputs == 8
+
+
+def test_training_rows_come_out_standardised(table: pl.DataFrame) -> None:
+    numeric = Encoder.fit(table.drop("gap")).encode(table).numeric
+    np.testing.assert_allclose(numeric.mean(axis=0), 0, atol=1e-4)
+    np.testing.assert_allclose(numeric.std(axis=0), 1, atol=1e-3)
+
+
+def test_missing_values_have_an_indicator_and_the_median(table: pl.DataFrame) -> None:
+    encoder = Encoder.fit(table.select("gap"))
+    encoded = encoder.encode(table).numeric
+    missing = table["gap"].is_null().to_numpy()
+    np.testing.assert_array_equal(encoded[:, 1], missing)
+    assert len(np.unique(encoded[missing, 0])) == 1
+    assert abs(encoded[missing][0, 0]) < 0.5
+
+
+def test_pieces_say_how_far_through_a_value_is() -> None:
+    values = np.arange(101.0)
+    table = pl.DataFrame({"x": values, "flag": values % 2})
+    encoder = Encoder.fit(table, pieces=4)
+    assert encoder.inputs == 1 + 4 + 1
+    pieces = encoder.encode(table).numeric[:, 1:5] + 0.5
+    np.testing.assert_allclose(pieces.sum(axis=1) * 25, values, atol=1e-4)
+    np.testing.assert_allclose(pieces[60], [1, 1, 0.4, 0], atol=1e-6)
+
+
+def test_json_round_trip(table: pl.DataFrame) -> None:
+    encoder = Encoder.fit(table, pieces=5)
+    again = Encoder.from_json(json.loads(json.dumps(encoder.to_json())))
+    assert again == encoder
+    np.testing.assert_array_equal(again.encode(table).numeric, encoder.encode(table).numeric)
+
+
+def test_rare_unseen_and_missing_categories(table: pl.DataFrame) -> None:
+    encoder = Encoder.fit(table, ignore=["when"])
+    column = [c.name for c in encoder.categorical].index("shop")
+    assert "rare" not in encoder.categorical[column].vocabulary
+    changed = table.with_columns(
+        shop=pl.Series(["rare", "never seen", None] + ["s1"] * (table.height - 3))
+    )
+    codes = encoder.encode(changed).categories[:, column]
+    assert codes[:3].tolist() == [0, 0, 0]
+    assert codes[3] > 0
+
+
+def test_identifiers_are_alike_from_csv_and_parquet(table: pl.DataFrame) -> None:
+    encoder = Encoder.fit(table)
+    whole = table.with_columns(pl.col("CustomerID").cast(pl.Int64))
+    text = table.with_columns(pl.col("CustomerID").cast(pl.Int64).cast(pl.String))
+    wanted = encoder.encode(table).categories
+    assert wanted[:, 0].min() > 0
+    np.testing.assert_array_equal(encoder.encode(whole).categories, wanted)
+    np.testing.assert_array_equal(encoder.encode(text).categories, wanted)
+
+
+def test_configured_kinds_win(table: pl.DataFrame) -> None:
+    encoder = Encoder.fit(
+        table, numeric=["CustomerID"], categorical=["age"], ignore=["when", "shop"]
+    )
+    assert "CustomerID" in [c.name for c in encoder.numeric]
+    assert [c.name for c in encoder.categorical] == ["age"]
+
+
+def test_outliers_at_prediction_are_bounded(table: pl.DataFrame) -> None:
+    encoder = Encoder.fit(table.select("age"))
+    encoded = encoder.encode(pl.DataFrame({"age": [1e30, -1e30, float("inf")]})).numeric
+    assert np.abs(encoded).max() <= 8
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"numeric": ["wages"]}, r"\[data\] names the column 'wages'"),
+        ({"numeric": ["shop"]}, "column 'shop' .* not numbers"),
+        ({"numeric": ["age"], "categorical": ["age"]}, "numeric and as categorical"),
+    ],
+)
+def test_impossible_columns(
+    table: pl.DataFrame, options: dict[str, list[str]], message: str
+) -> None:
+    with pytest.raises(LabelveilError, match=message) as caught:
+        Encoder.fit(table, **options)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+def test_nothing_to_learn_from(table: pl.DataFrame) -> None:
+    with pytest.raises(DataError, match="no column is left to learn from"):
+        Encoder.fit(table.select("constant"))
+    with pytest.raises(ConfigError, match="names the column 'x'"):
+        Encoder.fit(table, categorical=["x"])
+
+
+def test_missing_and_wrong_columns_at_prediction(table: pl.DataFrame) -> None:
+    encoder = Encoder.fit(table)
+    with pytest.raises(DataError, match="the features lack the column 'age'"):
+        encoder.encode(table.drop("age"))
+    with pytest.raises(DataError, match="holds values that are not numbers"):
+        encoder.encode(table.with_columns(age=pl.lit("old")))
+    with pytest.raises(DataError, match="dates"):
+        encoder.encode(table.with_columns(when=pl.lit(3)))

@@ -1,0 +1,47 @@
+"""The stacked network beside one written out by its definition."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from feature_party.model.network import EMBEDDING, Ensemble, NetworkShape
+
+
+def _plain(
+    network: Ensemble, member: int, numeric: torch.Tensor, categories: torch.Tensor
+) -> torch.Tensor:
+    """One member: embed, put everything into one row, and go through the layers."""
+    shape, hidden = network.shape, [numeric]
+    tables = network.embeddings.view(shape.members, -1, EMBEDDING)[member]
+    for column, table in enumerate(tables.split(list(shape.cardinalities))):
+        hidden.append(table[categories[:, column]])
+    values = torch.cat(hidden, dim=1)
+    layers = list(zip(network.weights, network.biases, strict=True))
+    for index, (weight, bias) in enumerate(layers):
+        values = values @ weight[member] + bias[member]
+        if index < len(layers) - 1:
+            values = values.relu()
+    return values
+
+
+@pytest.mark.parametrize("cardinalities", [(), (3,), (4, 2)])
+def test_outputs_and_gradients_are_those_of_the_definition(cardinalities: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(1)
+    network = Ensemble(NetworkShape(5, cardinalities, (7, 6), 2, 3), generator)
+    numeric = torch.randn(3, 11, 5, generator=generator)
+    columns = [torch.randint(size, (3, 11), generator=generator) for size in cardinalities]
+    categories = torch.stack(columns, dim=2) if columns else torch.zeros(3, 11, 0).long()
+    trained = [value for value in network.parameters() if value.requires_grad]
+
+    found = network(numeric, categories)
+    found.square().sum().backward()
+    gradients = [value.grad.clone() for value in trained if value.grad is not None]
+    network.zero_grad()
+    members = range(3)
+    expected = torch.stack([_plain(network, m, numeric[m], categories[m]) for m in members])
+    expected.square().sum().backward()
+    torch.testing.assert_close(found, expected)
+    assert len(gradients) == len(trained)
+    for value, gradient in zip(trained, gradients, strict=True):
+        torch.testing.assert_close(value.grad, gradient)

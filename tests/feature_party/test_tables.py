@@ -1,0 +1,29 @@
+"""Reading features a batch at a time takes memory for a batch."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from feature_party.tables import record_batches
+
+ROWS = 20_000
+
+
+def test_batches_take_the_memory_of_a_few_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "keys.parquet"
+    schema = pa.schema([("key", pa.binary(100)), ("code", pa.int32())])
+    with pq.ParquetWriter(path, schema) as writer:
+        for _ in range(20):
+            keys = pa.array([os.urandom(100) for _ in range(ROWS)], pa.binary(100))
+            writer.write_table(pa.table([keys, pa.nulls(ROWS, pa.int32())], schema=schema))
+    before, most, seen = pa.total_allocated_bytes(), 0, 0
+    for batch in record_batches(path, ["key"], ROWS // 2):
+        assert batch.schema.names == ["key"]
+        seen += batch.num_rows
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert seen == 20 * ROWS
+    assert most < path.stat().st_size / 4

@@ -1,0 +1,296 @@
+"""Training rows in shards: the same network as from memory, whatever the files are read by."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from common.errors import ConfigError, DataError
+from feature_party import tables as streaming
+from feature_party.commands.cli import app
+from feature_party.config import FeaturePartyConfig
+from feature_party.join import on_disk as external_join
+from feature_party.learning.objectives import build_objective
+from feature_party.model.encoding import Encoded, Encoder
+from feature_party.model.network import NetworkShape
+from feature_party.pipeline import Stages
+from feature_party.training import encoded_shards as shards
+from feature_party.training import fitting
+from feature_party.training.batches import MemorySource
+from feature_party.training.encoded_shards import Shards, fit_encoder
+from feature_party.training.fitting import FitSettings, Fitter
+from feature_party.training.run import Prepared, PreparedShards, prepare, train
+from tests.feature_party.worlds import World, build_world
+
+CPU = torch.device("cpu")
+
+
+def config(world: World, folder: Path, **training: object) -> FeaturePartyConfig:
+    settings = {"ensemble": 4, "epochs": 3, "hidden": [8], "head": "gaussian", **training}
+    return FeaturePartyConfig.model_validate(
+        {
+            "data": {"key": "event", "features": world.features},
+            "keys": {"secret_file": world.secret_file},
+            "release": {"directory": world.directory},
+            "training": settings,
+            "output": {
+                "model": folder / "model",
+                "metrics": folder / "metrics.json",
+                "report": folder / "report.html",
+                "predictions": folder / "predictions.parquet",
+            },
+            "join": {"directory": folder / "joined", "shard_rows": 256},
+        }
+    )
+
+
+def test_shards_train_what_memory_trains(world: World, tmp_path: Path) -> None:
+    """Parts of the same rows and sizes, from disk and from memory: the same fit."""
+    settings = config(world, tmp_path, shards=str(tmp_path / "shards"), shard_rows=200)
+    streamed = train(prepare(world.release, world.features, settings), config=settings)
+    manifest = json.loads((tmp_path / "shards" / shards.MANIFEST).read_text())
+    found = Shards.open(tmp_path / "shards", manifest["content"])
+    assert found is not None
+    assert len(found.sizes) == 6
+    assert sum(found.sizes) == 1200
+
+    parts = [found.read(part) for part in range(6)]
+    together = Encoded(
+        np.concatenate([rows.numeric for rows, _ in parts]),
+        np.concatenate([rows.categories for rows, _ in parts]),
+    )
+    objective = build_objective("likelihood", streamed.problem, streamed.support, "gaussian")
+    targets = objective.targets(np.concatenate([codes for _, codes in parts]))
+    memory = MemorySource(together, targets, CPU, found.sizes)
+    shape = NetworkShape(
+        found.encoder.inputs, found.encoder.cardinalities, (8,), objective.outputs, 4
+    )
+    fit = Fitter(
+        objective, memory, shape, FitSettings(**_tuples(streamed.facts["settings"])), CPU
+    ).run()
+    for name, value in fit.network.state_dict().items():
+        torch.testing.assert_close(
+            streamed.experts[0].network.state_dict()[name], value, atol=1e-5, rtol=0
+        )
+    history = [[r.training, r.validation] for r in fit.history]
+    wanted = [[r["train_loss"], r["validation_loss"]] for r in streamed.facts["history"]]
+    np.testing.assert_allclose(history, wanted, atol=1e-5)
+    # one part is another order: the test would see if the parts' sizes did not matter
+    whole = MemorySource(together, targets, CPU)
+    other = Fitter(
+        objective, whole, shape, FitSettings(**_tuples(streamed.facts["settings"])), CPU
+    ).run()
+    assert abs(other.history[-1].training - fit.history[-1].training) > 1e-5
+
+
+def _tuples(settings: dict[str, object]) -> dict[str, object]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}  # type: ignore[arg-type]
+
+
+def test_shards_hold_every_training_row_once_with_its_code(world: World, tmp_path: Path) -> None:
+    settings = config(world, tmp_path, shards=str(tmp_path / "shards"), shard_rows=200, epochs=1)
+    data = prepare(world.release, world.features, settings)
+    train(data, config=settings)
+    memory = prepare(world.release, world.features, config(world, tmp_path))
+    assert isinstance(data, PreparedShards)
+    assert isinstance(memory, Prepared)
+    assert np.array_equal(memory.holdout, data.holdout)
+    assert np.array_equal(memory.trained(100, 900), data.trained(100, 900))
+    assert data.held_out()[0].equals(memory.held_out()[0])
+    assert np.array_equal(data.held_out()[1], memory.held_out()[1])
+    manifest = json.loads((tmp_path / "shards" / shards.MANIFEST).read_text())
+    found = Shards.open(tmp_path / "shards", manifest["content"])
+    assert found is not None
+    rows = memory.joined.table[memory.training]
+    fitted = Encoder.fit(rows, ignore=["event"], pieces=len(found.encoder.numeric[0].edges) - 1)
+    assert found.encoder == fitted
+    encoded = fitted.encode(rows)
+    wanted = np.column_stack(
+        [encoded.numeric, encoded.categories, memory.joined.codes[memory.training]]
+    )
+    parts = [found.read(part) for part in range(len(found.sizes))]
+    stored = np.concatenate(
+        [np.column_stack([part.numeric, part.categories, codes]) for part, codes in parts]
+    )
+    assert np.array_equal(_sorted(stored), _sorted(wanted))
+    assert not np.array_equal(stored, wanted)  # scattered, not cut
+
+
+def _sorted(rows: np.ndarray) -> np.ndarray:
+    return rows[np.lexsort(rows.T)]
+
+
+def test_stages_train_score_and_predict_from_shards(world: World, tmp_path: Path) -> None:
+    errors = {}
+    for name, training in (
+        ("memory", {"shards": "never"}),
+        ("shards", {"shards": str(tmp_path / "rows"), "shard_rows": 300}),
+    ):
+        stages = Stages(config(world, tmp_path / name, epochs=8, **training), quiet=True)
+        stages.train()
+        metrics = stages.evaluate(stages.load())
+        assert stages.predict(stages.load()) == 1500
+        errors[name] = metrics["estimated_mse"]
+        assert metrics["holdout_rows"] == 300
+    assert errors["shards"] == pytest.approx(errors["memory"], abs=0.15)
+
+
+def test_auto_streams_what_is_too_large_and_removes_its_shards(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = config(world, tmp_path, epochs=1)
+    assert isinstance(prepare(world.release, world.features, settings), Prepared)
+    monkeypatch.setattr(streaming, "_BYTES_A_VALUE", 1 << 40)
+    assert isinstance(prepare(world.release, world.features, settings), PreparedShards)
+    written: list[str] = []
+    plain = shards.write_shards
+    monkeypatch.setattr(
+        "feature_party.training.run.write_shards",
+        lambda folder, *rest: (written.append(folder.name), plain(folder, *rest)),
+    )
+    Stages(settings, quiet=True).train()
+    assert written == ["shards"]
+    assert (tmp_path / "model" / "model.json").is_file()
+    assert not (tmp_path / "model" / "shards").exists()
+
+
+def test_shards_are_used_again_only_for_the_same_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = build_world(tmp_path / "world", rows=400)
+    folder = tmp_path / "rows"
+    written: list[int] = []
+    plain = shards.write_shards
+    monkeypatch.setattr(
+        "feature_party.training.run.write_shards",
+        lambda *given: (written.append(1), plain(*given)),
+    )
+
+    def trained(**training: object) -> None:
+        settings = config(world, tmp_path, shards=str(folder), epochs=1, **training)
+        train(prepare(world.release, world.features, settings), config=settings)
+
+    trained()
+    trained(learning_rate=1e-3)
+    assert len(written) == 1
+    trained(seed=1)
+    assert len(written) == 2
+    table = pl.read_parquet(world.features)
+    table.with_columns(pl.col(pl.Float64) * 2).write_parquet(world.features)
+    trained(seed=1)
+    assert len(written) == 3
+    part = folder / "part-00000.parquet"
+    part.write_bytes(part.read_bytes()[:-20])
+    with pytest.raises(DataError, match=r"part-00000.parquet is missing or damaged; remove"):
+        trained(seed=1)
+
+
+def test_shards_need_a_file_a_folder_and_privatized_labels(world: World, tmp_path: Path) -> None:
+    settings = config(world, tmp_path, shards=str(tmp_path / "rows"))
+    with pytest.raises(ConfigError, match="needs a features file, not a table in memory"):
+        prepare(world.release, pl.read_parquet(world.features), settings)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "part-1.csv").touch()
+    settings = config(world, tmp_path, shards=str(tmp_path / "mine"))
+    with pytest.raises(DataError, match="holds other files than shards"):
+        train(prepare(world.release, world.features, settings), config=settings)
+    assert (tmp_path / "mine" / "part-1.csv").is_file()
+    settings = config(world, tmp_path, shards=str(tmp_path / "rows"), objective="true", epochs=1)
+    data = prepare(world.release, world.features, settings)
+    with pytest.raises(ConfigError, match="trains in memory alone"):
+        train(data, config=settings, true_labels=np.zeros(1500))
+
+
+def test_an_epoch_goes_on_after_the_last_part(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fitting, "KEEP_SECONDS", 0.0)
+    folder = str(tmp_path / "rows")
+    settings = config(world, tmp_path, shards=folder, shard_rows=300, epochs=2, dropout=0.1)
+    data = prepare(world.release, world.features, settings)
+    whole = train(data, config=settings)
+    plain, seen = Fitter._train_part, []
+
+    class Killed(Exception):
+        pass
+
+    def part(self: Fitter, epoch: int, number: int, rows: object, step: int) -> None:
+        seen.append((epoch, number))
+        if len(seen) == 7:  # the third of four parts of the second epoch
+            raise Killed
+        plain(self, epoch, number, rows, step)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Fitter, "_train_part", part)
+    with pytest.raises(Killed):
+        train(data, config=settings, checkpoints=tmp_path)
+    resumed = train(data, config=settings, checkpoints=tmp_path)
+    assert len(seen) == 9  # seven, the last of them again, and one more
+    assert seen[6] == seen[7]
+    for name, value in whole.experts[0].network.state_dict().items():
+        assert torch.equal(value, resumed.experts[0].network.state_dict()[name])
+    assert whole.facts["history"] == resumed.facts["history"]
+
+
+def test_large_streams_are_sampled_for_numbers_and_counted_for_categories(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    generator = np.random.default_rng(0)
+    table = pl.DataFrame(
+        {
+            "x": generator.normal(3.0, 2.0, 20_000),
+            "shop": generator.choice(["a", "b", "c"], 20_000, p=[0.2, 0.7997, 0.0003]),
+        }
+    )
+    codes = np.zeros(20_000, np.uint16)
+
+    def stream() -> object:
+        return ((table[at : at + 3000], codes[at : at + 3000]) for at in range(0, 20_000, 3000))
+
+    monkeypatch.setattr(shards, "SAMPLE_ROWS", 5000)
+    fit = lambda rows: Encoder.fit(rows, pieces=8)  # noqa: E731
+    sampled, exact = fit_encoder(stream, 20_000, fit, 0), fit(table)  # type: ignore[arg-type]
+    assert sampled.categorical == exact.categorical
+    assert sampled.numeric != exact.numeric
+    # 5 standard errors of a median of 5000 rows
+    assert sampled.numeric[0].middle == pytest.approx(exact.numeric[0].middle, abs=0.18)
+    monkeypatch.setattr(shards, "MOST_VALUES", 2)
+    pruned = fit_encoder(stream, 20_000, fit, 0)  # type: ignore[arg-type]
+    assert pruned.categorical[0].vocabulary == ("b",)
+
+
+def test_the_join_command_leaves_what_train_evaluate_and_predict_use(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    common = [
+        *("--features", str(world.features), "--key", "event", "--quiet"),
+        *("--secret-file", str(world.secret_file)),
+    ]
+    release = ["--release", str(world.directory), "--set", "join.shard_rows=400"]
+
+    def command(*arguments: str) -> str:
+        ended = CliRunner().invoke(app, arguments, catch_exceptions=False)
+        assert ended.exit_code == 0
+        return ended.output
+
+    said = command("join", *common, *release, "--set", "engine.workers=2")
+    assert "1,500 events match, of 1,500 in the features and 1,500 in the release" in said
+    assert "4 shards in joined" in said
+    joined: list[object] = []
+    monkeypatch.setattr(external_join._Join, "join", lambda *given: joined.append(given))
+    monkeypatch.setattr(
+        "feature_party.training.prepare.join_release", lambda *given: joined.append(given)
+    )
+    small = ["--ensemble", "2", "--epochs", "2", "--head", "gaussian"]
+    command("train", *common, *release, *small)
+    assert "estimated test MSE" in command("evaluate", *common, *release)
+    assert not joined  # neither in memory nor anew
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    command("train", *common, *release, *small, "--set", "training.shards=never")

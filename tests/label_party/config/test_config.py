@@ -1,0 +1,150 @@
+"""The configuration: what is refused, in one line, and what ``init`` writes."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from label_party.config import sections as config
+from label_party.config.sections import decimal_value
+from tests.label_party.conftest import Party, Result
+
+
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        ({"privacy__epsilon": -1}, ["epsilon=-1", "above 0", "[privacy] epsilon"]),
+        ({"privacy__epsilon": 0}, ["epsilon=0", "above 0"]),
+        ({"privacy__epsilon": 41}, ["epsilon=41", "at most 40"]),
+        ({"privacy__epsilon": "nan"}, ["epsilon=nan", "finite number"]),
+        ({"privacy__epsilon": "much"}, ["privacy.epsilon", "'much'"]),
+        ({"privacy__total_epsilon": 0}, ["total_epsilon=0", "above 0"]),
+        ({"privacy__prior_share": 1}, ["prior_share=1", "between 0 and 1"]),
+        ({"privacy__unit": "user"}, ["unit='user'", "max_records_per_user"]),
+        ({"privacy__max_records_per_user": 3}, ["no effect", "unit"]),
+        ({"domain__lower": 10}, ["lower=10", "upper=10", "domain is empty"]),
+        ({"domain__lower": "-inf"}, ["lower=-inf", "finite"]),
+        ({"domain__grid": "step"}, ["grid='step'", "[domain] step"]),
+        ({"domain__grid": "step", "domain__step": 0}, ["step=0"]),
+        ({"domain__grid": "edges", "domain__edges": "[0, 5, 3, 10]"}, ["ascending", "5", "3"]),
+        ({"domain__grid": "edges", "domain__edges": "[0, 5]"}, ["0 to 5", "0 to upper=10"]),
+        ({"data__missing": 11}, ["missing=11", "0 … 10"]),
+        ({"data__data_set": "../etc"}, ["data.data_set", "'../etc'"]),
+        ({"data__epoch": ".hidden"}, ["data.epoch"]),
+        ({"data__duplicates": "first"}, ["data.duplicates", "'first'"]),
+        ({"randomizer__name": "magic"}, ["randomizer='magic'", "rr-on-bins"]),
+        ({"randomizer__loss": "cubic"}, ["loss='cubic'", "squared"]),
+        ({"server__listen": "nowhere"}, ["listen='nowhere'", "host:port"]),
+        ({"server__client_san": "*.example"}, ["client_san='*.example'", "exact"]),
+        ({"server__clients": "{'x.example' = ['labels']}"}, ["client_san", "[server] clients"]),
+        ({"server__clients": "{'*.example' = ['labels']}"}, ["clients='*.example'", "exact"]),
+        ({"server__clients": "{'x.example' = []}"}, ["'x.example'", "no data set"]),
+        ({"observability__listen": "loopback"}, ["listen='loopback'", "[observability] listen"]),
+        ({"privacy__epsilom": 1}, ["privacy.epsilom", "not a known setting"]),
+    ],
+)
+def test_a_wrong_setting_is_one_line_and_spends_nothing(
+    party: Party, settings: dict[str, object], parts: list[str]
+) -> None:
+    error = party.release(**settings).error
+    for part in parts:
+        assert part in error
+    assert party.nothing_left()
+
+
+def test_missing_and_broken_files_are_one_line(party: Party) -> None:
+    assert "init" in party.run("release", "--config", "absent.toml").error
+    (party.folder / "label_party.toml").write_text("[data\n")
+    assert "not valid TOML" in party.run("release").error
+    (party.folder / "label_party.toml").write_text("[domain]\nlower = 0\nupper = 1\n")
+    assert "is missing" in party.run("release").error
+
+
+def test_init_writes_a_file_that_release_accepts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Result]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ["--labels", 'odd "name".csv', "--lower=-2", "--upper", "7", "--epsilon", "0.5"]
+    assert run_cli("init", *arguments, "--secret-file", "s.key", "--new-secret").code == 0
+    loaded = config.load(Path("label_party.toml"))
+    assert loaded.data.labels == Path('odd "name".csv')
+    assert (loaded.domain.lower, loaded.domain.upper, loaded.privacy.epsilon) == (-2, 7, 0.5)
+    assert len((tmp_path / "s.key").read_text().strip()) == 64
+    assert loaded.data.population is None
+
+
+def test_init_never_overwrites_unless_forced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Result]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("label_party.toml").write_text("precious")
+    assert "--force" in run_cli("init").error
+    assert Path("label_party.toml").read_text() == "precious"
+    assert run_cli("init", "--force").code == 0
+
+
+def test_init_refuses_what_release_would_refuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Result]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "epsilon=-1" in run_cli("init", "--epsilon=-1").error
+    assert not Path("label_party.toml").exists()
+
+
+def test_every_setting_is_in_the_file_that_init_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Result]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_cli("init")
+    text = Path("label_party.toml").read_text()
+    written = {
+        section: {line.lstrip("# ").partition(" = ")[0] for line in body.splitlines()}
+        for section, body in _sections(text).items()
+    }
+    for section, field in config.LabelPartyConfig.model_fields.items():
+        model = field.annotation
+        assert isinstance(model, type)
+        assert issubclass(model, config.Section)
+        keys = set(model.model_fields) - {"options"}
+        assert keys <= written[section], (section, keys - written[section])
+    assert tomllib.loads(text)
+
+
+def test_the_missing_value_is_zero_where_zero_is_a_label(party: Party) -> None:
+    assert party.config().missing_value == 0
+    assert party.config(domain__lower=2).missing_value == 2
+    assert party.config(domain__lower=-5, domain__upper=-1).missing_value == -5
+    assert party.config(data__missing=4).missing_value == 4
+
+
+def test_epsilon_is_the_decimal_that_was_written() -> None:
+    assert decimal_value(0.1) == Fraction(1, 10)
+    assert 3 * decimal_value(0.1) == decimal_value(0.3)
+
+
+def _sections(text: str) -> dict[str, str]:
+    found, name = {}, ""
+    for line in text.splitlines():
+        if line.startswith("["):
+            name = line.strip("[]")
+            found[name] = ""
+        elif name:
+            found[name] += line + "\n"
+    return found
+
+
+def test_the_clients_of_a_server(party: Party) -> None:
+    assert party.config().entitlements == {"partner.example": {"labels"}}
+    both = party.config(server__data_sets='["labels", "installs"]').entitlements
+    assert both == {"partner.example": {"labels", "installs"}}
+    text = (party.folder / "label_party.toml").read_text()
+    table = '{ "a.example" = ["labels"], "spiffe://b/c" = ["labels", "installs"] }'
+    text = text.replace('client_san = "partner.example"', f"clients = {table}")
+    (party.folder / "label_party.toml").write_text(text)
+    assert party.config().entitlements == {
+        "a.example": {"labels"}, "spiffe://b/c": {"labels", "installs"},
+    }  # fmt: skip

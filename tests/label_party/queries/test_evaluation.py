@@ -1,0 +1,298 @@
+"""Questions about a model's loss on true labels: charged once, answered the same way for ever."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import numpy as np
+import polars as pl
+import pytest
+
+from common.guarantees import PureDP, Unit, guarantee_from_json
+from common.mechanisms.thresholdout import RESOLUTION
+from common.release.event_keys import hash_keys, read_secret
+from common.wire import evaluation_pb2 as wire
+from common.wire import evaluation_pb2_grpc as stubs
+from common.wire.label_release_pb2 import DescribeReleaseResponse
+from label_party.config.sections import EvaluationSection
+from label_party.queries import evaluation
+from label_party.queries.evaluation import Evaluation
+from label_party.server.run import running
+from label_party.store.ledger import Ledger
+from label_party.store.release_store import Store
+from tests.label_party.conftest import EVENTS, Client, Party
+
+Connect = Callable[..., Client]
+
+OFFERED = {
+    "evaluation__offered": "true",
+    "evaluation__epsilon": 20,
+    "evaluation__answers": 3,
+    "privacy__total_epsilon": 30,
+}
+TRUTH = np.array([float(i % 10) if i % 2 == 0 else 0.0 for i in range(EVENTS)])
+LARGEST = 100.0
+
+
+@dataclass(frozen=True)
+class Asker:
+    """A client that knows the events in release order."""
+
+    stub: stubs.EvaluationServiceStub
+    described: DescribeReleaseResponse
+    truth: np.ndarray
+
+    def ask(
+        self, predictions: np.ndarray, estimate: float, **header: Any
+    ) -> wire.EvaluatePredictionsResponse:
+        named = {
+            "data_set": "labels",
+            "epoch": "1",
+            "manifest_sha256": self.described.manifest_sha256,
+            "loss_name": "squared",
+            **header,
+        }
+        first = wire.EvaluationHeader(estimate=estimate, **named)
+        data = predictions.astype("<f8").tobytes()
+        half = len(data) // 16 * 8
+        parts = [wire.EvaluatePredictionsRequest(header=first)]
+        parts += [
+            wire.EvaluatePredictionsRequest(predictions=data[a:b])
+            for a, b in ((0, half), (half, len(data)))
+        ]
+        return self.stub.EvaluatePredictions(iter(parts), timeout=20)
+
+    def refused(self, *given: Any, **header: Any) -> tuple[grpc.StatusCode, str | None]:
+        with pytest.raises(grpc.RpcError) as error:
+            self.ask(*given, **header)
+        return error.value.code(), error.value.details()
+
+    def loss(self, predictions: np.ndarray) -> float:
+        return float(np.mean((predictions - self.truth) ** 2))
+
+
+def make_asker(party: Party, client: Client) -> Asker:
+    described = client.describe()
+    keys, _ = client.fetch(described)
+    secret = read_secret(party.folder / "join.key")
+    row = {
+        hash_keys(pl.Series([f"event-{i}"]), secret): value
+        for i, value in enumerate(TRUTH.tolist())
+    }
+    truth = np.array([row[keys[at : at + 16]] for at in range(0, len(keys), 16)])
+    return Asker(stubs.EvaluationServiceStub(client.channel), described, truth)
+
+
+@pytest.fixture
+def serve(party: Party, connect: Connect) -> Callable[..., Any]:
+    """Start servers with settings; the release exists already."""
+    assert party.release().code == 0
+
+    class Serving:
+        def __init__(self, **settings: Any) -> None:
+            self._run = running(party.config(**(OFFERED | settings)))
+
+        def __enter__(self) -> Asker:
+            return make_asker(party, connect(self._run.__enter__()))
+
+        def __exit__(self, *exception: Any) -> None:
+            self._run.__exit__(*exception)
+
+    return Serving
+
+
+def charges(party: Party) -> list[dict[str, Any]]:
+    (account,) = json.loads(party.run("budget", "--json").out)
+    return [c for c in account["charges"] if c["purpose"] == evaluation.PURPOSE]
+
+
+def test_a_good_estimate_is_confirmed_and_a_bad_one_corrected(serve: Any, party: Party) -> None:
+    with serve() as asker:
+        predictions = np.full(EVENTS, 3.0)
+        loss = asker.loss(predictions)
+        good = asker.ask(predictions, loss + 0.5)
+        assert good.source == wire.LOSS_SOURCE_ESTIMATE
+        assert good.loss == pytest.approx(loss + 0.5, abs=1e-3)
+        assert (good.answers_left, good.largest_loss, good.tolerance) == (3, LARGEST, 5.0)
+        bad = asker.ask(predictions, 90.0)
+        assert bad.source == wire.LOSS_SOURCE_TRUE_LABELS
+        # σ = 2BΔ/ε records, of a mean over 200
+        assert bad.noise_scale == pytest.approx(2 * 3 / 20 / EVENTS * LARGEST)
+        assert bad.loss == pytest.approx(loss, abs=20 * bad.noise_scale)
+        assert bad.loss != pytest.approx(loss, abs=1e-9)
+        assert bad.answers_left == 2
+    (charge,) = charges(party)
+    assert guarantee_from_json(charge["guarantee"]) == PureDP.of(20)
+
+
+def test_rows_may_be_left_out(serve: Any) -> None:
+    with serve() as asker:
+        predictions = np.where(asker.truth > 4, asker.truth, np.nan)
+        answer = asker.ask(predictions, 90.0)
+        assert answer.loss == pytest.approx(0, abs=20 * answer.noise_scale)
+        rows = int(np.count_nonzero(asker.truth > 4))
+        assert answer.noise_scale == pytest.approx(2 * 3 / 20 / rows * LARGEST)
+
+
+def test_the_same_question_has_the_same_answer_across_restarts(serve: Any, party: Party) -> None:
+    predictions = np.linspace(0, 9, EVENTS)
+    with serve() as asker:
+        first = asker.ask(predictions, 99.0).SerializeToString(deterministic=True)
+        other = asker.ask(predictions, 98.0)
+        assert asker.ask(predictions, 99.0).SerializeToString(deterministic=True) == first
+        assert other.loss != asker.ask(predictions, 99.0).loss  # its noise is its own
+    with serve() as asker:
+        assert asker.ask(predictions, 99.0).SerializeToString(deterministic=True) == first
+    assert len(charges(party)) == 1
+    assert len(list(party.store.glob("answers/labels/1/*.json"))) == 2
+
+
+def test_answers_and_questions_are_used_up(serve: Any) -> None:
+    with serve(evaluation__questions=5) as asker:
+        given = [asker.ask(np.full(EVENTS, float(i)), 99.0) for i in range(3)]
+        assert [answer.answers_left for answer in given] == [2, 1, 0]
+        used_up = grpc.StatusCode.FAILED_PRECONDITION, "the budget for evaluations is used up"
+        assert asker.refused(np.full(EVENTS, 7.0), 99.0) == used_up
+        near = asker.loss(np.full(EVENTS, 3.0))
+        assert asker.refused(np.full(EVENTS, 3.0), near) == used_up  # not even a confirmation
+        assert asker.ask(np.full(EVENTS, 0.0), 99.0) == given[0]
+    with serve(evaluation__questions=5) as asker:
+        assert asker.refused(np.full(EVENTS, 7.0), 99.0) == used_up
+
+
+def test_questions_are_limited_too(serve: Any) -> None:
+    with serve(evaluation__questions=2) as asker:
+        for i in (3, 4):
+            predictions = np.full(EVENTS, float(i))
+            asker.ask(predictions, asker.loss(predictions))
+        assert asker.refused(np.full(EVENTS, 5.0), 10.0)[0] == grpc.StatusCode.FAILED_PRECONDITION
+
+
+def test_a_crash_neither_spends_twice_nor_changes_an_answer(
+    serve: Any, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[float] = []
+
+    def die(path: object, answer: evaluation.Answered) -> None:
+        computed.append(answer.loss)
+        raise RuntimeError("the power is gone")
+
+    with serve() as asker:
+        with monkeypatch.context() as patch:
+            patch.setattr(Ledger, "commit", die)  # before the session is paid for
+            assert asker.refused(np.zeros(EVENTS), 99.0)[0] == grpc.StatusCode.INTERNAL
+        assert not charges(party)
+        computed.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(evaluation, "_write", die)  # before the answer is on the disk
+            assert asker.refused(np.zeros(EVENTS), 99.0) == (
+                grpc.StatusCode.INTERNAL,
+                "internal error",
+            )
+        assert len(charges(party)) == 1
+    with serve() as asker:
+        answer = asker.ask(np.zeros(EVENTS), 99.0)
+        assert [answer.loss] == computed
+        assert answer.answers_left == 2
+    assert len(charges(party)) == 1
+
+
+def test_labels_must_stay_as_they_were(serve: Any, party: Party) -> None:
+    with serve() as asker:
+        asker.ask(np.zeros(EVENTS), 99.0)
+    text = (party.folder / "labels.csv").read_text()
+    (party.folder / "labels.csv").write_text(text.replace("event-4,4", "event-4,5"))
+    with serve() as asker:
+        assert asker.refused(np.ones(EVENTS), 99.0) == (
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "no evaluation can be given now",
+        )
+
+
+@pytest.mark.parametrize(
+    ("header", "predictions", "estimate", "code"),
+    [
+        ({"data_set": "other"}, np.zeros(EVENTS), 1.0, "PERMISSION_DENIED"),
+        ({"data_set": ""}, np.zeros(EVENTS), 1.0, "INVALID_ARGUMENT"),
+        ({"epoch": "9"}, np.zeros(EVENTS), 1.0, "NOT_FOUND"),
+        ({"manifest_sha256": bytes(32)}, np.zeros(EVENTS), 1.0, "FAILED_PRECONDITION"),
+        ({"loss_name": "absolute"}, np.zeros(EVENTS), 1.0, "FAILED_PRECONDITION"),
+        ({}, np.zeros(EVENTS), float("nan"), "INVALID_ARGUMENT"),
+        ({}, np.zeros(EVENTS - 1), 1.0, "INVALID_ARGUMENT"),
+        ({}, np.zeros(EVENTS + 1), 1.0, "INVALID_ARGUMENT"),
+        ({}, np.full(EVENTS, np.nan), 1.0, "INVALID_ARGUMENT"),
+    ],
+)
+def test_refusals_are_free(
+    serve: Any,
+    party: Party,
+    header: dict[str, Any],
+    predictions: np.ndarray,
+    estimate: float,
+    code: str,
+) -> None:
+    with serve() as asker:
+        assert asker.refused(predictions, estimate, **header)[0].name == code
+    assert not charges(party)
+    assert not list(party.store.glob("answers/**/*.json"))
+
+
+def test_nothing_is_offered_unless_the_labels_party_says_so(serve: Any, party: Party) -> None:
+    assert not EvaluationSection().offered
+    with serve(evaluation__offered="false") as asker:
+        code, text = asker.refused(np.zeros(EVENTS), 1.0)
+        assert code == grpc.StatusCode.FAILED_PRECONDITION
+        assert text == "no evaluation of this release by this loss is offered"
+    assert not charges(party)
+
+
+def test_a_budget_that_does_not_allow_it_is_not_passed(serve: Any, party: Party) -> None:
+    with serve(privacy__total_epsilon=20.5) as asker:
+        code, text = asker.refused(np.zeros(EVENTS), 99.0)
+        assert (code, text) == (
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "the budget for evaluations is used up",
+        )
+    assert not charges(party)
+
+
+def test_a_replaced_label_moves_the_sum_by_one_record(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that the mechanism sees of the labels, between neighbours."""
+    config = party.config(**OFFERED, evaluation__largest_loss=4)
+    assert config.largest_loss == 4
+    subject = Evaluation(config, Store(config.store.directory))
+    seen: list[np.ndarray] = []
+
+    class Seen(type(subject.mechanism)):  # type: ignore[misc]
+        def answer(self, values: np.ndarray, *given: Any, **named: Any) -> Any:
+            seen.append(values)
+            return super().answer(values, *given, **named)
+
+    subject.mechanism = Seen(**vars(subject.mechanism))
+    predictions = np.linspace(-5, 20, EVENTS)
+    for changed in (-1e9, 0.0, 3.3, 1e9):
+        labels = TRUTH.copy()
+        labels[17] = changed
+        subject._answer(labels, predictions, 1.0, 0, "q", bytes(32))
+    sums = [int(values.sum()) for values in seen]
+    assert max(sums) - min(sums) == RESOLUTION  # attained, and not passed
+    assert subject.mechanism.sensitivity == RESOLUTION
+    assert all(np.count_nonzero(a != b) <= 1 for a in seen for b in seen)
+
+
+def test_users_with_several_events_need_more_noise(party: Party) -> None:
+    settings = {
+        "privacy__unit": "user",
+        "privacy__user": "person",
+        "privacy__max_records_per_user": 3,
+    }
+    config = party.config(**OFFERED, **settings)
+    mechanism = Evaluation(config, Store(config.store.directory)).mechanism
+    assert mechanism.sensitivity == 3 * RESOLUTION
+    assert mechanism.guarantee == PureDP.of(20, unit=Unit.USER)

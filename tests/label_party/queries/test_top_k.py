@@ -1,0 +1,164 @@
+"""``label-party top-k``: one release of leaders on the same budget, the same bytes for ever."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from typing import Any
+
+import polars as pl
+import pytest
+
+from common.guarantees import (
+    Adjacency,
+    PureDP,
+    ZeroConcentratedDP,
+    adaptive_total,
+    epsilon_at,
+    guarantee_from_json,
+)
+from common.mechanisms.selection.leaders import StableLeaders
+from label_party.queries import top_k
+from label_party.store.ledger import Ledger
+from label_party.store.release_store import Store
+from tests.label_party.conftest import Party
+
+SIZES = {"shoes": 900, "hats": 700, "coats": 650, "socks": 20, "belts": 5}
+
+
+@pytest.fixture
+def shop(party: Party) -> Party:
+    """2,275 purchases, one user each, every user twice in the file; total ε = 3."""
+    items = [name for name, size in SIZES.items() for _ in range(size)]
+    users = [f"user-{i}" for i in range(len(items))]
+    frame = pl.DataFrame(
+        {"key": [f"event-{i}" for i in range(len(items))], "product": items, "person": users}
+    )
+    twice = pl.concat([frame, frame.with_columns(key=pl.col("key") + "-again")])
+    twice.with_columns(label=pl.lit(1.0)).write_csv(party.folder / "labels.csv")
+    (party.folder / "products.txt").write_text("\n".join([*SIZES, "gloves"]) + "\n")
+    return party
+
+
+def arguments(*more: str) -> list[str]:
+    return ["top-k", "--by", "product", "--categories", "products.txt", "--user", "person", *more]
+
+
+def test_leaders_are_released_once_and_stay_the_same_bytes(shop: Party) -> None:
+    made = shop.run(*arguments("--k", "3", "--out", "one.json", "--plot", "leaders.png"))
+    assert made.code == 0, made
+    document: dict[str, Any] = json.loads((shop.folder / "one.json").read_text())
+    assert {row["category"] for row in document["leaders"]} == {"shoes", "hats", "coats"}
+    for row in document["leaders"]:
+        assert abs(row["users"] - SIZES[row["category"]]) < 120
+    promise = guarantee_from_json(document["guarantee"])
+    assert promise == PureDP.of(Fraction(1), Adjacency.REPLACE_LABEL)
+    assert "shoes" in made.out
+    assert "█" in made.out
+    assert (shop.folder / "leaders.png").stat().st_size > 1000
+    again = shop.run(*arguments("--k", "3", "--out", "two.json"))
+    assert "already released" in again.out
+    one, two = (shop.folder / name for name in ("one.json", "two.json"))
+    assert one.read_bytes() == two.read_bytes()
+    accounts = json.loads(shop.run("budget", "--json").out)
+    (charge,) = accounts[0]["charges"]
+    assert charge["purpose"] == "top-k by product"
+    assert charge["guarantee"]["epsilon"] == "1"
+
+
+def test_leaders_and_labels_share_one_budget(shop: Party) -> None:
+    shop.write_population({"key": [f"event-{i}" for i in range(100)]})
+    assert shop.run(*arguments("--k", "2", "--epsilon", "1.5")).code == 0
+    assert shop.release(privacy__epsilon=1.5).code == 0
+    refused = shop.run(*arguments("--adaptive", "--epoch", "2", "--epsilon", "0.5"))
+    assert "budget" in refused.error or "left" in refused.error
+    assert not list(shop.store.glob("outcomes/*/2/*"))
+
+
+def test_adaptive_k_stops_at_the_cliff(shop: Party) -> None:
+    made = shop.run(*arguments("--adaptive", "--epsilon", "3", "--out", "one.json"))
+    assert made.code == 0, made
+    document = json.loads((shop.folder / "one.json").read_text())
+    assert document["adaptive"]
+    assert document["k"] == 3
+
+
+def test_a_stable_set_is_charged_as_its_mechanism_states(shop: Party) -> None:
+    more = ["--stable", "--epsilon", "2", "--set", "privacy.total_delta=1e-5"]
+    assert "total_delta" in shop.run(*arguments("--stable", "--epsilon", "1")).error
+    made = shop.run(*arguments(*more, "--out", "one.json"))
+    assert made.code == 0, made
+    document = json.loads((shop.folder / "one.json").read_text())
+    assert [row["category"] for row in document["leaders"]] == ["coats", "hats", "shoes"]
+    assert "users" not in document["leaders"][0]
+    promise = StableLeaders(Fraction(2), Fraction(1, 10**6), 20).guarantee
+    assert guarantee_from_json(document["guarantee"]) == promise
+    assert epsilon_at(promise, 1e-6) <= 2
+    assert isinstance(promise, ZeroConcentratedDP)
+    assert 0 < promise.exact_delta <= Fraction(1, 2 * 10**6)
+    (account,) = json.loads(shop.run("budget", "--json", *more[3:]).out)
+    spent = guarantee_from_json(account["spent"])
+    assert spent == adaptive_total([promise], Fraction(1, 10**5))
+    assert account["total"]["delta"] == "1/100000"
+    assert account["charges"][0]["guarantee"]["kind"] == "zcdp"
+    again = shop.run(*arguments(*more))
+    assert "already released" in again.out
+    # without a delta the charge still shows, against the total that admitted it
+    (plain,) = json.loads(shop.run("budget", "--json").out)
+    assert plain == account
+    table = shop.run("budget", *more[3:]).out
+    assert "left ε = 0.9" in table
+
+
+def test_flat_counts_release_nothing_and_are_charged(shop: Party) -> None:
+    (shop.folder / "products.txt").write_text("gloves\nscarves\nboots\n")
+    more = ["--stable", "--set", "privacy.total_delta=1e-5"]
+    made = shop.run(*arguments(*more))
+    assert made.code == 0, made
+    assert "no gap" in made.out
+    (account,) = json.loads(shop.run("budget", "--json", *more[1:]).out)
+    assert len(account["charges"]) == 1
+
+
+def test_a_dead_process_spends_nothing(shop: Party, monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    steps = ((top_k, "_build"), (Store, "write_outcome"), (Ledger, "commit"))
+    for owner, step in steps:
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, step, die)
+            assert shop.run(*arguments("--k", "2")).code == 130
+        assert shop.nothing_left()
+        assert not list(shop.store.glob("outcomes/*/*/*/outcome.bin"))
+    assert shop.run(*arguments("--k", "2")).code == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--k", "2", "--adaptive"], "not both"),
+        (["--k", "2", "--stable"], "not both"),
+        ([], "not both"),
+        (["--stable"], "total_delta=0"),
+        (["--stable", "--delta", "0.1", "--set", "privacy.total_delta=1e-6"], "delta=0.1"),
+        (["--stable", "--plot", "p.png"], "no counts"),
+        (["--k", "9"], "above the 6 categories"),
+        (["--k", "2", "--by", "colour"], "no column 'colour'"),
+        (["--k", "2", "--categories", "nothing.txt"], "cannot be read"),
+        (["--k", "2", "--categories", "one.txt"], "at least 2"),
+        (["--k", "2", "--labels", "missing.csv"], "does not exist"),
+    ],
+)
+def test_refusals_are_one_line_and_free(shop: Party, more: list[str], words: str) -> None:
+    (shop.folder / "one.txt").write_text("shoes\n")
+    assert words in shop.run(*arguments(*more)).error
+    assert shop.nothing_left()
+
+
+def test_other_settings_and_damage_are_refused(shop: Party) -> None:
+    assert shop.run(*arguments("--k", "2")).code == 0
+    assert "other settings (k)" in shop.run(*arguments("--k", "3")).error
+    (path,) = shop.store.glob("outcomes/*/*/*/outcome.bin")
+    path.write_bytes(path.read_bytes() + b" ")
+    assert "digest" in shop.run(*arguments("--k", "2")).error

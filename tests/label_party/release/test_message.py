@@ -1,0 +1,188 @@
+"""Building the message: exact ε, noise of the stated scale, and nothing raw in the manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from common.entropy import Entropy, seeded_entropy, system_entropy
+from common.errors import PrivacyError
+from common.exact.channel import exp_lower_bound
+from common.release.folder import Manifest, decode_codes
+from label_party.config.sections import LabelPartyConfig
+from label_party.events.completion import Completed, Tally
+from label_party.release.message import Built, build
+
+FALSE_ALARM = 1e-9
+
+
+class Rows:
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        self.keys = b""
+        self.codes = b""
+
+    def write_rows(self, keys: bytes, codes: bytes) -> None:
+        self.keys += keys
+        self.codes += codes
+
+
+def configuration(**sections: dict[str, object]) -> LabelPartyConfig:
+    base: dict[str, dict[str, object]] = {
+        "data": {"labels": "none.csv"},
+        "domain": {"lower": 0, "upper": 2},
+        "privacy": {"epsilon": 1.0},
+        "randomizer": {"name": "rr-on-bins"},
+    }
+    for name, values in sections.items():
+        base.setdefault(name, {}).update(values)
+    return LabelPartyConfig.model_validate(base)
+
+
+def completed(values: list[float]) -> Completed:
+    keys = np.array([i.to_bytes(16, "big") for i in range(1, len(values) + 1)], dtype="S16")
+    labels = np.array(values, dtype=np.float64)
+    return Completed(keys, labels, Tally(len(values), 0, 0, 0, 0))
+
+
+def fixed_entropy(seed: int) -> Entropy:
+    """Entropy that a test can repeat and a release accepts."""
+    return Entropy(hashlib.sha256(f"test {seed}".encode()).digest())
+
+
+def built(values: list[float], config: LabelPartyConfig, seed: int = 0) -> tuple[Built, Rows]:
+    rows = Rows()
+    return build(completed(values), config, fixed_entropy(seed), rows), rows
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.1, 0.3, 1.0, 2.5, 8.0])
+@pytest.mark.parametrize("group", [1, 3])
+def test_the_claimed_epsilon_follows_from_the_integers_and_never_passes_the_request(
+    epsilon: float, group: int
+) -> None:
+    privacy: dict[str, object] = {"epsilon": epsilon}
+    if group > 1:
+        privacy |= {"unit": "user", "user": "u", "max_records_per_user": group}
+    config = configuration(privacy=privacy, domain={"upper": 5})
+    result, _ = built([float(i % 6) for i in range(500)], config)
+    manifest = Manifest.from_bytes(result.manifest_bytes)
+    prior = Fraction(2 * group) / Fraction(manifest.prior.scale)
+    rows = [[int(weight) for weight in row] for row in manifest.randomizer.channel["rows"]]
+    assert all(sum(row) == 2**64 for row in rows)
+    ratio = max(Fraction(max(column), min(column)) for column in zip(*rows, strict=True))
+    requested = Fraction(str(epsilon))
+    # e^(ε₂ / group) bounds every ratio, with ε₂ what the request leaves after the prior
+    assert ratio <= exp_lower_bound((requested - prior) / group)
+    assert manifest.prior_guarantee.exact_epsilon == prior
+    assert manifest.total_guarantee.within(config.privacy.charge)
+    assert math.log(ratio) * group + float(prior) <= epsilon * (1 + 1e-12)
+    assert str(manifest.total_guarantee.unit) == config.privacy.unit
+
+
+def test_rows_codes_and_digests_fit_together() -> None:
+    result, rows = built([0.0, 1.0, 2.0] * 50_000, configuration())
+    manifest = result.manifest
+    assert len(manifest.content.blocks) == 3
+    assert manifest.population.digest == hashlib.sha256(rows.keys).hexdigest()
+    codes = decode_codes(rows.codes, manifest.content.code_bytes)
+    assert codes.size == 150_000
+    assert codes.max() < manifest.channel.outputs.size
+
+
+def test_repeatable_entropy_is_refused() -> None:
+    with pytest.raises(PrivacyError, match="system_entropy"):
+        build(completed([1.0]), configuration(), seeded_entropy(0), Rows())
+
+
+def test_two_builds_of_the_same_labels_differ() -> None:
+    config = configuration()
+    outcomes = []
+    for _ in range(2):
+        rows = Rows()
+        result = build(completed([0.0, 1.0, 2.0] * 100), config, system_entropy(), rows)
+        outcomes.append((rows.codes, tuple(result.manifest.prior.noisy_counts)))
+    assert outcomes[0][0] != outcomes[1][0]
+    assert outcomes[0][1] != outcomes[1][1]
+
+
+def test_only_the_noisy_histogram_and_the_codes_depend_on_labels() -> None:
+    """With the noise frozen, moving every label changes counts by what moved and nothing else."""
+    config = configuration()
+    low, _ = built([0.0] * 400, config, seed=3)
+    high, _ = built([-50.0] * 200 + [0.0] * 200, config, seed=3)
+    assert low.clipped == 0
+    assert high.clipped == 200
+    one, other = low.manifest.model_dump(), high.manifest.model_dump()
+    for manifest in (one, other):
+        manifest["created"] = None
+    assert one == other  # clipped labels leave no trace
+
+
+def test_one_swapped_label_moves_the_counts_by_two_and_the_bins_not_at_all_if_counts_stay() -> None:
+    config = configuration()
+    values = [0.0, 1.0, 2.0] * 100
+    before, rows_before = built(values, config, seed=4)
+    after, rows_after = built([2.0, *values[1:]], config, seed=4)
+    change = np.abs(
+        np.array(before.manifest.prior.noisy_counts) - after.manifest.prior.noisy_counts
+    )
+    assert change.sum() == 2
+    if before.manifest.randomizer == after.manifest.randomizer:
+        codes = [np.frombuffer(r.codes, dtype=np.uint8) for r in (rows_before, rows_after)]
+        assert not np.any(codes[0][1:] != codes[1][1:])
+
+
+def test_clipping_happens_before_anything_random() -> None:
+    inside, rows_inside = built([2.0] * 300, configuration(), seed=5)
+    outside, rows_outside = built([2e6] * 300, configuration(), seed=5)
+    assert rows_inside.codes == rows_outside.codes
+    assert inside.manifest.prior == outside.manifest.prior
+
+
+@pytest.mark.statistical
+def test_noise_on_every_cell_is_discrete_laplace_of_scale_two_over_epsilon_one() -> None:
+    """Pooled over cells, empty and full, of 300 builds; twins 30% off and halved are rejected."""
+    config = configuration(domain={"upper": 3})
+    values = [0.0] * 30 + [1.0] * 10  # points 2 and 3 are empty
+    counts = np.array([30, 10, 0, 0])
+    noise = []
+    for seed in range(300):
+        result, _ = built(values, config, seed)
+        noise.append(np.array(result.manifest.prior.noisy_counts) - counts)
+    pooled = np.array(noise)
+    scale = float(Fraction(result.manifest.prior.scale))
+    assert scale == pytest.approx(2 / result.manifest.prior_guarantee.epsilon)
+    for cell in range(4):
+        assert _fit(pooled[:, cell], scale) > FALSE_ALARM
+    assert _fit(pooled.ravel(), scale) > FALSE_ALARM
+    # the same data judged against other scales: noise of 1/ε₁ would look like this
+    assert _fit(pooled.ravel(), 2 * scale) < FALSE_ALARM
+    assert _fit(pooled.ravel(), 1.3 * scale) < FALSE_ALARM
+    assert _fit(pooled.ravel(), scale / 1.3) < FALSE_ALARM
+
+
+def _fit(sample: np.ndarray, scale: float) -> float:
+    """p-value of a chi-square test against the discrete Laplace distribution."""
+    edges = np.unique(np.round(scale * np.array([-3, -2, -1, -0.4, 0, 0.4, 1, 2, 3]))).astype(int)
+    cdf = _cdf(scale)
+    cuts = np.array([0.0, *[cdf(edge) for edge in edges], 1.0])
+    observed = np.bincount(np.searchsorted(edges, sample), minlength=edges.size + 1)
+    return float(stats.chisquare(observed, np.diff(cuts) * sample.size).pvalue)
+
+
+def _cdf(scale: float) -> Callable[[int], float]:
+    tail = math.exp(-1 / scale)
+
+    def cdf(value: int) -> float:
+        if value < 0:
+            return tail ** (-value) / (1 + tail)
+        return 1 - tail ** (value + 1) / (1 + tail)
+
+    return cdf

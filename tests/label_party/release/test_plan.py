@@ -1,0 +1,98 @@
+"""``label-party plan``: useful without a label, and plain about what would leak."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from common.release.event_keys import write_secret
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    pl.DataFrame({"id": range(300), "amount": [float(i % 9) for i in range(300)]}).write_csv(
+        tmp_path / "labels.csv"
+    )
+    write_secret(tmp_path / "join.key")
+    path = tmp_path / "label_party.toml"
+    path.write_text(
+        f"""
+[data]
+labels = "{tmp_path}/labels.csv"
+key = "id"
+label = "amount"
+data_set = "sales"
+[domain]
+lower = 0
+upper = 8
+[privacy]
+epsilon = 1
+[keys]
+secret_file = "{tmp_path}/join.key"
+"""
+    )
+    return path
+
+
+def _plan(config: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "label_party", "plan", "--config", str(config), *options],
+        capture_output=True,
+        text=True,
+        cwd=config.parent,
+    )
+
+
+def test_a_plan_needs_no_label_and_writes_no_store(config: Path) -> None:
+    (config.parent / "labels.csv").unlink()
+    done = _plan(config, "--epsilons", "0.5,2", "--rows", "5000", "--json")
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert plan["events"] == 5000
+    assert not plan["leaks"]
+    assert {row["epsilon"] for row in plan["candidates"]} == {0.5, 2.0}
+    assert all(0 < row["realised_epsilon"] <= row["epsilon"] for row in plan["candidates"])
+    assert plan["true_label_error"] < plan["candidates"][0]["predicted_error"]
+    assert not (config.parent / "label_store").exists()
+
+
+def test_raw_labels_are_used_on_request_alone_and_with_a_warning(config: Path) -> None:
+    done = _plan(config, "--epsilons", "1", "--raw-labels", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "computed from the raw labels" in " ".join(done.stderr.split())
+    assert json.loads(done.stdout)["leaks"]
+
+
+def test_a_public_prior_changes_the_plan_and_a_picture_is_drawn(config: Path) -> None:
+    guess = config.parent / "guess.csv"
+    guess.write_text("label,weight\n0,10\n1,3\n8,0.1\n")
+    picture = config.parent / "plan.png"
+    done = _plan(config, "--epsilons", "1", "--prior-file", str(guess), "--plot", str(picture))
+    assert done.returncode == 0, done.stderr
+    assert "optimal-design" in done.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--epsilons", "x"), "--epsilons 'x' must be numbers"),
+        (("--epsilons", "-1"), "epsilon=-1 must be a number above 0"),
+        (("--prior-file", "nowhere.csv"), "nowhere.csv cannot be read"),
+        (("--prior-release", "nowhere"), "nowhere cannot be read"),
+        (("--raw-labels", "--prior-release", "x"), "a plan has one prior"),
+        (("--plot", "plan.xyz", "--epsilons", "1"), "plan.xyz must end in one of"),
+    ],
+)
+def test_bad_input_is_one_line(config: Path, options: tuple[str, ...], message: str) -> None:
+    done = _plan(config, *options)
+    assert done.returncode == 1
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("error: ")
+    assert message in lines[0]

@@ -1,0 +1,391 @@
+"""``watch``: a new prior only after drift, the same ε for every epoch, kill-safe, in one ledger."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from fractions import Fraction
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from common.errors import ReleaseError
+from common.guarantees import PureDP, Unit, compose
+from common.release.folder import read_release
+from common.release.manifest import Manifest
+from common.security.pilot_certificates import Credentials
+from feature_party.commands.cli import app
+from label_party.release.prior_in_force import TESTS
+from label_party.release.watch import Watcher, arrived
+from label_party.server.run import running
+from label_party.store.ledger import Ledger
+from tests.label_party.conftest import Party, Result
+
+ROWS = 3000
+
+
+def write_day(party: Party, epoch: str, shift: float = 0.0, rows: int = ROWS) -> None:
+    """A day of labels 0 … 10 around 3 + shift, its keys its own."""
+    (party.folder / "days").mkdir(exist_ok=True)
+    spread = np.random.default_rng(int.from_bytes(epoch.encode(), "big")).normal(0, 1.5, rows)
+    labels = np.clip(np.round(3 + shift + spread), 0, 10)
+    keys = [f"{epoch}-{i}" for i in range(rows)]
+    frame = pl.DataFrame({"key": keys, "label": labels})
+    frame.write_parquet(party.folder / "days" / f"{epoch}.parquet")
+
+
+def watch(party: Party, *arguments: str, **settings: object) -> Result:
+    asked = {
+        "data__labels": "days/{epoch}.parquet",
+        "privacy__epochs": "disjoint",
+        "privacy__total_epsilon": 1.0,
+        **settings,
+    }
+    text = (party.folder / "label_party.toml").read_text()
+    alone = text.replace('population = "population.csv"', "")
+    (party.folder / "label_party.toml").write_text(alone)
+    return party.run("watch", "--once", *arguments, *party.arguments(**asked))
+
+
+def manifest(party: Party, epoch: str) -> Manifest:
+    path = party.store / "releases" / "labels" / epoch / "manifest.json"
+    return Manifest.from_bytes(path.read_bytes())
+
+
+def epochs(party: Party) -> list[str]:
+    return sorted(path.name for path in (party.store / "releases" / "labels").iterdir())
+
+
+def test_only_drift_pays_for_a_prior_and_every_epoch_spends_the_same(party: Party) -> None:
+    for day, shift in (("d1", 0), ("d2", 0), ("d3", 4), ("d4", 4)):
+        write_day(party, day, shift)
+    done = watch(party)
+    assert done.code == 0, done
+    found = {day: manifest(party, day) for day in epochs(party)}
+    assert [found[day].prior_paid for day in ("d1", "d2", "d3", "d4")] == [True, False, True, False]
+    assert found["d1"].drift is None
+    for day, origin in (("d2", "d1"), ("d3", "d1"), ("d4", "d3")):
+        drift = found[day].drift
+        assert drift is not None
+        assert drift.in_force.epoch == origin
+        assert drift.test is not None
+    assert found["d4"].prior.noisy_counts == found["d3"].prior.noisy_counts
+    for one in found.values():
+        assert one.total_guarantee == compose(one.parts)
+        total = one.total_guarantee
+        assert isinstance(total, PureDP)
+        assert 0.999 < total.epsilon <= 1.0
+    # what the prior does not cost goes to the labels
+    test = found["d2"].test_guarantee
+    assert test is not None
+    saved = found["d1"].prior_guarantee.exact_epsilon - test.exact_epsilon
+    gained = found["d2"].labels_guarantee.epsilon - found["d1"].labels_guarantee.epsilon
+    assert gained == pytest.approx(float(saved), rel=1e-3)
+    assert "drifted from d1: a new prior" in done.out
+    again = watch(party)
+    assert "no new epoch" in again.out
+
+
+def test_an_epoch_that_never_drifts_and_one_that_always_does_are_told_apart(party: Party) -> None:
+    for day in range(8):
+        write_day(party, f"d{day}")
+    assert watch(party).code == 0
+    assert sum(manifest(party, day).prior_paid for day in epochs(party)) == 1
+    for day in range(8):
+        write_day(party, f"e{day}", shift=5.0 * ((day + 1) % 2))
+    assert watch(party).code == 0
+    paid = [manifest(party, day).prior_paid for day in epochs(party) if day.startswith("e")]
+    assert paid == [True] * 8
+
+
+def test_the_ledger_charges_each_disjoint_epoch_once(party: Party) -> None:
+    for day in ("d1", "d2", "d3"):
+        write_day(party, day)
+    watch(party)
+    account = json.loads(party.run("budget", "--json").out)[0]
+    assert account["spent"]["epsilon"] == "1"
+    assert {c["composition"] for c in account["charges"]} == {"disjoint"}
+    assert len(account["charges"]) == 3
+
+
+def test_additive_epochs_stop_at_the_total(party: Party) -> None:
+    for day in ("d1", "d2", "d3"):
+        write_day(party, day)
+    error = watch(party, privacy__epochs="additive", privacy__total_epsilon=2.0)
+    assert error.code == 1
+    assert "left of ε = 2" in error.err
+    assert epochs(party) == ["d1", "d2"]
+
+
+SESSION = {
+    "privacy__epochs": "additive",
+    "privacy__total_epsilon": 60.0,
+    "privacy__total_delta": 1e-6,
+    "watch__hits": 2,
+    "watch__epsilon": 0.03,
+}
+
+
+def session_state(party: Party, epoch: str) -> list[int]:
+    drift = manifest(party, epoch).drift
+    assert drift is not None
+    assert drift.test is not None
+    assert drift.test.session is not None
+    state = drift.test.session.state
+    return [state["hits"][0], state["calls"]]
+
+
+def test_a_session_counts_hits_over_restarts_and_is_charged_once(party: Party) -> None:
+    seen = []
+    for day, shift in (("d1", 0), ("d2", 0), ("d3", 4), ("d4", 4), ("d5", 0)):
+        write_day(party, day, shift)
+        assert watch(party, **SESSION).code == 0  # a process of its own would know no more
+        if day != "d1":
+            seen.append(session_state(party, day))
+    assert seen == [[0, 1], [1, 2], [1, 3], [2, 4]]
+    write_day(party, "d6", 4)  # drifted, and nobody looks: the session has halted
+    done = watch(party, **SESSION)
+    assert "no test: all hits are spent" in done.out
+    last = manifest(party, "d6")
+    assert not last.prior_paid
+    assert last.drift is not None
+    assert last.drift.test is None
+    with Ledger(party.store / "ledger.sqlite") as ledger:
+        tests = [charge for charge in ledger.charges("labels") if charge.purpose == TESTS]
+    assert len(tests) == 1
+    # labels and priors alone are the epoch's: the test is in the session's account
+    assert len(manifest(party, "d2").parts) == 1
+    assert len(manifest(party, "d3").parts) == 2
+
+
+def test_a_session_needs_a_delta_and_no_disjoint_epochs(party: Party) -> None:
+    write_day(party, "d1")
+    error = watch(party, **{**SESSION, "privacy__total_delta": 0.0})
+    assert "total_delta" in error.error
+    error = watch(party, **{**SESSION, "privacy__epochs": "disjoint"})
+    assert "hits" in error.error
+    assert party.nothing_left()
+
+
+CHILD = """
+import os, signal, sys
+from label_party.commands import cli
+from label_party.store import ledger, release_store as store
+place, name = sys.argv[1:3]
+owner = {"Ledger": ledger.Ledger, "Writer": store.ReleaseWriter}[place]
+step = getattr(owner, name)
+
+def dying(self, *arguments, **options):
+    if name != "commit" or os.path.exists("label_store/releases/labels/d2"):
+        if "after" not in sys.argv:
+            os.kill(os.getpid(), signal.SIGKILL)
+        step(self, *arguments, **options)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return step(self, *arguments, **options)
+
+setattr(owner, name, dying)
+sys.argv = ["label-party", *sys.argv[4:]]
+cli.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "moment"),
+    [("Writer", "publish", "after"), ("Ledger", "commit", "before"), ("Ledger", "commit", "after")],
+)
+def test_killed_in_an_epoch_a_hit_is_paid_once(
+    party: Party, place: str, name: str, moment: str
+) -> None:
+    write_day(party, "d1")
+    assert watch(party, **SESSION).code == 0
+    write_day(party, "d2", 4)
+    arguments = party.arguments(data__labels="days/{epoch}.parquet", **SESSION)
+    died = subprocess.run(
+        [sys.executable, "-c", CHILD, place, name, moment, "watch", "--once", *arguments],
+        cwd=party.folder,
+        env={**os.environ},
+        capture_output=True,
+        check=False,
+    )
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert watch(party, **SESSION).code == 0
+    assert session_state(party, "d2") == [1, 1]
+    write_day(party, "d3", 0)
+    assert watch(party, **SESSION).code == 0
+    assert session_state(party, "d3") == [2, 2]
+
+
+def test_a_release_whose_bytes_are_lost_counts_as_a_hit(party: Party) -> None:
+    write_day(party, "d1")
+    watch(party, **SESSION)
+    with Ledger(party.store / "ledger.sqlite") as ledger:
+        proposal = ledger.charges("labels")[-1]
+        spent = type("Spent", (), {})()
+        spent.epoch, spent.composition, spent.guarantee = "lost", "additive", proposal.guarantee
+        ledger.count("labels", spent, "labels", None, {})
+    write_day(party, "d2")
+    watch(party, **SESSION)
+    assert session_state(party, "d2") == [1, 1]
+
+
+def test_days_of_a_column_are_epochs_once_they_are_over(party: Party) -> None:
+    days = ["2024-06-01 10:00:00"] * 300 + ["2024-06-02 23:59:59"] * 200 + ["2999-01-01"] * 10
+    keys = [f"event-{i}" for i in range(len(days))]
+    frame = pl.DataFrame({"key": keys, "label": [float(i % 10) for i in range(510)], "when": days})
+    frame.write_csv(party.folder / "all.csv")
+    done = watch(party, "--date", "when", data__labels="all.csv")
+    assert done.code == 0, done
+    assert epochs(party) == ["2024-06-01", "2024-06-02"]
+    assert manifest(party, "2024-06-01").population.rows == 300
+    assert manifest(party, "2024-06-02").population.rows == 200
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        ({"data__labels": "labels.csv"}, "neither is set"),
+        ({"data__date": "key"}, "both is set"),
+        ({"data__labels": "{epoch}"}, "not alone"),
+        ({"data__labels": "nowhere/{epoch}.csv"}, "is no folder"),
+        ({"data__labels": "labels.csv", "data__date": "label"}, "no dates"),
+        ({"data__population": "population.csv"}, "covers the same events in every epoch"),
+    ],
+)
+def test_mistakes_are_one_line_and_cost_nothing(
+    party: Party, settings: dict[str, str], part: str
+) -> None:
+    write_day(party, "d1")
+    assert part in watch(party, **settings).error
+    assert party.nothing_left()
+
+
+def test_a_name_that_is_no_epoch_is_told(party: Party) -> None:
+    write_day(party, "d1")
+    (party.folder / "days" / "a day.parquet").write_bytes(b"")
+    (party.folder / "days" / ".d2.parquet").write_bytes(b"")  # on its way
+    assert "'a day' cannot name an epoch" in watch(party).error
+
+
+def test_a_watcher_stops_between_epochs(party: Party) -> None:
+    for day in ("d1", "d2", "d3"):
+        write_day(party, day)
+    stop = threading.Event()
+    seen: list[str] = []
+    config = party.config(
+        data__labels="days/{epoch}.parquet", privacy__epochs="disjoint", watch__interval=1000.0
+    )
+    config = config.model_copy(update={"data": config.data.model_copy(update={"population": None})})
+
+    def report(outcome: object) -> None:
+        seen.append("epoch")
+        if len(seen) == 2:
+            stop.set()
+
+    assert arrived(config) == ["d1", "d2", "d3"]
+    Watcher(config, report, seen.append, quiet=True).run(stop)
+    assert seen == ["epoch", "epoch"]
+    assert epochs(party) == ["d1", "d2"]
+
+
+def test_a_watching_process_ends_at_a_signal_with_code_0(party: Party) -> None:
+    write_day(party, "d1")
+    watch(party, data__labels="nothing-{epoch}.csv")  # takes the population out of the file
+    arguments = party.arguments(data__labels="days/{epoch}.parquet", privacy__epochs="disjoint")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "label_party", "watch", *arguments],
+        cwd=party.folder,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert "d1: 3,000 events, a prior of its own" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 0
+    process.stdout.close()
+
+
+def test_a_manifest_that_hides_its_test_is_refused(party: Party) -> None:
+    for day in ("d1", "d2"):
+        write_day(party, day)
+    watch(party)
+    path = party.store / "releases" / "labels" / "d2" / "manifest.json"
+    told = json.loads(path.read_bytes())
+    forged = {**told, "privacy": {**told["privacy"], "total": told["randomizer"]["guarantee"]}}
+    with pytest.raises(ReleaseError, match="add up"):
+        Manifest.from_bytes(json.dumps(forged).encode())
+    test = {**told["drift"]["test"], "scale": "1"}
+    forged = {**told, "drift": {**told["drift"], "test": test}}
+    with pytest.raises(ReleaseError, match="scale"):
+        Manifest.from_bytes(json.dumps(forged).encode())
+    forged = {**told, "drift": {**told["drift"], "drifted": True}}
+    with pytest.raises(ReleaseError, match="add up"):
+        Manifest.from_bytes(json.dumps(forged).encode())
+
+
+def test_users_pay_for_all_their_records_in_a_test(party: Party) -> None:
+    for day in ("d1", "d2"):
+        write_day(party, day)
+        path = party.folder / "days" / f"{day}.parquet"
+        users = pl.Series("who", [f"u{i // 2}" for i in range(ROWS)])
+        pl.read_parquet(path).with_columns(users).write_parquet(path)
+    done = watch(
+        party,
+        privacy__epochs="additive",
+        privacy__total_epsilon=2.0,
+        privacy__unit="user",
+        privacy__user="who",
+        privacy__max_records_per_user=2,
+    )
+    assert done.code == 0, done
+    found = manifest(party, "d2")
+    test = found.test_guarantee
+    assert test is not None
+    assert test.unit == Unit.USER
+    assert found.drift is not None
+    assert found.drift.test is not None
+    assert Fraction(found.drift.test.scale) * test.exact_epsilon == 2
+
+
+def test_the_features_party_fetches_every_epoch_into_its_folder(
+    party: Party, client_identity: Credentials
+) -> None:
+    for day in ("d1", "d2"):
+        write_day(party, day)
+    assert watch(party).code == 0
+    (party.folder / "client.pem").write_bytes(client_identity.certificate_pem)
+    (party.folder / "client.key").write_bytes(client_identity.key_pem)
+    settings = ["data_set='labels'", "ca='ca.pem'", "certificate='client.pem'",
+                "private_key='client.key'", "epochs=['d1', 'd2']"]  # fmt: skip
+    with running(party.config()) as address:
+        arguments = [f"--set=labels_party.{one}" for one in settings]
+        fetched = CliRunner().invoke(
+            app, ["fetch", "--quiet", "--address", address, *arguments], catch_exceptions=False
+        )
+    assert fetched.exit_code == 0, fetched.output
+    assert "epoch 'd1', in release/d1" in fetched.output
+    for day in ("d1", "d2"):
+        found = read_release(party.folder / "release" / day).manifest
+        assert found == manifest(party, day)
+
+
+def test_a_ledger_restored_from_before_the_epochs_knows_their_hits(party: Party) -> None:
+    write_day(party, "d1")
+    watch(party, **SESSION)
+    older = (party.store / "ledger.sqlite").read_bytes()
+    for day, shift in (("d3", 4), ("d2", 0)):  # two hits, out of the order of names
+        write_day(party, day, shift)
+        assert watch(party, **SESSION).code == 0
+    assert session_state(party, "d2") == [2, 2]
+    for path in party.store.glob("ledger.sqlite*"):
+        path.unlink()
+    (party.store / "ledger.sqlite").write_bytes(older)
+    write_day(party, "d4")
+    done = watch(party, **SESSION)
+    assert done.code == 0, done
+    assert "no test: all hits are spent" in done.out

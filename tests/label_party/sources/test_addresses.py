@@ -1,0 +1,170 @@
+"""Addresses: what is read from where, and what no address, error or screen ever holds."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from common.errors import ConfigError, DataError
+from label_party.sources.addresses import Query, Remote, check_place, locate
+from label_party.sources.tables import read_events
+from tests.label_party.conftest import Party
+from tests.label_party.objects import Objects, serving
+
+PLANTED = "planted-5ecret"
+FRAME = pl.DataFrame({"id": [7, 8, 9], "y": [1.5, None, 2.0]})
+
+
+@pytest.fixture
+def objects() -> Iterator[Objects]:
+    with serving() as store:
+        buffer = io.BytesIO()
+        FRAME.write_parquet(buffer)
+        for folder in ("", "/bucket"):
+            store.contents[f"{folder}/t.parquet"] = buffer.getvalue()
+            store.contents[f"{folder}/t.csv"] = FRAME.write_csv().encode()
+            store.contents[f"{folder}/t.tsv"] = FRAME.write_csv(separator="\t").encode()
+            store.contents[f"{folder}/t.bin"] = b"?"
+            store.contents[f"{folder}/broken.parquet"] = b"PAR1" + b"x" * 100
+        yield store
+
+
+def _check(source: Remote) -> None:
+    read = read_events(source, "id", label="y")
+    assert read["key"].to_list() == ["7", "8", "9"]
+    assert read["label"].to_list() == [1.5, None, 2.0]
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv", "t.tsv"])
+def test_objects_over_http_read_as_files_do(objects: Objects, name: str) -> None:
+    _check(Remote(f"{objects.address}/{name}"))
+
+
+@pytest.mark.parametrize("name", ["nothing.parquet", "broken.parquet", "t.bin", "nothing.csv"])
+def test_an_unreadable_object_is_one_line(objects: Objects, name: str) -> None:
+    with pytest.raises(DataError) as told:
+        read_events(Remote(f"{objects.address}/{name}"), "id")
+    assert "\n" not in str(told.value)
+    assert told.value.__cause__ is None
+
+
+def _credentials(path: Path, objects: Objects, key: str = "AKPLANTED") -> Path:
+    path.write_text(
+        f'aws_access_key_id = "{key}"\naws_secret_access_key = "{PLANTED}"\n'
+        f'aws_endpoint_url = "{objects.address}"\naws_region = "us-east-1"\n'
+        'aws_allow_http = "true"\nmax_retries = 0\n'
+    )
+    path.chmod(0o600)
+    return path
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
+def test_s3_reads_with_a_credentials_file(objects: Objects, name: str, tmp_path: Path) -> None:
+    objects.login = "AKPLANTED"
+    _check(Remote(f"s3://bucket/{name}", _credentials(tmp_path / "c.toml", objects)))
+    assert objects.refused == 0
+
+
+def test_s3_refusals_tell_no_credentials(objects: Objects, tmp_path: Path) -> None:
+    objects.login = "AKPLANTED"
+    wrong = Remote("s3://bucket/t.parquet", _credentials(tmp_path / "c.toml", objects, "AKWRONG"))
+    with pytest.raises(DataError, match="not readable with these credentials") as told:
+        read_events(wrong, "id")
+    assert objects.refused > 0
+    assert PLANTED not in str(told.value)
+    assert "AKWRONG" not in str(told.value)
+    assert told.value.__suppress_context__
+
+
+def test_credentials_files_are_private_and_say_what_is_wrong(
+    objects: Objects, tmp_path: Path
+) -> None:
+    path = _credentials(tmp_path / "c.toml", objects)
+    for mode in (0o644, 0o660, 0o604):
+        path.chmod(mode)
+        with pytest.raises(ConfigError, match="chmod 600"):
+            read_events(Remote("s3://bucket/t.csv", path), "id")
+    path.chmod(0o600)
+    for text in (f"password = {PLANTED}", f'key = ["{PLANTED}"]', f"{PLANTED}"):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match="must hold lines") as told:
+            read_events(Remote("s3://bucket/t.csv", path), "id")
+        assert PLANTED not in str(told.value)
+    path.write_text(f'max_retries = "{PLANTED}"')  # the driver's own error shows it
+    with pytest.raises(DataError, match="cannot be read") as option:
+        read_events(Remote("s3://bucket/t.csv", path), "id")
+    assert PLANTED not in str(option.value)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_events(Remote("s3://bucket/t.csv", tmp_path / "nothing"), "id")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"postgresql://me:{PLANTED}@host/db",
+        f"postgresql://me:{PLANTED}/x@host/db",
+        f"postgres://host/db?password={PLANTED}",
+        f"postgresql://host/db?p%61ssword={PLANTED}",
+        f"postgresql://host/db?sslpassword={PLANTED}",
+        f"postgresql:/me:{PLANTED}@host/db",
+        f"mysql://me:{PLANTED}@host/db",
+        f"s3://AK:{PLANTED}@bucket/t.csv",
+        f"https://{PLANTED}@host/t.csv",
+        f"https://host/t.csv?X-Amz-Signature={PLANTED}",
+        f"https://host/t.csv?{PLANTED}",
+        f"az://container/t.csv#sig={PLANTED}",
+        f"host=h dbname=d password={PLANTED}",
+        f"postgresql://[{PLANTED}/db",
+    ],
+)
+def test_credentials_in_an_address_are_refused_and_not_repeated(
+    party: Party, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = party.folder / "label_party.toml"
+    text = config.read_text()
+    config.write_text(text.replace('labels = "labels.csv"', f'labels = "{address}"'))
+    errors = [party.release().error]
+    config.write_text(text)
+    errors.append(party.run("release", "--labels", address).error)
+    errors.append(party.run("release", "--population", address).error)
+    errors.append(party.run("release", "--set", f"data.labels={address}").error)
+    errors.append(party.run("init", "--config", "new.toml", "--labels", address).error)
+    for error in errors:
+        assert PLANTED not in error
+        assert "[data]" in error
+    assert party.nothing_left()
+
+
+def test_labels_do_not_travel_in_the_clear() -> None:
+    with pytest.raises(ConfigError, match="in the clear"):
+        check_place("http://example.com/t.csv")
+    assert check_place("http://127.0.0.1:8080/t.csv") == "http://127.0.0.1:8080/t.csv"
+
+
+def test_places_are_told_apart() -> None:
+    assert check_place("a/b.csv") == Path("a/b.csv")
+    assert locate("labels", Path("a.csv"), None, None) == Path("a.csv")
+    for address in ("s3://bucket/a.csv", "abfss://container@account.dfs.core.windows.net/a.csv"):
+        assert locate("labels", check_place(address), None, None) == Remote(address)
+    database = check_place("postgresql://me@/db?host=/run/pg&sslmode=verify-full")
+    assert locate("labels", database, "SELECT 1", None) == Query(str(database), "SELECT 1")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"data__labels": "sqlite:///e.db"}, "set [data] labels_query"),
+        ({"data__labels_query": "SELECT"}, "labels_query has no effect"),
+        ({"data__population_query": "SELECT"}, "population_query has no effect"),
+        ({"data__labels": "sqlite:///e.db", "data__labels_query": "SELECT 1"}, "does not exist"),
+    ],
+)
+def test_queries_and_databases_belong_together(
+    party: Party, settings: dict[str, str], words: str
+) -> None:
+    assert words in party.release(**settings).error
+    assert party.nothing_left()

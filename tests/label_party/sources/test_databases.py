@@ -1,0 +1,250 @@
+"""Labels from SQLite and from a real PostgreSQL server: typed like files, of one moment."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from common.errors import ConfigError, DataError
+from label_party.sources import databases
+from label_party.sources.addresses import Query
+from label_party.sources.databases import columns_of_query, read_query, snapshot
+from label_party.sources.tables import read_events
+from tests.label_party.conftest import EVENTS, Party
+from tests.label_party.postgres import PASSWORD, Postgres, started
+
+PLANTED = "73571.25"
+
+
+@dataclass(frozen=True)
+class Database:
+    """A database to write to, and how it is read."""
+
+    execute: Callable[[str], Any]
+    query: Callable[[str], Query]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    with started() as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    if request.param == "sqlite":
+        path = tmp_path / "events.db"
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("PRAGMA journal_mode = WAL")
+        yield Database(connection.execute, lambda sql: Query(f"sqlite:///{path}", sql))
+        connection.close()
+        return
+    psycopg = pytest.importorskip("psycopg")
+    server: Postgres = request.getfixturevalue("server")
+    passfile = server.passfile(tmp_path / "pgpass")
+    with psycopg.connect(server.address, passfile=str(passfile), autocommit=True) as writer:
+        writer.execute("DROP SCHEMA public CASCADE")
+        writer.execute("CREATE SCHEMA public")
+        yield Database(writer.execute, lambda sql: Query(server.address, sql, passfile))
+
+
+def test_a_query_reads_as_the_same_table_in_a_file(database: Database, tmp_path: Path) -> None:
+    database.execute("CREATE TABLE t (id BIGINT, name TEXT, y NUMERIC(10, 2), z INTEGER)")
+    database.execute(
+        "INSERT INTO t VALUES (7, '007', 1.25, 3), (8, 'é', NULL, NULL), (9, ' x', -0.1, 0)"
+    )
+    frame = pl.DataFrame(
+        {"id": [7, 8, 9], "name": ["007", "é", " x"], "y": [1.25, None, -0.1], "z": [3, None, 0]}
+    )
+    frame.write_parquet(tmp_path / "t.parquet")
+    query = database.query("SELECT * FROM t ORDER BY id")
+    assert columns_of_query(query) == ["id", "name", "y", "z"]
+    for key in ("id", "name"):
+        for label in ("y", "z"):
+            read = read_events(query, key, label=label, user="name")
+            assert read.equals(read_events(tmp_path / "t.parquet", key, label=label, user="name"))
+
+
+def test_rows_come_in_pieces_whatever_each_holds(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(databases, "CHUNK_ROWS", 2)
+    database.execute("CREATE TABLE t (id INTEGER, y NUMERIC)")
+    database.execute(
+        "INSERT INTO t VALUES (1, NULL), (2, NULL), (3, 4), (4, 2.5), (5, NULL), (6, 7), (7, 0)"
+    )
+    read = read_events(database.query("SELECT id, y FROM t ORDER BY id"), "id", label="y")
+    assert read["key"].to_list() == [str(i) for i in range(1, 8)]
+    assert read["label"].to_list() == [None, None, 4.0, 2.5, None, 7.0, 0.0]
+
+
+def test_no_rows_and_no_labels_are_no_error(database: Database) -> None:
+    database.execute("CREATE TABLE t (id INTEGER, y INTEGER)")
+    query = database.query("SELECT id, y FROM t")
+    assert read_events(query, "id", label="y").height == 0
+
+
+def test_a_result_is_not_held_at_once(database: Database) -> None:
+    """The first rows of a result that fits into no memory come at once."""
+    database.execute("CREATE TABLE t (id INTEGER)")
+    database.execute("INSERT INTO t VALUES " + ", ".join(f"({i})" for i in range(1000)))
+    query = database.query("SELECT a.id FROM t AS a, t AS b, t AS c, t AS d")
+    with snapshot():
+        rows = databases._connection(query).rows(query)
+        assert len(next(rows)) == databases.CHUNK_ROWS
+
+
+def test_labels_and_population_are_of_one_moment(database: Database) -> None:
+    database.execute("CREATE TABLE t (id INTEGER)")
+    database.execute("INSERT INTO t VALUES (1), (2)")
+    query = database.query("SELECT id FROM t")
+    with snapshot():
+        before = read_query(query, ["id"])
+        database.execute("DELETE FROM t WHERE id = 1")
+        database.execute("INSERT INTO t VALUES (3)")
+        assert read_query(query, ["id"]).equals(before)
+    assert sorted(read_query(query, ["id"])["id"]) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM t",
+        "INSERT INTO t VALUES (9) RETURNING id",
+        "SELECT id FROM t; DELETE FROM t",
+        "SELECT id FROM nothing",
+        "SELECT",
+    ],
+)
+def test_only_one_select_is_read(database: Database, sql: str) -> None:
+    database.execute("CREATE TABLE t (id INTEGER)")
+    database.execute("INSERT INTO t VALUES (1)")
+    with pytest.raises(DataError, match=r"refused|one SELECT"):
+        read_events(database.query(sql), "id")
+    assert read_query(database.query("SELECT id FROM t"), ["id"]).height == 1
+
+
+def test_a_select_that_writes_is_refused(server: Postgres, tmp_path: Path) -> None:
+    passfile = server.passfile(tmp_path / "pgpass")
+    psycopg = pytest.importorskip("psycopg")
+    with psycopg.connect(server.address, passfile=str(passfile)) as writer:
+        writer.execute("CREATE SEQUENCE written")
+    sql = "SELECT nextval('written') AS id"
+    with pytest.raises(DataError, match="SQLSTATE 25006"):
+        read_events(Query(server.address, sql, passfile), "id")
+
+
+def test_no_value_of_a_row_is_told(database: Database) -> None:
+    database.execute("CREATE TABLE t (id INTEGER, y TEXT)")
+    database.execute(f"INSERT INTO t VALUES (1, '{PLANTED}x'), (2, '1')")
+    for sql, label in (
+        ("SELECT id, y FROM t", "y"),
+        ("SELECT id, CAST(y AS numeric) + abs(-9223372036854775807 - 1) AS y FROM t", "y"),
+        ("SELECT id, y FROM t", "other"),
+    ):
+        with pytest.raises(DataError) as told:
+            read_events(database.query(sql), "id", label=label)
+        assert PLANTED not in str(told.value)
+        assert told.value.__cause__ is None
+
+
+def test_columns_of_several_types_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mixed.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE t (id, y)")
+        connection.execute("INSERT INTO t VALUES (1, 1), ('b', ?)", (PLANTED,))
+    connection.close()
+    with pytest.raises(DataError, match="several types") as told:
+        read_events(Query(f"sqlite:///{path}", "SELECT id, y FROM t"), "id", label="y")
+    assert PLANTED not in str(told.value)
+
+
+def test_postgres_reads_its_own_types(server: Postgres, tmp_path: Path) -> None:
+    passfile = server.passfile(tmp_path / "pgpass")
+    uuid = "6f1f0b2e-0c3c-4b77-9a35-0f5d2c9f0c11"
+
+    def read(key: str, label: str) -> pl.DataFrame:
+        sql = f"SELECT {key} AS id, {label} AS y"
+        return read_events(Query(server.address, sql, passfile), "id", label="y")
+
+    assert read(f"'{uuid}'::uuid", "true")["key"].to_list() == [uuid]
+    assert read("7::smallint", "'NaN'::float8")["label"].to_list() == [None]
+    assert read("'7'::varchar", "0.1::numeric")["label"].to_list() == [0.1]
+    with pytest.raises(DataError, match="text or whole numbers"):
+        read("1.5::numeric", "1")
+    with pytest.raises(DataError, match="labels must be numbers"):
+        read("1", "now()")
+    with pytest.raises(DataError, match="infinite"):
+        read("1", "'inf'::float8")
+
+
+def test_credentials_are_never_told(
+    server: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = server.passfile(tmp_path / "wrong", "planted-secret")
+    query = Query(server.address, "SELECT 1 AS id", wrong)
+    with pytest.raises(DataError, match="refused the login") as told:
+        read_events(query, "id")
+    assert "planted" not in str(told.value)
+    assert told.value.__suppress_context__
+    open_to_all = server.passfile(tmp_path / "open")
+    open_to_all.chmod(0o640)
+    with pytest.raises(ConfigError, match="chmod 600") as refused:
+        read_events(Query(server.address, "SELECT 1 AS id", open_to_all), "id")
+    assert PASSWORD not in str(refused.value)
+    # the environment, as libpq reads it
+    monkeypatch.setenv("PGPASSFILE", str(server.passfile(tmp_path / "good")))
+    read = read_events(Query(server.address, "SELECT 1 AS id"), "id")
+    assert read["key"].to_list() == ["1"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_release_from_a_database(
+    party: Party, kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """The same population, labels and all, as from files."""
+    assert party.release().code == 0
+    tables = {name: pl.read_csv(party.folder / f"{name}.csv") for name in ("labels", "population")}
+    if kind == "sqlite":
+        connection: Any = sqlite3.connect(party.folder / "e.db")
+        address, mark, more = "sqlite:///e.db", "?", {}
+    else:
+        psycopg = pytest.importorskip("psycopg")
+        server: Postgres = request.getfixturevalue("server")
+        passfile = server.passfile(tmp_path / "pgpass")
+        connection = psycopg.connect(server.address, passfile=str(passfile))
+        address, mark = server.address, "%s"
+        more = {"data__credentials_file": passfile}
+    cursor = connection.cursor()
+    cursor.execute("CREATE TABLE events (key TEXT)")
+    cursor.execute("CREATE TABLE sales (key TEXT, amount DOUBLE PRECISION)")
+    cursor.executemany(
+        f"INSERT INTO events VALUES ({mark})", tables["population"].select("key").rows()
+    )
+    cursor.executemany(
+        f"INSERT INTO sales VALUES ({mark}, {mark})", tables["labels"].select("key", "label").rows()
+    )
+    connection.commit()
+    connection.close()
+    done = party.release(
+        data__labels=address,
+        data__labels_query="SELECT key, amount AS label FROM sales",
+        data__population=address,
+        data__population_query="SELECT key FROM events",
+        data__epoch="2",
+        **more,
+    )
+    assert done.code == 0, done
+    one, two = (
+        json.loads((party.store / "releases" / "labels" / epoch / "manifest.json").read_text())
+        for epoch in ("1", "2")
+    )
+    assert one["population"] == two["population"]
+    assert one["population"]["rows"] == EVENTS

@@ -1,0 +1,109 @@
+"""Reading labels and populations: what is read, what is refused, and what an error never says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from common.errors import DataError
+from label_party.sources.tables import read_events
+from tests.label_party.conftest import Party
+
+PLANTED = "73571.25"
+
+
+def test_csv_and_parquet_read_alike(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"id": [7, 8, 9], "y": [1.5, None, float("nan")]})
+    frame.write_csv(tmp_path / "a.csv")
+    frame.write_parquet(tmp_path / "a.parquet")
+    read = [read_events(tmp_path / f"a.{kind}", "id", label="y") for kind in ("csv", "parquet")]
+    assert read[0].equals(read[1])
+    assert read[0]["key"].to_list() == ["7", "8", "9"]
+    assert read[0]["label"].to_list() == [1.5, None, None]
+
+
+def test_csv_keys_are_text_as_written(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,y\n007,1\n7,2\n")
+    assert read_events(tmp_path / "a.csv", "id")["key"].to_list() == ["007", "7"]
+
+
+@pytest.mark.parametrize("word", ["", "NaN", "nan", "NULL", "NA", "n/a", "None", " "])
+def test_words_for_a_missing_label(tmp_path: Path, word: str) -> None:
+    (tmp_path / "a.csv").write_text(f"id,y\n1, 2.5 \n2,{word}\n")
+    assert read_events(tmp_path / "a.csv", "id", label="y")["label"].to_list() == [2.5, None]
+
+
+def _garbage(path: Path, good: pl.DataFrame) -> None:
+    good.write_parquet(path)
+    data = bytearray(path.read_bytes())
+    data[4 : len(data) // 2] = b"\xff" * (len(data) // 2 - 4)
+    path.write_bytes(data)
+
+
+def _truncated(path: Path, good: pl.DataFrame) -> None:
+    good.write_parquet(path)
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "parts"),
+    [
+        (lambda path, good: None, ["does not exist", "[data] labels"]),
+        (lambda path, good: path.mkdir(), ["has no Parquet files"]),
+        (lambda path, good: path.write_bytes(b""), ["is empty"]),
+        (lambda path, good: path.write_bytes(b"key,label\n1,2\n"), ["not a Parquet file"]),
+        (_garbage, ["cannot be read", "damaged"]),
+        (_truncated, ["cannot be read", "damaged"]),
+    ],
+    ids=["absent", "folder", "empty", "csv", "garbage", "truncated"],
+)
+def test_an_unreadable_file_is_one_line(party: Party, spoil: object, parts: list[str]) -> None:
+    path = party.folder / "spoiled.parquet"
+    assert callable(spoil)
+    spoil(path, pl.DataFrame({"key": ["a", "b"] * 500, "label": [1.0, 2.0] * 500}))
+    error = party.release(data__labels=path).error
+    for part in parts:
+        assert part in error
+    assert party.nothing_left()
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("key,value\na,1\n", ["no column 'label'", "key, value"]),
+        ("id,label\na,1\n", ["no column 'key'", "id, label"]),
+        (f"key,label\na,{PLANTED}x\nb,1\n", ["1 of 2 labels", "not numbers"]),
+        ("key,label\na,inf\nb,-Infinity\n", ["2 labels", "infinite"]),
+        (f"key,label\n,{PLANTED}\n", ["missing values", "every event needs a key"]),
+        (f"key,label\na,{PLANTED}\na,2\n", ["1 keys", "more than one", "duplicates"]),
+        (f'key,label\na,"{PLANTED}\n', ["labels.csv"]),
+        (b"key,label\na,\xff\xfe\n", ["labels.csv"]),
+        (f"key,label\na,1,{PLANTED}\n", ["labels.csv"]),
+    ],
+    ids=["label", "key", "words", "infinite", "null-key", "twice", "quote", "bytes", "ragged"],
+)
+def test_unusable_labels_are_one_line_that_shows_no_label(
+    party: Party, text: str | bytes, parts: list[str]
+) -> None:
+    data = text if isinstance(text, bytes) else text.encode()
+    (party.folder / "labels.csv").write_bytes(data)
+    party.write_population({"key": ["a", "b"]})
+    error = party.release().error
+    for part in parts:
+        assert part in error
+    assert PLANTED not in error
+    assert party.nothing_left()
+
+
+def test_labels_of_another_type_are_refused(tmp_path: Path) -> None:
+    pl.DataFrame({"id": ["a"], "y": [[1.0]]}).write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="type List"):
+        read_events(tmp_path / "a.parquet", "id", label="y")
+
+
+def test_keys_of_another_type_are_refused(tmp_path: Path) -> None:
+    pl.DataFrame({"id": [1.5], "y": [1.0]}).write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="text or whole numbers"):
+        read_events(tmp_path / "a.parquet", "id", label="y")

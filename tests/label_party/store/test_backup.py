@@ -1,0 +1,198 @@
+"""Backups: taken while serving and building, restored to the same bytes, never spent twice."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sqlite3
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from label_party.server.run import running
+from label_party.store.ledger import Ledger
+from label_party.store.release_store import ReleaseWriter, Store
+from tests.label_party.conftest import Client, Party, Result
+
+Connect = Callable[..., Client]
+
+
+def _account(party: Party) -> dict[str, Any]:
+    (account,) = json.loads(party.run("budget", "--json").out)
+    return dict(account)
+
+
+def _lose_store(party: Party) -> Path:
+    old = party.folder / "old_store"
+    party.store.rename(old)
+    return old
+
+
+def _restore(party: Party, *more: str) -> Result:
+    return party.run("restore", "b.tar", *more)
+
+
+def test_a_backup_taken_while_serving_and_building_is_a_working_store(
+    party: Party, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert party.release().code == 0
+    taken: list[Result] = []
+    publish = ReleaseWriter.publish
+
+    def publish_and_back_up(writer: ReleaseWriter) -> None:
+        publish(writer)  # the bytes are there, the charge is reserved, and nothing is committed
+        taken.append(party.run("backup", "--to", "b.tar", "--quiet"))
+
+    with running(party.config()) as address:
+        client = connect(address)
+        described = client.describe(epoch="1")
+        before = client.fetch(described)
+        with monkeypatch.context() as patch:
+            patch.setattr(ReleaseWriter, "publish", publish_and_back_up)
+            assert party.release(data__epoch="2").code == 0
+        assert client.fetch(described) == before
+    assert [result.code for result in taken] == [0]
+    _lose_store(party)
+    done = _restore(party, "--lost", "2")
+    assert done.code == 0, done
+    account = _account(party)
+    assert [(c["epoch"], c["state"]) for c in account["charges"]] == [
+        ("1", "committed"),
+        ("2", "committed"),
+    ]
+    assert account["left"]["epsilon"] == "1"
+    with running(party.config()) as address:
+        client = connect(address)
+        again = client.describe()  # the latest that is at hand
+        assert again.manifest == described.manifest
+        assert client.fetch(again) == before
+    assert "already released" in party.release().out
+    assert "bytes are lost" in party.release(data__epoch="2").error
+    assert party.release(data__epoch="3").code == 0
+    assert "left of" in party.release(data__epoch="4").error
+    table = party.run("budget").out
+    assert "lost 2 labels" in table
+
+
+def test_the_copy_holds_no_reservation_and_is_one_file(party: Party) -> None:
+    assert party.release().code == 0
+    store, privacy = Store(party.store), party.config().privacy
+    with store.open_ledger() as ledger:
+        ledger.reserve("labels", "2", privacy.charge, privacy.limit)
+        made = party.run("backup", "--to", "b.tar")
+        assert "1 releases" in made.out
+        assert len(ledger.reservations()) == 1
+    assert (party.folder / "b.tar").stat().st_mode & 0o777 == 0o600
+    with tarfile.open(party.folder / "b.tar") as archive:
+        archive.extract("ledger.sqlite", party.folder / "out", filter="data")
+        names = archive.getnames()
+    with Ledger(party.folder / "out" / "ledger.sqlite") as ledger:
+        assert [entry.epoch for entry in ledger.charges()] == ["1"]
+    assert names[-1] == "backup.json"
+    assert "releases/labels/1/codes.bin" in names
+    assert not list(party.folder.glob(".b*"))
+
+
+def test_releases_since_the_backup_that_are_still_there_count(party: Party) -> None:
+    """The ledger is damaged, the releases are not."""
+    assert party.release().code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    assert party.release(data__epoch="2").code == 0
+    codes = (party.store / "releases" / "labels" / "2" / "codes.bin").read_bytes()
+    assert "exists already" in _restore(party, "--nothing-since").error
+    for path in party.store.glob("ledger.sqlite*"):
+        path.unlink()
+    done = _restore(party, "--nothing-since")
+    assert "counted as spent: labels/2" in done.out
+    assert _account(party)["left"]["epsilon"] == "1"
+    assert "already released" in party.release(data__epoch="2").out
+    assert (party.store / "releases" / "labels" / "2" / "codes.bin").read_bytes() == codes
+
+
+def test_other_outcomes_come_back_and_can_be_lost(party: Party) -> None:
+    labels = party.folder / "labels.csv"
+    rows = labels.read_text().splitlines()
+    labels.write_text("\n".join([rows[0] + ",kind", *(row + ",a" for row in rows[1:])]) + "\n")
+    (party.folder / "kinds.txt").write_text("a\nb\n")
+    ask = ["top-k", "--by", "kind", "--categories", "kinds.txt", "--k", "1"]
+    assert party.run(*ask, "--out", "one.json").code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    _lose_store(party)
+    done = _restore(party, "--lost", "2:top-k by kind=0.5")
+    assert done.code == 0, done
+    assert party.run(*ask, "--out", "two.json").code == 0
+    one, two = (party.folder / name for name in ("one.json", "two.json"))
+    assert one.read_bytes() == two.read_bytes()
+    assert _account(party)["left"]["epsilon"] == "3/2"
+    assert "bytes are lost" in party.run(*ask, "--epoch", "2").error
+
+
+def test_nothing_is_restored_without_a_word_on_what_came_after(party: Party) -> None:
+    assert party.release().code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    _lose_store(party)
+    assert "--nothing-since or --lost" in _restore(party).error
+    assert "--nothing-since or --lost" in _restore(party, "--nothing-since", "--lost", "2").error
+    for bad in ("2=0", "2=-1", "../x", "2:top-k", "2=nan", "=1"):
+        assert "must be EPOCH" in _restore(party, "--lost", bad).error
+    assert not Store(party.store).ledger_path.exists()
+
+
+def _truncate(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def _flip(data: bytes) -> bytes:
+    at = data.index(b"SQLite format 3") + 5000
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+def _escape(data: bytes) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=io.BytesIO(data)) as old, tarfile.open(fileobj=out, mode="w") as new:
+        for member in old:
+            new.addfile(member, old.extractfile(member))
+        evil = tarfile.TarInfo("releases/../../evil/x/y")
+        new.addfile(evil, io.BytesIO())
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("spoil", [_truncate, _flip, _escape, lambda data: b"no archive" * 99])
+def test_a_damaged_backup_restores_nothing(party: Party, spoil: Callable[[bytes], bytes]) -> None:
+    assert party.release().code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    shutil.rmtree(party.store)
+    path = party.folder / "b.tar"
+    path.write_bytes(spoil(path.read_bytes()))
+    assert "not a whole backup" in _restore(party, "--nothing-since").error
+    assert not Store(party.store).ledger_path.exists()
+    assert not list(party.store.glob("releases/*/*"))
+    assert not (party.folder / "evil").exists()
+
+
+def test_refused_backups_leave_no_file(party: Party) -> None:
+    assert "does not exist" in party.run("backup", "--to", "b.tar").error
+    assert party.release().code == 0
+    (party.folder / "b.tar").write_text("mine")
+    assert "exists already" in party.run("backup", "--to", "b.tar").error
+    assert "cannot be written" in party.run("backup", "--to", "nowhere/b.tar").error
+    shutil.rmtree(party.store / "releases" / "labels" / "1")
+    assert "is gone" in party.run("backup", "--to", "c.tar", "--quiet").error
+    assert not (party.folder / "c.tar").exists()
+    assert not list(party.folder.glob(".c*"))
+
+
+def test_the_ledger_alone_remembers_restorations(party: Party) -> None:
+    assert party.release().code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    _lose_store(party)
+    assert _restore(party, "--nothing-since").code == 0
+    database = sqlite3.connect(Store(party.store).ledger_path)
+    (row,) = database.execute("SELECT statement FROM restores").fetchall()
+    database.close()
+    assert json.loads(row[0]) == {"lost": [], "nothing_since": True}
+    assert "nothing since" in party.run("budget").out

@@ -1,0 +1,323 @@
+"""The ledger: exact budgets, reservations, what one record may lose over several epochs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from common.errors import BudgetError, LabelveilError, PrivacyError
+from common.guarantees import (
+    ApproximateDP,
+    PureDP,
+    RenyiDP,
+    Unit,
+    ZeroConcentratedDP,
+    adaptive_total,
+)
+from common.guarantees.base import Adjacency
+from label_party.store.budget import Composition, remaining
+from label_party.store.ledger import Ledger, LedgerError
+from label_party.store.schema import MIGRATIONS
+
+DIGEST = "ab" * 32
+
+
+def pure(epsilon: float | str, unit: Unit = Unit.RECORD) -> PureDP:
+    return PureDP.of(Fraction(str(epsilon)), unit=unit)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.sqlite"
+
+
+def spend(
+    ledger: Ledger, epoch: str, epsilon: float | str, total: float | str = 1,
+    composition: Composition = "additive",
+) -> int:  # fmt: skip
+    charge = ledger.reserve("d", epoch, pure(epsilon), pure(total), composition=composition)
+    ledger.commit(charge, DIGEST, 10)
+    return charge
+
+
+def test_charges_add_up_exactly(path: Path) -> None:
+    with Ledger(path) as ledger:
+        for epoch in range(10):
+            spend(ledger, str(epoch), "0.1")
+        assert ledger.spent("d", pure(2)) == pure(1)
+        with pytest.raises(BudgetError, match=r"ε = 0 .* is left of ε = 1"):
+            spend(ledger, "more", "0.000000001")
+
+
+def test_a_refusal_says_what_is_asked_left_and_total_and_spends_nothing(path: Path) -> None:
+    with Ledger(path) as ledger:
+        spend(ledger, "1", "0.7")
+        with pytest.raises(BudgetError) as refusal:
+            ledger.reserve("d", "2", pure("0.4"), pure(1))
+        for part in ("asked for ε = 0.4", "ε = 0.3", "left of ε = 1", "total_epsilon"):
+            assert part in str(refusal.value)
+        assert [entry.epoch for entry in ledger.charges()] == ["1"]
+    with Ledger(path) as ledger, pytest.raises(BudgetError):
+        ledger.reserve("other", "1", pure(2), pure(1))
+    with Ledger(path) as ledger:
+        assert ledger.data_sets() == ["d"]
+
+
+def test_a_reservation_counts_until_it_is_abandoned(path: Path) -> None:
+    with Ledger(path) as ledger:
+        charge = ledger.reserve("d", "1", pure(1), pure(1))
+        with pytest.raises(BudgetError):
+            ledger.reserve("d", "2", pure(1), pure(1))
+        assert ledger.committed("d", "1") is None
+        ledger.abandon(charge)
+        assert ledger.spent("d", pure(1)) is None
+        with pytest.raises(LedgerError, match="not open"):
+            ledger.commit(charge, DIGEST, 10)
+
+
+def test_what_is_committed_stays(path: Path) -> None:
+    with Ledger(path) as ledger:
+        charge = spend(ledger, "1", 1)
+        ledger.abandon(charge)
+        with pytest.raises(LedgerError, match="not open"):
+            ledger.commit(charge, "cd" * 32, 10)
+        entry = ledger.committed("d", "1")
+        assert entry is not None
+        assert (entry.manifest_sha256, entry.rows) == (DIGEST, 10)
+    database = sqlite3.connect(path)
+    for statement in (
+        "DELETE FROM charges",
+        "UPDATE charges SET guarantee = '{}'",
+        "DELETE FROM releases",
+        "UPDATE releases SET manifest_sha256 = ''",
+    ):
+        with pytest.raises(sqlite3.IntegrityError, match="never"):
+            database.execute(statement)
+    database.close()
+
+
+def test_an_epoch_has_one_release(path: Path) -> None:
+    with Ledger(path) as ledger:
+        spend(ledger, "1", "0.1")
+        with pytest.raises(BudgetError, match="another epoch"):
+            ledger.reserve("d", "1", pure("0.1"), pure(1))
+
+
+def test_disjoint_epochs_each_have_the_total(path: Path) -> None:
+    with Ledger(path) as ledger:
+        for epoch in range(5):
+            spend(ledger, str(epoch), 1, composition="disjoint")
+        assert ledger.spent("d", pure(2)) == pure(1)
+        with pytest.raises(BudgetError):
+            spend(ledger, "more", "1.5", composition="disjoint")
+
+
+def test_a_record_may_be_in_all_additive_epochs_and_one_disjoint_one(path: Path) -> None:
+    with Ledger(path) as ledger:
+        spend(ledger, "a", "0.5", 2)
+        spend(ledger, "b", "1", 2, composition="disjoint")
+        spend(ledger, "c", "1.5", 2, composition="disjoint")
+        assert ledger.spent("d", pure(2)) == pure(2)
+        with pytest.raises(BudgetError):  # a record of epoch c would pass 2
+            spend(ledger, "e", "0.1", 2)
+        with pytest.raises(BudgetError):
+            spend(ledger, "f", "1.6", 2, composition="disjoint")
+
+
+def test_units_and_kinds_that_do_not_add_are_refused(path: Path) -> None:
+    with Ledger(path) as ledger:
+        spend(ledger, "1", "0.1")
+        with pytest.raises(PrivacyError, match="privacy unit"):
+            ledger.reserve("d", "2", pure("0.1", Unit.USER), pure(1, Unit.USER))
+        gaussian = ZeroConcentratedDP.of(Fraction(1, 8), adjacency=Adjacency.REPLACE_LABEL)
+        with pytest.raises(BudgetError, match="total_delta"):
+            ledger.reserve("d", "2", gaussian, pure(1))
+        assert len(ledger.charges()) == 1
+
+
+def test_the_remedy_fits_the_reason(path: Path) -> None:
+    """With a delta in the limit, setting one is no remedy: the refusal tells what was wrong."""
+    short = RenyiDP.of([Fraction(1, 100)], orders=(Fraction(3, 2),))
+    with Ledger(path) as ledger:
+        with pytest.raises(BudgetError, match=r"do not add up .*ends below order 2 .*extend it$"):
+            ledger.reserve("d", "1", short, mixed(3))
+        with pytest.raises(BudgetError, match=r"without a delta .*set \[privacy\] total_delta$"):
+            ledger.reserve("d", "1", short, pure(3))
+        assert ledger.charges() == []
+
+
+def mixed(epsilon: float | str, delta: str = "1e-6") -> ApproximateDP:
+    return ApproximateDP.of(Fraction(str(epsilon)), Fraction(delta))
+
+
+def test_pure_approximate_and_concentrated_charges_add_up_in_one_sum(path: Path) -> None:
+    limit = mixed(3)
+    charges = {
+        "a": pure(1),
+        "b": ApproximateDP.of(Fraction(1, 2), Fraction("2e-7")),
+        "c": ZeroConcentratedDP.of(Fraction(1, 200), Fraction("1e-7")),
+    }
+    with Ledger(path) as ledger:
+        for epoch, charge in charges.items():
+            ledger.commit(ledger.reserve("d", epoch, charge, limit), DIGEST, 1)
+        spent = ledger.spent("d", limit)
+        assert spent == adaptive_total(charges.values(), limit.exact_delta)
+        assert isinstance(spent, ApproximateDP)
+        assert spent.exact_delta == Fraction("8e-7")  # 3e-7 of the charges, half of the total
+        assert 1.5 < spent.epsilon < 3
+        left = ledger.left("d", limit)
+        assert isinstance(left, ApproximateDP)
+        assert left.exact_epsilon == 3 - spent.exact_epsilon
+        assert left.exact_delta == Fraction("2e-7")
+        # what is said to be left fits to the last unit, and no more does
+        over = PureDP.of(left.exact_epsilon + Fraction("0.01"))
+        with pytest.raises(BudgetError, match=r"raise \[privacy\] total_epsilon$"):
+            ledger.reserve("d", "e", over, limit)
+        with pytest.raises(BudgetError, match=r"raise \[privacy\] total_delta$"):
+            ledger.reserve("d", "e", ApproximateDP.of(Fraction(0), Fraction("3e-7")), limit)
+        assert ledger.spent("d", limit) == spent
+        ledger.reserve("d", "e", ApproximateDP.of(left.exact_epsilon, left.exact_delta), limit)
+        nothing = ledger.left("d", limit)
+        assert isinstance(nothing, ApproximateDP)
+        assert nothing.exact_delta == 0
+        assert nothing.epsilon < 0.01  # at another order the new sum may be a little cheaper
+
+
+def test_disjoint_epochs_add_up_within_and_not_across(path: Path) -> None:
+    """Two charges on one epoch's records add; those of another epoch do not."""
+    with Ledger(path) as ledger:
+        for epoch in ("a", "b"):
+            spend(ledger, epoch, "0.5", 1, "disjoint")
+            for purpose in ("top-k", "watch"):
+                charge = ledger.reserve(
+                    "d", epoch, pure("0.25"), pure(1), composition="disjoint", purpose=purpose
+                )
+                ledger.commit(charge, DIGEST, 1)
+        assert ledger.spent("d", pure(1)) == pure(1)
+        with pytest.raises(BudgetError):
+            ledger.reserve("d", "a", pure("0.1"), pure(1), composition="disjoint", purpose="more")
+        assert ledger.left("d", pure(1), "disjoint") == pure(1)
+        assert ledger.left("d", pure(1)) == pure(0)
+
+
+def test_the_worst_epoch_counts_where_kinds_differ(path: Path) -> None:
+    limit = mixed(2)
+    gaussian = ZeroConcentratedDP.of(Fraction(1, 200), Fraction("1e-7"))
+    with Ledger(path) as ledger:
+        ledger.reserve("d", "a", pure("0.25"), limit)
+        ledger.reserve("d", "b", pure(1), limit, composition="disjoint")
+        ledger.reserve("d", "c", gaussian, limit, composition="disjoint")
+        spent = ledger.spent("d", limit)
+        other = adaptive_total([pure("0.25"), gaussian], limit.exact_delta)
+        assert isinstance(spent, ApproximateDP)
+        assert spent.exact_epsilon == max(Fraction("1.25"), other.exact_epsilon)
+        assert spent.exact_delta == other.exact_delta
+
+
+def test_per_user_charges_add_up_whatever_they_are(path: Path) -> None:
+    limit = ApproximateDP.of(Fraction(2), Fraction("1e-6"), unit=Unit.USER)
+    gaussian = ZeroConcentratedDP.of(Fraction(1, 200), unit=Unit.USER)
+    with Ledger(path) as ledger:
+        ledger.reserve("d", "a", pure(1, Unit.USER), limit)
+        ledger.reserve("d", "b", gaussian, limit)
+        with pytest.raises(PrivacyError, match="privacy unit"):
+            ledger.reserve("d", "c", pure("0.1"), limit)
+        assert ledger.spent("d", limit) == adaptive_total(
+            [pure(1, Unit.USER), gaussian], limit.exact_delta
+        )
+
+
+def test_guarantees_of_any_kind_come_back_as_they_were(path: Path) -> None:
+    gaussian = ZeroConcentratedDP.of(Fraction(1, 7), adjacency=Adjacency.REPLACE_LABEL)
+    with Ledger(path) as ledger:
+        ledger.reserve("d", "1", gaussian, gaussian)
+        assert ledger.charges()[0].guarantee == gaussian
+        assert remaining(gaussian, gaussian) is None
+
+
+def test_changed_totals_are_remembered(path: Path) -> None:
+    with Ledger(path) as ledger:
+        spend(ledger, "1", "0.1", total=1)
+        spend(ledger, "2", "0.1", total=2)
+        assert ledger.limit("d") == pure(2)
+    database = sqlite3.connect(path)
+    assert database.execute("SELECT count(*) FROM limits").fetchone() == (2,)
+    database.close()
+
+
+def test_the_file_is_as_durable_as_sqlite_can_make_it(path: Path) -> None:
+    with Ledger(path) as ledger:
+        database = ledger._database
+        assert database.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+        assert database.execute("PRAGMA synchronous").fetchone()[0] == 2
+
+
+def test_a_newer_schema_is_refused_and_an_older_one_migrated(path: Path) -> None:
+    database = sqlite3.connect(path)
+    database.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    database.close()
+    with pytest.raises(LabelveilError, match="install the version"):
+        Ledger(path)
+    path.unlink()
+    Ledger(path).close()
+    database = sqlite3.connect(path)
+    assert database.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+    database.close()
+
+
+OLD_SCHEMAS = ["7017b632165682f1"]
+"""First digits of each published version's digest: what is out there must not be rewritten."""
+
+
+@pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
+def test_every_older_ledger_keeps_its_charges(path: Path, version: int) -> None:
+    text = json.dumps(MIGRATIONS[version - 1])
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == OLD_SCHEMAS[version - 1]
+    database = sqlite3.connect(path)
+    for statements in MIGRATIONS[:version]:
+        for statement in statements:
+            database.execute(statement)
+    database.execute(f"PRAGMA user_version = {version}")
+    # as the software of that time wrote it
+    promise = json.dumps(
+        {"kind": "pure", "adjacency": "replace-label", "unit": "record", "epsilon": "1/4"}
+    )
+    database.execute("INSERT INTO data_sets VALUES ('d', '2024-01-01')")
+    database.execute("INSERT INTO limits VALUES (1, 'd', ?, '2024', 'me', '0')", (promise,))
+    database.execute(
+        "INSERT INTO charges VALUES (7, 'd', '1', 'labels', 'additive', 'committed', ?,"
+        " '{\"label\": \"y\"}', 'me', '0', '2024', '2024')",
+        (promise,),
+    )
+    database.execute("INSERT INTO releases VALUES (7, ?, 10)", (DIGEST,))
+    database.commit()
+    database.close()
+    with Ledger(path) as ledger:
+        (entry,) = ledger.charges()
+        assert (entry.id, entry.guarantee, entry.rows) == (7, pure("0.25"), 10)
+        assert entry.request == {"label": "y"}
+        assert ledger.limit("d") == pure("0.25")
+        assert ledger.restores() == []
+        with pytest.raises(BudgetError, match="left of"):
+            ledger.reserve("d", "2", pure("0.1"), pure("0.25"))
+        spend(ledger, "2", "0.75")
+    Ledger(path).close()
+
+
+def test_a_damaged_file_is_one_line(path: Path) -> None:
+    path.write_bytes(b"this is not a database" * 100)
+    with pytest.raises(LedgerError, match="nothing was spent"):
+        Ledger(path)
+
+
+def test_a_backup_taken_while_open_is_a_working_ledger(path: Path, tmp_path: Path) -> None:
+    with Ledger(path) as ledger:
+        spend(ledger, "1", "0.25")
+        ledger.backup(tmp_path / "copy.sqlite")
+    with Ledger(tmp_path / "copy.sqlite") as restored:
+        assert restored.spent("d", pure(1)) == pure("0.25")

@@ -1,0 +1,177 @@
+"""Paying once for some bytes: the same bytes for ever, and nothing spent where there are none."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from common.errors import BudgetError, ReleaseError
+from common.guarantees import ApproximateDP, PureDP, ZeroConcentratedDP
+from label_party.store.disk import StoreError
+from label_party.store.ledger import Ledger
+from label_party.store.pay_once import Paid, Purchase, find_paid, pay_once
+from label_party.store.recovery import recover
+from label_party.store.release_store import Store
+
+PURCHASE = Purchase(
+    "shop", "1", "drift", PureDP.of(Fraction(1)), PureDP.of(Fraction(2)), request={"bins": 7}
+)
+
+CHILD = """
+import os, signal, sys
+from pathlib import Path
+from label_party.store import ledger, pay_once as outcome, release_store as store
+from tests.label_party.test_outcome import PURCHASE
+
+owner = {"Ledger": ledger.Ledger, "Store": store.Store}[sys.argv[1]]
+step = getattr(owner, sys.argv[2])
+
+def dying(*arguments, **options):
+    step(*arguments, **options)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+setattr(owner, sys.argv[2], dying)
+outcome.pay_once(store.Store(Path(sys.argv[3])), PURCHASE, lambda: b"dead")
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def charges(store: Store) -> list[str]:
+    with store.open_ledger() as ledger:
+        return [f"{entry.epoch} {entry.purpose} {entry.state}" for entry in ledger.charges()]
+
+
+def test_the_first_bytes_stay(store: Store) -> None:
+    assert find_paid(store, PURCHASE) is None
+    first = pay_once(store, PURCHASE, lambda: b"one")
+    assert not first.existed
+    assert first.left == PureDP.of(Fraction(1))
+
+    def never() -> bytes:
+        raise AssertionError
+
+    again = pay_once(store, PURCHASE, never)
+    assert again == Paid(b"one", first.digest, True, first.left)
+    assert find_paid(store, PURCHASE) == again
+    other = pay_once(store, replace(PURCHASE, purpose="other"), lambda: b"two")
+    assert other.data == b"two"
+    with pytest.raises(BudgetError):
+        pay_once(store, replace(PURCHASE, epoch="2"), never)
+    assert charges(store) == ["1 drift committed", "1 other committed"]
+
+
+def test_another_request_is_refused(store: Store) -> None:
+    pay_once(store, PURCHASE, lambda: b"one")
+    with pytest.raises(ReleaseError, match=r"other settings \(bins\)"):
+        pay_once(store, replace(PURCHASE, request={"bins": 8}), lambda: b"two")
+
+
+def test_what_fails_spends_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> bytes:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        pay_once(store, PURCHASE, fails)
+
+    def full(*given: object) -> None:
+        raise StoreError("full")
+
+    for owner, step in ((Store, "write_outcome"), (Ledger, "commit")):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, step, full)
+            with pytest.raises(StoreError, match="full"):
+                pay_once(store, PURCHASE, lambda: b"one")
+        assert charges(store) == []
+        assert store.folders() == []
+
+
+def test_bytes_that_cannot_be_removed_stay_reserved(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else they would lie there without a row, as if another ledger had paid for them."""
+
+    def refused(*given: object) -> None:
+        raise StoreError("refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "commit", refused)
+        patch.setattr("label_party.store.release_store.shutil.rmtree", refused)
+        with pytest.raises(StoreError, match="refused"):
+            pay_once(store, PURCHASE, lambda: b"one")
+    assert charges(store) == ["1 drift reserved"]
+    assert pay_once(store, PURCHASE, lambda: b"two").data == b"two"
+    assert charges(store) == ["1 drift committed"]
+
+
+@pytest.mark.parametrize(
+    ("place", "step"), [("Ledger", "reserve"), ("Store", "write_outcome"), ("Ledger", "commit")]
+)
+def test_killed_at_a_step(store: Store, place: str, step: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", CHILD, place, step, str(store.directory)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        timeout=60,
+    )
+    assert ended.returncode == -signal.SIGKILL, ended
+    committed = step == "commit"
+    assert (find_paid(store, PURCHASE) is not None) == committed
+    assert pay_once(store, PURCHASE, lambda: b"new").data == (b"dead" if committed else b"new")
+    assert charges(store) == ["1 drift committed"]
+    assert len(store.folders()) == 1
+
+
+def test_any_kind_of_promise_can_be_paid(store: Store) -> None:
+    limit = ApproximateDP.of(Fraction(2), Fraction("1e-6"))
+    gaussian = ZeroConcentratedDP.of(Fraction(1, 100), Fraction("1e-7"))
+    with pytest.raises(BudgetError, match="total_delta"):
+        pay_once(store, replace(PURCHASE, guarantee=gaussian), lambda: b"one")
+    assert pay_once(store, replace(PURCHASE, guarantee=gaussian, limit=limit), lambda: b"one")
+    with store.open_ledger() as ledger:
+        assert ledger.charges()[0].guarantee == gaussian
+
+
+def test_an_older_ledger_counts_what_it_does_not_know(store: Store, tmp_path: Path) -> None:
+    pay_once(store, PURCHASE, lambda: b"one")
+    with store.open_ledger() as ledger:
+        ledger.backup(tmp_path / "older.sqlite")
+    later = replace(PURCHASE, purpose="top-k", composition="disjoint")
+    pay_once(store, later, lambda: b"two")
+    with store.open_ledger() as ledger:
+        before = ledger.charges()[-1]
+    for path in store.directory.glob("ledger.sqlite*"):
+        path.unlink()
+    (tmp_path / "older.sqlite").rename(store.ledger_path)
+    with store.building(), store.open_ledger() as ledger:
+        found = recover(store, ledger)
+        assert found.counted == ["shop/1 (top-k)"]
+        assert recover(store, ledger).counted == []
+        after = ledger.charges()[-1]
+        for field in ("epoch", "purpose", "composition", "guarantee", "request", "state"):
+            assert getattr(after, field) == getattr(before, field)
+    assert pay_once(store, later, lambda: b"three").data == b"two"
+
+
+def test_damage_is_refused(store: Store) -> None:
+    pay_once(store, PURCHASE, lambda: b"one")
+    (path,) = store.folders()
+    (path / "outcome.bin").write_bytes(b"two")
+    with pytest.raises(ReleaseError, match="digest"):
+        find_paid(store, PURCHASE)
+    facts = json.loads((path / "charge.json").read_text())
+    assert facts["purpose"] == "drift"
+    (path / "outcome.bin").unlink()
+    with pytest.raises(ReleaseError, match="cannot be read"):
+        find_paid(store, PURCHASE)

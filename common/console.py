@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 import typer
@@ -73,3 +75,16 @@ def progress(*, quiet: bool = False) -> Progress:
         disable=quiet,
         transient=False,
     )
+
+
+_SHOW_PROGRESS_ROWS = 300_000
+"""From about this many rows on, hashing and randomizing take more than a second."""
+
+
+@contextmanager
+def row_progress(what: str, rows: int, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """Yield a function that moves a bar by so many rows; few rows show no bar."""
+    bar = progress(quiet=quiet or rows < _SHOW_PROGRESS_ROWS)
+    with bar:
+        task = bar.add_task(what, total=rows, note="")
+        yield lambda done: bar.update(task, advance=done)

@@ -17,7 +17,8 @@ from rich.progress import Progress
 from common.console import progress, stderr
 from common.errors import ConfigError, DataError
 from common.release.event_keys import read_secret
-from common.release.folder import Manifest, read_manifest
+from common.release.folder import read_manifest
+from common.release.manifest import Manifest
 from feature_party.client.questions import ask, released_rows
 from feature_party.client.release_client import Fetched, ReleaseClient
 from feature_party.client.submission import Population, hash_population
@@ -25,7 +26,6 @@ from feature_party.config import FeaturePartyConfig, LabelsPartySection
 from feature_party.evaluation.error_estimates import estimate_absolute_error, estimate_squared_error
 from feature_party.evaluation.metrics import nonprivate_metrics, release_metrics
 from feature_party.evaluation.true_labels import match_true_labels
-from feature_party.join.in_memory import check_key, collect_table, scan_table
 from feature_party.join.on_disk import Progress as JoinProgress
 from feature_party.join.shards import JoinedShards
 from feature_party.learning.decoding import decoder
@@ -34,6 +34,7 @@ from feature_party.learning.several_releases import JointProblem
 from feature_party.model.model import Model
 from feature_party.model.prediction import predict_file
 from feature_party.report import MatchCounts, ReportInputs, write_report
+from feature_party.tables import check_key, collect_table, scan_table
 from feature_party.training.encoded_shards import remove_shards
 from feature_party.training.examples import Prepared, PreparedShards
 from feature_party.training.fitting import EpochRecord

@@ -8,14 +8,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from common.errors import ConfigError, DataError
-from common.parquet import PARQUET_SUFFIXES
-from feature_party.join.in_memory import Table, check_key, first_line, scan_table, table_files
+from common.files import PARQUET_SUFFIXES, directory_files
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BATCH_ROWS = 1 << 16
 _BUFFER_BYTES = 1 << 20
@@ -136,3 +139,85 @@ def _too_large(path: Path, key: str, released: int) -> bool:
     values = frame.collect_schema().len() * int(frame.select(pl.len()).collect().item())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return values * _BYTES_A_VALUE + released * _BYTES_A_LABEL > 0.6 * memory
+
+
+Table: TypeAlias = "pl.DataFrame | pl.LazyFrame | pd.DataFrame | Path"
+"""What the Python interface accepts as a table: in memory, lazy, or a file."""
+
+
+def scan_table(path: Path, key: str = "") -> pl.LazyFrame:
+    """Scan a table lazily: a CSV or Parquet file, or a directory of Parquet files.
+
+    The key column of a CSV file is text (007 is not 7).
+
+    Raises
+    ------
+    DataError
+        If the file is missing, of another kind, or cannot be read.
+    """
+    files = table_files(path)
+    try:
+        if path.is_dir() or path.suffix.lower() in PARQUET_SUFFIXES:
+            frame = pl.scan_parquet(files)
+        elif path.suffix.lower() in (".csv", ".tsv", ".txt"):
+            separator = "\t" if path.suffix.lower() == ".tsv" else ","
+            frame = pl.scan_csv(
+                path,
+                separator=separator,
+                infer_schema_length=10_000,
+                try_parse_dates=True,
+                schema_overrides={key: pl.String} if key else None,
+            )
+        else:
+            raise DataError(f"{path} has the suffix {path.suffix!r}; use .csv, .tsv or .parquet")
+        frame.collect_schema()
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise DataError(f"{path} cannot be read: {first_line(error)}") from error
+    return frame
+
+
+def table_files(path: Path) -> list[Path]:
+    """Return the files that a table lies in, in the order of its rows.
+
+    Raises
+    ------
+    DataError
+        If there are none.
+    """
+    if path.is_dir():
+        return directory_files(path)
+    if not path.is_file():
+        raise DataError(f"{path} does not exist; name a CSV or Parquet file")
+    return [path]
+
+
+def lazy_table(table: Table, key: str = "") -> pl.LazyFrame:
+    """Any accepted form of a table as a lazy frame."""
+    if isinstance(table, pl.LazyFrame):
+        return table
+    if isinstance(table, pl.DataFrame):
+        return table.lazy()
+    if isinstance(table, str | Path):
+        return scan_table(Path(table), key)
+    return pl.from_pandas(table).lazy()
+
+
+def collect_table(table: Table) -> pl.DataFrame:
+    """Any accepted form of a table in memory."""
+    try:
+        return lazy_table(table).collect()
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise DataError(f"the table cannot be read: {first_line(error)}") from error
+
+
+def check_key(frame: pl.LazyFrame, key: str, source: str = "the features") -> None:
+    """Raise ``DataError`` unless the key column exists."""
+    columns = frame.collect_schema().names()
+    if key not in columns:
+        shown = ", ".join(columns[:12]) + (", …" if len(columns) > 12 else "")
+        raise DataError(f"{source} have no key column {key!r}; set [data] key to one of: {shown}")
+
+
+def first_line(error: BaseException) -> str:
+    """First line of an error's message, or its kind."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

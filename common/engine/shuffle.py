@@ -9,16 +9,15 @@ once, and a retried task writes the same one again.
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from common.files import appearing
 
 Keys = NDArray[np.bytes_]
 Columns = dict[str, NDArray[Any]]
@@ -144,25 +143,3 @@ def read_bucket(
         name: np.concatenate(found) if found else np.empty(0, dtype=columns[name])
         for name, found in parts.items()
     }
-
-
-@contextmanager
-def appearing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
-    """Write a file under another name and give it its own at the end, or remove it.
-
-    Parameters
-    ----------
-    durable
-        Whether to wait until the bytes are on the disk first.
-    """
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -8,12 +8,7 @@ nothing that running it once does not.
 
 from __future__ import annotations
 
-import multiprocessing
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, Self, TypeVar
 
@@ -98,61 +93,3 @@ class Engine(Protocol):
             What a task raised, or that workers were lost.
         """
         ...
-
-
-class InProcess:
-    """Runs one task after another, here."""
-
-    def run(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> Iterator[ResultT]:
-        for task in tasks:
-            yield task.run(secrets)
-
-
-class Pool:
-    """Runs tasks in worker processes of this machine.
-
-    Workers are spawned, never forked: a process that has started gRPC's threads must not be
-    copied. Secrets reach a worker through its pipe, with each task, and lie in memory alone.
-    """
-
-    def __init__(self, executor: ProcessPoolExecutor, workers: int) -> None:
-        self._executor = executor
-        self._workers = workers
-
-    def run(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> Iterator[ResultT]:
-        waiting: deque[Future[ResultT]] = deque()
-        try:
-            for task in tasks:
-                waiting.append(self._executor.submit(_run, task, secrets))
-                if len(waiting) > 2 * self._workers:  # results must not pile up
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        except BrokenProcessPool:
-            raise EngineError(
-                "a worker process died, most likely for want of memory; lower [engine]"
-                f" workers={self._workers}, or free some memory, and try again"
-            ) from None
-        finally:
-            for future in waiting:
-                future.cancel()
-
-
-def _run(task: Task[ResultT], secrets: Secrets) -> ResultT:
-    return task.run(secrets)
-
-
-@contextmanager
-def open_engine(config: EngineSection) -> Iterator[Engine]:
-    """Start the configured engine, and stop it at the end."""
-    if config.name == "spark":
-        from common.engine.spark import SparkEngine
-
-        with SparkEngine.open(config) as spark:
-            yield spark
-    elif config.workers == 1:
-        yield InProcess()
-    else:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(config.workers, mp_context=context) as executor:
-            yield Pool(executor, config.workers)

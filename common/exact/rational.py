@@ -58,3 +58,8 @@ def log_upper_bound(ratio: Fraction) -> float:
     bound = context.next_plus(context.ln(quotient))
     nearest = float(bound)
     return math.nextafter(nearest, math.inf) if Decimal(nearest) < bound else nearest
+
+
+def decimal_value(value: float) -> Fraction:
+    """Return the number that a person wrote: the shortest decimal that reads as this float."""
+    return Fraction(repr(float(value)))

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from common.errors import ConfigError, DataError
-from common.release.folder import KEY_BYTES
+from common.release.blocks import KEY_BYTES
 
 SECRET_BYTES = 32
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,80 +22,24 @@ from numpy.typing import NDArray
 
 from common.errors import ReleaseError
 from common.exact.channel import Codes
+from common.files import sync
+from common.release.blocks import (
+    block_ranges,
+    decode_codes,
+    encode_codes,
+    keys_bytes,
+    keys_column,
+)
 from common.release.manifest import (
-    FORMAT,
-    ContentSection,
-    DriftSection,
-    InForceSection,
-    LabelSection,
     Manifest,
-    PopulationSection,
-    PriorSection,
-    PrivacySection,
-    RandomizerSection,
-    SessionSection,
-    TrialSection,
     block_digest,
-    content_digest,
-    manifest_digest,
 )
 
-__all__ = [
-    "BLOCK_ROWS",
-    "FORMAT",
-    "KEY_BYTES",
-    "LABELS_FILE",
-    "MANIFEST_FILE",
-    "SIGNATURE_FILE",
-    "ContentSection",
-    "DriftSection",
-    "InForceSection",
-    "LabelSection",
-    "Manifest",
-    "PopulationSection",
-    "PriorSection",
-    "PrivacySection",
-    "RandomizerSection",
-    "Release",
-    "SessionSection",
-    "TrialSection",
-    "block_digest",
-    "block_ranges",
-    "content_digest",
-    "decode_codes",
-    "encode_codes",
-    "keys_bytes",
-    "keys_column",
-    "labels_frame",
-    "manifest_digest",
-    "read_release",
-    "verify_rows",
-    "write_release",
-]
-
-KEY_BYTES = 16
-BLOCK_ROWS = 1 << 16
 MANIFEST_FILE = "manifest.json"
 LABELS_FILE = "labels.parquet"
 SIGNATURE_FILE = "manifest.sig"
 
 _SCHEMA = {"key": pl.Binary, "code": pl.UInt16, "label": pl.Float64}
-
-
-def encode_codes(codes: Codes, code_bytes: int) -> bytes:
-    """Codes as little-endian unsigned integers of 1 or 2 bytes."""
-    return codes.astype("<u1" if code_bytes == 1 else "<u2").tobytes()
-
-
-def decode_codes(data: bytes | memoryview, code_bytes: int) -> Codes:
-    """Inverse of :func:`encode_codes`, (n,) uint16."""
-    return np.frombuffer(data, dtype="<u1" if code_bytes == 1 else "<u2").astype(np.uint16)
-
-
-def block_ranges(rows: int, block_rows: int) -> Iterator[tuple[int, int]]:
-    """(start, stop) row ranges of the blocks of a release."""
-    for start in range(0, rows, block_rows):
-        yield start, min(start + block_rows, rows)
 
 
 @dataclass(frozen=True)
@@ -142,27 +85,6 @@ def labels_frame(manifest: Manifest, keys: bytes, codes: bytes) -> pl.DataFrame:
             "label": pl.Series(outputs[decoded], dtype=pl.Float64),
         }
     )
-
-
-def keys_column(keys: bytes | memoryview) -> pl.Series:
-    """Cut n times 16 bytes into a binary column of n keys."""
-    table = np.frombuffer(keys, dtype=np.uint8).reshape(-1, KEY_BYTES)
-    return pl.Series("key", table).arr.to_list().cast(pl.Binary)
-
-
-def keys_bytes(keys: pl.Series) -> NDArray[np.uint8]:
-    """Inverse of :func:`keys_column`, (n, 16) uint8.
-
-    Raises
-    ------
-    ReleaseError
-        If a key is missing or is not 16 bytes long: two keys of 15 and 17 bytes would have the
-        digest of two right ones.
-    """
-    if keys.null_count() or not (keys.bin.size(unit="b") == KEY_BYTES).all():
-        raise ReleaseError(f"a key is not {KEY_BYTES} bytes long")
-    table = keys.cast(pl.List(pl.UInt8)).list.to_array(KEY_BYTES).to_numpy()
-    return np.ascontiguousarray(table, dtype=np.uint8)
 
 
 def read_release(directory: Path) -> Release:
@@ -265,12 +187,3 @@ def write_release(directory: Path, manifest_bytes: bytes, labels: pl.DataFrame) 
         with suppress(OSError):
             new_manifest.unlink(missing_ok=True)
             new_rows.unlink(missing_ok=True)
-
-
-def sync(path: Path) -> None:
-    """Bring a file's bytes, or a directory's names, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

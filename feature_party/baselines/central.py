@@ -17,8 +17,8 @@ from common.errors import ConfigError
 from common.guarantees import Guarantee
 from common.mechanisms.central.gaussian_regression import label_process
 from common.mechanisms.central.label_ridge import label_ridge
+from common.mechanisms.central.names import DP_SGD, FEATURE_AWARE_GAUSSIAN, NEED_DELTA
 from common.mechanisms.central.scaling import LabelScaling
-from common.program.comparison.jobs import DP_SGD, FEATURE_AWARE_GAUSSIAN, NEED_DELTA
 from feature_party.baselines.dense import dense_features
 from feature_party.config import FeaturePartyConfig
 from feature_party.model.encoding import Encoder
@@ -54,7 +54,7 @@ def central_predictions(
     Parameters
     ----------
     name
-        One of :data:`common.program.comparison.jobs.CENTRAL`.
+        One of :data:`common.mechanisms.central.names.CENTRAL`.
     features, labels
         Training events.
     queries
@@ -64,7 +64,7 @@ def central_predictions(
     bounds
         Public bounds of the labels.
     epsilon, delta
-        Budget; δ for :data:`common.program.comparison.jobs.NEED_DELTA` alone.
+        Budget; δ for :data:`common.mechanisms.central.names.NEED_DELTA` alone.
     """
     section = config.data
     encoder = Encoder.fit(

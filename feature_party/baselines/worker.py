@@ -20,15 +20,16 @@ import polars as pl
 
 from common.entropy import system_entropy
 from common.errors import LabelveilError
-from common.program.comparison.jobs import CENTRAL
+from common.mechanisms.central.names import CENTRAL
 from common.randomizers import Randomizer, two_step
 from common.randomizers.base import ROUNDING_STREAM
 from common.randomizers.grid import Grid
 from feature_party.baselines.central import central_predictions
 from feature_party.config import FeaturePartyConfig
-from feature_party.join.in_memory import Joined, split_holdout
+from feature_party.join.in_memory import Joined
 from feature_party.learning.problem import Floats, LabelProblem
 from feature_party.report import MatchCounts
+from feature_party.training.holdout import split_holdout
 from feature_party.training.run import Prepared, train
 
 _BASELINE_EPSILON = 1.0

@@ -14,14 +14,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from common.errors import DataError, ReleaseError
+from common.release.blocks import block_ranges
 from common.release.event_keys import hash_keys
-from common.release.folder import (
-    LABELS_FILE,
-    Manifest,
-    block_ranges,
-    manifest_digest,
-    read_manifest,
-)
+from common.release.folder import LABELS_FILE, read_manifest
+from common.release.manifest import Manifest, manifest_digest
 from common.wire import evaluation_pb2 as pb2
 from common.wire import evaluation_pb2_grpc as pb2_grpc
 from feature_party.client.channel import explain, open_channel, retryable

@@ -15,7 +15,8 @@ import grpc
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from common.errors import ConfigError, ConnectionFailed, ReleaseError
-from common.release.folder import LABELS_FILE, MANIFEST_FILE, SIGNATURE_FILE, Manifest
+from common.release.folder import LABELS_FILE, MANIFEST_FILE, SIGNATURE_FILE
+from common.release.manifest import Manifest
 from common.release.signature import read_public_key, verify
 from common.wire import label_release_pb2 as pb2
 from common.wire import label_release_pb2_grpc as pb2_grpc

@@ -15,15 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from common.errors import ReleaseError
-from common.release.folder import (
-    KEY_BYTES,
-    LABELS_FILE,
-    MANIFEST_FILE,
-    Manifest,
-    block_digest,
-    decode_codes,
-    sync,
-)
+from common.files import sync
+from common.release.blocks import KEY_BYTES, decode_codes
+from common.release.folder import LABELS_FILE, MANIFEST_FILE
+from common.release.manifest import Manifest, block_digest
 
 PARTIAL = "partial"
 _CONVERT_ROWS = 1 << 20

@@ -10,8 +10,8 @@ from functools import cached_property
 import polars as pl
 
 from common.errors import DataError
+from common.release.blocks import KEY_BYTES
 from common.release.event_keys import canonical_keys, hash_keys, secret_check
-from common.release.folder import KEY_BYTES
 from common.wire import label_release_pb2 as pb2
 
 _CHUNK_BYTES = 1 << 20

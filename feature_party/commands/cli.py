@@ -287,9 +287,9 @@ def export(
     on made-up rows and on the first of the features file, before it gets its name.
     """
     stages = _stages(config, settings, True, data_overrides(features, None, None, None, model))
-    from feature_party.join.in_memory import scan_table
     from feature_party.model.export.run import export_model
     from feature_party.model.model import Model
+    from feature_party.tables import scan_table
 
     loaded = Model.load(stages.config.output.model)
     sample = None

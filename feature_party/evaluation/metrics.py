@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import DataError
-from common.release.folder import Manifest
+from common.release.manifest import Manifest
 
 
 def nonprivate_metrics(path: Path) -> dict[str, float]:

@@ -7,8 +7,8 @@ import polars as pl
 
 from common.errors import DataError
 from common.release.event_keys import canonical_keys
-from feature_party.join.in_memory import Table, collect_table
 from feature_party.learning.problem import Floats, LabelProblem
+from feature_party.tables import Table, collect_table
 
 
 def match_true_labels(

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from common.errors import DataError
-from common.parquet import PARQUET_SUFFIXES, directory_files
 from common.release.folder import Release
 from feature_party.client.spool import key_array
 from feature_party.client.submission import Population, hash_population
 from feature_party.report import MatchCounts
+from feature_party.tables import Table, check_key, collect_table, lazy_table
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-Table: TypeAlias = "pl.DataFrame | pl.LazyFrame | pd.DataFrame | Path"
-"""What the Python interface accepts as a table: in memory, lazy, or a file."""
+    pass
 
 
 @dataclass(frozen=True)
@@ -45,79 +41,6 @@ class Joined:
     codes: NDArray[np.unsignedinteger[Any]]
     matches: MatchCounts
     rows: NDArray[np.int64]
-
-
-def scan_table(path: Path, key: str = "") -> pl.LazyFrame:
-    """Scan a table lazily: a CSV or Parquet file, or a directory of Parquet files.
-
-    The key column of a CSV file is text (007 is not 7).
-
-    Raises
-    ------
-    DataError
-        If the file is missing, of another kind, or cannot be read.
-    """
-    files = table_files(path)
-    try:
-        if path.is_dir() or path.suffix.lower() in PARQUET_SUFFIXES:
-            frame = pl.scan_parquet(files)
-        elif path.suffix.lower() in (".csv", ".tsv", ".txt"):
-            separator = "\t" if path.suffix.lower() == ".tsv" else ","
-            frame = pl.scan_csv(
-                path,
-                separator=separator,
-                infer_schema_length=10_000,
-                try_parse_dates=True,
-                schema_overrides={key: pl.String} if key else None,
-            )
-        else:
-            raise DataError(f"{path} has the suffix {path.suffix!r}; use .csv, .tsv or .parquet")
-        frame.collect_schema()
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise DataError(f"{path} cannot be read: {first_line(error)}") from error
-    return frame
-
-
-def table_files(path: Path) -> list[Path]:
-    """Return the files that a table lies in, in the order of its rows.
-
-    Raises
-    ------
-    DataError
-        If there are none.
-    """
-    if path.is_dir():
-        return directory_files(path)
-    if not path.is_file():
-        raise DataError(f"{path} does not exist; name a CSV or Parquet file")
-    return [path]
-
-
-def lazy_table(table: Table, key: str = "") -> pl.LazyFrame:
-    """Any accepted form of a table as a lazy frame."""
-    if isinstance(table, pl.LazyFrame):
-        return table
-    if isinstance(table, pl.DataFrame):
-        return table.lazy()
-    if isinstance(table, str | Path):
-        return scan_table(Path(table), key)
-    return pl.from_pandas(table).lazy()
-
-
-def collect_table(table: Table) -> pl.DataFrame:
-    """Any accepted form of a table in memory."""
-    try:
-        return lazy_table(table).collect()
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise DataError(f"the table cannot be read: {first_line(error)}") from error
-
-
-def check_key(frame: pl.LazyFrame, key: str, source: str = "the features") -> None:
-    """Raise ``DataError`` unless the key column exists."""
-    columns = frame.collect_schema().names()
-    if key not in columns:
-        shown = ", ".join(columns[:12]) + (", …" if len(columns) > 12 else "")
-        raise DataError(f"{source} have no key column {key!r}; set [data] key to one of: {shown}")
 
 
 def join_release(release: Release, features: Table, key: str, secret: bytes) -> Joined:
@@ -223,46 +146,3 @@ def _join_by_order(
         )
     matches = MatchCounts(rows, rows, rows)
     return Joined(table, release.codes, matches, np.arange(rows))
-
-
-def split_holdout(
-    events: int, share: float, seed: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows to train on and rows to score on, each ascending; fixed by count, share and seed."""
-    held = held_events(events, share, seed)
-    rest = np.ones(events, dtype=np.bool_)
-    rest[held] = False
-    return np.flatnonzero(rest), held
-
-
-def held_events(events: int, share: float, seed: int) -> NDArray[np.int64]:
-    """Events to score on, ascending, in memory of their own size where they are few of many."""
-    held = round(events * share)
-    if events - held < 2:
-        raise DataError(
-            f"{events:,} matched events leave {events - held} to train on after a holdout of"
-            f" {share:g}; match more events or lower [training] holdout"
-        )
-    generator = np.random.default_rng(seed)
-    return np.sort(generator.choice(events, held, replace=False, shuffle=False))
-
-
-def split_events(
-    rows: NDArray[np.int64], share: float, seed: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """As :func:`split_holdout`, where several labels may be about one event: they stay together.
-
-    Parameters
-    ----------
-    rows
-        (n,) the event that each label is about.
-    """
-    events, event_of = np.unique(rows, return_inverse=True)
-    held = np.zeros(events.size, dtype=np.bool_)
-    held[split_holdout(events.size, share, seed)[1]] = True
-    return np.flatnonzero(~held[event_of]), np.flatnonzero(held[event_of])
-
-
-def first_line(error: BaseException) -> str:
-    """First line of an error's message, or its kind."""
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -26,22 +26,15 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from common.engine.shuffle import Files, appearing
-from common.engine.task import Engine, EngineError, InProcess, Secrets, Task
+from common.engine.local import InProcess
+from common.engine.shuffle import Files
+from common.engine.task import Engine, EngineError, Secrets, Task
 from common.errors import DataError, LabelveilError, ReleaseError
-from common.files import exclusive
-from common.parquet import PARQUET_SUFFIXES
+from common.files import PARQUET_SUFFIXES, appearing, exclusive, sync
+from common.release.blocks import block_ranges, keys_bytes
 from common.release.event_keys import secret_check
-from common.release.folder import (
-    LABELS_FILE,
-    Manifest,
-    block_ranges,
-    keys_bytes,
-    manifest_digest,
-    read_manifest,
-    sync,
-)
-from feature_party.join.in_memory import check_key, first_line, scan_table, table_files
+from common.release.folder import LABELS_FILE, read_manifest
+from common.release.manifest import Manifest, manifest_digest
 from feature_party.join.shards import MANIFEST, JoinedShards, shard_path
 from feature_party.join.tasks import (
     CODE,
@@ -57,7 +50,7 @@ from feature_party.join.tasks import (
     slices_of,
 )
 from feature_party.report import MatchCounts
-from feature_party.tables import record_batches
+from feature_party.tables import check_key, first_line, record_batches, scan_table, table_files
 
 ResultT = TypeVar("ResultT")
 ResultT_co = TypeVar("ResultT_co", covariant=True)

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from common.engine.shuffle import (
     Files,
     Keys,
-    appearing,
     key_buckets,
     match_keys,
     read_bucket,
@@ -33,9 +32,11 @@ from common.engine.shuffle import (
 from common.engine.task import Secrets, Task
 from common.errors import DataError, ReleaseError
 from common.exact.channel import Codes
+from common.files import appearing
+from common.release.blocks import KEY_BYTES, block_ranges, encode_codes, keys_bytes
 from common.release.event_keys import hash_keys
-from common.release.folder import KEY_BYTES, block_digest, block_ranges, encode_codes, keys_bytes
-from feature_party.join.in_memory import first_line
+from common.release.manifest import block_digest
+from feature_party.tables import first_line
 
 CODE = "privatized_label_code"
 """Column of the shards with each event's code among all releases' outputs, one after another."""

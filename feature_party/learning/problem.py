@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from common.errors import ConfigError
 from common.exact.channel import FiniteChannel
-from common.release.folder import Manifest
+from common.release.manifest import Manifest
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]

@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 
 from common.errors import DataError
-from feature_party.join.in_memory import Table, collect_table
 from feature_party.learning.heads import LinearHead
 from feature_party.learning.objectives import LikelihoodObjective, Objective, build_objective
 from feature_party.learning.problem import Floats, LabelProblem
@@ -22,6 +21,7 @@ from feature_party.learning.several_releases import JointProblem
 from feature_party.learning.support import Support
 from feature_party.model.encoding import Encoded, Encoder
 from feature_party.model.network import Ensemble, NetworkShape
+from feature_party.tables import Table, collect_table
 
 MODEL_FILE = "model.json"
 WEIGHTS_FILE = "weights.pt"

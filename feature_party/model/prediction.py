@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from common.errors import DataError
-from feature_party.join.in_memory import check_key, scan_table
 from feature_party.model.model import Model
-from feature_party.tables import BATCH_ROWS, feature_file
+from feature_party.tables import BATCH_ROWS, check_key, feature_file, scan_table
 
 
 def predict_file(

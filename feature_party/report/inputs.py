@@ -10,40 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.exact.channel import Codes
-from common.release.folder import Manifest
+from common.release.manifest import Manifest
+from feature_party.join.matches import MatchCounts
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class MatchCounts:
-    """How many events the two sides share.
-
-    Attributes
-    ----------
-    release_rows
-        Events in the release.
-    feature_rows
-        Events in the features file.
-    matched
-        Events in both.
-    """
-
-    release_rows: int
-    feature_rows: int
-    matched: int
-
-    def poor(self, share: float) -> str | None:
-        """One sentence if less than a share of either side found its counterpart."""
-        of_features = self.matched / self.feature_rows
-        of_release = self.matched / self.release_rows
-        if min(of_features, of_release) >= share:
-            return None
-        return (
-            f"only {self.matched:,} events match: {of_features:.1%} of the {self.feature_rows:,} in"
-            f" the features and {of_release:.1%} of the {self.release_rows:,} in the release; check"
-            " key column, epoch and key secret"
-        )
 
 
 @dataclass(frozen=True)

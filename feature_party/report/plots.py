@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from common.release.folder import Manifest
+from common.release.manifest import Manifest
 from common.report.figures import (
     COLOUR_MAP,
     INK,

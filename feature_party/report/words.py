@@ -9,8 +9,9 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-from common.release.folder import Manifest
-from feature_party.report.inputs import MatchCounts, ReportInputs
+from common.release.manifest import Manifest
+from feature_party.join.matches import MatchCounts
+from feature_party.report.inputs import ReportInputs
 
 _CAUTION = {
     "unbiased-under-prior": " It is right on average as far as the noisy prior is right.",

@@ -10,33 +10,20 @@ from pathlib import Path
 
 import numpy as np
 
-from common.engine.task import open_engine
+from common.engine.start import open_engine
 from common.errors import DataError
 from common.release.event_keys import read_secret
-from common.release.folder import (
-    Manifest,
-    Release,
-    manifest_digest,
-    read_manifest,
-    read_release,
-    write_release,
-)
+from common.release.folder import Release, read_manifest, read_release, write_release
+from common.release.manifest import Manifest, manifest_digest
 from feature_party.config import FeaturePartyConfig
-from feature_party.join.in_memory import (
-    Table,
-    held_events,
-    join_release,
-    join_releases,
-    scan_table,
-    split_events,
-    split_holdout,
-)
+from feature_party.join.in_memory import join_release, join_releases
 from feature_party.join.on_disk import JoinSizes, Progress, join_content, join_to_shards
 from feature_party.join.shards import MANIFEST, JoinedShards
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.several_releases import join_problems, starts
-from feature_party.tables import streamed_file
+from feature_party.tables import Table, scan_table, streamed_file
 from feature_party.training.examples import MOST_HELD_OUT, Prepared, PreparedShards
+from feature_party.training.holdout import held_events, split_events, split_holdout
 from feature_party.training.workers import ALONE, Workers
 
 

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from common.errors import ConfigError, DataError
 from common.release.folder import Release
 from feature_party.config import FeaturePartyConfig
-from feature_party.join.in_memory import Table
 from feature_party.learning.calibration import decoding_slope
 from feature_party.learning.decoding import decoder
 from feature_party.learning.heads import candidate_heads
@@ -34,6 +33,7 @@ from feature_party.learning.support import Support
 from feature_party.model.encoding import Encoded, Encoder
 from feature_party.model.model import Expert, Model
 from feature_party.model.network import NetworkShape
+from feature_party.tables import Table
 from feature_party.training.batches import MemorySource, Source
 from feature_party.training.encoded_shards import (
     Shards,

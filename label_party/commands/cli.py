@@ -244,7 +244,8 @@ def budget(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
 ) -> None:
     """Show what every data set may spend, who spent what, when, and what is left."""
-    from label_party.commands.budget import account, print_account, restores
+    from label_party.commands.budget import print_account
+    from label_party.store.account import account, restores
 
     loaded = load(config, {"store.directory": store}, settings or ())
     print_account(account(loaded), as_json, restores(loaded))
@@ -346,6 +347,7 @@ def top_k(
     gap as it is, without counts, or nothing; its price does not grow with the set.
     """
     from common.errors import ConfigError
+    from label_party.commands.top_k import draw_top_k, print_top_k, write_copy
     from label_party.queries import top_k as leaders
 
     if adaptive + stable + (k is not None) != 1:
@@ -366,10 +368,10 @@ def top_k(
     request = leaders.Request(by, k, most, categories, user, delta if stable else None)
     result = leaders.run_top_k(loaded, request)
     if out is not None:
-        leaders.write_copy(result, out)
-    leaders.print_top_k(result)
+        write_copy(result, out)
+    print_top_k(result)
     if plot is not None:
-        leaders.draw_top_k(result, plot)
+        draw_top_k(result, plot)
 
 
 @app.command(
@@ -416,6 +418,7 @@ def synthesize(
     Every event is one record. Values that a list lacks count as "(other)". All events are in memory
     meanwhile: about 170 bytes each, and 16 more for every column.
     """
+    from label_party.commands.synthesize import print_synthetic, write_table
     from label_party.queries import synthetic_table as synthesis
 
     overrides = {
@@ -437,9 +440,9 @@ def synthesize(
     )
     result = synthesis.synthesize(loaded, request, quiet=quiet)
     if out is not None:
-        synthesis.write_table(result, out)
+        write_table(result, out)
     if not quiet:
-        synthesis.print_synthetic(result)
+        print_synthetic(result)
 
 
 def main() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from datetime import date
-from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -18,6 +17,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from common.config import Section, load_config
 from common.engine.task import EngineSection
 from common.errors import ConfigError
+from common.exact.rational import decimal_value
 from common.guarantees import ApproximateDP, PureDP, Unit
 from common.randomizers.base import MAX_EPSILON
 from common.randomizers.grid import Grid
@@ -418,11 +418,6 @@ class LabelPartyConfig(Section):
             ),
             "randomizer": self.randomizer.model_dump(mode="json"),
         }
-
-
-def decimal_value(value: float) -> Fraction:
-    """Return the number that a person wrote: the shortest decimal that reads as this float."""
-    return Fraction(repr(float(value)))
 
 
 def load(

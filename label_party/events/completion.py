@@ -22,8 +22,8 @@ from common.entropy import Entropy
 from common.errors import DataError
 from common.exact.channel import FiniteChannel
 from common.randomizers.grid import Grid
+from common.release.blocks import KEY_BYTES, block_ranges
 from common.release.event_keys import hash_keys
-from common.release.folder import KEY_BYTES, block_ranges
 from label_party.events.row_ranges import Counted, RowWriter, count_rows, randomize_rows
 from label_party.sources.tables import KEY, LABEL, USER
 

@@ -20,7 +20,7 @@ from common.engine.task import Engine, Secrets, Task
 from common.entropy import Entropy
 from common.exact.channel import FiniteChannel
 from common.randomizers.grid import Grid
-from common.release.folder import block_ranges
+from common.release.blocks import block_ranges
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.completion import Facts, Tally, check_facts
 from label_party.events.row_ranges import Counted, Floats, RowWriter

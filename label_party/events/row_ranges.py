@@ -20,7 +20,8 @@ from common.entropy import Entropy
 from common.exact.channel import FiniteChannel
 from common.randomizers.base import LABEL_STREAM, ROUNDING_STREAM
 from common.randomizers.grid import Grid
-from common.release.folder import BLOCK_ROWS, block_digest, block_ranges, encode_codes
+from common.release.blocks import BLOCK_ROWS, block_ranges, encode_codes
+from common.release.manifest import block_digest
 
 Floats = NDArray[np.float64]
 

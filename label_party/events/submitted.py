@@ -26,7 +26,7 @@ import numpy as np
 
 from common.engine.shuffle import Keys
 from common.errors import DataError
-from common.release.folder import KEY_BYTES
+from common.release.blocks import KEY_BYTES
 from label_party.events.completion import count_repeated
 from label_party.store.disk import StoreBusy, StoreError, exclusive, flush, sync_directory, told
 from label_party.store.release_store import Store

@@ -22,11 +22,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from common.engine.shuffle import Files, Keys, appearing, key_buckets, read_bucket, write_buckets
+from common.engine.shuffle import Files, Keys, key_buckets, read_bucket, write_buckets
 from common.engine.task import Secrets
 from common.exact.channel import FiniteChannel
+from common.files import appearing
 from common.randomizers.grid import Grid
-from common.release.folder import KEY_BYTES
+from common.release.blocks import KEY_BYTES
 from label_party.events.completion import (
     Duplicates,
     Facts,

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from common.errors import LabelveilError
 from common.guarantees import Guarantee
-from label_party.commands.budget import Account
+from label_party.store.account import Account
 
 
 class BudgetMetrics(Collector):

@@ -11,14 +11,13 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from label_party.monitoring.tracing import NO_TRACES, Traces
-from label_party.server.refusal import REASONS
 
 _log = logging.getLogger(__name__)
 
@@ -142,3 +141,34 @@ class _Counts(Collector):
         for value, count in self._values().items():
             family.add_metric([value] if names else [], count)
         yield family
+
+
+REASONS: Final = (
+    # connections that never became a call
+    "no_certificate",
+    "certificate_untrusted",
+    "certificate_expired",
+    "tls_version",
+    "plaintext",
+    "handshake",
+    # who asks, and how much
+    "stranger",
+    "data_set_not_permitted",
+    "too_many_requests",
+    "too_many_streams",
+    # what is asked for
+    "invalid_request",
+    "no_release",
+    "another_release",
+    "out_of_range",
+    "failed_precondition",
+    "already_exists",
+    "not_offered",
+    "used_up",
+    # what came in between
+    "cancelled",
+    "unavailable",
+    "not_available",
+    "internal_error",
+)
+"""Every reason that logs and metrics give. RUNBOOK.md tells operators what each one means."""

@@ -26,10 +26,11 @@ from numpy.typing import NDArray
 
 from common.entropy import Entropy
 from common.errors import BudgetError, DataError, ReleaseError
+from common.exact.rational import decimal_value
 from common.guarantees import Adjacency
 from common.mechanisms.thresholdout import RESOLUTION, Thresholdout, rounded
-from label_party.config.sections import LabelPartyConfig, decimal_value
-from label_party.release.run import open_events
+from label_party.config.sections import LabelPartyConfig
+from label_party.events.open import open_events
 from label_party.store.disk import exclusive, flush, sync_directory, told
 from label_party.store.pay_once import Purchase, pay_once
 from label_party.store.release_store import Store, StoredRelease

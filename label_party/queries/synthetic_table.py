@@ -29,6 +29,7 @@ from common.console import progress as progress_bar
 from common.engine.shuffle import Keys
 from common.entropy import system_entropy
 from common.errors import ConfigError, DataError
+from common.exact.rational import decimal_value
 from common.guarantees import Adjacency, Guarantee, largest_rho
 from common.mechanisms.synthesis import (
     Budget,
@@ -41,14 +42,13 @@ from common.mechanisms.synthesis import (
 )
 from common.randomizers.grid import Grid
 from common.release.event_keys import read_secret
-from label_party.config.sections import LabelPartyConfig, decimal_value
+from common.release.manifest import software
+from label_party.config.sections import LabelPartyConfig
 from label_party.events.completion import complete
+from label_party.events.open import read_completed, submitted_keys
 from label_party.queries.top_k import read_categories as read_list
-from label_party.release.message import software
-from label_party.release.run import read_completed, submitted_keys
 from label_party.sources.databases import snapshot
 from label_party.sources.tables import columns_of, read_categories, read_events
-from label_party.store.disk import StoreError
 from label_party.store.pay_once import Purchase, find_paid, pay_once
 from label_party.store.release_store import Store
 
@@ -349,39 +349,3 @@ def _document(
         "guarantee_for_records": model.guarantee.to_json(),
     }
     return json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def write_table(result: Synthetic, path: Path) -> None:
-    """Write the synthetic records as Parquet, as JSON (the released bytes), or as CSV."""
-    suffix = path.suffix.lower()
-    try:
-        if suffix in (".parquet", ".pq"):
-            result.table().write_parquet(path)
-        elif suffix == ".json":
-            path.write_bytes(result.data)
-        else:
-            result.table().write_csv(path)
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror}; set --out") from error
-
-
-def print_synthetic(result: Synthetic) -> None:
-    """Say what was released, and what it cost."""
-    document = result.document
-    if result.existed:
-        print("already released: the same bytes, nothing spent")
-    columns = [*(part["column"] for part in document["categories"]), document["label"]]
-    single = [item for item in document["measurements"] if len(item["columns"]) == 1]
-    largest = max(item["variance"] for item in single) ** 0.5
-    spent, requested = document["guarantee"], document["requested"]
-    amount = f"ε = {requested['epsilon']:g}"
-    if requested["delta"] is not None:
-        amount += f", δ = {requested['delta']:g}"
-    left = "not one number" if result.left is None else str(result.left).partition(" (")[0]
-    print(f"{'records':<14}{document['records']:,} in {len(document['cells']):,} cells")
-    print(f"{'columns':<14}{', '.join(columns)}")
-    print(f"{'measured':<14}{len(document['measurements'])} noisy tables of counts")
-    print(f"{'noise':<14}standard deviation {largest:,.0f} on counts of one column")
-    print(f"{'privacy':<14}{amount} ({spent['adjacency']}, per {spent['unit']})")
-    print(f"{'budget left':<14}{left}")
-    print(f"{'digest':<14}{result.digest}")

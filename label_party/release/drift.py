@@ -29,13 +29,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.entropy import Entropy
+from common.exact.rational import decimal_value
 from common.guarantees import PureDP
 from common.mechanisms.interactive import DriftTest, Session, Terms, affordable_epsilon
 from common.randomizers import NoisyPrior, split_budget
 from common.randomizers.grid import Grid
 from common.randomizers.prior import rational_epsilon
 from common.release.manifest import DriftSection, InForceSection, SessionSection, TrialSection
-from label_party.config.sections import LabelPartyConfig, decimal_value
+from label_party.config.sections import LabelPartyConfig
 
 _STREAM = "drift"
 

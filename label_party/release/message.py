@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -19,12 +18,13 @@ import numpy as np
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.exact.channel import FiniteChannel
+from common.exact.rational import decimal_value
 from common.guarantees import PureDP, compose
 from common.randomizers import TwoStep, second_step, two_step
 from common.randomizers.grid import Grid
-from common.release.folder import (
+from common.release.blocks import KEY_BYTES
+from common.release.manifest import (
     FORMAT,
-    KEY_BYTES,
     ContentSection,
     LabelSection,
     Manifest,
@@ -33,8 +33,9 @@ from common.release.folder import (
     PrivacySection,
     RandomizerSection,
     content_digest,
+    software,
 )
-from label_party.config.sections import LabelPartyConfig, decimal_value
+from label_party.config.sections import LabelPartyConfig
 from label_party.events.row_ranges import Counted, RowWriter, block_rows_for
 
 if TYPE_CHECKING:
@@ -211,14 +212,6 @@ def _manifest(
         content=content,
         drift=None if trial is None else trial.section,
     )
-
-
-def software() -> str:
-    """Name and version of this software, as releases and the ledger record it."""
-    try:
-        return f"labelveil/{version('labelveil')}"
-    except PackageNotFoundError:
-        return "labelveil/unknown"
 
 
 def _at_most(value: Fraction) -> float:

@@ -21,11 +21,11 @@ from common.randomizers.design.assessment import Assessment, Assessor
 from common.randomizers.design.knots import interpolation
 from common.randomizers.grid import Grid
 from common.randomizers.two_step import split_budget
-from common.release.folder import block_ranges
+from common.release.blocks import block_ranges
 from common.release.manifest import Manifest
 from label_party.config.sections import LabelPartyConfig
+from label_party.events.open import open_events
 from label_party.events.submitted import Populations
-from label_party.release.run import open_events
 from label_party.store.release_store import Store
 
 Floats = NDArray[np.float64]

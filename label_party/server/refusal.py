@@ -2,39 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import grpc
-
-REASONS: Final = (
-    # connections that never became a call
-    "no_certificate",
-    "certificate_untrusted",
-    "certificate_expired",
-    "tls_version",
-    "plaintext",
-    "handshake",
-    # who asks, and how much
-    "stranger",
-    "data_set_not_permitted",
-    "too_many_requests",
-    "too_many_streams",
-    # what is asked for
-    "invalid_request",
-    "no_release",
-    "another_release",
-    "out_of_range",
-    "failed_precondition",
-    "already_exists",
-    "not_offered",
-    "used_up",
-    # what came in between
-    "cancelled",
-    "unavailable",
-    "not_available",
-    "internal_error",
-)
-"""Every reason that logs and metrics give. RUNBOOK.md tells operators what each one means."""
 
 
 class Refusal(Exception):

@@ -27,7 +27,6 @@ from prometheus_client import ProcessCollector
 from common.errors import ConfigError
 from common.wire import evaluation_pb2, evaluation_pb2_grpc
 from common.wire import label_release_pb2_grpc as stubs
-from label_party.commands.budget import Account, account
 from label_party.config.sections import LabelPartyConfig, ServerSection
 from label_party.events.submitted import Populations
 from label_party.monitoring.budget_metrics import BudgetMetrics
@@ -46,6 +45,7 @@ from label_party.server.limits import RateLimits, StreamLimit
 from label_party.server.release_service import LabelReleaseService
 from label_party.server.submission import Reception
 from label_party.server.unreadable_requests import ReadRequests
+from label_party.store.account import Account, account
 from label_party.store.disk import StoreBusy
 from label_party.store.recovery import recover
 from label_party.store.release_store import Store

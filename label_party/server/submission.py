@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 import grpc
 
-from common.release.folder import KEY_BYTES
+from common.release.blocks import KEY_BYTES
 from common.wire import label_release_pb2 as wire
 from label_party.config.sections import NAME_PATTERN, LabelPartyConfig
 from label_party.events.submitted import Populations, Submitted, Upload

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from common.errors import DataError
-from common.parquet import PARQUET_SUFFIXES, directory_files
+from common.files import PARQUET_SUFFIXES, directory_files
 from common.release.event_keys import canonical_keys
 from label_party.sources.addresses import Query, Remote, Source, storage_options
 from label_party.sources.databases import columns_of_query, query_parts, read_query

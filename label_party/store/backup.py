@@ -35,8 +35,8 @@ from typing import BinaryIO
 
 from common.console import progress as progress_bar
 from common.errors import ConfigError, ReleaseError
+from common.release.manifest import software
 from label_party.config.sections import LabelPartyConfig
-from label_party.release.message import software
 from label_party.store.disk import StoreError, flush, sync_directory
 from label_party.store.ledger import Charge, Ledger
 from label_party.store.release_store import LEDGER_FILE, Store, is_release

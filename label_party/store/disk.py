@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -67,3 +69,31 @@ def told(path: Path) -> Iterator[None]:
             f"{path} cannot be written: {error.strerror}; nothing was spent; check the disk's"
             " space and rights, or set [store] directory"
         ) from error
+
+
+_LOCK = ".lock"
+
+
+@contextmanager
+def scratch(root: Path) -> Iterator[Path]:
+    """Yield a new empty folder, after removing those of dead processes."""
+    with told(root):
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    clean(root)
+    folder = root / secrets.token_hex(8)
+    with exclusive(folder.with_suffix(_LOCK), f"{folder} is in use"):
+        try:
+            with told(folder):
+                folder.mkdir(mode=0o700)
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.with_suffix(_LOCK).unlink(missing_ok=True)
+
+
+def clean(root: Path) -> None:
+    """Remove what dead processes left; harmless beside living ones."""
+    for lock in sorted(root.glob(f"*{_LOCK}")):
+        with suppress(StoreBusy), exclusive(lock, "alive"):
+            shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+            lock.unlink(missing_ok=True)

@@ -24,14 +24,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from common.errors import ReleaseError
-from common.release.folder import (
-    MANIFEST_FILE,
-    SIGNATURE_FILE,
-    Manifest,
-    block_digest,
-    block_ranges,
-    manifest_digest,
-)
+from common.release.blocks import block_ranges
+from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
+from common.release.manifest import Manifest, block_digest, manifest_digest
 from label_party.store.disk import StoreError, exclusive, flush, sync_directory, told
 from label_party.store.ledger import LABELS, Charge, Ledger
 

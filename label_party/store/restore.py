@@ -32,9 +32,10 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import ConfigError, ReleaseError
+from common.exact.rational import decimal_value
 from common.guarantees import Guarantee, PureDP
 from common.release.folder import SIGNATURE_FILE
-from label_party.config.sections import NAME_PATTERN, LabelPartyConfig, decimal_value
+from label_party.config.sections import NAME_PATTERN, LabelPartyConfig
 from label_party.store.backup import FORMAT, INDEX_FILE
 from label_party.store.budget import Proposal
 from label_party.store.disk import flush, sync_directory, told

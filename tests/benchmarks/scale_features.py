@@ -12,8 +12,10 @@ import polars as pl
 import torch
 
 from common.allocator import keep_freed_memory
+from common.release.blocks import block_ranges
 from common.release.event_keys import hash_keys
-from common.release.folder import Manifest, block_ranges, read_manifest
+from common.release.folder import read_manifest
+from common.release.manifest import Manifest
 from feature_party.config import FeaturePartyConfig
 from feature_party.learning.objectives import build_objective
 from feature_party.learning.problem import LabelProblem

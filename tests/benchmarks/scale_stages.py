@@ -20,8 +20,8 @@ from common.allocator import keep_freed_memory
 from common.entropy import system_entropy
 from common.randomizers import build_randomizer
 from common.randomizers.grid import Grid
+from common.release.blocks import block_ranges
 from common.release.event_keys import hash_keys
-from common.release.folder import block_ranges
 from common.security.pilot_certificates import write_certificates
 from feature_party.client.release_client import ReleaseClient
 from feature_party.config import LabelsPartySection

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import DataError
-from common.parquet import directory_files
+from common.files import directory_files
 
 
 def test_a_directory_has_its_files_in_the_order_of_their_names(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import promql_parser as promql
 import pytest
 
 from label_party.config.sections import load
-from label_party.server.refusal import REASONS
+from label_party.monitoring.calls import REASONS
 from tests.deploy.documents import DEPLOY, documents
 from tests.label_party.conftest import Party
 from tests.label_party.serving import get, serving

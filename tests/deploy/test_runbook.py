@@ -16,7 +16,7 @@ import typer
 from common.program import cli as common_cli
 from feature_party.commands import cli as feature_cli
 from label_party.commands import cli as label_cli
-from label_party.server.refusal import REASONS
+from label_party.monitoring.calls import REASONS
 from tests.deploy.documents import DEPLOY, ROOT
 
 TEXT = (DEPLOY / "RUNBOOK.md").read_text()

@@ -15,18 +15,10 @@ from common.guarantees import PureDP
 from common.randomizers import NoisyPrior, private_prior
 from common.randomizers.exact_rows import sorted_channel
 from common.randomizers.grid import Grid
+from common.release.blocks import block_ranges, encode_codes
 from common.release.event_keys import hash_keys
-from common.release.folder import (
-    FORMAT,
-    Manifest,
-    Release,
-    block_digest,
-    block_ranges,
-    content_digest,
-    encode_codes,
-    labels_frame,
-    write_release,
-)
+from common.release.folder import Release, labels_frame, write_release
+from common.release.manifest import FORMAT, Manifest, block_digest, content_digest
 
 SECRET = bytes(range(32))
 

@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from common.engine.task import Engine, InProcess, Secrets
+from common.engine.local import InProcess
+from common.engine.task import Engine, Secrets
 from common.entropy import Entropy
-from common.release.folder import Manifest
+from common.release.manifest import Manifest
 from label_party.config import sections as config
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.on_disk import Sizes, Work, complete_external, open_sources
+from label_party.events.open import read_completed
 from label_party.events.tasks import read_keys
 from label_party.release.message import build
-from label_party.release.run import read_completed
 from label_party.store.release_store import Store, StoredRelease
 
 JOIN = bytes(range(32))

@@ -11,6 +11,7 @@ import typer
 from common.config import parse_settings
 from common.console import numbers, stdout
 from common.errors import ConfigError
+from common.mechanisms.central.names import NEED_DELTA
 from common.program.comparison import (
     Comparison,
     Method,
@@ -19,7 +20,6 @@ from common.program.comparison import (
     default_methods,
     make_jobs,
 )
-from common.program.comparison.jobs import NEED_DELTA
 from common.program.simulation.inputs import read_inputs
 from common.program.simulation.settings import Settings
 

@@ -19,7 +19,8 @@ import polars as pl
 from common.console import progress
 from common.entropy import seeded_entropy
 from common.errors import ConfigError, DataError
-from common.program.comparison.jobs import CENTRAL, NEED_DELTA, Job
+from common.mechanisms.central.names import CENTRAL, NEED_DELTA
+from common.program.comparison.jobs import Job
 from common.program.comparison.plots import draw
 from common.program.comparison.tables import summarise, write_csv, write_markdown
 from common.program.comparison.workers import run_jobs

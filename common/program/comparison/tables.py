@@ -10,7 +10,8 @@ from typing import Any
 
 import polars as pl
 
-from common.program.comparison.jobs import TRUE_LABELS, Job
+from common.mechanisms.central.names import TRUE_LABELS
+from common.program.comparison.jobs import Job
 
 METRICS = ("label_mse", "test_mse", "test_mae")
 

@@ -9,8 +9,9 @@ import polars as pl
 
 from common.errors import DataError
 from common.program.simulation.inputs import KEY, LABEL
+from common.release.blocks import KEY_BYTES
 from common.release.event_keys import hash_keys
-from common.release.folder import KEY_BYTES, Release
+from common.release.folder import Release
 
 
 def label_error(release: Release, truth: pl.DataFrame, secret: bytes) -> float:

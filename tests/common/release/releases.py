@@ -10,14 +10,8 @@ import numpy as np
 from common.entropy import seeded_entropy
 from common.randomizers import two_step
 from common.randomizers.grid import Grid
-from common.release.folder import (
-    FORMAT,
-    Manifest,
-    block_digest,
-    block_ranges,
-    content_digest,
-    encode_codes,
-)
+from common.release.blocks import block_ranges, encode_codes
+from common.release.manifest import FORMAT, Manifest, block_digest, content_digest
 
 
 def make_release(

@@ -17,7 +17,7 @@ from common.errors import ConfigError, PrivacyError
 from common.guarantees import epsilon_at, guarantee_from_json, subsampled_gaussian
 from common.guarantees.gaussian import gaussian_sigma
 from common.guarantees.pld import PrivacyLoss
-from common.program.comparison.jobs import CENTRAL, NEED_DELTA
+from common.mechanisms.central.names import CENTRAL, NEED_DELTA
 from feature_party.baselines import dp_sgd
 from feature_party.baselines.central import central_predictions
 from feature_party.baselines.dense import MOST_VALUES, dense_features

@@ -9,7 +9,9 @@ import polars as pl
 import pytest
 
 from common.errors import DataError
-from feature_party.join.in_memory import collect_table, join_release, scan_table, split_holdout
+from feature_party.join.in_memory import join_release
+from feature_party.tables import collect_table, scan_table
+from feature_party.training.holdout import split_holdout
 from tests.feature_party.worlds import SECRET, World, build_world
 
 

@@ -16,7 +16,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.engine.task import Engine, EngineError, InProcess, Pool, Secrets
+from common.engine.local import InProcess, Pool
+from common.engine.task import Engine, EngineError, Secrets
 from common.errors import DataError, ReleaseError
 from common.files import exclusive
 from common.release.folder import LABELS_FILE, write_release

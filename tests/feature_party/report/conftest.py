@@ -12,7 +12,8 @@ import pytest
 from common.entropy import seeded_entropy
 from common.randomizers import two_step
 from common.randomizers.grid import Grid
-from common.release.folder import Manifest, block_digest, block_ranges, content_digest, encode_codes
+from common.release.blocks import block_ranges, encode_codes
+from common.release.manifest import Manifest, block_digest, content_digest
 from feature_party.report import MatchCounts, ReportInputs
 
 ROWS = 6000

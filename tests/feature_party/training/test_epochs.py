@@ -17,12 +17,12 @@ from common.errors import ConfigError, DataError
 from common.exact.channel import FiniteChannel, randomized_response_rows
 from common.randomizers import private_prior
 from common.randomizers.grid import Grid
+from common.release.blocks import encode_codes
 from common.release.event_keys import hash_keys
-from common.release.folder import encode_codes, labels_frame, write_release
+from common.release.folder import labels_frame, write_release
 from feature_party.commands.cli import app
 from feature_party.config import FeaturePartyConfig
 from feature_party.evaluation.error_estimates import estimate_absolute_error, estimate_squared_error
-from feature_party.join.in_memory import split_events, split_holdout
 from feature_party.learning.decoding import decoder
 from feature_party.learning.heads import build_head
 from feature_party.learning.objectives import LikelihoodObjective
@@ -30,6 +30,7 @@ from feature_party.learning.problem import LabelProblem
 from feature_party.learning.several_releases import JointProblem, join_problems
 from feature_party.learning.support import Support
 from feature_party.model.model import Model, Predictions
+from feature_party.training.holdout import split_events, split_holdout
 from feature_party.training.run import prepare, train
 from tests.feature_party.worlds import (
     SECRET,

@@ -9,11 +9,12 @@ import pytest
 from common.entropy import seeded_entropy
 from common.randomizers import build_randomizer
 from feature_party.config import FeaturePartyConfig
-from feature_party.join.in_memory import Joined, split_holdout
+from feature_party.join.in_memory import Joined
 from feature_party.learning.mixing import Gain, decoded_gain
 from feature_party.learning.problem import LabelProblem
 from feature_party.model.model import Model
 from feature_party.report import MatchCounts
+from feature_party.training.holdout import split_holdout
 from feature_party.training.run import Prepared, train
 
 GRID = np.arange(21.0)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from common.exact.rational import decimal_value
 from label_party.config import sections as config
-from label_party.config.sections import decimal_value
 from tests.label_party.conftest import Party, Result
 
 

@@ -16,8 +16,9 @@ import grpc
 import polars as pl
 import pytest
 
+from common.release.blocks import decode_codes
 from common.release.event_keys import hash_keys, read_secret
-from common.release.folder import Manifest, decode_codes
+from common.release.manifest import Manifest
 from common.wire import label_release_pb2 as wire
 from label_party.events.submitted import Populations, Upload
 from label_party.server.run import running

@@ -15,7 +15,7 @@ from common.errors import LabelveilError
 from common.security.pilot_certificates import Credentials
 from feature_party.commands.cli import app
 from feature_party.config import FeaturePartyConfig
-from feature_party.join.in_memory import split_holdout
+from feature_party.training.holdout import split_holdout
 from label_party.server.run import running
 from tests.label_party.conftest import EVENTS, Party
 

@@ -12,14 +12,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.engine.task import EngineError, InProcess, Pool, Secrets
+from common.engine.local import InProcess, Pool
+from common.engine.task import EngineError, Secrets
 from common.errors import DataError
 from common.randomizers.design.knots import interpolation
 from common.randomizers.grid import Grid
 from label_party.events.on_disk import Sizes
 from label_party.release import run as release
 from label_party.release.plan import from_raw_labels
-from label_party.store.scratch import scratch
+from label_party.store.disk import scratch
 from tests.engines import Dies
 from tests.label_party import engines
 from tests.label_party.conftest import Party

@@ -24,7 +24,7 @@ import grpc
 import pytest
 from scipy import stats
 
-from common.release.folder import Manifest
+from common.release.manifest import Manifest
 from common.wire import label_release_pb2 as wire
 from label_party.server import release_service as service
 from label_party.server.run import running

@@ -14,7 +14,8 @@ from scipy import stats
 from common.entropy import Entropy, seeded_entropy, system_entropy
 from common.errors import PrivacyError
 from common.exact.channel import exp_lower_bound
-from common.release.folder import Manifest, decode_codes
+from common.release.blocks import decode_codes
+from common.release.manifest import Manifest
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.completion import Completed, Tally
 from label_party.release.message import Built, build

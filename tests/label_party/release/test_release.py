@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from common.release.folder import Manifest
+from common.release.manifest import Manifest
 from label_party.server.catalog import Catalog
 from label_party.store.release_store import Store
 from tests.label_party.conftest import Party

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from common.release.folder import Manifest
+from common.release.manifest import Manifest
 from common.wire import label_release_pb2 as wire
 from tests.label_party.conftest import Client, Party
 from tests.label_party.serving import Served, get, serving

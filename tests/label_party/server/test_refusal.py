@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from label_party.monitoring.calls import Telemetry
+from label_party.monitoring.calls import REASONS, Telemetry
 from label_party.server import handshakes
-from label_party.server.refusal import REASONS
 
 SOURCES = sorted((Path(__file__).parents[3] / "label_party").glob("*.py"))
 MAKERS = {"Refusal": 2, "_refused": 1}

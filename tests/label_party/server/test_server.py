@@ -18,7 +18,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from common.release.folder import Manifest, block_digest, block_ranges
+from common.release.blocks import block_ranges
+from common.release.manifest import Manifest, block_digest
 from common.security.pilot_certificates import Authority, Role, issue, make_authority
 from common.wire import label_release_pb2 as wire
 from common.wire import label_release_pb2_grpc as stubs

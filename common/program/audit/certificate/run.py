@@ -22,16 +22,15 @@ from common.program.audit.certificate import manifest_checks as claims
 from common.program.audit.certificate.rebuild import rebuilt_check
 from common.program.audit.certificate.signature_check import signature_check
 from common.program.audit.verdict import Audit, Check, Verdict, verdict_of
-from common.release.folder import (
-    LABELS_FILE,
-    MANIFEST_FILE,
+from common.release.blocks import block_ranges, encode_codes, keys_bytes
+from common.release.folder import LABELS_FILE, MANIFEST_FILE
+from common.release.manifest import (
+    MAX_MANIFEST_BYTES,
+    Manifest,
     block_digest,
-    block_ranges,
     content_digest,
-    encode_codes,
-    keys_bytes,
+    manifest_digest,
 )
-from common.release.manifest import MAX_MANIFEST_BYTES, Manifest, manifest_digest
 
 Progress = Callable[[str], None]
 

@@ -10,8 +10,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from common.errors import DataError
+from common.release.blocks import KEY_BYTES
 from common.release.event_keys import canonical_keys, hash_keys, read_secret
-from common.release.folder import KEY_BYTES, Release, read_release
+from common.release.folder import Release, read_release
 
 Floats = NDArray[np.float64]
 

@@ -14,7 +14,8 @@ from common.program.audit.attacks.two_worlds import View, choose_event, count_ev
 from common.program.audit.certificate.run import certificate, parse_manifest, read_evidence
 from common.program.audit.party.endpoint import REQUESTS, Answer, Endpoint
 from common.program.audit.verdict import Check, Verdict, statistical, verdict_of
-from common.release.folder import KEY_BYTES, labels_frame, write_release
+from common.release.blocks import KEY_BYTES
+from common.release.folder import labels_frame, write_release
 
 
 def resume_check(endpoint: Endpoint, whole: Answer) -> Check:

@@ -34,7 +34,7 @@ from common.program.audit.party.endpoint_checks import (
 )
 from common.program.audit.party.worlds import UPPER, Plan, World, Worlds, make_worlds
 from common.program.audit.verdict import Audit, Check, statistical, verdict_of
-from common.release.folder import decode_codes
+from common.release.blocks import decode_codes
 from common.release.manifest import Manifest, manifest_digest
 from common.security.pilot_certificates import write_certificates
 

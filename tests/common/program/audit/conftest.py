@@ -11,14 +11,9 @@ import numpy as np
 import pytest
 
 from common.program.audit.certificate.rebuild import own_software
-from common.release.folder import (
-    block_digest,
-    block_ranges,
-    content_digest,
-    labels_frame,
-    write_release,
-)
-from common.release.manifest import Manifest
+from common.release.blocks import block_ranges
+from common.release.folder import labels_frame, write_release
+from common.release.manifest import Manifest, block_digest, content_digest
 from tests.common.release.releases import make_release
 
 WriteRelease = Callable[..., Path]

@@ -1,0 +1,52 @@
+"""Tasks in this process, or in worker processes of this machine."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+
+from common.engine.task import EngineError, ResultT, Secrets, Task
+
+
+class InProcess:
+    """Runs one task after another, here."""
+
+    def run(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> Iterator[ResultT]:
+        for task in tasks:
+            yield task.run(secrets)
+
+
+class Pool:
+    """Runs tasks in worker processes of this machine.
+
+    Workers are spawned, never forked: a process that has started gRPC's threads must not be
+    copied. Secrets reach a worker through its pipe, with each task, and lie in memory alone.
+    """
+
+    def __init__(self, executor: ProcessPoolExecutor, workers: int) -> None:
+        self._executor = executor
+        self._workers = workers
+
+    def run(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> Iterator[ResultT]:
+        waiting: deque[Future[ResultT]] = deque()
+        try:
+            for task in tasks:
+                waiting.append(self._executor.submit(_run, task, secrets))
+                if len(waiting) > 2 * self._workers:  # results must not pile up
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        except BrokenProcessPool:
+            raise EngineError(
+                "a worker process died, most likely for want of memory; lower [engine]"
+                f" workers={self._workers}, or free some memory, and try again"
+            ) from None
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _run(task: Task[ResultT], secrets: Secrets) -> ResultT:
+    return task.run(secrets)

@@ -4,9 +4,9 @@
     <store>/lock                              held by the one process that builds
     <store>/releases/<data set>/<epoch>/      manifest.json, keys.bin, codes.bin; of more rows than
                                               PART_ROWS also keys-000001.bin, codes-000001.bin, …
-    <store>/scratch/                          completed labels on their way
-    (label_party.store.scratch) <store>/outcomes/<data set>/<epoch>/<purpose>/     outcome.bin,
-    charge.json <store>/populations/                      what the features party submitted
+    <store>/scratch/                          completed labels on their way (label_party.store.disk)
+    <store>/outcomes/<data set>/<epoch>/<purpose>/     outcome.bin, charge.json
+    <store>/populations/                      what the features party submitted
 
 A directory appears by one rename, after all its bytes are on the disk, and is shown to nobody until
 the ledger has committed its digest. What a dead process left half done, and what the ledger does

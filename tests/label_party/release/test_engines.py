@@ -17,8 +17,8 @@ from common.engine.task import EngineError, Secrets
 from common.errors import DataError
 from common.randomizers.design.knots import interpolation
 from common.randomizers.grid import Grid
+from label_party.events import open as opening
 from label_party.events.on_disk import Sizes
-from label_party.release import run as release
 from label_party.release.plan import from_raw_labels
 from label_party.store.disk import scratch
 from tests.engines import Dies
@@ -230,9 +230,9 @@ def test_who_looks_at_labels_reads_the_same_from_memory_and_in_parts(
     chosen = settings(events, **changes)
     found, known = [], []
     for rows in (1 << 30, 1):
-        monkeypatch.setattr(release, "_IN_MEMORY_ROWS", rows)
+        monkeypatch.setattr(opening, "_IN_MEMORY_ROWS", rows)
         monkeypatch.setattr(release, "Sizes", lambda: SMALL)
-        with release.open_events(chosen, quiet=True) as opened:
+        with opening.open_events(chosen, quiet=True) as opened:
             parts = list(opened.parts())
         found.append([np.concatenate(column) for column in zip(*parts, strict=True)])
         known.append(from_raw_labels(chosen))

@@ -11,7 +11,7 @@ import pytest
 from label_party.monitoring.calls import REASONS, Telemetry
 from label_party.server import handshakes
 
-SOURCES = sorted((Path(__file__).parents[3] / "label_party").glob("*.py"))
+SOURCES = sorted((Path(__file__).parents[3] / "label_party").rglob("*.py"))
 MAKERS = {"Refusal": 2, "_refused": 1}
 """Functions that are given a reason, and where among their arguments."""
 

@@ -29,7 +29,7 @@ CHILD = """
 import os, signal, sys
 from pathlib import Path
 from label_party.store import ledger, pay_once as outcome, release_store as store
-from tests.label_party.test_outcome import PURCHASE
+from tests.label_party.store.test_pay_once import PURCHASE
 
 owner = {"Ledger": ledger.Ledger, "Store": store.Store}[sys.argv[1]]
 step = getattr(owner, sys.argv[2])

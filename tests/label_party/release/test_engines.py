@@ -231,7 +231,7 @@ def test_who_looks_at_labels_reads_the_same_from_memory_and_in_parts(
     found, known = [], []
     for rows in (1 << 30, 1):
         monkeypatch.setattr(opening, "_IN_MEMORY_ROWS", rows)
-        monkeypatch.setattr(release, "Sizes", lambda: SMALL)
+        monkeypatch.setattr(opening, "Sizes", lambda: SMALL)
         with opening.open_events(chosen, quiet=True) as opened:
             parts = list(opened.parts())
         found.append([np.concatenate(column) for column in zip(*parts, strict=True)])

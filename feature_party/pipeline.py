@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from rich.progress import Progress
 
+from common.arrays import Floats
 from common.console import progress, stderr
 from common.errors import ConfigError, DataError
 from common.release.event_keys import read_secret
@@ -29,7 +30,6 @@ from feature_party.evaluation.true_labels import match_true_labels
 from feature_party.join.on_disk import Progress as JoinProgress
 from feature_party.join.shards import JoinedShards
 from feature_party.learning.decoding import decoder
-from feature_party.learning.problem import Floats
 from feature_party.learning.several_releases import JointProblem
 from feature_party.model.model import Model
 from feature_party.model.prediction import predict_file

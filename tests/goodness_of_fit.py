@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from common.arrays import Floats, Integers
+
 ALPHA = 1e-9
 DRAWS = 200_000
 
@@ -22,7 +24,7 @@ _LEAST_EXPECTED = 20.0
 
 def fits(
     samples: NDArray[np.integer],
-    mass: Callable[[NDArray[np.int64]], NDArray[np.float64]],
+    mass: Callable[[Integers], Floats],
     *,
     alpha: float = ALPHA,
 ) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import Booleans, Integers
 from common.files import appearing
 
 Keys = NDArray[np.bytes_]
@@ -45,7 +46,7 @@ def halves(keys: Keys) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     return words[::2], words[1::2]
 
 
-def key_buckets(keys: Keys, buckets: int) -> NDArray[np.int64]:
+def key_buckets(keys: Keys, buckets: int) -> Integers:
     """Cut the keys' range into equal parts: (n,) numbers 0 … buckets - 1, ascending with the key.
 
     Hashed keys are uniform, so the parts are nearly equally full.
@@ -56,7 +57,7 @@ def key_buckets(keys: Keys, buckets: int) -> NDArray[np.int64]:
     return (heads * np.uint64(buckets) >> np.uint64(32)).astype(np.int64)
 
 
-def sort_keys(keys: Keys) -> NDArray[np.int64]:
+def sort_keys(keys: Keys) -> Integers:
     """(n,) positions that sort 16-byte keys; those of equal keys stay in their order."""
     heads, tails = halves(keys)
     order = np.argsort(heads)
@@ -66,7 +67,7 @@ def sort_keys(keys: Keys) -> NDArray[np.int64]:
     return order.astype(np.int64)
 
 
-def match_keys(ordered: Keys, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def match_keys(ordered: Keys, keys: Keys) -> tuple[Integers, Booleans]:
     """Look keys up in an ascending list of distinct ones.
 
     Parameters

@@ -21,12 +21,12 @@ from typing import Any, TypeGuard, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from common.arrays import Floats, Integers
 from common.entropy import Words
 from common.errors import PrivacyError
 from common.exact.rational import exp_lower_bound as exp_lower_bound
 from common.exact.rational import log_upper_bound as log_upper_bound
 
-Floats = NDArray[np.float64]
 Codes = NDArray[np.uint16]
 ArrayT = TypeVar("ArrayT", bound=NDArray[Any])
 
@@ -240,7 +240,7 @@ class _Sampler:
         last = first + np.uint64((1 << (64 - bits)) - 1)
         self._table = np.concatenate([_guide(row, first, last) for row in self._thresholds])
 
-    def fill(self, rows: NDArray[np.int64], words: Words, out: Codes) -> None:
+    def fill(self, rows: Integers, words: Words, out: Codes) -> None:
         cells = (words >> self._shift).astype(np.int64)
         cells += rows << self._bits
         self._table.take(cells, out=out)
@@ -248,7 +248,7 @@ class _Sampler:
         if open_.size:
             out[open_] = self._search(rows[open_], words[open_])
 
-    def _search(self, rows: NDArray[np.int64], words: Words) -> Codes:
+    def _search(self, rows: Integers, words: Words) -> Codes:
         """Count the thresholds at or below each word, by binary search inside its row."""
         low = np.zeros(words.size, dtype=np.int64)
         high = np.full(words.size, self._thresholds.shape[1], dtype=np.int64)

@@ -15,13 +15,10 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Integers
 from common.entropy import WordSource
 from common.exact.noise import bernoulli_exp, uniform_below
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 _WORD = 1 << 64
 _FLOAT_ERROR = 1e-9

@@ -13,12 +13,9 @@ from fractions import Fraction
 from math import isqrt
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Booleans, Integers
 from common.entropy import Words, WordSource
-
-Integers = NDArray[np.int64]
-Booleans = NDArray[np.bool_]
 
 _WORD = 1 << 64
 _MAX_BOUND = 1 << 62

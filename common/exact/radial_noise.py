@@ -23,9 +23,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.entropy import WordSource
 
-Floats = NDArray[np.float64]
 Interval = tuple[Decimal, Decimal]
 Digits = tuple[int, int]
 """(n, m): a uniform number known to lie in n/2^m … (n+1)/2^m."""

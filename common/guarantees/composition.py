@@ -14,15 +14,13 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from common.arrays import Floats
 from common.errors import PrivacyError
 from common.exact.rounding import above, float_below
 from common.guarantees.approximate import ApproximateDP, check_delta
 from common.guarantees.pure import PureDP
-
-Floats = NDArray[np.float64]
 
 _MAX_CELLS = 1 << 18
 _ERROR = 1e-11

@@ -18,8 +18,8 @@ from functools import singledispatch
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.errors import PrivacyError
 from common.exact.rounding import above, float_below
 from common.guarantees.approximate import ApproximateDP, check_delta
@@ -322,9 +322,7 @@ def _best_between(curve: RenyiDP, delta: Fraction) -> list[Fraction]:
     return [order for order in map(Fraction, best[inside].tolist()) if order < curve.orders[-1]]
 
 
-def _least_epsilon(
-    orders: NDArray[np.float64], values: NDArray[np.float64], delta: Fraction
-) -> Fraction:
+def _least_epsilon(orders: Floats, values: Floats, delta: Fraction) -> Fraction:
     if delta >= 1:
         return Fraction(0)
     if delta < _LEAST_DELTA:

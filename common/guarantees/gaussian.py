@@ -10,14 +10,12 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 
+from common.arrays import Floats
 from common.errors import PrivacyError
 from common.guarantees.base import Adjacency, Unit
 from common.guarantees.concentrated import ZeroConcentratedDP
-
-Floats = NDArray[np.float64]
 
 _REACH = 40.0
 """Standard deviations beyond which a Gaussian's mass, below e^-800, is bounded, not summed."""

@@ -12,17 +12,15 @@ from fractions import Fraction
 from functools import singledispatch
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
+from common.arrays import Floats
 from common.errors import PrivacyError
 from common.exact.rounding import above, float_above
 from common.guarantees.approximate import ApproximateDP
 from common.guarantees.base import Adjacency, Guarantee, Unit
 from common.guarantees.pure import PureDP
 from common.guarantees.renyi import RenyiDP
-
-Floats = NDArray[np.float64]
 
 INTEGER_ORDERS: tuple[Fraction, ...] = tuple(
     Fraction(order) for order in (*range(2, 65), *range(72, 129, 8), 160, 192, 256, 384, 512)

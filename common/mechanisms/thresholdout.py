@@ -28,14 +28,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from common.arrays import Integers
 from common.entropy import Entropy
 from common.errors import BudgetError, DataError, PrivacyError
 from common.exact.noise import discrete_laplace
 from common.guarantees import Adjacency, ApproximateDP, PureDP, Unit, optimal_composition
-
-Integers = NDArray[np.int64]
 
 RESOLUTION = 1 << 16
 """What stands for a value of 1."""

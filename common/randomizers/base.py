@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from common.arrays import Floats
 from common.entropy import Entropy
 from common.errors import ConfigError, PrivacyError
 from common.exact.channel import Codes, FiniteChannel
 from common.guarantees import PureDP
 from common.randomizers.grid import Grid
 from common.randomizers.losses import Loss, LossFunction, get_loss
-
-Floats = NDArray[np.float64]
 
 MAX_EPSILON = 40.0
 

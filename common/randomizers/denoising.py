@@ -12,10 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solveh_banded
 
-Floats = NDArray[np.float64]
+from common.arrays import Floats
 
 MOST_CELLS = 2048
 """Longer histograms are projected only: the choice of the smoothness takes O(k²)."""

@@ -13,11 +13,10 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from common.arrays import Floats, Indices
 from common.errors import ConfigError, PrivacyError
 from common.exact.channel import MAX_OUTPUTS, FiniteChannel, exp_lower_bound
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 Weights = NDArray[np.uint64]
 
 MAX_WEIGHTS = 4_000_000

@@ -12,13 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from common.arrays import Floats, Indices
 from common.entropy import Words
 from common.errors import ConfigError, DataError
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 MAX_POINTS = 1 << 20
 INTEGER_RANGE = 512

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.errors import ConfigError
 
-Floats = NDArray[np.float64]
 LossFunction = Callable[[Any, Any], Any]
 """Takes predictions ŷ and labels y that broadcast against each other; convex in ŷ."""
 

@@ -12,16 +12,14 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from common.arrays import Floats, Integers
 from common.entropy import Entropy
 from common.errors import DataError, PrivacyError
 from common.exact.noise import discrete_laplace
 from common.guarantees import PureDP, Unit
 from common.randomizers.denoising import denoise_histogram
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 PRIOR_STREAM = "prior"
 SENSITIVITY = 2

@@ -30,16 +30,14 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from common.arrays import Floats, Indices
 from common.errors import ConfigError
 from common.exact.channel import exp_lower_bound
 from common.randomizers.base import Problem, Randomizer, register
 from common.randomizers.design.knots import choose_knots, interpolation
 from common.randomizers.exact_rows import sorted_channel
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 WEIGHTINGS = ("uniform", "prior", "sqrt", "prior-label")
 

@@ -15,9 +15,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any, Literal, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from common.arrays import Floats
 from common.errors import PrivacyError, ReleaseError
 from common.exact.channel import FiniteChannel
 from common.exact.rational import parse_rational
@@ -165,7 +165,7 @@ class Manifest(_Section):
         return self.randomizer.channel, FiniteChannel.from_json(self.randomizer.channel)
 
     @cached_property
-    def noisy_prior(self) -> NDArray[np.float64]:
+    def noisy_prior(self) -> Floats:
         """(k,) released prior over the grid, estimated from the noisy counts."""
         epsilon = self.prior_guarantee.exact_epsilon
         counts = np.asarray(self.prior.noisy_counts, dtype=np.int64)

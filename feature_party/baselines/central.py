@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.entropy import system_entropy
 from common.errors import ConfigError
 from common.guarantees import Guarantee
@@ -22,8 +21,6 @@ from common.mechanisms.central.scaling import LabelScaling
 from feature_party.baselines.dense import dense_features
 from feature_party.config import FeaturePartyConfig
 from feature_party.model.encoding import Encoder
-
-Floats = NDArray[np.float64]
 
 _PIECES = 8
 """Pieces of a numeric column's range."""

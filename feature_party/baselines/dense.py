@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Floats
 from feature_party.model.encoding import Encoded, Encoder
 
 MOST_VALUES = 64
 """Values of a category with an indicator of their own; vocabularies are sorted by frequency."""
 
 
-def dense_features(encoder: Encoder, encoded: Encoded) -> NDArray[np.float64]:
+def dense_features(encoder: Encoder, encoded: Encoded) -> Floats:
     """(n, d) numeric inputs and indicators, and a constant in the last column."""
     parts = [encoded.numeric.astype(np.float64)]
     for column, cardinality in enumerate(encoder.cardinalities):

@@ -18,14 +18,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
+from common.arrays import Floats
 from common.entropy import Entropy
 from common.errors import ConfigError, PrivacyError
 from common.guarantees import Adjacency, ApproximateDP
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 import numpy as np
 import polars as pl
 
+from common.arrays import Floats
 from common.entropy import system_entropy
 from common.errors import LabelveilError
 from common.mechanisms.central.names import CENTRAL
@@ -27,7 +28,7 @@ from common.randomizers.grid import Grid
 from feature_party.baselines.central import central_predictions
 from feature_party.config import FeaturePartyConfig
 from feature_party.join.in_memory import Joined
-from feature_party.learning.problem import Floats, LabelProblem
+from feature_party.learning.problem import LabelProblem
 from feature_party.report import MatchCounts
 from feature_party.training.holdout import split_holdout
 from feature_party.training.run import Prepared, train

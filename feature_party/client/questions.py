@@ -11,8 +11,8 @@ from pathlib import Path
 import grpc
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from common.arrays import Floats, Integers
 from common.errors import DataError, ReleaseError
 from common.release.blocks import block_ranges
 from common.release.event_keys import hash_keys
@@ -24,7 +24,6 @@ from feature_party.client.channel import explain, open_channel, retryable
 from feature_party.client.release_client import RetryPolicy
 from feature_party.client.spool import key_array
 from feature_party.config import LabelsPartySection
-from feature_party.learning.problem import Floats
 
 _CHUNK_ROWS = 1 << 17
 
@@ -56,9 +55,7 @@ class Verdict:
     largest: float
 
 
-def released_rows(
-    folder: Path, held_out: pl.Series, rows: NDArray[np.int64], secret: bytes
-) -> NDArray[np.int64]:
+def released_rows(folder: Path, held_out: pl.Series, rows: Integers, secret: bytes) -> Integers:
     """(h,) row in a release of some events.
 
     Parameters
@@ -87,7 +84,7 @@ def released_rows(
 def ask(
     settings: LabelsPartySection,
     manifest_bytes: bytes,
-    rows: NDArray[np.int64],
+    rows: Integers,
     points: Floats,
     loss: str,
     estimate: float,

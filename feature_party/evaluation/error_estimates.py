@@ -20,9 +20,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.errors import DataError
 from feature_party.learning.decoding import decoder, indicator_decoder, squares
-from feature_party.learning.problem import Floats, LabelProblem
+from feature_party.learning.problem import LabelProblem
 from feature_party.learning.several_releases import JointProblem
 from feature_party.learning.support import Support
 from feature_party.model.model import Predictions

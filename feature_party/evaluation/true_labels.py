@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from common.arrays import Floats
 from common.errors import DataError
 from common.release.event_keys import canonical_keys
-from feature_party.learning.problem import Floats, LabelProblem
+from feature_party.learning.problem import LabelProblem
 from feature_party.tables import Table, collect_table
 
 

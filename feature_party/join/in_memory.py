@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from common.arrays import Integers
 from common.errors import DataError
 from common.release.folder import Release
 from feature_party.client.spool import key_array
@@ -40,7 +41,7 @@ class Joined:
     table: pl.DataFrame
     codes: NDArray[np.unsignedinteger[Any]]
     matches: MatchCounts
-    rows: NDArray[np.int64]
+    rows: Integers
 
 
 def join_release(release: Release, features: Table, key: str, secret: bytes) -> Joined:

@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from common.arrays import Integers
 from common.engine.shuffle import (
     Files,
     Keys,
@@ -367,7 +368,7 @@ def _repeated(keys: Keys) -> int:
 
 def _match(
     mine: Mapping[str, NDArray[Any]], sent: Mapping[str, NDArray[Any]]
-) -> tuple[NDArray[np.int64], Codes]:
+) -> tuple[Integers, Codes]:
     """Rows of our events that were sent, and their codes."""
     order = sort_keys(sent["key"])
     if not order.size:

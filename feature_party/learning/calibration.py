@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import Floats
 from feature_party.learning.decoding import decoder
-from feature_party.learning.problem import Floats, LabelProblem
+from feature_party.learning.problem import LabelProblem
 
 _FAR = 0.1
 _STANDARD_ERRORS = 3.0

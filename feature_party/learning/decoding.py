@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from feature_party.learning.problem import Floats, LabelProblem
+from common.arrays import Floats
+from feature_party.learning.problem import LabelProblem
 from feature_party.learning.several_releases import JointProblem
 
 _RELATIVE_RANK = 1e-10

@@ -28,9 +28,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from common.arrays import Floats
 from common.errors import ConfigError
 from feature_party.learning.names import HEAD_NAMES
-from feature_party.learning.problem import Floats
 from feature_party.learning.support import Support
 
 _LIMIT = 8.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
-from feature_party.learning.problem import Floats
+from common.arrays import Floats
 
 _NEGLIGIBLE = 0.02
 _LEAST_MASS = 1e-12

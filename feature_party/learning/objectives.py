@@ -23,11 +23,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from common.arrays import Floats
 from common.errors import ConfigError
 from feature_party.learning.decoding import decoder
 from feature_party.learning.heads import Head, build_head
 from feature_party.learning.names import OBJECTIVE_NAMES
-from feature_party.learning.problem import Floats, LabelProblem
+from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
 
 

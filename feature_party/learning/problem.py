@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from common.arrays import Floats, Indices
 from common.errors import ConfigError
 from common.exact.channel import FiniteChannel
 from common.release.manifest import Manifest
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 
 def sums(groups: Indices, values: Floats, count: int) -> Floats:

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from common.arrays import Floats, Indices
 from common.errors import DataError
 from common.randomizers.design.knots import interpolation
-from feature_party.learning.problem import Floats, Indices, LabelProblem
+from feature_party.learning.problem import LabelProblem
 
 
 @dataclass(frozen=True)

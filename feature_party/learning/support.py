@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from feature_party.learning.problem import Floats, Indices, LabelProblem, sums
+from common.arrays import Floats, Indices
+from feature_party.learning.problem import LabelProblem, sums
 
 MAX_CELLS = 64
 _PRIOR_FLOOR = 0.005

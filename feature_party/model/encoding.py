@@ -23,6 +23,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.errors import ConfigError, DataError
 
 MIN_OCCURRENCES = 5
@@ -263,7 +264,7 @@ def _parts(series: pl.Series) -> tuple[str, ...]:
     return ("value",)
 
 
-def moments(series: pl.Series) -> NDArray[np.float64]:
+def moments(series: pl.Series) -> Floats:
     """(n,) seconds since 1970-01-01 00:00 on the clock of a column of dates, NaN where missing."""
     clock = _temporal(series)
     if clock.dtype == pl.Datetime:
@@ -283,7 +284,7 @@ def _temporal(series: pl.Series) -> pl.Series:
     return series
 
 
-def _values(series: pl.Series, part: str) -> NDArray[np.float64]:
+def _values(series: pl.Series, part: str) -> Floats:
     """(n,) float64 with NaN for what is missing or is not a number."""
     if part == "value":
         return numbers(series)
@@ -297,7 +298,7 @@ def _values(series: pl.Series, part: str) -> NDArray[np.float64]:
     return values.to_numpy().astype(np.float64)
 
 
-def numbers(series: pl.Series) -> NDArray[np.float64]:
+def numbers(series: pl.Series) -> Floats:
     """(n,) float64 of a numeric column, NaN where a value is missing."""
     if series.dtype in (pl.Duration, pl.Time):
         series = series.cast(pl.Int64)
@@ -334,7 +335,7 @@ def _fit_numeric(series: pl.Series, part: str, pieces: int) -> NumericColumn | N
     )
 
 
-def _transform(values: NDArray[np.float64], column: NumericColumn) -> NDArray[np.float64]:
+def _transform(values: Floats, column: NumericColumn) -> Floats:
     if not column.logarithmic:
         return values
     return np.arcsinh((values - column.middle) / column.spread)

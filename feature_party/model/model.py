@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
-from numpy.typing import NDArray
 
+from common.arrays import Booleans, Floats
 from common.errors import DataError
 from feature_party.learning.heads import LinearHead
 from feature_party.learning.objectives import LikelihoodObjective, Objective, build_objective
-from feature_party.learning.problem import Floats, LabelProblem
+from feature_party.learning.problem import LabelProblem
 from feature_party.learning.several_releases import JointProblem
 from feature_party.learning.support import Support
 from feature_party.model.encoding import Encoded, Encoder
@@ -64,7 +64,7 @@ class Predictions:
     points: Floats
     distributions: Floats | None
 
-    def of(self, rows: NDArray[np.bool_]) -> Predictions:
+    def of(self, rows: Booleans) -> Predictions:
         """Those of some rows."""
         distributions = None if self.distributions is None else self.distributions[rows]
         return Predictions(self.points[rows], distributions)

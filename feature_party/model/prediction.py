@@ -6,11 +6,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
+from common.arrays import Booleans
 from common.errors import DataError
 from feature_party.model.model import Model
 from feature_party.tables import BATCH_ROWS, check_key, feature_file, scan_table
@@ -23,7 +22,7 @@ def predict_file(
     *,
     key: str = "",
     interval: float | None = 0.9,
-    trained: Callable[[int, int], NDArray[np.bool_]] | None = None,
+    trained: Callable[[int, int], Booleans] | None = None,
     batch_rows: int = BATCH_ROWS,
     on_rows: Callable[[int, int], None] | None = None,
 ) -> int:

@@ -6,14 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from common.arrays import Floats
 from common.exact.channel import Codes
 from common.release.manifest import Manifest
 from feature_party.join.matches import MatchCounts
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.release.manifest import Manifest
 from common.report.figures import (
     COLOUR_MAP,
@@ -26,8 +26,6 @@ from common.report.figures import (
     responsive_figure,
 )
 from feature_party.report.scoring import Decile, label_boundaries
-
-Floats = NDArray[np.float64]
 
 
 def error_scale(

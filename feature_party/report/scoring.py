@@ -6,11 +6,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.exact.channel import Codes
-
-Floats = NDArray[np.float64]
 
 _MOST_WHOLE = 60
 

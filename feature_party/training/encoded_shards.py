@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 
+from common.arrays import Integers
 from common.errors import DataError
 from feature_party.learning.objectives import Objective
 from feature_party.model.encoding import Encoded, Encoder, canonical_text
@@ -104,7 +105,7 @@ class Shards:
         categories = _matrix(table, "categories", shape, np.int32)
         return Encoded(numeric, categories), table["code"].to_numpy()
 
-    def codes_of(self, rows: NDArray[np.int64]) -> Codes:
+    def codes_of(self, rows: Integers) -> Codes:
         """(v,) privatized labels of some rows, numbered shard after shard."""
         found = np.empty(rows.size, dtype=np.uint32)
         starts = np.concatenate([[0], np.cumsum(self.sizes)])
@@ -271,7 +272,7 @@ class _Writer:
             for part in range(count)
         ]
         self.sizes = [0] * count
-        self.pending: list[tuple[Encoded, Codes, NDArray[np.int64]]] = []
+        self.pending: list[tuple[Encoded, Codes, Integers]] = []
         self.bytes = 0
 
     def __enter__(self) -> _Writer:
@@ -283,7 +284,7 @@ class _Writer:
         for writer in self.writers:
             writer.close()
 
-    def add(self, inputs: Encoded, codes: Codes, places: NDArray[np.int64]) -> None:
+    def add(self, inputs: Encoded, codes: Codes, places: Integers) -> None:
         """Take in rows, each for its shard."""
         self.pending.append((inputs, codes, places))
         self.bytes += inputs.numeric.nbytes + inputs.categories.nbytes + codes.nbytes

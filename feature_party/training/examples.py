@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from common.arrays import Booleans, Integers
 from feature_party.join.in_memory import Joined
 from feature_party.join.shards import JoinedShards
 from feature_party.join.tasks import CODE, ROW
@@ -44,7 +45,7 @@ class Events(Protocol):
         """Number of matched labels to train on."""
 
     @property
-    def holdout(self) -> NDArray[np.int64]:
+    def holdout(self) -> Integers:
         """(h,) matched labels to score on, ascending."""
 
     def held_out(self) -> tuple[pl.DataFrame, Codes]:
@@ -53,7 +54,7 @@ class Events(Protocol):
     def keys(self) -> pl.Series:
         """(m,) keys of all matched labels' events."""
 
-    def trained(self, start: int, stop: int) -> NDArray[np.bool_]:
+    def trained(self, start: int, stop: int) -> Booleans:
         """(stop - start,) which rows of the features are trained on."""
 
 
@@ -74,8 +75,8 @@ class Prepared:
     """
 
     joined: Joined
-    training: NDArray[np.int64]
-    holdout: NDArray[np.int64]
+    training: Integers
+    holdout: Integers
     problem: LabelProblem
     release_id: str
     key: str = ""
@@ -94,7 +95,7 @@ class Prepared:
     def keys(self) -> pl.Series:
         return self.joined.table[self.key]
 
-    def trained(self, start: int, stop: int) -> NDArray[np.bool_]:
+    def trained(self, start: int, stop: int) -> Booleans:
         return np.isin(np.arange(start, stop), self.joined.rows[self.training])
 
 
@@ -113,7 +114,7 @@ class PreparedShards:
     """
 
     joined: JoinedShards
-    held: NDArray[np.int64]
+    held: Integers
     problem: LabelProblem
     release_id: str
     key: str
@@ -127,7 +128,7 @@ class PreparedShards:
         return self.joined.rows - self.holdout.size
 
     @cached_property
-    def holdout(self) -> NDArray[np.int64]:
+    def holdout(self) -> Integers:
         if self.joined.rows == sum(self.joined.events):
             return self.held  # every event has one label
         first, found = 0, []
@@ -155,7 +156,7 @@ class PreparedShards:
             kept = part.filter(pl.Series(~self._held(index)))
             yield kept.drop(CODE), kept[CODE].to_numpy()
 
-    def trained(self, start: int, stop: int) -> NDArray[np.bool_]:
+    def trained(self, start: int, stop: int) -> Booleans:
         found = np.zeros(stop - start, dtype=np.bool_)
         size = self.joined.slice_rows
         for index in range(start // size, -(-stop // size)):
@@ -164,10 +165,10 @@ class PreparedShards:
             found[rows[low:high] - start] = True
         return found
 
-    def _training_rows_of(self, index: int) -> NDArray[np.int64]:
+    def _training_rows_of(self, index: int) -> Integers:
         return _kept(self.joined, index)[~self._held(index)]
 
-    def _held(self, index: int) -> NDArray[np.bool_]:
+    def _held(self, index: int) -> Booleans:
         """Which labels of a shard are to be scored on."""
         rows = _kept(self.joined, index)
         first = sum(self.joined.events[:index])
@@ -177,6 +178,6 @@ class PreparedShards:
 
 
 @lru_cache(maxsize=2)
-def _kept(joined: JoinedShards, index: int) -> NDArray[np.int64]:
+def _kept(joined: JoinedShards, index: int) -> Integers:
     """(n,) the features' rows that a shard's labels are about."""
     return joined.read(index, [ROW])[ROW].to_numpy()

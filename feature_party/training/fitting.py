@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from common.arrays import Floats, Integers
 from feature_party.learning.objectives import Objective
 from feature_party.model.network import Dropout, Ensemble, NetworkShape
 from feature_party.training.batches import Plan, Rows, Source
@@ -105,10 +105,10 @@ class Fit:
 
     network: Ensemble
     history: list[EpochRecord]
-    rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    losses: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    predictions: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    marginal: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    rows: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+    losses: Floats = field(default_factory=lambda: np.zeros(0))
+    predictions: Floats = field(default_factory=lambda: np.zeros(0))
+    marginal: Floats = field(default_factory=lambda: np.zeros(0))
 
 
 class Fitter:
@@ -285,7 +285,7 @@ class Fitter:
             at += held.shape[1]
         return self.workers.add(losses), self.workers.add(predictions), self.workers.add(masses)
 
-    def _held_rows(self) -> NDArray[np.int64]:
+    def _held_rows(self) -> Integers:
         """(G · v,) training row of each out-of-fold value."""
         starts = np.concatenate([[0], np.cumsum(self.source.sizes)])
         rows = [

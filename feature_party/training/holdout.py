@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Integers
 from common.errors import DataError
 
 
-def split_holdout(
-    events: int, share: float, seed: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def split_holdout(events: int, share: float, seed: int) -> tuple[Integers, Integers]:
     """Rows to train on and rows to score on, each ascending; fixed by count, share and seed."""
     held = held_events(events, share, seed)
     rest = np.ones(events, dtype=np.bool_)
@@ -18,7 +16,7 @@ def split_holdout(
     return np.flatnonzero(rest), held
 
 
-def held_events(events: int, share: float, seed: int) -> NDArray[np.int64]:
+def held_events(events: int, share: float, seed: int) -> Integers:
     """Events to score on, ascending, in memory of their own size where they are few of many."""
     held = round(events * share)
     if events - held < 2:
@@ -30,9 +28,7 @@ def held_events(events: int, share: float, seed: int) -> NDArray[np.int64]:
     return np.sort(generator.choice(events, held, replace=False, shuffle=False))
 
 
-def split_events(
-    rows: NDArray[np.int64], share: float, seed: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def split_events(rows: Integers, share: float, seed: int) -> tuple[Integers, Integers]:
     """As :func:`split_holdout`, where several labels may be about one event: they stay together.
 
     Parameters

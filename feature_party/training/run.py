@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
-from numpy.typing import NDArray
 
+from common.arrays import Floats, Integers
 from common.errors import ConfigError, DataError
 from common.release.folder import Release
 from feature_party.config import FeaturePartyConfig
@@ -28,7 +28,6 @@ from feature_party.learning.mixing import (
     prior_adjustment,
 )
 from feature_party.learning.objectives import Objective, PointObjective, build_objective
-from feature_party.learning.problem import Floats
 from feature_party.learning.support import Support
 from feature_party.model.encoding import Encoded, Encoder
 from feature_party.model.model import Expert, Model
@@ -116,7 +115,7 @@ class InMemory:
         self.encoder, self.codes = encoder, codes
         self.inputs: Encoded = encoder.encode(rows)
 
-    def codes_of(self, rows: NDArray[np.int64]) -> Codes:
+    def codes_of(self, rows: Integers) -> Codes:
         """(v,) privatized labels of some rows."""
         return self.codes[rows]
 

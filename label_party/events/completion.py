@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from common.arrays import Booleans, Floats, Integers
 from common.engine.shuffle import Keys, match_keys, sort_keys
 from common.entropy import Entropy
 from common.errors import DataError
@@ -27,8 +28,7 @@ from common.release.event_keys import hash_keys
 from label_party.events.row_ranges import Counted, RowWriter, count_rows, randomize_rows
 from label_party.sources.tables import KEY, LABEL, USER
 
-Floats = NDArray[np.float64]
-Positions = NDArray[np.int64]
+Positions = Integers
 Duplicates = Literal["refuse", "sum", "mean", "last"]
 Progress = Callable[[int], None]
 
@@ -376,7 +376,7 @@ def _several(keys: int) -> DataError:
     )
 
 
-def beyond_limit(users: NDArray[Any], limit: int) -> NDArray[np.bool_]:
+def beyond_limit(users: NDArray[Any], limit: int) -> Booleans:
     """Mark all but the first ``limit`` events of each user, given all users in row order."""
     order = np.argsort(users, kind="stable")
     ordered = users[order]

@@ -15,6 +15,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TypeVar
 
+from common.arrays import Floats
 from common.engine.shuffle import Files, Keys
 from common.engine.task import Engine, Secrets, Task
 from common.entropy import Entropy
@@ -23,7 +24,7 @@ from common.randomizers.grid import Grid
 from common.release.blocks import block_ranges
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.completion import Facts, Tally, check_facts
-from label_party.events.row_ranges import Counted, Floats, RowWriter
+from label_party.events.row_ranges import Counted, RowWriter
 from label_party.events.tasks import (
     Complete,
     Count,

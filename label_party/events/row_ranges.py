@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Floats, Integers
 from common.engine.shuffle import Keys
 from common.entropy import Entropy
 from common.exact.channel import FiniteChannel
@@ -22,8 +22,6 @@ from common.randomizers.base import LABEL_STREAM, ROUNDING_STREAM
 from common.randomizers.grid import Grid
 from common.release.blocks import BLOCK_ROWS, block_ranges, encode_codes
 from common.release.manifest import block_digest
-
-Floats = NDArray[np.float64]
 
 _ROWS_AT_ONCE = 1 << 16
 _MOST_BLOCKS = 1 << 14
@@ -61,7 +59,7 @@ class Counted:
         How many labels clipping changes.
     """
 
-    counts: NDArray[np.int64]
+    counts: Integers
     outside: int
 
     def __add__(self, other: Counted) -> Counted:
@@ -141,6 +139,6 @@ def randomize_rows(
     return Randomized(b"".join(sent), b"".join(coded), blocks)
 
 
-def _round(labels: Floats, start: int, grid: Grid, entropy: Entropy) -> NDArray[np.int64]:
+def _round(labels: Floats, start: int, grid: Grid, entropy: Entropy) -> Integers:
     # rounding anew costs less than keeping the grid indices of all rows
     return grid.round(labels, entropy.words(ROUNDING_STREAM, start, labels.size))

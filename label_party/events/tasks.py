@@ -22,6 +22,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.engine.shuffle import Files, Keys, key_buckets, read_bucket, write_buckets
 from common.engine.task import Secrets
 from common.exact.channel import FiniteChannel
@@ -38,8 +39,6 @@ from label_party.events.completion import (
 )
 from label_party.events.row_ranges import Counted, count_rows, randomize_rows
 from label_party.sources.tables import KEY, LABEL, USER, read_events
-
-Floats = NDArray[np.float64]
 
 KEY_TYPE = f"S{KEY_BYTES}"
 _LABEL_TYPE = "<f8"

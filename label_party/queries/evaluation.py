@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.entropy import Entropy
 from common.errors import BudgetError, DataError, ReleaseError
 from common.exact.rational import decimal_value
@@ -34,8 +34,6 @@ from label_party.events.open import open_events
 from label_party.store.disk import exclusive, flush, sync_directory, told
 from label_party.store.pay_once import Purchase, pay_once
 from label_party.store.release_store import Store, StoredRelease
-
-Floats = NDArray[np.float64]
 
 FORMAT = "labelveil-evaluation/1"
 PURPOSE = "evaluation against true labels"

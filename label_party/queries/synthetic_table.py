@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from common.arrays import Integers
 from common.console import progress as progress_bar
 from common.engine.shuffle import Keys
 from common.entropy import system_entropy
@@ -51,8 +51,6 @@ from label_party.sources.databases import snapshot
 from label_party.sources.tables import columns_of, read_categories, read_events
 from label_party.store.pay_once import Purchase, find_paid, pay_once
 from label_party.store.release_store import Store
-
-Integers = NDArray[np.int64]
 
 FORMAT = "labelveil-synthetic/1"
 OTHER = "(other)"

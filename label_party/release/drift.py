@@ -25,9 +25,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from common.arrays import Integers
 from common.entropy import Entropy
 from common.exact.rational import decimal_value
 from common.guarantees import PureDP
@@ -124,7 +122,7 @@ class InForce:
             epsilon = test_epsilon(self.config, len(self.grid), rows)
         return DriftTest(self.prior, rows, epsilon, group, watch.tolerance, watch.false_alarm)
 
-    def tried(self, counts: NDArray[np.int64], entropy: Entropy) -> Trial:
+    def tried(self, counts: Integers, entropy: Entropy) -> Trial:
         """Test an epoch's histogram over the grid, unless the session has halted."""
         test = self.test(int(counts.sum()))
         promise = PureDP.of(test.epsilon, unit=self.config.privacy.privacy_unit)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.errors import ConfigError, DataError
 from common.randomizers.design.assessment import Assessment, Assessor
 from common.randomizers.design.knots import interpolation
@@ -27,8 +27,6 @@ from label_party.config.sections import LabelPartyConfig
 from label_party.events.open import open_events
 from label_party.events.submitted import Populations
 from label_party.store.release_store import Store
-
-Floats = NDArray[np.float64]
 
 _USUAL_ROWS = 20_000
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.program.comparison import Comparison, Job, Method, compare, default_methods, make_jobs
 from common.program.simulation.inputs import read_inputs
 from common.program.simulation.settings import Settings
@@ -124,7 +124,7 @@ def verdict(records: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _paired(differences: NDArray[np.float64]) -> tuple[float, float]:
+def _paired(differences: Floats) -> tuple[float, float]:
     """Mean of the differences of paired runs, and its standard error (0 for a single run)."""
     runs = differences.size
     error = float(differences.std(ddof=1)) / math.sqrt(runs) if runs > 1 else 0.0

@@ -6,8 +6,8 @@ import tracemalloc
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.entropy import seeded_entropy
 from common.randomizers import build_randomizer, optimal_binning
 from common.randomizers.base import Problem, check_prior
@@ -53,13 +53,13 @@ def run(bench: Bench) -> Table:
     )
 
 
-def smooth_prior(k: int) -> NDArray[np.float64]:
+def smooth_prior(k: int) -> Floats:
     """(k,) probabilities of a falling density with a ripple."""
     labels = np.arange(k, dtype=np.float64)
     return check_prior(np.exp(-5 * labels / k) + 0.1 * np.sin(labels) ** 2, k)
 
 
-def noisy_prior(k: int) -> NDArray[np.float64]:
+def noisy_prior(k: int) -> Floats:
     """(k,) probabilities as the labels party releases them."""
     labels = np.random.default_rng(1).lognormal(0, 1.5, ROWS) * k / 40
     counts = np.bincount(np.minimum(labels.astype(np.int64), k - 1), minlength=k)

@@ -18,13 +18,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from common.arrays import Floats
 from common.entropy import Entropy, system_entropy
 from common.errors import PrivacyError
 from common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss, ridge_loss
 from common.mechanisms.central.perturbation import learn
 from common.mechanisms.central.scaling import LabelScaling, RowScaling
-
-Floats = NDArray[np.float64]
 
 
 def fresh_entropy(entropy: Entropy | None) -> Entropy:

@@ -43,9 +43,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, special
 
+from common.arrays import Floats
 from common.entropy import Entropy, seeded_entropy
 from common.errors import DataError, PrivacyError
 from common.guarantees import ApproximateDP, largest_rho, to_approximate
@@ -58,8 +58,6 @@ from common.mechanisms.central.label_ridge import (
     gaussian_release,
     sensitivity_of,
 )
-
-Floats = NDArray[np.float64]
 
 RECTIFIERS = 400
 QUANTILES = (1.0, 0.9, 0.75, 0.5, 0.25)

@@ -33,9 +33,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
+from common.arrays import Floats
 from common.entropy import Entropy
 from common.errors import DataError, PrivacyError
 from common.exact.noise import discrete_gaussian
@@ -49,8 +49,6 @@ from common.guarantees import (
     to_approximate,
 )
 from common.guarantees.gaussian import gaussian_zcdp
-
-Floats = NDArray[np.float64]
 
 SHAPES = (0.0, 0.25, 0.5, 0.75, 1.0)
 QUANTILES = (1.0, 0.999, 0.99, 0.95, 0.9, 0.75)

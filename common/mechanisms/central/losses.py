@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
+from common.arrays import Floats
 from common.errors import ConfigError
-
-Floats = NDArray[np.float64]
 
 
 class Loss(Protocol):

@@ -13,12 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.errors import PrivacyError
 from common.mechanisms.central.losses import Loss
-
-Floats = NDArray[np.float64]
 
 _UNIT = 2.0**-53
 _STEPS = 200

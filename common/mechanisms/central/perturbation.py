@@ -48,6 +48,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.entropy import Entropy
 from common.errors import ConfigError, DataError, PrivacyError
 from common.exact.noise import discrete_laplace
@@ -56,8 +57,6 @@ from common.exact.rounding import above
 from common.guarantees import Adjacency, PureDP
 from common.mechanisms.central.losses import Loss
 from common.mechanisms.central.minimiser import Risk, least_tolerance, minimise
-
-Floats = NDArray[np.float64]
 
 PERTURBATIONS = ("objective", "output", "input")
 

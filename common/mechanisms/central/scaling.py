@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.errors import ConfigError
 from common.mechanisms.central.perturbation import clip_rows
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -21,16 +21,15 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from common.arrays import Floats, Integers
 from common.entropy import WordSource
 from common.errors import DataError, PrivacyError
 from common.exact.exponential_choice import exponential_choice
 from common.exact.noise import discrete_laplace, uniform_below
 from common.mechanisms.interactive.session import Outcome
 from common.mechanisms.interactive.targets import Target, boundary
-
-Integers = NDArray[np.int64]
 
 _SLACK = Fraction(1, 10**8)
 _LEAST_EPSILON = Fraction(1, 10**4)
@@ -200,7 +199,7 @@ class LaplaceTest:
         return int(int(self.count(data)) + int(noise) >= self.threshold)
 
 
-def _laplace_cdf(points: NDArray[np.float64], rate: float) -> NDArray[np.float64]:
+def _laplace_cdf(points: Floats, rate: float) -> Floats:
     """``P[Z <= x]`` of the discrete Laplace law of scale 1/rate, at integers x."""
     below = np.exp(rate * np.minimum(points, 0)) / (1 + math.exp(-rate))
     above = 1 - np.exp(-rate * (np.maximum(points, 0) + 1)) / (1 + math.exp(-rate))

@@ -23,13 +23,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from common.arrays import Integers
 from common.errors import PrivacyError
 from common.mechanisms.interactive.thresholds import ThresholdTests
 from common.randomizers.prior import NoisyPrior, rational_epsilon
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,14 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Integers
 from common.entropy import Entropy
 from common.errors import DataError
 from common.exact.noise import discrete_laplace
 from common.guarantees import Adjacency, ApproximateDP, Unit
 from common.mechanisms.interactive.targets import not_prior
 from common.mechanisms.interactive.terms import Terms
-
-Integers = NDArray[np.int64]
 
 
 class IndividualSparseVector:

@@ -32,13 +32,11 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_banded
 
+from common.arrays import Floats, Integers
 from common.exact.rounding import above
 from common.mechanisms.interactive.call_count_tail import calls_until
-
-Floats = NDArray[np.float64]
 
 _ROUNDS = 60
 _WIDTHS = 9.0
@@ -145,8 +143,8 @@ def _below(value: Floats) -> Floats:
 
 
 def _solve(
-    reward: Floats, up: Floats, down: Floats, policy: NDArray[np.int64], start: Floats
-) -> tuple[Floats, NDArray[np.int64]]:
+    reward: Floats, up: Floats, down: Floats, policy: Integers, start: Floats
+) -> tuple[Floats, Integers]:
     """Policy iteration for the best choice of a vertex in every cell."""
     size = policy.size
     value = start

@@ -18,8 +18,8 @@ from fractions import Fraction
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Booleans
 from common.entropy import Entropy, WordSource
 from common.errors import BudgetError, PrivacyError
 from common.exact.rational import parse_rational
@@ -73,7 +73,7 @@ class Batch(Protocol[DataIn, BatchOut]):
         """What each of them promises."""
         ...
 
-    def draw(self, data: DataIn, source: WordSource) -> tuple[NDArray[np.bool_], BatchOut]:
+    def draw(self, data: DataIn, source: WordSource) -> tuple[Booleans, BatchOut]:
         """Return (n,) hits, and the answers."""
         ...
 

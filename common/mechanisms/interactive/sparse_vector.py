@@ -19,8 +19,9 @@ from fractions import Fraction
 from typing import Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from common.arrays import Booleans, Integers
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.exact.noise import discrete_laplace
@@ -34,9 +35,6 @@ from common.guarantees import (
     optimal_composition,
     to_approximate,
 )
-
-Integers = NDArray[np.int64]
-Booleans = NDArray[np.bool_]
 
 _GRAIN = 1 << 12
 

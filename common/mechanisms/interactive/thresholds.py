@@ -15,16 +15,14 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from common.arrays import Booleans, Integers
 from common.entropy import WordSource
 from common.errors import DataError, PrivacyError
 from common.exact.noise import discrete_laplace
 from common.mechanisms.interactive.session import Outcome
 from common.mechanisms.interactive.targets import Target, between_thresholds, not_prior
-
-Integers = NDArray[np.int64]
-Booleans = NDArray[np.bool_]
 
 _LARGEST = 1 << 61
 

@@ -18,10 +18,11 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import ArrayLike
 
+from common.arrays import Integers
 from common.entropy import Entropy
 from common.guarantees import Unit
 from common.mechanisms.interactive import Boundary, ExponentialMechanism, Session, Terms
-from common.mechanisms.pate.gnmax import ADJACENCY, NO_ANSWER, ClassAnswers, Integers, checked_votes
+from common.mechanisms.pate.gnmax import ADJACENCY, NO_ANSWER, ClassAnswers, checked_votes
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,9 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from common.arrays import Floats
 
 ORDERS: Floats = np.concatenate(
     [np.arange(1.25, 4, 0.25), np.arange(4, 16, 1.0), np.geomspace(16, 256, 17)]

@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from common.arrays import Floats, Integers
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.exact.noise import discrete_gaussian
 from common.guarantees import Adjacency, Guarantee, Unit, ZeroConcentratedDP
-from common.mechanisms.pate.data_dependent import Floats, data_dependent_curve, error_probability
-
-Integers = NDArray[np.int64]
+from common.mechanisms.pate.data_dependent import data_dependent_curve, error_probability
 
 ADJACENCY = Adjacency.REPLACE_RECORD
 NO_ANSWER = -1

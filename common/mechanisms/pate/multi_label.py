@@ -27,19 +27,16 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Booleans, Floats, Integers
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.exact.noise import discrete_gaussian
 from common.guarantees import Adjacency, Unit, ZeroConcentratedDP
-from common.mechanisms.pate.data_dependent import Floats, data_dependent_curve
+from common.mechanisms.pate.data_dependent import data_dependent_curve
 from common.mechanisms.pate.gnmax import threshold_error
 from common.mechanisms.selection import GaussianTest, Ranking, StableTopK
 from common.mechanisms.selection.stable_top_k import variance_for
-
-Booleans = NDArray[np.bool_]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import erfc, erfcinv
 
+from common.arrays import Floats, Integers
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.exact.noise import discrete_gaussian
 from common.exact.rounding import above
 from common.mechanisms.pate.data_dependent import per_query
-
-Floats = NDArray[np.float64]
 
 _GRID = np.concatenate([[0.0], np.geomspace(1e-280, 1.0, 1 << 13)])
 _NOISE_GRAIN = 1 << 10
@@ -92,7 +91,7 @@ def smooth_gnmax_cost(
     return SmoothCost(value, order, sensitivity * sigma, release)
 
 
-def continuous_error(counts: NDArray[np.int64], scale: float) -> Floats:
+def continuous_error(counts: Integers, scale: float) -> Floats:
     """``Σ_{i≠i*} ½ erfc((n_{i*} − n_i − 1)/(2σ))``: above the discrete law's bound, and smooth."""
     behind = counts.max(axis=1, keepdims=True) - counts
     each = 0.5 * erfc((behind - 1) / (2 * scale))

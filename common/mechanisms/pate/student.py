@@ -9,10 +9,11 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from common.arrays import Floats
 from common.errors import DataError
 from common.guarantees import ApproximateDP, epsilon_at, to_approximate
 from common.guarantees.renyi import RenyiDP
-from common.mechanisms.pate.data_dependent import ORDERS, Floats
+from common.mechanisms.pate.data_dependent import ORDERS
 from common.mechanisms.pate.gnmax import NO_ANSWER, ClassAnswers
 from common.mechanisms.pate.multi_label import LabelAnswers
 from common.mechanisms.pate.teachers import Estimator, train_teachers

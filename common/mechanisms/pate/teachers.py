@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from common.arrays import Booleans, Integers
 from common.entropy import Entropy
 from common.errors import DataError, PrivacyError
-
-Integers = NDArray[np.int64]
 
 
 class Estimator(Protocol):
@@ -157,7 +156,7 @@ def class_votes(teachers: Sequence[Estimator], queries: ArrayLike, classes: int)
     return counts
 
 
-def label_votes(teachers: Sequence[Estimator], queries: ArrayLike) -> NDArray[np.bool_]:
+def label_votes(teachers: Sequence[Estimator], queries: ArrayLike) -> Booleans:
     """Collect each teacher's label indicators, (teachers, q, labels)."""
     x = np.asarray(queries)
     return np.stack([np.asarray(teacher.predict(x)) > 0.5 for teacher in teachers])

@@ -11,13 +11,12 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from common.arrays import Integers
 from common.entropy import Entropy
 from common.errors import DataError
 from common.guarantees import Adjacency, Guarantee, Unit
-
-Integers = NDArray[np.int64]
 
 ADJACENCY = Adjacency.ADD_REMOVE
 UNIT = Unit.USER

@@ -12,10 +12,11 @@ from fractions import Fraction
 
 import numpy as np
 
+from common.arrays import Integers
 from common.entropy import WordSource
 from common.errors import PrivacyError
 from common.guarantees import Guarantee
-from common.mechanisms.selection.base import Integers, Ranking
+from common.mechanisms.selection.base import Ranking
 from common.mechanisms.selection.noisy_max import NoisyMax
 
 Regularizer = Callable[[int], Fraction]

@@ -14,12 +14,13 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike
 
+from common.arrays import Integers
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.exact.exponential_choice import exponential_peeling
 from common.exact.noise import discrete_laplace
 from common.guarantees import Adjacency, PureDP, Unit, ZeroConcentratedDP, largest_rho
-from common.mechanisms.selection.base import Integers, Ranking, ranked
+from common.mechanisms.selection.base import Ranking, ranked
 from common.mechanisms.selection.choose_k import ChooseRank
 from common.mechanisms.selection.noisy_max import Law, NoisyMax
 from common.mechanisms.selection.stable_top_k import StableTopK

@@ -13,6 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from common.arrays import Integers
 from common.entropy import WordSource
 from common.errors import PrivacyError
 from common.exact.exponential_choice import exponential_choice, permute_and_flip
@@ -20,7 +21,7 @@ from common.exact.noise import discrete_gaussian, discrete_laplace
 from common.exact.rounding import above
 from common.guarantees import BoundedRange, Guarantee, PureDP, RenyiDP
 from common.guarantees.renyi import DEFAULT_ORDERS
-from common.mechanisms.selection.base import UNIT, Integers, neighbours
+from common.mechanisms.selection.base import UNIT, neighbours
 
 
 class Law(StrEnum):

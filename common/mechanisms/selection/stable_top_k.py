@@ -15,11 +15,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
+from common.arrays import Integers
 from common.entropy import Entropy, WordSource
 from common.errors import PrivacyError
 from common.exact.exponential_choice import exponential_peeling
 from common.guarantees import BoundedRange, ZeroConcentratedDP, to_zcdp
-from common.mechanisms.selection.base import ADJACENCY, UNIT, Integers, Ranking, Selection, ranked
+from common.mechanisms.selection.base import ADJACENCY, UNIT, Ranking, Selection, ranked
 from common.mechanisms.selection.choose_k import ChooseRank, Regularizer, indifferent, pull_towards
 from common.mechanisms.selection.noisy_max import Law, NoisyMax
 from common.mechanisms.selection.stability import GaussianTest

@@ -15,11 +15,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
+from common.arrays import Integers
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.exact.noise import discrete_laplace
 from common.guarantees import ApproximateDP
-from common.mechanisms.selection.base import ADJACENCY, UNIT, Integers, Ranking, Selection, ranked
+from common.mechanisms.selection.base import ADJACENCY, UNIT, Ranking, Selection, ranked
 
 _GRAIN = 1 << 12
 _ERROR = 1e-9

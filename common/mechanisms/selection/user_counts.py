@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from common.arrays import Integers
 from common.entropy import Entropy
 from common.errors import DataError
-from common.mechanisms.selection.base import Integers
 
 
 @dataclass(frozen=True)

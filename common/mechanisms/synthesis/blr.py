@@ -26,11 +26,12 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from common.arrays import Floats, Integers
 from common.entropy import Entropy
 from common.errors import ConfigError, PrivacyError
 from common.exact.exponential_choice import exponential_choice
 from common.guarantees import Adjacency, PureDP, Unit
-from common.mechanisms.synthesis.domain import Floats, Integers, check_histogram
+from common.mechanisms.synthesis.domain import check_histogram
 from common.mechanisms.synthesis.workload import LinearQueries
 
 MAX_DATABASES = 1 << 18

@@ -12,11 +12,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 
+from common.arrays import Integers
 from common.entropy import WordSource
 from common.errors import PrivacyError
 from common.exact.noise import discrete_gaussian, discrete_laplace
 from common.guarantees import Adjacency, Guarantee, PureDP, Unit, ZeroConcentratedDP
-from common.mechanisms.synthesis.domain import Integers
 
 _GRAIN = 1 << 24
 _VARIANCE_GRAIN = 4096

@@ -11,12 +11,10 @@ from itertools import combinations
 from math import prod
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from common.arrays import Floats, Integers
 from common.errors import ConfigError, DataError
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 MAX_CELLS = 1 << 22
 

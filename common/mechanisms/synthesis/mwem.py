@@ -23,12 +23,13 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike
 
+from common.arrays import Floats
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.exact.exponential_choice import exponential_choice
 from common.exact.noise import discrete_laplace
 from common.guarantees import Adjacency, PureDP, Unit
-from common.mechanisms.synthesis.domain import Floats, check_histogram
+from common.mechanisms.synthesis.domain import check_histogram
 from common.mechanisms.synthesis.workload import Workload
 
 _LEAST_WEIGHT = 1e-290

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.mechanisms.synthesis.domain import Floats
+from common.arrays import Floats
 from common.mechanisms.synthesis.workload import Marginals
 
 _SHRINK = 0.5

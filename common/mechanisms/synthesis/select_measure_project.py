@@ -20,12 +20,13 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike
 
+from common.arrays import Floats, Integers
 from common.entropy import Entropy
 from common.errors import ConfigError
 from common.exact.exponential_choice import exponential_choice
 from common.guarantees import Guarantee
 from common.mechanisms.synthesis.budget import Budget
-from common.mechanisms.synthesis.domain import Floats, Integers, check_histogram
+from common.mechanisms.synthesis.domain import check_histogram
 from common.mechanisms.synthesis.projection import NoisyMarginal, project
 from common.mechanisms.synthesis.workload import Marginals
 

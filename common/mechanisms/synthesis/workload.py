@@ -16,10 +16,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from common.arrays import Floats, Integers
 from common.entropy import Entropy
 from common.errors import ConfigError, PrivacyError
 from common.exact.noise import discrete_laplace
-from common.mechanisms.synthesis.domain import Domain, Floats, Integers, check_histogram, subsets
+from common.mechanisms.synthesis.domain import Domain, check_histogram, subsets
 
 _EXACT_CELLS = 1 << 10
 

@@ -19,8 +19,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.errors import ConfigError
 from common.randomizers.additive.laws import (
     ContinuousLaw,
@@ -35,8 +35,6 @@ from common.randomizers.additive.laws import (
 from common.randomizers.base import Problem, Randomizer, register
 from common.randomizers.design.knots import choose_knots, interpolation
 from common.randomizers.exact_rows import check_size, sorted_channel
-
-Floats = NDArray[np.float64]
 
 MAX_LATTICE = 512
 """The most steps of a discrete law's lattice; finer grids are rounded to it without bias."""

@@ -13,15 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from common.arrays import Floats
 from common.entropy import Entropy
 from common.errors import ConfigError
 from common.randomizers.additive.laws import Laplace, Staircase, best_gamma
 from common.randomizers.base import check_epsilon
 from common.randomizers.losses import Loss, LossFunction, get_loss
-
-Floats = NDArray[np.float64]
 
 SIMULATION_STREAM = "simulation"
 

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.errors import ConfigError
-
-Floats = NDArray[np.float64]
 
 
 class ContinuousLaw(Protocol):

@@ -20,14 +20,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Floats, Indices
 from common.errors import ConfigError
 from common.randomizers.binning.range_sums import Divergence, RangeSums
 from common.randomizers.losses import Loss
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 MAX_CUSTOM_LABELS = 1024
 """The most labels that a loss without a closed form may have: it takes O(k³) time."""

@@ -13,10 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
+from common.arrays import Booleans, Floats, Indices
+
 Divergence = Callable[[Floats, Floats], Floats]
 """D(a, a + t) from a and t: a Bregman divergence, so that the mean is the best constant."""
 
@@ -28,7 +27,7 @@ class _Halves:
     left: Indices
     right: Indices
     middle: Indices
-    single: NDArray[np.bool_]
+    single: Booleans
 
 
 @dataclass(frozen=True)

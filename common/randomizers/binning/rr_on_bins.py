@@ -11,16 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Floats, Integers
 from common.exact.channel import FiniteChannel, exp_lower_bound, randomized_response_rows
 from common.randomizers.base import Problem, Randomizer, register
 from common.randomizers.binning.interval_costs import interval_costs
 from common.randomizers.binning.shortest_path import cheapest_path
 from common.randomizers.exact_rows import check_size
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 _MAX_ROUNDS = 100
 _FEW_EDGES = 2048

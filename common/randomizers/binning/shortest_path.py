@@ -43,12 +43,9 @@ quicker to take the costs of all pairs of a block of edges at once.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Floats, Indices
 from common.randomizers.binning.interval_costs import IntervalCosts
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 _BLOCK = 48
 

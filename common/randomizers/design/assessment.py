@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from common.arrays import Floats
 from common.errors import LabelveilError
 from common.randomizers.base import Randomizer, build_randomizer, check_prior, randomizer_names
 from common.randomizers.design.conditionals import (
@@ -24,8 +25,6 @@ from common.randomizers.design.conditionals import (
 from common.randomizers.design.knots import choose_knots, interpolation
 from common.randomizers.design.optimal_design import decoding_values
 from common.randomizers.losses import LossFunction, get_loss
-
-Floats = NDArray[np.float64]
 
 _POINTS = 64
 _BISECTIONS = 60

@@ -26,12 +26,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from common.arrays import Floats
 from common.randomizers.losses import Loss
-
-Floats = NDArray[np.float64]
 
 EXPLAINED = 0.3
 """Share of the label's variance that features are taken to explain, where nothing is known."""

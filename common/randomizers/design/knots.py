@@ -7,10 +7,8 @@ this makes row y a mixture of rows a and b, and a mixture of rows of an ε-DP ch
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
+from common.arrays import Floats, Indices
 
 _UNIFORM_SHARE = 0.1
 

@@ -33,9 +33,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linprog, minimize_scalar
 
+from common.arrays import Floats, Integers
 from common.errors import ConfigError, PrivacyError
 from common.exact.channel import TOTAL, FiniteChannel, exp_lower_bound
 from common.randomizers.base import Problem, Randomizer, register
@@ -47,8 +47,6 @@ from common.randomizers.design.conditionals import (
 )
 from common.randomizers.design.knots import choose_knots, interpolation
 from common.randomizers.exact_rows import exact_rows
-
-Floats = NDArray[np.float64]
 
 POINTS = 32
 """Knots: the program has about POINTS² variables."""
@@ -313,7 +311,7 @@ def build_optimal_design(
 
 
 def _finite(
-    problem: Problem, probabilities: Floats, chosen: NDArray[np.int64], prior: Floats
+    problem: Problem, probabilities: Floats, chosen: Integers, prior: Floats
 ) -> FiniteChannel:
     """Round to integers, then decode the integers: the outputs are unbiased for what is sampled."""
     rows = exact_rows(probabilities, problem.epsilon)

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from common.arrays import Floats
 from common.errors import ConfigError, PrivacyError
 from common.exact.channel import exp_lower_bound
 from common.randomizers.base import Problem, Randomizer, register
@@ -25,9 +26,6 @@ from common.randomizers.design.knots import choose_knots, interpolation
 from common.randomizers.exact_rows import check_size, sorted_channel
 from common.randomizers.unbiased.columns import Columns, cheapest_columns
 from common.randomizers.unbiased.program import Solution, one_thread, solve_unbiased
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 MAX_POINTS = 128
 """Default number of points: at most 2k - 2 = 254 outputs, so that codes stay one byte."""

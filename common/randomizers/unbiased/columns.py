@@ -5,17 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import null_space
 from scipy.optimize import linprog
 from scipy.sparse import csc_matrix
 
+from common.arrays import Booleans, Floats, Indices
 from common.errors import PrivacyError
 from common.randomizers.unbiased.program import Solution
-
-Floats = NDArray[np.float64]
-Booleans = NDArray[np.bool_]
-Indices = NDArray[np.int64]
 
 _ROUNDS = 60
 _REDUCED = 1e-9

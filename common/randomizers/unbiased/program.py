@@ -30,13 +30,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from common.arrays import Floats
 from common.errors import PrivacyError
-
-Floats = NDArray[np.float64]
-Booleans = NDArray[np.bool_]
 
 _GAP = 1e-10
 _RESIDUAL = 1e-9

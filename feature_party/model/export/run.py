@@ -23,8 +23,8 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
+from common.arrays import Booleans, Floats
 from common.errors import ConfigError, DataError
-from feature_party.learning.problem import Floats
 from feature_party.model.export.onnx_graph import onnx_model
 from feature_party.model.export.torch_module import Column, ServedModel, probes, served_columns
 from feature_party.model.model import Model, Predictions
@@ -189,7 +189,7 @@ def _onnx_runtime(path: Path, columns: tuple[Column, ...]) -> Run | None:
 
 def onnx_inputs(
     columns: tuple[Column, ...], table: pl.DataFrame
-) -> dict[str, NDArray[np.float64] | NDArray[np.object_]]:
+) -> dict[str, Floats | NDArray[np.object_]]:
     """What an exported ONNX graph takes, for a features table: (n,) doubles and texts by name."""
     return {
         column.name: np.array(column.texts(table), dtype=object)
@@ -225,7 +225,7 @@ def _difference(model: Model, run: Run, table: pl.DataFrame) -> float:
     return float(max(apart.max(), apart_there))
 
 
-def _ties(model: Model, wanted: Predictions, points: Floats) -> NDArray[np.bool_]:
+def _ties(model: Model, wanted: Predictions, points: Floats) -> Booleans:
     """Rows whose median is another cell's where the last digit of a probability decides."""
     assert wanted.distributions is not None
     low = model.quantile(wanted.distributions, 0.5 - _TIE)

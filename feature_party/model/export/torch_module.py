@@ -15,9 +15,9 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from common.arrays import Floats, Integers
 from feature_party.model.encoding import (
     CLIP,
     MISSING,
@@ -70,7 +70,7 @@ class Column:
         """Canonical texts of a categorical column's values, (n,)."""
         return canonical_text(table[self.name]).replace(MISSING, self.missing).to_list()
 
-    def values(self, table: pl.DataFrame) -> NDArray[np.float64] | NDArray[np.int64]:
+    def values(self, table: pl.DataFrame) -> Floats | Integers:
         """(n,) float64 numbers or seconds, or int64 places, of a features table."""
         if self.kind == "category":
             places = (self.places.get(text, 0) for text in self.texts(table))

@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.entropy import seeded_entropy, system_entropy
 from common.mechanisms.central.losses import HuberHinge, Logistic, Loss
 from common.mechanisms.central.minimiser import Risk, minimise
@@ -41,8 +41,6 @@ from common.mechanisms.central.perturbation import (
 from common.mechanisms.central.scaling import RowScaling
 from tests.benchmarks.published import sources
 from tests.data_sets import FOLDER
-
-Floats = NDArray[np.float64]
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 SIZES = (1000, 2000, 4000, 8000, 16_000)

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Booleans, Floats
 from common.entropy import Entropy, seeded_entropy
 from common.mechanisms.thresholdout import ReusableHoldout, Thresholdout
 
-Booleans = NDArray[np.bool_]
-Ask = Callable[[NDArray[np.float64], float], float]
+Ask = Callable[[Floats, float], float]
 
 RECORDS, FEATURES = 10_000, 1_000
 SIZES = (10, 20, 50, 100, 200, 300, 400, 500)
@@ -83,7 +82,7 @@ def analyse(
     private = None if mechanism is None else ReusableHoldout(mechanism, seeded_entropy(seed))
     kinds: list[bool] = []
 
-    def ask(values: NDArray[np.float64], estimate: float) -> float:
+    def ask(values: Floats, estimate: float) -> float:
         if private is None:
             kinds.append(True)
             return float(values.mean())
@@ -108,7 +107,7 @@ def analyse(
     return Curve(sizes, own, reports, truth, sources, used)
 
 
-def _right(agreement: Booleans, signs: NDArray[np.float64]) -> NDArray[np.float64]:
+def _right(agreement: Booleans, signs: Floats) -> Floats:
     """Share of each record's vote that is right: 1, 0, or ½ for a tie."""
     votes = np.where(agreement, 1, -1).astype(np.int32) @ signs.astype(np.int32)
     return np.asarray((np.sign(votes) + 1) / 2)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Integers
 from common.entropy import Entropy, seeded_entropy
 from common.errors import PrivacyError
 from common.guarantees import Adjacency, Unit, epsilon_at
@@ -32,8 +32,6 @@ from common.mechanisms.interactive.targets import not_prior
 from common.mechanisms.pate import BoundaryVote, GNMax, class_votes, incurred_epsilon, partition
 from common.mechanisms.pate.teachers import train_teachers
 from tests.benchmarks.published import sources
-
-Integers = NDArray[np.int64]
 
 DELTA = Fraction(1, 10**6)
 PATE_DELTA = Fraction(1, 10**5)

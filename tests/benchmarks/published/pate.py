@@ -12,8 +12,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Booleans
 from common.entropy import seeded_entropy
 from common.errors import DataError
 from common.guarantees import epsilon_at
@@ -149,7 +149,7 @@ def label_sets(task: sources.Task, replacing: bool, student: Callable[[], Any]) 
         return _sweep(task.name, votes, replacing, quality)
 
 
-def micro_f1(predicted: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:
+def micro_f1(predicted: Booleans, truth: Booleans) -> float:
     """Harmonic mean of precision and recall over all labels together."""
     both = 2 * int(np.sum(predicted & truth))
     return both / max(1, int(predicted.sum() + truth.sum()))
@@ -182,7 +182,7 @@ def by_set_size(
         votes = np.repeat(truth[None], 200, axis=0)
         votes[:4] = False
 
-        def quality(answers: Any, wanted: NDArray[np.bool_] = truth) -> float:
+        def quality(answers: Any, wanted: Booleans = truth) -> float:
             return float(np.mean(np.all(answers.labels == wanted, axis=1) & answers.answered))
 
         failure = Fraction(DELTA) / 4 / queries
@@ -204,7 +204,7 @@ def by_set_size(
 
 def _sweep(
     name: str,
-    votes: NDArray[np.bool_],
+    votes: Booleans,
     replacing: bool,
     quality: Callable[[Any], float],
     ladder: Iterable[tuple[str, MultiLabelAggregator]] | None = None,

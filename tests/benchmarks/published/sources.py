@@ -6,15 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from common.arrays import Booleans, Floats, Integers
 from common.entropy import seeded_entropy
 from common.mechanisms.selection import count_users
 from common.mechanisms.synthesis import Domain
 from tests.data_sets import CENSUS, FOLDER
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 def missing(name: str) -> str | None:
@@ -137,7 +134,7 @@ def yeast() -> Task:
 
 def chest_votes(
     teachers: int, queries: int, recall: float, false_alarms: float
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+) -> tuple[Booleans, Booleans]:
     """Votes on chest X-ray label vectors: (teachers, queries, 14), and the true (queries, 14).
 
     A teacher sees each present finding with probability ``recall`` and each absent one with

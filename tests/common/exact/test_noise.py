@@ -10,8 +10,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from common.arrays import Booleans, Floats, Integers
 from common.entropy import Words, WordSource, seeded_entropy
 from common.exact import noise
 from tests.goodness_of_fit import DRAWS, fits
@@ -35,12 +35,10 @@ class _Script(WordSource):
             raise _Undecided(weights)
         return self.choices.pop(0)
 
-    def uniform_below(self, bound: int, size: int, _: WordSource) -> NDArray[np.int64]:
+    def uniform_below(self, bound: int, size: int, _: WordSource) -> Integers:
         return np.array([self.choose([1 / bound] * bound) for _ in range(size)], dtype=np.int64)
 
-    def coins(
-        self, numerators: NDArray[np.int64], denominator: int, _: WordSource
-    ) -> NDArray[np.bool_]:
+    def coins(self, numerators: Integers, denominator: int, _: WordSource) -> Booleans:
         heads = [math.exp(-n / denominator) for n in numerators.tolist()]
         return np.array([self.choose([1 - p, p]) for p in heads], dtype=np.bool_)
 
@@ -103,7 +101,7 @@ def test_discrete_laplace_is_exact(scale: Fraction, monkeypatch: pytest.MonkeyPa
     def draw(script: _Script) -> int:
         rounds = 0
 
-        def uniform_below(bound: int, size: int, source: WordSource) -> NDArray[np.int64]:
+        def uniform_below(bound: int, size: int, source: WordSource) -> Integers:
             nonlocal rounds
             rounds += bound == scale.numerator
             if rounds > 1:
@@ -125,12 +123,12 @@ def test_discrete_laplace_is_exact(scale: Fraction, monkeypatch: pytest.MonkeyPa
         assert exact <= law[value] / kept + 10 * left
 
 
-def discrete_laplace_mass(scale: float) -> Callable[[NDArray[np.int64]], NDArray[np.float64]]:
+def discrete_laplace_mass(scale: float) -> Callable[[Integers], Floats]:
     ratio = math.exp(-1 / scale)
     return lambda z: (1 - ratio) / (1 + ratio) * ratio ** np.abs(z).astype(float)
 
 
-def discrete_gaussian_mass(variance: float) -> Callable[[NDArray[np.int64]], NDArray[np.float64]]:
+def discrete_gaussian_mass(variance: float) -> Callable[[Integers], Floats]:
     reach = np.arange(-int(40 * math.sqrt(variance)) - 40, int(40 * math.sqrt(variance)) + 41)
     total = np.exp(-(reach.astype(float) ** 2) / (2 * variance)).sum()
     return lambda z: np.exp(-(z.astype(float) ** 2) / (2 * variance)) / total

@@ -7,16 +7,16 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
+from common.arrays import Floats
 from common.entropy import seeded_entropy
 from common.exact.radial_noise import radial_laplace
 
 ALPHA = 1e-9
 
 
-def _draws(size: int, count: int, scale: Fraction, seed: int) -> NDArray[np.float64]:
+def _draws(size: int, count: int, scale: Fraction, seed: int) -> Floats:
     source = seeded_entropy(seed).source("radial")
     rows = [radial_laplace(np.zeros(size), scale, -20, source) for _ in range(count)]
     return np.array(rows, dtype=np.float64) / 2**20
@@ -46,7 +46,7 @@ def test_one_dimension_is_the_rounded_laplace_law() -> None:
     centre = np.array([0.25])
     sample = np.array([radial_laplace(centre, Fraction(1), 0, source)[0] for _ in range(3000)])
 
-    def expected(scale: float) -> NDArray[np.float64]:
+    def expected(scale: float) -> Floats:
         edges = np.concatenate([[-np.inf], np.arange(-3.5, 4), [np.inf]])
         return np.diff(stats.laplace(0.25, scale).cdf(edges)) * sample.size
 

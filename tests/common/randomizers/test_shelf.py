@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.stats import chi2
 
+from common.arrays import Floats, Integers
 from common.entropy import seeded_entropy
 from common.errors import ConfigError
 from common.exact.channel import TOTAL, exp_lower_bound
 from common.randomizers import Randomizer, build_randomizer, randomizer_names
-
-Floats = NDArray[np.float64]
 
 SHELF: dict[str, tuple[str, dict[str, Any]]] = {
     "two-point": ("two-point", {}),
@@ -74,7 +72,7 @@ def bias(randomizer: Randomizer) -> float:
     return float(error / (channel.inputs[-1] - channel.inputs[0]))
 
 
-def fits(counts: NDArray[np.int64], probabilities: Floats, alpha: float = 1e-9) -> bool:
+def fits(counts: Integers, probabilities: Floats, alpha: float = 1e-9) -> bool:
     """Pearson's chi-square test, outputs expected fewer than 20 times being pooled."""
     expected = counts.sum() * probabilities
     order = np.argsort(expected)

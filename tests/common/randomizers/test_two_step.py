@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from common.arrays import Floats, Integers
 from common.entropy import WordSource, seeded_entropy
 from common.errors import DataError, PrivacyError
 from common.exact.noise import discrete_laplace
@@ -47,7 +47,7 @@ class Enumeration:
         if key not in self._seen:
             wanted = np.array(noisy) - np.array(counts)
 
-            def noise(scale: Fraction, size: int, _: WordSource) -> NDArray[np.int64]:
+            def noise(scale: Fraction, size: int, _: WordSource) -> Integers:
                 assert size == len(counts)
                 self.scales.add(scale)
                 return np.zeros_like(wanted) if self._leak else wanted
@@ -155,7 +155,7 @@ def test_noise_of_scale_2_over_epsilon_lands_on_every_cell() -> None:
     epsilon = 0.75
     noise = private_prior(counts, epsilon, seeded_entropy(4)).noisy_counts - counts
 
-    def mass(scale: float) -> Callable[[NDArray[np.int64]], NDArray[np.float64]]:
+    def mass(scale: float) -> Callable[[Integers], Floats]:
         ratio = math.exp(-1 / scale)
         return lambda z: (1 - ratio) / (1 + ratio) * ratio ** np.abs(z).astype(float)
 

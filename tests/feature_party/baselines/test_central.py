@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.entropy import seeded_entropy
 from common.errors import ConfigError, PrivacyError
 from common.guarantees import epsilon_at, guarantee_from_json, subsampled_gaussian
@@ -29,8 +29,6 @@ from feature_party.baselines.dp_sgd import (
 )
 from feature_party.config import FeaturePartyConfig
 from feature_party.model.encoding import Encoder
-
-Floats = NDArray[np.float64]
 
 
 def _table(rows: int = 600) -> tuple[pl.DataFrame, Floats]:

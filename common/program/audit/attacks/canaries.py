@@ -19,11 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import Floats, Integers
 from common.entropy import system_entropy
 from common.program.audit.attacks.one_run import Secrets
 
-Floats = NDArray[np.float64]
-Rows = NDArray[np.int64]
+Rows = Integers
 
 
 @dataclass(frozen=True)

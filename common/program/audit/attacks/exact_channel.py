@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import Integers
 from common.entropy import Entropy, Words, system_entropy
 from common.exact.rational import log_upper_bound
 from common.randomizers import Randomizer
@@ -36,7 +37,7 @@ _MIN_BITS = 12
 
 Observations = NDArray[Any]
 
-WordSampler = Callable[[NDArray[np.int64], Words], Observations]
+WordSampler = Callable[[Integers, Words], Observations]
 """Label indices (n,) and one uniform word each, (n,) uint64, to (n,) outputs."""
 
 
@@ -229,7 +230,7 @@ class PlantedEntropy(Entropy):
 def randomizer_sampler(randomizer: Randomizer) -> WordSampler:
     """A randomizer's own sampling code, with the words injected as entropy."""
 
-    def sample(indices: NDArray[np.int64], words: Words) -> Observations:
+    def sample(indices: Integers, words: Words) -> Observations:
         return randomizer.randomize_indices(indices, PlantedEntropy(words))
 
     return sample

@@ -15,15 +15,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Integers
 from common.entropy import system_entropy
 from common.exact.channel import FiniteChannel, randomized_response_rows
 from common.program.audit.bounds import two_world_bound
 from common.program.audit.verdict import GATE, SHOWN
 from common.randomizers import private_prior
-
-Integers = NDArray[np.int64]
 
 BATCH = 1 << 16
 

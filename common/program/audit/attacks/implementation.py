@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from common.arrays import Floats, Integers
 from common.entropy import system_entropy
 from common.program.audit.attacks.two_worlds import View, choose_event, count_event, two_worlds
 from common.program.audit.verdict import GATE, Check, Verdict, statistical, verdict_of
 
 Outputs = NDArray[Any]
-Mechanism = Callable[[NDArray[np.float64]], Outputs]
+Mechanism = Callable[[Floats], Outputs]
 """(n,) labels to (n,) outputs, with fresh noise at each call."""
 
 TIMING_BINS = 16
@@ -145,7 +146,7 @@ def row_order_check(one: Sequence[Hashable], other: Sequence[Hashable]) -> Check
     )
 
 
-def permutation_check(labels: NDArray[np.float64], alpha: float = GATE) -> Check:
+def permutation_check(labels: Floats, alpha: float = GATE) -> Check:
     """Canary labels, in the order of the rows, look like a random permutation.
 
     Spearman's rank correlation of label and row number has variance 1/(n - 1) under a random
@@ -214,9 +215,7 @@ def timing_check(
     )
 
 
-def _timed_bound(
-    sent: Outputs, seconds: NDArray[np.float64], world: NDArray[np.int64]
-) -> tuple[float, float]:
+def _timed_bound(sent: Outputs, seconds: Floats, world: Integers) -> tuple[float, float]:
     first = np.arange(world.size) % 2 == 0
     edges = np.unique(np.quantile(seconds[first], np.linspace(0, 1, TIMING_BINS + 1)[1:-1]))
     values, codes = np.unique(sent, return_inverse=True)

@@ -21,11 +21,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.program.audit.verdict import Check, verdict_of
-
-Floats = NDArray[np.float64]
 
 _SLACK = 1e-9
 _DOTS = 1500

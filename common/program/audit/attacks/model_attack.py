@@ -21,12 +21,11 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from scipy.special import ndtri
 
+from common.arrays import Booleans, Floats, Integers
 from common.entropy import seeded_entropy
 from common.program.audit.attacks.canaries import Canaries
 from common.program.audit.attacks.one_run import OneRun, Secrets, learn_guesser, score
 from common.program.audit.bounds import guess_probability
-
-Floats = NDArray[np.float64]
 
 PILOT = 0.2
 FOURIER = 256
@@ -64,7 +63,7 @@ class NearestNeighbour:
         self._tree = cKDTree(_with_row(features))
         self._codes = np.asarray(codes)
 
-    def predict(self, features: Floats, rows: NDArray[np.int64]) -> NDArray[np.integer]:
+    def predict(self, features: Floats, rows: Integers) -> NDArray[np.integer]:
         """(m,) outputs remembered for some of the events."""
         _, nearest = self._tree.query(_with_row(features)[rows], k=1)
         return self._codes[nearest]
@@ -171,7 +170,7 @@ def _score_curve(values: Floats, secrets: Secrets, start: int) -> dict[str, list
     return _curve((guess.astype(np.int64) == secrets[start:])[order])
 
 
-def _curve(right: NDArray[np.bool_]) -> dict[str, list[float]]:
+def _curve(right: Booleans) -> dict[str, list[float]]:
     at = np.unique(np.linspace(min(200, right.size), right.size, 60).round().astype(int))
     at = at[at > 0]
     total = np.cumsum(right)

@@ -13,15 +13,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from common.arrays import Integers
 from common.entropy import system_entropy
 from common.exact.noise import uniform_below
 from common.program.audit.attacks.two_worlds import Observations, View, views_of
 from common.program.audit.bounds import one_run_bound
 from common.program.audit.verdict import GATE, SHOWN
 
-Secrets = NDArray[np.int64]
+Secrets = Integers
 
 PILOT = 0.1
 """Share of the records from which the guess is learnt; they are not counted."""

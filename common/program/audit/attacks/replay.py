@@ -21,10 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from common.arrays import Floats
 from common.entropy import Entropy, seeded_entropy
 from common.program.audit.verdict import GATE, Check, Verdict, verdict_of
 
-Labels = NDArray[np.float64]
+Labels = Floats
 
 SEEDS = 400
 

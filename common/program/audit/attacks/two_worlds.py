@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import Booleans, Integers
 from common.program.audit.bounds import (
     clopper_pearson_lower,
     clopper_pearson_upper,
@@ -25,7 +26,7 @@ from common.program.audit.bounds import (
 from common.program.audit.verdict import GATE, SHOWN
 
 Observations = NDArray[Any]
-Codes = NDArray[np.int64]
+Codes = Integers
 
 MAX_DISTINCT = 1 << 12
 QUANTILES = 64
@@ -67,7 +68,7 @@ class Event:
     """
 
     view: View
-    members: NDArray[np.bool_]
+    members: Booleans
     swapped: bool
 
     def hits(self, observations: Observations) -> int:
@@ -162,7 +163,7 @@ def choose_event(
     return best
 
 
-def _prefixes(likelier: NDArray[np.bool_]) -> list[int]:
+def _prefixes(likelier: Booleans) -> list[int]:
     """Up to about a hundred prefix lengths, from one code to all that favour the world."""
     most = max(int(np.count_nonzero(likelier)), 1)
     return sorted({max(1, round(most * share)) for share in np.linspace(0, 1, 100)})

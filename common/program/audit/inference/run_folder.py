@@ -7,14 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from common.arrays import Booleans, Floats, Integers
 from common.errors import DataError
 from common.release.blocks import KEY_BYTES
 from common.release.event_keys import canonical_keys, hash_keys, read_secret
 from common.release.folder import Release, read_release
-
-Floats = NDArray[np.float64]
 
 _MAX_LEVELS = 20
 
@@ -78,12 +76,12 @@ class Run:
     """
 
     release: Release
-    codes: NDArray[np.int64]
+    codes: Integers
     labels: Floats
     predictions: Floats
-    trained: NDArray[np.bool_]
+    trained: Booleans
     features: Floats | None
-    planted: NDArray[np.int64] | None
+    planted: Integers | None
 
 
 def read_run(files: RunFiles) -> Run | None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
+from common.arrays import Floats
 from common.entropy import seeded_entropy
 from common.errors import DataError, PrivacyError
 from common.guarantees import Adjacency
@@ -23,8 +23,6 @@ from common.mechanisms.central.gaussian_regression import (
 )
 from common.mechanisms.central.label_ridge import label_ridge, sensitivity_of
 from tests.common.mechanisms.central.test_minimiser import uniforms
-
-Floats = NDArray[np.float64]
 
 ALPHA = 1e-9
 

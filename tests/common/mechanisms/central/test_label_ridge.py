@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
+from common.arrays import Floats
 from common.entropy import seeded_entropy
 from common.errors import DataError, PrivacyError
 from common.guarantees import Adjacency, ApproximateDP, PureDP
@@ -20,7 +20,7 @@ from tests.common.mechanisms.central.test_minimiser import uniforms
 ALPHA = 1e-9
 
 
-def _data(n: int = 2000) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _data(n: int = 2000) -> tuple[Floats, Floats]:
     """Features of very different spread, a few odd rows, and labels that need the small ones."""
     rows = uniforms(2, n, 5) * np.array([1, 0.6, 0.3, 0.1, 0.05])
     rows[:5] *= 10
@@ -29,7 +29,7 @@ def _data(n: int = 2000) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return rows, np.clip(truth + 0.2 * uniforms(3, n), -1, 1)
 
 
-def _measured(design: Design, labels: NDArray[np.float64]) -> NDArray[np.float64]:
+def _measured(design: Design, labels: Floats) -> Floats:
     return design.vectors.T @ labels
 
 
@@ -55,9 +55,7 @@ def test_the_noise_has_its_law(delta: float, monkeypatch: pytest.MonkeyPatch) ->
     rows, labels = _data(50)
     seen = []
 
-    def overhear(
-        design: Design, rows: NDArray[np.float64], noisy: NDArray[np.float64], variance: float
-    ) -> NDArray[np.float64]:
+    def overhear(design: Design, rows: Floats, noisy: Floats, variance: float) -> Floats:
         seen.append((noisy - _measured(design, labels), design, variance))
         return np.zeros(6)
 

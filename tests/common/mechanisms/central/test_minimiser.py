@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import optimize
 
+from common.arrays import Floats
 from common.entropy import seeded_entropy
 from common.errors import PrivacyError
 from common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss
@@ -18,7 +18,7 @@ from common.mechanisms.central.perturbation import clip_rows
 LOSSES: list[Loss] = [Logistic(), HuberHinge(), HuberHinge(0.01), Huber(0.1)]
 
 
-def uniforms(seed: int, *shape: int) -> NDArray[np.float64]:
+def uniforms(seed: int, *shape: int) -> Floats:
     """Numbers in -1 … 1, repeatable."""
     words = seeded_entropy(seed).words("test", 0, int(np.prod(shape)))
     return ((words >> np.uint64(11)) / 2**52 - 1).reshape(shape)

@@ -8,9 +8,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
+from common.arrays import Floats
 from common.entropy import seeded_entropy
 from common.errors import ConfigError, DataError, PrivacyError
 from common.exact.radial_noise import radial_laplace
@@ -26,8 +26,6 @@ from common.mechanisms.central.perturbation import (
     output_sensitivity,
 )
 from tests.common.mechanisms.central.test_minimiser import uniforms
-
-Floats = NDArray[np.float64]
 
 LOSSES: list[Loss] = [Logistic(), HuberHinge(), Huber(0.5), ridge_loss(0.05)]
 ALPHA = 1e-9

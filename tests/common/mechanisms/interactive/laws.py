@@ -8,13 +8,12 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linprog
 
+from common.arrays import Floats, Integers
 from common.entropy import seeded_entropy
 from common.guarantees import ApproximateDP
 
-Floats = NDArray[np.float64]
 Law = dict[Hashable, float]
 
 DELTAS = (0.2, 0.1, 0.03, 0.01, 1e-3, 1e-4)
@@ -109,7 +108,7 @@ def violation(
     return None
 
 
-def laplace(scale: float, reach: int) -> tuple[NDArray[np.int64], Floats]:
+def laplace(scale: float, reach: int) -> tuple[Integers, Floats]:
     """Points and masses of the discrete Laplace law; the tails are added to the ends."""
     points = np.arange(-reach, reach + 1)
     ratio = math.exp(-1 / scale)
@@ -118,7 +117,7 @@ def laplace(scale: float, reach: int) -> tuple[NDArray[np.int64], Floats]:
     return points, mass
 
 
-def at_least(scale: float, distance: NDArray[np.int64] | int) -> Floats:
+def at_least(scale: float, distance: Integers | int) -> Floats:
     """``P[Z >= d]`` of the discrete Laplace law."""
     d = np.asarray(distance, dtype=np.float64)
     ratio = math.exp(-1 / scale)

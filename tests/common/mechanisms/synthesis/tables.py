@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from itertools import combinations_with_replacement
 
 import numpy as np
-from numpy.typing import NDArray
 
-Integers = NDArray[np.int64]
+from common.arrays import Integers
 
 
 def tables(cells: int, rows: int) -> Iterator[Integers]:

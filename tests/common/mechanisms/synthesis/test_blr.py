@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chi2
 
+from common.arrays import Integers
 from common.entropy import seeded_entropy
 from common.errors import ConfigError, PrivacyError
 from common.guarantees import Adjacency
 from common.mechanisms.synthesis import BLR, LinearQueries
 from common.mechanisms.synthesis.blr import small_size
-from tests.common.mechanisms.synthesis.tables import Integers, neighbours, tables
+from tests.common.mechanisms.synthesis.tables import neighbours, tables
 
 ALPHA = 1e-9
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import Floats, Integers
 from common.entropy import Entropy, seeded_entropy, system_entropy
 from common.exact.channel import TOTAL, FiniteChannel, randomized_response_rows
 from common.program.audit.attacks.exact_channel import WordSampler
@@ -23,7 +24,7 @@ from common.randomizers import build_randomizer, private_prior
 from common.randomizers.grid import Grid
 
 Rows = list[list[int]]
-Labels = NDArray[np.float64]
+Labels = Floats
 
 
 def word_sampler(rows: Sequence[Sequence[int]]) -> WordSampler:
@@ -36,7 +37,7 @@ def word_sampler(rows: Sequence[Sequence[int]]) -> WordSampler:
     ]
     codes = [np.flatnonzero(np.array([w > 0 for w in row])) for row in rows]
 
-    def sample(indices: NDArray[np.int64], words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def sample(indices: Integers, words: NDArray[np.uint64]) -> Integers:
         out = np.empty(indices.size, dtype=np.int64)
         for y in np.unique(indices).tolist():
             here = indices == y
@@ -46,10 +47,10 @@ def word_sampler(rows: Sequence[Sequence[int]]) -> WordSampler:
     return sample
 
 
-def mechanism(sampler: WordSampler) -> Callable[[Labels], NDArray[np.int64]]:
+def mechanism(sampler: WordSampler) -> Callable[[Labels], Integers]:
     """A black box over labels 0, 1, … with fresh words at each call."""
 
-    def run(labels: Labels) -> NDArray[np.int64]:
+    def run(labels: Labels) -> Integers:
         words = system_entropy().words("labels", 0, labels.size)
         return np.asarray(sampler(labels.astype(np.int64), words))
 
@@ -92,7 +93,7 @@ def raw_leak(words: int = TOTAL >> 20) -> Rows:
     ]
 
 
-def low_bits_leak(indices: NDArray[np.int64], words: NDArray[np.uint64]) -> NDArray[np.int64]:
+def low_bits_leak(indices: Integers, words: NDArray[np.uint64]) -> Integers:
     """The raw label is sent where the low 20 bits of a word are one value: scattered words."""
     honest = word_sampler(randomized_response_rows(2, 1.0))(indices, words)
     leak = (words & np.uint64((1 << 20) - 1)) == np.uint64(0xABCDE)
@@ -107,7 +108,7 @@ class TwoStepTwin:
         grid = np.arange(4.0)
         self.channel = FiniteChannel(grid, grid, randomized_response_rows(4, labels_epsilon))
 
-    def __call__(self, counts: NDArray[np.int64], label: int, asked: int, runs: int) -> TwoStepRuns:
+    def __call__(self, counts: Integers, label: int, asked: int, runs: int) -> TwoStepRuns:
         entropy = system_entropy()
         noisy = private_prior(np.tile(counts, runs), self._noise, entropy).noisy_counts
         words = entropy.words("labels", 0, runs)
@@ -151,19 +152,19 @@ def serving(entropy: Callable[[], Entropy]) -> Callable[[], bytes]:
     return lambda: channel.sample(labels, entropy().words("labels", 0, labels.size)).tobytes()
 
 
-def constant_seed(labels: Labels) -> NDArray[np.int64]:
+def constant_seed(labels: Labels) -> Integers:
     """Noise under one seed for ever."""
     words = seeded_entropy(7).words("labels", 0, labels.size)
     indices = np.clip(labels, 0, 1).astype(np.int64)
     return np.asarray(word_sampler(randomized_response_rows(2, 1.0))(indices, words))
 
 
-def right_response(labels: Labels) -> NDArray[np.int64]:
+def right_response(labels: Labels) -> Integers:
     """Randomized response as it should be, ε = 1."""
     return mechanism(word_sampler(randomized_response_rows(2, 1.0)))(np.clip(labels, 0, 1))
 
 
-def strict_response(labels: Labels) -> NDArray[np.int64]:
+def strict_response(labels: Labels) -> Integers:
     """Randomized response that refuses labels outside its domain."""
     if labels.min() < 0 or labels.max() > 1:
         raise ValueError("a label is outside 0 … 1")
@@ -178,18 +179,18 @@ def float_laplace(labels: Labels) -> Labels:
     return np.asarray(labels - sign * np.log(uniform))
 
 
-def clip_after(labels: Labels, entropy: Entropy) -> NDArray[np.int64]:
+def clip_after(labels: Labels, entropy: Entropy) -> Integers:
     """Add the noise first and clip what comes out: a label far outside is always the bound."""
     words = entropy.words("labels", 0, labels.size)
     noise = (words % np.uint64(7)).astype(np.int64) - 3
     return np.clip(labels.astype(np.int64) + noise, 0, 10)
 
 
-def clip_before(labels: Labels, entropy: Entropy) -> NDArray[np.int64]:
+def clip_before(labels: Labels, entropy: Entropy) -> Integers:
     return clip_after(np.clip(labels, 0, 10), entropy)
 
 
-def clip_after_black_box(labels: Labels) -> NDArray[np.int64]:
+def clip_after_black_box(labels: Labels) -> Integers:
     return clip_after(labels, system_entropy())
 
 
@@ -215,7 +216,7 @@ CLOCK = WorkClock()
 """What the twins below work against; a test gives it to the audit, too."""
 
 
-def slow_flips(labels: Labels) -> NDArray[np.int64]:
+def slow_flips(labels: Labels) -> Integers:
     """Flipping a label takes some work that keeping it does not."""
     out = right_response(labels)
     if out[0] != labels[0]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 from scipy.stats import kstest
 
+from common.arrays import Floats
 from common.entropy import seeded_entropy
 from common.errors import ConfigError
 from common.randomizers import build_randomizer
@@ -21,8 +21,6 @@ from common.randomizers.additive.laws import (
     best_gamma,
     best_stair,
 )
-
-Floats = NDArray[np.float64]
 
 LABELS = np.linspace(0.0, 2.0, 21)
 PRIOR = np.full(21, 1 / 21)

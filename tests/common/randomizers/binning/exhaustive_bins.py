@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.randomizers.base import Problem
 
 Extended = NDArray[np.longdouble]
@@ -70,7 +71,7 @@ def _absolute(labels: Extended, prior: Extended, boost: np.longdouble) -> list[E
 _COSTS = {"squared": _squared, "poisson": _poisson, "absolute": _absolute}
 
 
-def adversarial_priors(k: int, seed: int) -> dict[str, NDArray[np.float64]]:
+def adversarial_priors(k: int, seed: int) -> dict[str, Floats]:
     """(k,) priors that pruning could get wrong: tails, holes, ties, noise, far-apart atoms."""
     draw = np.random.default_rng(seed)
     place = np.arange(k)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.optimize import linprog
 
+from common.arrays import Floats
 from common.entropy import seeded_entropy
 from common.errors import ConfigError, PrivacyError
 from common.randomizers import build_randomizer, optimal_binning
@@ -19,7 +19,6 @@ from common.randomizers.base import Problem, check_prior
 from common.randomizers.binning.interval_costs import MAX_CUSTOM_LABELS
 from common.randomizers.losses import Loss, get_loss
 
-Floats = NDArray[np.float64]
 Minimiser = Callable[[Floats, Floats], float]
 
 

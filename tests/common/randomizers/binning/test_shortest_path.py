@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.entropy import seeded_entropy
 from common.errors import ConfigError
 from common.randomizers import build_randomizer, optimal_binning
@@ -22,8 +22,6 @@ from tests.common.randomizers.binning.exhaustive_bins import (
     adversarial_priors,
     exhaustive_objective,
 )
-
-Floats = NDArray[np.float64]
 
 GRIDS = ("integers", "irregular", "logarithmic")
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import coo_matrix
 
+from common.arrays import Floats
 from common.errors import ConfigError
 from common.randomizers import build_randomizer
 from common.randomizers.unbiased.program import least_reduced_cost, solve_unbiased
-
-Floats = NDArray[np.float64]
 
 
 def program(labels: Floats, prior: Floats, epsilon: float, outputs: Floats) -> float:

@@ -34,7 +34,7 @@ _MOST_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
-class Address:
+class ServiceAddress:
     """Where a worker asks, and the token that lets it."""
 
     host: str
@@ -50,14 +50,14 @@ class KeyService:
     payload
         What they get, at most 64 KiB.
     host
-        Address to listen on; workers must reach it.
+        ServiceAddress to listen on; workers must reach it.
     """
 
     def __init__(self, payload: bytes, host: str) -> None:
         self._payload = payload
         self._socket = socket.create_server((host, 0), backlog=128)
         port = int(self._socket.getsockname()[1])
-        self.address = Address(host, port, secrets.token_bytes(_KEY_BYTES))
+        self.address = ServiceAddress(host, port, secrets.token_bytes(_KEY_BYTES))
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     def __enter__(self) -> Self:
@@ -99,7 +99,7 @@ class KeyService:
                 return
 
 
-def ask(address: Address) -> bytes:
+def ask(address: ServiceAddress) -> bytes:
     """Ask for the secrets, in a worker.
 
     Raises

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from common.console import stderr
-from common.engine.secret_service import Address, KeyService, ask
+from common.engine.secret_service import KeyService, ServiceAddress, ask
 from common.engine.task import EngineError, EngineSection, Secrets, Task
 from common.errors import LabelveilError
 
@@ -193,7 +193,7 @@ def _without_warnings() -> Iterator[None]:
         yield
 
 
-def run_batches(address: Address, batches: Iterator[Any]) -> Iterator[Any]:
+def run_batches(address: ServiceAddress, batches: Iterator[Any]) -> Iterator[Any]:
     """Run the tasks of some Arrow record batches, in a worker.
 
     A refusal is a result, so that it is not tried again; any other failure is Spark's to repeat.

@@ -35,7 +35,7 @@ from common.release.blocks import block_ranges, keys_bytes
 from common.release.event_keys import secret_check
 from common.release.folder import LABELS_FILE, read_manifest
 from common.release.manifest import Manifest, manifest_digest
-from feature_party.join.shards import MANIFEST, JoinedShards, shard_path
+from feature_party.join.shards import JOIN_MANIFEST, JoinedShards, shard_path
 from feature_party.join.tasks import (
     CODE,
     ROW,
@@ -146,7 +146,11 @@ def join_to_shards(
     content = join_content(releases, features, key, secret, sizes)
     if (found := JoinedShards.open(out, content)) is not None:
         return found
-    if out.exists() and not (out / MANIFEST).is_file() and (out.is_file() or any(out.iterdir())):
+    if (
+        out.exists()
+        and not (out / JOIN_MANIFEST).is_file()
+        and (out.is_file() or any(out.iterdir()))
+    ):
         raise DataError(
             f"{out} holds other files than a join; set [join] directory to a folder that is empty"
             " or does not exist yet"
@@ -155,11 +159,11 @@ def join_to_shards(
     with _working(work, content):
         run = _Join(releases, features, key, secret, work, sizes, engine or InProcess(), progress)
         joined = run.join(content, out)
-        with appearing(work / "shards" / MANIFEST, durable=True) as file:
+        with appearing(work / "shards" / JOIN_MANIFEST, durable=True) as file:
             file.write(joined.to_bytes())
         sync(work / "shards")
         if out.exists():
-            (out / MANIFEST).unlink(missing_ok=True)
+            (out / JOIN_MANIFEST).unlink(missing_ok=True)
             shutil.rmtree(out)
         (work / "shards").rename(out)
         sync(out.parent)

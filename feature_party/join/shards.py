@@ -18,7 +18,7 @@ from common.errors import DataError
 from feature_party.join.tasks import ROW
 from feature_party.report import MatchCounts
 
-MANIFEST = "join.json"
+JOIN_MANIFEST = "join.json"
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class JoinedShards:
         DataError
             If its manifest is damaged.
         """
-        path = directory / MANIFEST
+        path = directory / JOIN_MANIFEST
         if not path.is_file():
             return None
         try:

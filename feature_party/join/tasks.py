@@ -102,7 +102,7 @@ class DiskFull(DataError):
 
 
 @dataclass(frozen=True)
-class Slice:
+class FeatureSlice:
     """Rows ``start`` … ``stop`` of the features: pieces of one or several Parquet files, in order.
 
     Attributes
@@ -137,12 +137,12 @@ class Slice:
         return np.frombuffer(hash_keys(self.read(key)[key], secret), dtype=KEY_TYPE)
 
 
-def slices_of(files: Iterable[tuple[Path, int]], rows: int) -> list[Slice]:
+def slices_of(files: Iterable[tuple[Path, int]], rows: int) -> list[FeatureSlice]:
     """Cut files, given with their numbers of rows, into slices of ``rows``."""
     files = list(files)
     starts = [0, *accumulate(count for _, count in files)]
     return [
-        Slice(
+        FeatureSlice(
             start,
             stop,
             tuple(
@@ -159,7 +159,7 @@ def slices_of(files: Iterable[tuple[Path, int]], rows: int) -> list[Slice]:
 class HashKeys:
     """Hash the keys of a slice of the features, in their order, for a population we submitted."""
 
-    slice: Slice
+    slice: FeatureSlice
     key: str
     out: Path
 
@@ -181,7 +181,7 @@ def _send(out: Path, keys: NDArray[Any], buckets: int, columns: dict[str, NDArra
 class SendKeys:
     """Hash the keys of a slice of the features, and send them to the buckets that they are of."""
 
-    slice: Slice
+    slice: FeatureSlice
     key: str
     buckets: int
     out: Path
@@ -331,7 +331,7 @@ class WriteShard:
         As in :class:`Match`.
     """
 
-    slice: Slice
+    slice: FeatureSlice
     index: int
     shards: int
     matched: Files | Released

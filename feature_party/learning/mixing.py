@@ -17,7 +17,9 @@ themselves as much as the released prior."""
 _STANDARD_ERRORS = 2.0
 
 
-def choose_mixture(plain: Floats, flexible: Floats, worth: float) -> tuple[Floats, Floats]:
+def choose_mixture(
+    plain: Floats, flexible: Floats, effective_labels: float
+) -> tuple[Floats, Floats]:
     """Weights of plain and flexible candidates, from their out-of-fold losses.
 
     The plain ones are mixed. Where labels are too noisy to tell them apart, weights stay near where
@@ -29,7 +31,7 @@ def choose_mixture(plain: Floats, flexible: Floats, worth: float) -> tuple[Float
     ----------
     plain, flexible
         (a, n) and (b, n) losses −ln L of the same rows; b may be 0.
-    worth
+    effective_labels
         How many true labels the privatized ones say as much as.
 
     Returns
@@ -37,7 +39,7 @@ def choose_mixture(plain: Floats, flexible: Floats, worth: float) -> tuple[Float
     (a,) and (b,) weights, together summing to 1.
     """
     others = plain.shape[0] - 1
-    first = 1 / (1 + min(worth / _ENOUGH, others))
+    first = 1 / (1 + min(effective_labels / _ENOUGH, others))
     start = np.array([first, *[(1 - first) / max(others, 1)] * others])
     weights = mixture_weights(np.exp(-plain), start)
     none = np.zeros(flexible.shape[0])
@@ -52,7 +54,7 @@ def choose_mixture(plain: Floats, flexible: Floats, worth: float) -> tuple[Float
     return both[: plain.shape[0]], both[plain.shape[0] :]
 
 
-def doubt(model: Floats, nothing: Floats) -> float:
+def null_probability(model: Floats, nothing: Floats) -> float:
     """Probability that the model has learned nothing, from out-of-fold losses.
 
     Before the privatized labels are seen the odds are even.
@@ -70,14 +72,14 @@ def doubt(model: Floats, nothing: Floats) -> float:
     return found if found > _NEGLIGIBLE else 0.0
 
 
-def prior_adjustment(marginal: Floats, prior: Floats, worth: float) -> Floats:
+def prior_adjustment(marginal: Floats, prior: Floats, effective_labels: float) -> Floats:
     """Factors of the cells that adjust predicted distributions towards the released prior.
 
     Over the training rows they should average to the distribution of all labels. Multiplied by
     prior over average and normalised they nearly do. What a few noisy labels cannot tell, the
     prior says: how far the means of a heavy tail reach. The prior is noisy, too, and the more
     labels say the better is the average without it, so the two are pooled: the factors take the
-    ratio to the power 1 / (1 + worth / 1000).
+    ratio to the power 1 / (1 + effective_labels / 1000).
 
     Source: Saerens, Latinne, Decaestecker, *Adjusting the Outputs of a Classifier to New a Priori
     Probabilities*, Neural Computation 2002, for the power 1; the power is our own.
@@ -88,14 +90,14 @@ def prior_adjustment(marginal: Floats, prior: Floats, worth: float) -> Floats:
         (m,) average of the predicted distributions.
     prior
         (m,) released prior over the same cells, > 0.
-    worth
+    effective_labels
         How many true labels the privatized ones say as much as, >= 0.
 
     Returns
     -------
     (m,) factors > 0.
     """
-    power = 1 / (1 + worth / _ENOUGH)
+    power = 1 / (1 + effective_labels / _ENOUGH)
     return np.asarray((prior / np.maximum(marginal, _LEAST_MASS)) ** power)
 
 

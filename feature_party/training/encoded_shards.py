@@ -39,7 +39,7 @@ from feature_party.training.examples import Codes
 
 SAMPLE_ROWS = 1 << 20
 MOST_VALUES = 1 << 22
-MANIFEST = "shards.json"
+ENCODED_MANIFEST = "shards.json"
 
 _SHARD_BYTES = 64 << 20
 _ORDER_BYTES = 48
@@ -82,7 +82,7 @@ class Shards:
         DataError
             If it does, but they are damaged.
         """
-        path = directory / MANIFEST
+        path = directory / ENCODED_MANIFEST
         if not path.is_file():
             return None
         data = path.read_bytes()
@@ -234,9 +234,9 @@ def write_shards(
                 places = generator.integers(count, size=table.height)
                 writer.add(encoder.encode(table), codes, places)
         manifest = {"content": content, "encoder": encoder.to_json(), "sizes": writer.sizes}
-        partial = directory / f"{MANIFEST}.partial"
+        partial = directory / f"{ENCODED_MANIFEST}.partial"
         partial.write_text(json.dumps(manifest), encoding="utf-8")
-        os.replace(partial, directory / MANIFEST)
+        os.replace(partial, directory / ENCODED_MANIFEST)
     except OSError as error:
         remove_shards(directory)
         raise DataError(
@@ -248,7 +248,7 @@ def write_shards(
 def remove_shards(directory: Path) -> None:
     """Remove shards, and their folder if it holds nothing else."""
     with suppress(OSError):
-        for pattern in (MANIFEST, f"{MANIFEST}.partial", "part-*.parquet"):
+        for pattern in (ENCODED_MANIFEST, f"{ENCODED_MANIFEST}.partial", "part-*.parquet"):
             for path in directory.glob(pattern):
                 path.unlink()
         directory.rmdir()

@@ -18,7 +18,7 @@ from common.release.manifest import Manifest, manifest_digest
 from feature_party.config import FeaturePartyConfig
 from feature_party.join.in_memory import join_release, join_releases
 from feature_party.join.on_disk import JoinSizes, Progress, join_content, join_to_shards
-from feature_party.join.shards import MANIFEST, JoinedShards
+from feature_party.join.shards import JOIN_MANIFEST, JoinedShards
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.several_releases import join_problems, starts
 from feature_party.tables import Table, scan_table, streamed_file
@@ -152,7 +152,7 @@ def _joined_before(
         not isinstance(features, Path)
         or config.training.shards == "never"
         or not releases
-        or not (directory / MANIFEST).is_file()
+        or not (directory / JOIN_MANIFEST).is_file()
     ):
         return None
     sizes = _sizes(features, config)

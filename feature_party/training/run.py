@@ -24,7 +24,7 @@ from feature_party.learning.mixing import (
     Gain,
     choose_mixture,
     decoded_gain,
-    doubt,
+    null_probability,
     prior_adjustment,
 )
 from feature_party.learning.objectives import Objective, PointObjective, build_objective
@@ -53,7 +53,7 @@ ProgressCallback = Callable[[str, EpochRecord], None]
 CHECKPOINTS = "checkpoints"
 SHARDS = "shards"
 
-_RIVAL = ("debiased", "")
+DEBIASED = ("debiased", "")
 
 
 def train(
@@ -146,7 +146,7 @@ class _Run:
             numeric=section.numeric,
             categorical=section.categorical,
             ignore=[*section.ignore, section.key],
-            pieces=resolve_pieces(section.pieces, self._labels_worth),
+            pieces=resolve_pieces(section.pieces, self._effective_labels),
         )
         if isinstance(data, PreparedShards):
             self.rows: Shards | InMemory = self._shards(data, fit)
@@ -194,16 +194,18 @@ class _Run:
         weights = {plain[0]: 1.0}
         if len(fits) > 1:
             losses = np.stack([fit.losses for fit in fits.values()])
-            shares = choose_mixture(losses[: len(plain)], losses[len(plain) :], self._labels_worth)
+            shares = choose_mixture(
+                losses[: len(plain)], losses[len(plain) :], self._effective_labels
+            )
             both = np.concatenate(shares)
             weights = {name: float(w) for name, w in zip(fits, both, strict=True) if w > 0}
         main = max(weights, key=lambda name: weights[name])
-        shrunk = self._doubt(fits, weights) if main[0] == "likelihood" else 0.0
+        shrinkage = self._null_probability(fits, weights) if main[0] == "likelihood" else 0.0
         automatic = self.section.objective == self.section.head == "auto"
-        gain = self._rival(fits, weights, shrunk) if automatic else None
+        gain = self._debiased_gain(fits, weights, shrinkage) if automatic else None
         adjustment = self._adjustment(fits, weights) if automatic else None
         if gain is not None and gain.certain:
-            main, shrunk, adjustment = _RIVAL, 0.0, None
+            main, shrinkage, adjustment = DEBIASED, 0.0, None
             weights = {main: 1.0}
         experts = [
             Expert(self._objective(*name), fits[name].network.cpu(), weight)
@@ -211,11 +213,11 @@ class _Run:
         ]
         for expert in experts:
             expert.objective.to(torch.device("cpu"))
-        facts = self._facts(fits, weights, main, shrunk)
+        facts = self._facts(fits, weights, main, shrinkage)
         facts["debiased_gain"] = None if gain is None else asdict(gain)
         facts["adjusted"] = adjustment is not None
         return Model(
-            self.encoder, self.data.problem, self.support, experts, shrunk, facts, adjustment
+            self.encoder, self.data.problem, self.support, experts, shrinkage, facts, adjustment
         )
 
     def _adjustment(
@@ -229,13 +231,13 @@ class _Run:
         if len(weights) == 1:
             return None
         mixed = np.asarray(sum(w * fits[name].marginal for name, w in weights.items()))
-        return prior_adjustment(mixed, self.support.prior, self._labels_worth)
+        return prior_adjustment(mixed, self.support.prior, self._effective_labels)
 
-    def _rival(
+    def _debiased_gain(
         self,
         fits: dict[tuple[str, str], Fit],
         weights: dict[tuple[str, str], float],
-        shrunk: float,
+        shrinkage: float,
     ) -> Gain | None:
         """Train on decoded labels, too: right whatever the label's distribution, if noisier.
 
@@ -246,8 +248,8 @@ class _Run:
         decoded = decoder(problem, problem.grid)
         if not decoded.exact or problem.loss == "absolute":
             return None
-        mixed = self._mixed_predictions(fits, weights, shrunk)
-        fits[_RIVAL] = rival = self._fit(*_RIVAL)
+        mixed = self._mixed_predictions(fits, weights, shrinkage)
+        fits[DEBIASED] = rival = self._fit(*DEBIASED)
         return decoded_gain(
             decoded.values[self.rows.codes_of(rival.rows), 0], mixed, rival.predictions
         )
@@ -256,13 +258,13 @@ class _Run:
         self,
         fits: dict[tuple[str, str], Fit],
         weights: dict[tuple[str, str], float],
-        shrunk: float,
+        shrinkage: float,
     ) -> Floats:
         """(v,) out-of-fold predictions of the whole model, before any adjustment."""
         mixed = np.asarray(sum(w * fits[name].predictions for name, w in weights.items()))
-        return np.asarray((1 - shrunk) * mixed + shrunk * self.data.problem.mean)
+        return np.asarray((1 - shrinkage) * mixed + shrinkage * self.data.problem.mean)
 
-    def _doubt(
+    def _null_probability(
         self, fits: dict[tuple[str, str], Fit], weights: dict[tuple[str, str], float]
     ) -> float:
         """How far out-of-fold likelihoods leave it open that the mixture has learned nothing."""
@@ -270,7 +272,7 @@ class _Run:
         mixed = np.asarray(sum(w * np.exp(-fits[name].losses) for name, w in weights.items()))
         likelihood = self.support.likelihood  # losses are relative to each code's largest
         alone = self.support.prior @ (likelihood / likelihood.max(axis=0))
-        return doubt(-np.log(mixed), -np.log(alone[codes]))
+        return null_probability(-np.log(mixed), -np.log(alone[codes]))
 
     def _candidates(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         """Objectives with their heads: those trusted, and those that must prove themselves."""
@@ -294,7 +296,7 @@ class _Run:
         return replace(settings, validation=share)
 
     @property
-    def _labels_worth(self) -> float:
+    def _effective_labels(self) -> float:
         """How many true labels all labels to train on are worth."""
         true = self.section.objective == "true"
         each = 1.0 if true else self.data.problem.informativeness
@@ -349,7 +351,7 @@ class _Run:
         fits: dict[tuple[str, str], Fit],
         weights: dict[tuple[str, str], float],
         main: tuple[str, str],
-        shrunk: float,
+        shrinkage: float,
     ) -> dict[str, Any]:
         heads = {
             head or name: {
@@ -362,7 +364,7 @@ class _Run:
         slope = None
         if main[0] != "true":
             first = next(iter(fits.values()))
-            mixed = self._mixed_predictions(fits, weights, shrunk)
+            mixed = self._mixed_predictions(fits, weights, shrinkage)
             slope = decoding_slope(self.data.problem, self.rows.codes_of(first.rows), mixed)
             if slope is not None and slope.misspecified:
                 self.warnings.append(slope.sentence)
@@ -376,7 +378,7 @@ class _Run:
                 for (_, head), weight in sorted(weights.items(), key=lambda item: -item[1])
             ),
             "heads": heads,
-            "shrinkage": shrunk,
+            "shrinkage": shrinkage,
             "history": [
                 {
                     "epoch": record.epoch,

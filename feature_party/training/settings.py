@@ -41,16 +41,16 @@ def resolve_settings(section: TrainingSection, rows: int) -> FitSettings:
     )
 
 
-def resolve_pieces(pieces: int | str, worth: float) -> int:
+def resolve_pieces(pieces: int | str, effective_labels: float) -> int:
     """Pieces that a numeric column's range is cut into: one a hundred labels' worth, at most 32.
 
-    ``worth`` is the number of true labels that say as much: n privatized labels are worth
-    :attr:`LabelProblem.informativeness` n true ones. Where they afford fewer than 8 pieces, their
-    noise costs more than the bends gain.
+    ``effective_labels`` is the number of true labels that say as much: n privatized labels are
+    worth :attr:`LabelProblem.informativeness` n true ones. Where they afford fewer than 8 pieces,
+    their noise costs more than the bends gain.
     """
     if isinstance(pieces, int):
         return pieces
-    affordable = int(worth / 100)
+    affordable = int(effective_labels / 100)
     return 0 if affordable < 8 else min(affordable, 32)
 
 

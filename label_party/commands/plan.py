@@ -40,7 +40,7 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
                 str(found.outputs),
                 f"{found.label_error:.4g}",
                 f"{found.bias:.3g}",
-                f"{found.worth:.2%}",
+                f"{found.effective_share:.2%}",
                 f"{found.effective_sample_size:,.0f}",
                 f"{found.predicted_error:.5g}",
             )

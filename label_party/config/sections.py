@@ -23,7 +23,7 @@ from common.randomizers.base import MAX_EPSILON
 from common.randomizers.grid import Grid
 from common.randomizers.losses import LOSS_NAMES
 from label_party.config.offers import EvaluationSection, WatchSection
-from label_party.sources.addresses import Place, Source, locate
+from label_party.sources.addresses import Address, Source, locate
 
 DEFAULT_CONFIG = Path("label_party.toml")
 EPOCH_PLACE = "{epoch}"
@@ -46,9 +46,9 @@ Name = Annotated[str, BeforeValidator(_as_text), StringConstraints(pattern=NAME_
 class DataSection(Section):
     """Where the labels and the population come from."""
 
-    labels: Place
+    labels: Address
     labels_query: str | None = None
-    population: Place | None = None
+    population: Address | None = None
     population_query: str | None = None
     credentials_file: Path | None = None
     key: str = "key"

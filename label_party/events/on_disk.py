@@ -42,7 +42,7 @@ from label_party.events.tasks import (
 )
 from label_party.sources.addresses import Source
 from label_party.sources.tables import copy_as_parquet, parquet_files
-from label_party.store.disk import told
+from label_party.store.disk import translating_errors
 from label_party.store.release_store import PART_ROWS
 
 ResultT = TypeVar("ResultT")
@@ -393,5 +393,5 @@ def _limit_users(
 
 def _remove(paths: Iterable[Path]) -> None:
     for path in paths:
-        with told(path):
+        with translating_errors(path):
             path.unlink()

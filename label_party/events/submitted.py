@@ -28,7 +28,14 @@ from common.engine.shuffle import Keys
 from common.errors import DataError
 from common.release.blocks import KEY_BYTES
 from label_party.events.completion import count_repeated
-from label_party.store.disk import StoreBusy, StoreError, exclusive, flush, sync_directory, told
+from label_party.store.disk import (
+    StoreBusy,
+    StoreError,
+    exclusive,
+    flush,
+    sync_directory,
+    translating_errors,
+)
 from label_party.store.release_store import Store
 
 CURRENT_FILE = "current.json"
@@ -70,7 +77,7 @@ class Upload:
         self.path = path
         self.rows = 0
         self._digest = hashlib.sha256()
-        with told(path):
+        with translating_errors(path):
             self._file = path.open("xb")
 
     @property
@@ -82,12 +89,12 @@ class Upload:
         """Take in some keys, 16 bytes each."""
         self._digest.update(keys)
         self.rows += len(keys) // KEY_BYTES
-        with told(self.path):
+        with translating_errors(self.path):
             self._file.write(keys)
 
     def seal(self) -> None:
         """Wait until every key is on the disk."""
-        with told(self.path):
+        with translating_errors(self.path):
             flush(self._file)
 
     def repeated(self) -> int:
@@ -146,7 +153,7 @@ class Populations:
     def upload(self) -> Iterator[Upload]:
         """Receive a list; nothing is left of it at the end unless it was stored."""
         folder = self._store.populations / UPLOADS
-        with told(folder):
+        with translating_errors(folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / secrets.token_hex(8)
         with exclusive(path.with_suffix(".lock"), f"{path} is in use"):
@@ -167,7 +174,7 @@ class Populations:
             If somebody else does: a release is being built over it, or another list stored.
         """
         folder = self._store.population(data_set, epoch)
-        with told(folder):
+        with translating_errors(folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for parent in (folder.parent, *folder.parents[1:3]):
                 sync_directory(parent)
@@ -181,7 +188,7 @@ class Populations:
     def store(self, data_set: str, epoch: str, upload: Upload, facts: Submitted) -> None:
         """Make a sealed upload the population of an epoch; the caller is exchanging."""
         folder = self._store.population(data_set, epoch)
-        with told(folder):
+        with translating_errors(folder):
             upload.path.replace(_keys_path(folder, facts.sha256))
             sync_directory(folder)
         self._point(folder, facts)
@@ -233,7 +240,7 @@ class Populations:
     def clean(self) -> None:
         """Remove what dead processes left; harmless beside living ones."""
         root = self._store.populations
-        with told(root):
+        with translating_errors(root):
             for lock in sorted((root / UPLOADS).glob("*.lock")):
                 with suppress(StoreBusy), exclusive(lock, "alive"):
                     lock.with_suffix("").unlink(missing_ok=True)
@@ -245,7 +252,7 @@ class Populations:
 
     def _point(self, folder: Path, facts: Submitted) -> None:
         new = folder / f"{CURRENT_FILE}.new"
-        with told(folder):
+        with translating_errors(folder):
             with new.open("wb") as file:
                 file.write(json.dumps(asdict(facts), sort_keys=True).encode())
                 flush(file)
@@ -254,7 +261,7 @@ class Populations:
 
     def _tidy(self, folder: Path, keep: Iterable[str]) -> None:
         wanted = {_keys_path(folder, digest) for digest in keep}
-        with told(folder):
+        with translating_errors(folder):
             for path in folder.glob(f"*{_KEYS_SUFFIX}"):
                 if path not in wanted:
                     path.unlink(missing_ok=True)

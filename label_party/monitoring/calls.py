@@ -152,7 +152,7 @@ REASONS: Final = (
     "plaintext",
     "handshake",
     # who asks, and how much
-    "stranger",
+    "unknown_client",
     "data_set_not_permitted",
     "too_many_requests",
     "too_many_streams",

@@ -31,7 +31,7 @@ from common.guarantees import Adjacency
 from common.mechanisms.thresholdout import RESOLUTION, Thresholdout, rounded
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.open import open_events
-from label_party.store.disk import exclusive, flush, sync_directory, told
+from label_party.store.disk import exclusive, flush, sync_directory, translating_errors
 from label_party.store.pay_once import Purchase, pay_once
 from label_party.store.release_store import Store, StoredRelease
 
@@ -126,7 +126,7 @@ class Evaluation:
         with self._lock:
             labels = self._read_labels(release)
             key = self._session(release, labels)
-            with told(folder):
+            with translating_errors(folder):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with exclusive(folder / _LOCK_FILE, "another process is answering a question"):
                 known = _read_answers(folder)
@@ -238,7 +238,7 @@ def _read_answers(folder: Path) -> dict[str, Answered]:
 def _write(path: Path, answer: Answered) -> None:
     """Put an answer on the disk; it counts once it has its name."""
     partial = path.with_suffix(".partial")
-    with told(path):
+    with translating_errors(path):
         with partial.open("wb") as file:
             file.write(json.dumps(asdict(answer), sort_keys=True).encode())
             flush(file)

@@ -46,7 +46,7 @@ from common.release.manifest import software
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.completion import complete
 from label_party.events.open import read_completed, submitted_keys
-from label_party.queries.top_k import read_categories as read_list
+from label_party.queries.top_k import read_category_list
 from label_party.sources.databases import snapshot
 from label_party.sources.tables import columns_of, read_categories, read_events
 from label_party.store.pay_once import Purchase, find_paid, pay_once
@@ -212,7 +212,7 @@ def _lists(config: LabelPartyConfig, request: Request) -> dict[str, list[str]]:
             raise ConfigError(
                 f"column {name!r} must be named once, and be neither label nor key; set --column"
             )
-        values = read_list(path).to_list()
+        values = read_category_list(path).to_list()
         if OTHER in values:
             raise DataError(f"{path} lists {OTHER!r}, which stands for what is not on the list")
         found[name] = [*values, OTHER]

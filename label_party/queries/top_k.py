@@ -79,7 +79,7 @@ def run_top_k(config: LabelPartyConfig, request: Request) -> TopK:
     LabelveilError
         For any refusal; then nothing was spent.
     """
-    categories = read_categories(request.categories)
+    categories = read_category_list(request.categories)
     privacy = config.privacy
     leaders = _mechanism(config, request)
     purchase = Purchase(
@@ -119,7 +119,7 @@ def _mechanism(config: LabelPartyConfig, request: Request) -> Leaders | StableLe
     return StableLeaders(epsilon, decimal_value(request.delta), request.most, unit)
 
 
-def read_categories(path: Path) -> pl.Series:
+def read_category_list(path: Path) -> pl.Series:
     """Read the public list of categories: one a line."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

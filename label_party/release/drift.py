@@ -40,7 +40,7 @@ _STREAM = "drift"
 
 
 @dataclass(frozen=True)
-class Trial:
+class DriftOutcome:
     """What a test said, and what it cost this epoch.
 
     Attributes
@@ -61,7 +61,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Account:
+class PaidSession:
     """The session that pays for tests.
 
     Attributes
@@ -103,7 +103,7 @@ class InForce:
         The released histogram.
     config
         What a test may cost.
-    account
+    session
         The session that pays for tests; None if each epoch does.
     """
 
@@ -111,33 +111,35 @@ class InForce:
     grid: Grid
     prior: NoisyPrior
     config: LabelPartyConfig
-    account: Account | None = None
+    session: PaidSession | None = None
 
     def test(self, rows: int) -> DriftTest:
         """The test that an epoch of so many events gets; a function of public facts."""
         watch, group = self.config.watch, self.config.privacy.group
-        if self.account is not None:
-            epsilon = self.account.terms.target.epsilon
+        if self.session is not None:
+            epsilon = self.session.terms.target.epsilon
         else:
             epsilon = test_epsilon(self.config, len(self.grid), rows)
         return DriftTest(self.prior, rows, epsilon, group, watch.tolerance, watch.false_alarm)
 
-    def tried(self, counts: Integers, entropy: Entropy) -> Trial:
+    def test_for_drift(self, counts: Integers, entropy: Entropy) -> DriftOutcome:
         """Test an epoch's histogram over the grid, unless the session has halted."""
         test = self.test(int(counts.sum()))
         promise = PureDP.of(test.epsilon, unit=self.config.privacy.privacy_unit)
         section = TrialSection(
             scale=str(test.scale), threshold=test.threshold, guarantee=promise.to_json()
         )
-        if self.account is None:
+        if self.session is None:
             hits, _ = test.ask().draw(counts, entropy.source(_STREAM))
-            return Trial(self._section(section, bool(hits[0])), promise)
-        session = self.account.open(counts, entropy)
+            return DriftOutcome(self._section(section, bool(hits[0])), promise)
+        session = self.session.open(counts, entropy)
         if session.halted:
-            return Trial(self._section(None, False), None)
+            return DriftOutcome(self._section(None, False), None)
         drifted = bool(session.answer(test.ask()).above[0])
-        paid_by = SessionSection(outcome=self.account.outcome, state=session.to_json())
-        return Trial(self._section(section.model_copy(update={"session": paid_by}), drifted), None)
+        paid_by = SessionSection(outcome=self.session.outcome, state=session.to_json())
+        return DriftOutcome(
+            self._section(section.model_copy(update={"session": paid_by}), drifted), None
+        )
 
     def _section(self, test: TrialSection | None, drifted: bool) -> DriftSection:
         return DriftSection(in_force=self.origin, test=test, drifted=drifted)

@@ -39,7 +39,7 @@ from label_party.config.sections import LabelPartyConfig
 from label_party.events.row_ranges import Counted, RowWriter, block_rows_for
 
 if TYPE_CHECKING:
-    from label_party.release.drift import InForce, Trial
+    from label_party.release.drift import DriftOutcome, InForce
 
 Progress = Callable[[int], None]
 
@@ -123,12 +123,12 @@ def build(
         "options": config.randomizer.options,
         "group": privacy.group,
     }
-    trial = None
+    drift = None
     if in_force is not None:
         counted = events.count(in_force.grid, entropy)
-        trial = in_force.tried(counted.counts, entropy)
-        asked["spent"] = trial.spent
-    if in_force is not None and trial is not None and not trial.section.drifted:
+        drift = in_force.test_for_drift(counted.counts, entropy)
+        asked["spent"] = drift.spent
+    if in_force is not None and drift is not None and not drift.section.drifted:
         grid = in_force.grid
         two = second_step(in_force.prior, grid, epsilon, events.rows, **asked)
     else:
@@ -136,7 +136,7 @@ def build(
         share = privacy.prior_share
         two = two_step(counted.counts, grid, epsilon, entropy, prior_share=share, **asked)
     content, population = _randomize(events, two, entropy, writer, progress)
-    manifest = _manifest(config, grid, two, content, population, trial)
+    manifest = _manifest(config, grid, two, content, population, drift)
     if not manifest.total_guarantee.within(privacy.charge):
         raise PrivacyError(
             f"the message would spend {manifest.total_guarantee}, more than {privacy.charge}"
@@ -172,15 +172,15 @@ def _manifest(
     two: TwoStep,
     content: ContentSection,
     population: PopulationSection,
-    trial: Trial | None,
+    drift: DriftOutcome | None,
 ) -> Manifest:
     # with one record per user both units have the same neighbours; the claim names the unit asked
     unit = config.privacy.privacy_unit
     prior: PureDP = replace(two.prior.guarantee, unit=unit)
     labels: PureDP = replace(two.labels_guarantee, unit=unit)
     parts = [*([prior] if two.prior_paid else []), labels]
-    if trial is not None and trial.charged is not None:
-        parts.insert(0, trial.charged)
+    if drift is not None and drift.charged is not None:
+        parts.insert(0, drift.charged)
     return Manifest(
         format=FORMAT,
         software=software(),
@@ -210,7 +210,7 @@ def _manifest(
         ),
         population=population,
         content=content,
-        drift=None if trial is None else trial.section,
+        drift=None if drift is None else drift.section,
     )
 
 

@@ -15,7 +15,7 @@ from common.randomizers import NoisyPrior
 from common.randomizers.grid import Grid
 from common.release.manifest import InForceSection, Manifest
 from label_party.config.sections import LabelPartyConfig
-from label_party.release.drift import Account, InForce, test_epsilon
+from label_party.release.drift import InForce, PaidSession, test_epsilon
 from label_party.store.ledger import LABELS, Charge, Ledger
 from label_party.store.pay_once import Purchase, pay_once
 from label_party.store.release_store import Store
@@ -24,7 +24,7 @@ TESTS = "tests for drift"
 """Purpose of a session's charge."""
 
 
-def open_account(config: LabelPartyConfig, store: Store, rows: int) -> None:
+def open_session(config: LabelPartyConfig, store: Store, rows: int) -> None:
     """Charge the session that all tests will be made in, unless it is charged already.
 
     Raises
@@ -85,7 +85,7 @@ def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> In
         Grid.from_edges(points),
         NoisyPrior(counts, epsilon, manifest.prior_rows, group),
         config,
-        _account(config, store, ledger),
+        _paid_session(config, store, ledger),
     )
 
 
@@ -99,11 +99,13 @@ def _origin(manifest: Manifest, charge: Charge) -> InForceSection:
     )
 
 
-def _account(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Account | None:
+def _paid_session(config: LabelPartyConfig, store: Store, ledger: Ledger) -> PaidSession | None:
     charge = _session_charge(ledger, config)
     if charge is None:
         return None
-    account = Account(str(charge.manifest_sha256), Terms.from_json(charge.request["terms"]), None)
+    session = PaidSession(
+        str(charge.manifest_sha256), Terms.from_json(charge.request["terms"]), None
+    )
     releases = [
         entry
         for entry in ledger.charges(config.data.data_set)
@@ -113,13 +115,13 @@ def _account(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Account 
     for entry in releases:  # all of them: what a restored ledger counted is in no order
         drift = None if entry.lost else store.read_manifest(entry).drift
         test = None if drift is None else drift.test
-        if test is None or test.session is None or test.session.outcome != account.outcome:
+        if test is None or test.session is None or test.session.outcome != session.outcome:
             continue
         state = test.session.state
-        if account.state is None or state["calls"] > account.state["calls"]:
-            account, last = replace(account, state=state), max(last, entry.id)
+        if session.state is None or state["calls"] > session.state["calls"]:
+            session, last = replace(session, state=state), max(last, entry.id)
     lost = sum(entry.lost and entry.id > last for entry in releases)
-    return replace(account, lost_hits=lost)
+    return replace(session, lost_hits=lost)
 
 
 def _session_charge(ledger: Ledger, config: LabelPartyConfig) -> Charge | None:

@@ -61,7 +61,7 @@ class Outcome:
         return self.tally is None
 
 
-Standing = Callable[[Store, Ledger], "InForce | None"]
+FindPrior = Callable[[Store, Ledger], "InForce | None"]
 """Finds the prior in force, while nobody else builds; None to pay for a new one."""
 
 
@@ -70,7 +70,7 @@ def run_release(
     *,
     quiet: bool = False,
     ready: Callable[[int], None] = lambda rows: None,
-    standing: Standing = lambda store, ledger: None,
+    find_prior: FindPrior = lambda store, ledger: None,
 ) -> Outcome:
     """Build the release of the configured data set and epoch, once and for ever.
 
@@ -78,7 +78,7 @@ def run_release(
     ----------
     ready
         Called with the number of events once they are read and the release does not exist yet.
-    standing
+    find_prior
         Where a prior in force is to be found (:mod:`label_party.release.drift`). By default every
         release pays for its own.
 
@@ -103,7 +103,7 @@ def run_release(
         return existing
     with open_events(config, quiet=quiet) as events:
         ready(events.rows)
-        return _release(config, events, store, quiet, standing)
+        return _release(config, events, store, quiet, find_prior)
 
 
 def _release(
@@ -111,7 +111,7 @@ def _release(
     events: Completed | StoredEvents,
     store: Store,
     quiet: bool,
-    standing: Standing,
+    find_prior: FindPrior,
 ) -> Outcome:
     store.create()
     with store.building(), store.open_ledger() as ledger:
@@ -119,7 +119,7 @@ def _release(
         existing = _existing(config, store)  # another process may have been faster
         if existing is not None:
             return existing
-        built = _spend(config, events, store, ledger, quiet, standing(store, ledger))
+        built = _spend(config, events, store, ledger, quiet, find_prior(store, ledger))
         return Outcome(
             manifest=built.manifest,
             digest=manifest_digest(built.manifest_bytes),

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
 from common.release.signature import read_signing_key
 from label_party.config.sections import LabelPartyConfig
-from label_party.store.disk import flush, sync_directory, told
+from label_party.store.disk import flush, sync_directory, translating_errors
 
 
 def signing_key(config: LabelPartyConfig) -> Ed25519PrivateKey | None:
@@ -27,7 +27,7 @@ def sign_again(directory: Path, key: Ed25519PrivateKey) -> bool:
     Whether the signature is new. Ed25519 signatures are a function of key and bytes, so an equal
     one is the same.
     """
-    with told(directory):
+    with translating_errors(directory):
         signature = key.sign((directory / MANIFEST_FILE).read_bytes())
         path = directory / SIGNATURE_FILE
         if path.is_file() and path.read_bytes() == signature:

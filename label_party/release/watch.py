@@ -19,7 +19,7 @@ from types import FrameType
 
 from common.errors import ConfigError, DataError
 from label_party.config.sections import EPOCH_PLACE, NAME_PATTERN, LabelPartyConfig
-from label_party.release.prior_in_force import open_account, prior_in_force
+from label_party.release.prior_in_force import open_session, prior_in_force
 from label_party.release.run import Outcome, run_release
 from label_party.sources.addresses import Source
 from label_party.sources.tables import days_of
@@ -130,8 +130,8 @@ def _release(config: LabelPartyConfig, store: Store, quiet: bool) -> Outcome:
     return run_release(
         config,
         quiet=quiet,
-        ready=lambda rows: open_account(config, store, rows),
-        standing=lambda store, ledger: prior_in_force(config, store, ledger),
+        ready=lambda rows: open_session(config, store, rows),
+        find_prior=lambda store, ledger: prior_in_force(config, store, ledger),
     )
 
 

@@ -90,7 +90,7 @@ class Handshakes:
             self.on_refused(reason)
         return True
 
-    def knock(self, address: str) -> bool:
+    def probe_listener(self, address: str) -> bool:
         """Connect to the server itself; whether gRPC took the connection."""
         with self._changed:
             before = self._connections

@@ -67,7 +67,7 @@ class Vitals:
     def dead(self) -> list[str]:
         """Return what is wrong that only a restart can mend, in constant words."""
         problems = []
-        if not self._beats():
+        if not self._responds():
             problems.append("no serving thread is free")
         if not self._streams.watching:
             problems.append("stalled fetches are not watched")
@@ -88,11 +88,11 @@ class Vitals:
             except LabelveilError as error:
                 _log.debug("not ready", extra={"reason": str(error)})
                 problems.append(problem)
-        if not self._handshakes.knock(self._address):
+        if not self._handshakes.probe_listener(self._address):
             problems.append("no connection is taken")
         return problems
 
-    def _beats(self) -> bool:
+    def _responds(self) -> bool:
         """Whether a serving thread does a small piece of work in time."""
         try:
             beat = self._threads.submit(lambda: None)

@@ -23,9 +23,9 @@ class Refusal(Exception):
         self.reason = reason or code.name.lower()
 
 
-def stranger() -> Refusal:
+def unknown_client() -> Refusal:
     """Return what whoever has no name that we know gets, whatever they ask for."""
-    return Refusal(grpc.StatusCode.PERMISSION_DENIED, "not permitted", "stranger")
+    return Refusal(grpc.StatusCode.PERMISSION_DENIED, "not permitted", "unknown_client")
 
 
 def forbidden() -> Refusal:

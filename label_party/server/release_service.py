@@ -21,7 +21,7 @@ from label_party.server.access import AccessPolicy
 from label_party.server.catalog import Catalog
 from label_party.server.handlers import streaming, unary
 from label_party.server.limits import RateLimits, Stream, StreamLimit
-from label_party.server.refusal import Refusal, forbidden, invalid, not_found, stranger
+from label_party.server.refusal import Refusal, forbidden, invalid, not_found, unknown_client
 from label_party.server.submission import Reception
 from label_party.store.release_store import StoredRelease
 
@@ -70,7 +70,7 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
         """Return the name of an authorized client; refuse a stranger, or one in too much haste."""
         name = self._policy.identify(context.auth_context())
         if name is None:
-            raise stranger()
+            raise unknown_client()
         call.facts["client"] = name
         if not self._rate.allow(name):
             raise Refusal(

@@ -64,7 +64,7 @@ class Query:
 Source = Path | Remote | Query
 
 
-def check_place(value: Any) -> Any:
+def check_address(value: Any) -> Any:
     """Return a path, or an address as text.
 
     Raises
@@ -108,7 +108,7 @@ def check_place(value: Any) -> Any:
     return text
 
 
-Place = Annotated[Path | str, BeforeValidator(check_place)]
+Address = Annotated[Path | str, BeforeValidator(check_address)]
 """A path, or the address of an object or a database."""
 
 

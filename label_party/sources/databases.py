@@ -140,11 +140,11 @@ class _SQLite:
         self._database = database
 
     def columns(self, query: Query) -> list[str]:
-        with _sqlite_told(query):
+        with _translating_sqlite_errors(query):
             return _names(query, self._database.execute(query.sql).description)
 
     def rows(self, query: Query) -> Iterator[list[tuple[Any, ...]]]:
-        with _sqlite_told(query):
+        with _translating_sqlite_errors(query):
             cursor = self._database.execute(query.sql)
             while rows := cursor.fetchmany(CHUNK_ROWS):
                 yield rows
@@ -158,11 +158,11 @@ def _sqlite(query: Query) -> Iterator[Connection]:
         raise DataError(
             f"{query}: {path} does not exist; write sqlite:///relative.db or sqlite:////absolute.db"
         )
-    with _sqlite_told(query):
+    with _translating_sqlite_errors(query):
         address = f"file:{quote(str(path))}?mode=ro"
         database = sqlite3.connect(address, uri=True, isolation_level=None, timeout=10.0)
     try:
-        with _sqlite_told(query):
+        with _translating_sqlite_errors(query):
             database.execute("PRAGMA query_only = ON")
             database.execute("BEGIN")
         yield _SQLite(database)
@@ -171,7 +171,7 @@ def _sqlite(query: Query) -> Iterator[Connection]:
 
 
 @contextmanager
-def _sqlite_told(query: Query) -> Iterator[None]:
+def _translating_sqlite_errors(query: Query) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, sqlite3.Warning) as error:
@@ -186,13 +186,13 @@ class _Postgres:
         self._connection = connection
 
     def columns(self, query: Query) -> list[str]:
-        with _postgres_told(query), self._connection.cursor(name="columns") as cursor:
+        with _translating_postgres_errors(query), self._connection.cursor(name="columns") as cursor:
             cursor.execute(query.sql)
             return _names(query, cursor.description)
 
     def rows(self, query: Query) -> Iterator[list[tuple[Any, ...]]]:
         # a named cursor stays in the server: the whole result is never in this process's driver
-        with _postgres_told(query), self._connection.cursor(name="rows") as cursor:
+        with _translating_postgres_errors(query), self._connection.cursor(name="rows") as cursor:
             cursor.execute(query.sql)
             while rows := cursor.fetchmany(CHUNK_ROWS):
                 yield rows
@@ -220,7 +220,7 @@ def _postgres(query: Query) -> Iterator[Connection]:
         ) from None
     closing: AbstractContextManager[Any] = connection
     with closing:
-        with _postgres_told(query):
+        with _translating_postgres_errors(query):
             connection.read_only = True
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.execute("SELECT 1")  # the moment that everything is read at
@@ -228,7 +228,7 @@ def _postgres(query: Query) -> Iterator[Connection]:
 
 
 @contextmanager
-def _postgres_told(query: Query) -> Iterator[None]:
+def _translating_postgres_errors(query: Query) -> Iterator[None]:
     import psycopg
 
     try:

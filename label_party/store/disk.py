@@ -60,7 +60,7 @@ def sync_directory(directory: Path) -> None:
 
 
 @contextmanager
-def told(path: Path) -> Iterator[None]:
+def translating_errors(path: Path) -> Iterator[None]:
     """Turn the file system's errors into one line."""
     try:
         yield
@@ -77,13 +77,13 @@ _LOCK = ".lock"
 @contextmanager
 def scratch(root: Path) -> Iterator[Path]:
     """Yield a new empty folder, after removing those of dead processes."""
-    with told(root):
+    with translating_errors(root):
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
     clean(root)
     folder = root / secrets.token_hex(8)
     with exclusive(folder.with_suffix(_LOCK), f"{folder} is in use"):
         try:
-            with told(folder):
+            with translating_errors(folder):
                 folder.mkdir(mode=0o700)
             yield folder
         finally:

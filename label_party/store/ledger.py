@@ -92,7 +92,7 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with _told(path):
+        with _translating_errors(path):
             self._database = sqlite3.connect(path, isolation_level=None, timeout=10.0)
             self._database.row_factory = sqlite3.Row
             self._database.execute("PRAGMA foreign_keys = ON")
@@ -246,7 +246,7 @@ class Ledger:
 
     def restores(self) -> list[Restore]:
         """Return every restoration from a backup, oldest first."""
-        with _told(self.path):
+        with _translating_errors(self.path):
             rows = self._database.execute("SELECT * FROM restores ORDER BY id").fetchall()
         return [
             Restore(
@@ -300,13 +300,13 @@ class Ledger:
 
     def data_sets(self) -> list[str]:
         """Return the names of all data sets that ever spent, in alphabetical order."""
-        with _told(self.path):
+        with _translating_errors(self.path):
             rows = self._database.execute("SELECT name FROM data_sets ORDER BY name").fetchall()
         return [str(row["name"]) for row in rows]
 
     def limit(self, data_set: str) -> Guarantee | None:
         """Return what a data set may spend, as last set; None if it never spent anything."""
-        with _told(self.path):
+        with _translating_errors(self.path):
             row = self._database.execute(
                 "SELECT guarantee FROM limits WHERE data_set = ? ORDER BY id DESC LIMIT 1",
                 (data_set,),
@@ -326,7 +326,7 @@ class Ledger:
 
     def backup(self, path: Path) -> None:
         """Write a consistent copy while others may be writing."""
-        with _told(path):
+        with _translating_errors(path):
             copy = sqlite3.connect(path)
             try:
                 self._database.backup(copy)
@@ -340,7 +340,7 @@ class Ledger:
         return found[0] if found else None
 
     def _select(self, where: str, values: Iterable[Any]) -> list[Charge]:
-        with _told(self.path):
+        with _translating_errors(self.path):
             rows = self._database.execute(
                 "SELECT charges.*, releases.manifest_sha256, releases.rows FROM charges"
                 f" LEFT JOIN releases ON releases.charge = charges.id{where} ORDER BY charges.id",
@@ -350,7 +350,7 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with _told(self.path):
+        with _translating_errors(self.path):
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 yield self._database
@@ -381,7 +381,7 @@ def _charge(row: sqlite3.Row) -> Charge:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _translating_errors(path: Path) -> Iterator[None]:
     """Turn the database's errors into one line."""
     try:
         yield

@@ -30,7 +30,7 @@ from typing import Any
 from common.errors import LabelveilError, ReleaseError
 from common.guarantees import guarantee_from_json
 from label_party.store.budget import Proposal
-from label_party.store.disk import told
+from label_party.store.disk import translating_errors
 from label_party.store.ledger import LABELS, Ledger, LedgerError
 from label_party.store.release_store import CHARGE_FILE, OUTCOMES, Store, StoredRelease
 
@@ -68,7 +68,7 @@ def recover(store: Store, ledger: Ledger) -> Recovery:
     for path in store.folders():
         charge = rows.get(path)
         if store.is_partial(path) or (charge is not None and charge.state == "reserved"):
-            with told(store.directory):
+            with translating_errors(store.directory):
                 shutil.rmtree(path)
         elif charge is None:
             counted.append(_count(ledger, path))

@@ -27,7 +27,7 @@ from common.errors import ReleaseError
 from common.release.blocks import block_ranges
 from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
 from common.release.manifest import Manifest, block_digest, manifest_digest
-from label_party.store.disk import StoreError, exclusive, flush, sync_directory, told
+from label_party.store.disk import StoreError, exclusive, flush, sync_directory, translating_errors
 from label_party.store.ledger import LABELS, Charge, Ledger
 
 PART_ROWS = 1 << 22
@@ -64,7 +64,7 @@ class Store:
 
     def create(self) -> None:
         """Make the directories, for their owner alone; harmless if they exist."""
-        with told(self.directory):
+        with translating_errors(self.directory):
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             (self.directory / RELEASES).mkdir(mode=0o700, exist_ok=True)
             sync_directory(self.directory)
@@ -139,7 +139,7 @@ class Store:
         """Write an outcome and the facts of its charge, wait for the disk, give it its name."""
         path = self.outcome_path(data_set, epoch, purpose)
         partial = _partial(path)
-        with told(path):
+        with translating_errors(path):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             partial.mkdir(mode=0o700)
             for name, content in ((OUTCOME_FILE, data), (CHARGE_FILE, facts)):
@@ -154,7 +154,7 @@ class Store:
     def remove(self, data_set: str, epoch: str, purpose: str) -> None:
         """Delete what was written and is not paid for; an error if some of it stays."""
         path = self.folder(data_set, epoch, purpose)
-        with told(path):
+        with translating_errors(path):
             for part in (path, _partial(path)):
                 with suppress(FileNotFoundError):
                     shutil.rmtree(part)
@@ -210,14 +210,14 @@ class ReleaseWriter:
         self._partial = _partial(path)
         self._files: list[io.BufferedWriter] = []
         self._parts = 0
-        with told(path):
+        with translating_errors(path):
             path.parent.mkdir(mode=0o700, exist_ok=True)
             sync_directory(path.parent.parent)
             self._partial.mkdir(mode=0o700)
 
     def write_rows(self, keys: bytes, codes: bytes) -> None:
         """Append rows to the only part of a small release."""
-        with told(self._path):
+        with translating_errors(self._path):
             if not self._files:
                 for path in _part_paths(self._partial, 0):
                     self._files.append(path.open("xb"))
@@ -226,7 +226,7 @@ class ReleaseWriter:
 
     def adopt(self, keys: Path, codes: Path) -> None:
         """Take in the next part: two files of the same disk whose bytes are on it already."""
-        with told(self._path):
+        with translating_errors(self._path):
             for old, new in zip(
                 (keys, codes), _part_paths(self._partial, self._parts), strict=True
             ):
@@ -235,7 +235,7 @@ class ReleaseWriter:
 
     def finish(self, manifest: bytes, signature: bytes = b"") -> None:
         """Write the manifest, with its signature if it has one, and wait for the disk."""
-        with told(self._path):
+        with translating_errors(self._path):
             with (self._partial / MANIFEST_FILE).open("xb") as file:
                 file.write(manifest)
                 flush(file)
@@ -250,7 +250,7 @@ class ReleaseWriter:
 
     def publish(self) -> None:
         """Give the directory its name. Nobody is served from it before the ledger commits."""
-        with told(self._path):
+        with translating_errors(self._path):
             self._partial.rename(self._path)
             sync_directory(self._path.parent)
 

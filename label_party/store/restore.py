@@ -38,7 +38,7 @@ from common.release.folder import SIGNATURE_FILE
 from label_party.config.sections import NAME_PATTERN, LabelPartyConfig
 from label_party.store.backup import FORMAT, INDEX_FILE
 from label_party.store.budget import Proposal
-from label_party.store.disk import flush, sync_directory, told
+from label_party.store.disk import flush, sync_directory, translating_errors
 from label_party.store.ledger import LABELS, Ledger
 from label_party.store.pay_once import read_outcome
 from label_party.store.recovery import recover
@@ -139,7 +139,7 @@ def restore(
                     proposal = Proposal(entry.epoch, "additive", entry.guarantee)
                     ledger.count(config.data.data_set, proposal, entry.purpose, None, {})
                 releases = _verify(store, ledger)
-            with told(store.directory):
+            with translating_errors(store.directory):
                 for left in folder.glob(f"{LEDGER_FILE}-*"):
                     left.unlink()  # empty: closing the ledger moved everything into its file
                 (folder / LEDGER_FILE).rename(store.ledger_path)
@@ -151,7 +151,7 @@ def restore(
 def _extracted(store: Store, path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Unpack into the store's own file system, and verify every byte."""
     folder = store.directory / _RESTORING
-    with told(folder):
+    with translating_errors(folder):
         shutil.rmtree(folder, ignore_errors=True)  # of a restore that died
         folder.mkdir(mode=0o700)
     try:
@@ -176,7 +176,7 @@ def _extract(path: Path, folder: Path) -> dict[str, Any]:
                     raise _damaged(path)
                 target = folder / member.name
                 digest = hashlib.sha256()
-                with told(target):
+                with translating_errors(target):
                     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                     with target.open("xb") as file:
                         while block := content.read(_BLOCK):
@@ -207,7 +207,7 @@ def _place_folders(store: Store, folder: Path) -> None:
     parts = [*folder.glob("releases/*/*"), *folder.glob("outcomes/*/*/*")]
     for source in sorted([*parts, *folder.glob("populations/*/*")]):
         target = store.directory / source.relative_to(folder)
-        with told(target):
+        with translating_errors(target):
             if target.exists():
                 for file in source.iterdir():
                     if file.name != SIGNATURE_FILE:  # a release may be signed again with a new key

@@ -150,9 +150,9 @@ def party(
     import tempfile
 
     from common.errors import ConfigError
+    from common.program.audit.party.canary_parties import Plan
     from common.program.audit.party.endpoint import Connection
     from common.program.audit.party.run import CANARY_STEPS, RUNNING_STEPS, audit_party
-    from common.program.audit.party.worlds import Plan
     from common.randomizers.base import check_epsilon
 
     check_epsilon(epsilon, "--epsilon")

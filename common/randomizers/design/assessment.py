@@ -43,10 +43,10 @@ class Assessment:
     bias
         Root mean square, under the prior, of E[decoded label | label] - label with the best
         decoding of the outputs, in label units; 0 where the label's mean is identified.
-    worth
+    effective_share
         How many true labels one randomized label is worth for the model, 0 … 1.
     effective_sample_size
-        ``worth`` times the number of events.
+        ``effective_share`` times the number of events.
     predicted_error
         Predicted loss of the trained model: what features cannot explain plus the excess.
     """
@@ -56,7 +56,7 @@ class Assessment:
     outputs: int
     label_error: float
     bias: float
-    worth: float
+    effective_share: float
     effective_sample_size: float
     predicted_error: float
 
@@ -130,15 +130,15 @@ class Assessor:
         channel = randomizer.channel.probabilities[self._chosen]
         excess = self._family.excess_error(channel, self._effective)
         decoded = channel @ decoding_values(channel, self._places, self._mass)
-        worth = _worth(self._family, excess, self._effective)
+        effective_share = _effective_share(self._family, excess, self._effective)
         return Assessment(
             randomizer.name,
             randomizer.channel.epsilon,
             randomizer.channel.outputs.size,
             randomizer.expected_loss,
             float(np.sqrt(self._mass @ (decoded - self._places) ** 2)),
-            worth,
-            worth * self.rows,
+            effective_share,
+            effective_share * self.rows,
             self.predicted(excess),
         )
 
@@ -171,7 +171,7 @@ class Assessor:
         return sorted(found, key=lambda item: item.predicted_error), unfit
 
 
-def _worth(family: ConditionalFamily, excess: float, effective: float) -> float:
+def _effective_share(family: ConditionalFamily, excess: float, effective: float) -> float:
     """Find the share of true labels that gives the same excess error, by bisection."""
     identity = np.eye(family.labels.size)
     low, high = 0.0, 1.0

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from common.engine.secret_service import Address, KeyService, ask
+from common.engine.secret_service import KeyService, ServiceAddress, ask
 from common.engine.spark import SparkEngine
 from common.engine.task import EngineError, EngineSection, Secrets
 from common.errors import ConfigError, LabelveilError
@@ -102,7 +102,7 @@ def test_secrets_go_to_who_has_the_token() -> None:
     payload = os.urandom(100)
     with KeyService(payload, "127.0.0.1") as service:
         assert [ask(service.address) for _ in range(3)] == [payload] * 3
-        stranger = Address("127.0.0.1", service.address.port, bytes(32))
+        stranger = ServiceAddress("127.0.0.1", service.address.port, bytes(32))
         with pytest.raises(LabelveilError, match="no secrets from the driver"):
             ask(stranger)
         with socket.create_connection(("127.0.0.1", service.address.port)) as silent:
@@ -116,7 +116,7 @@ def test_secrets_go_to_who_has_the_token() -> None:
 def test_an_impostor_of_the_driver_is_not_believed() -> None:
     """Who answers must know the token too: the workers' noise would be an impostor's."""
     with KeyService(b"false", "127.0.0.1") as impostor:
-        address = Address("127.0.0.1", impostor.address.port, bytes(32))
+        address = ServiceAddress("127.0.0.1", impostor.address.port, bytes(32))
         impostor._answer = _answer_anybody(impostor)  # type: ignore[method-assign]
         with pytest.raises(LabelveilError, match="no secrets from the driver"):
             ask(address)

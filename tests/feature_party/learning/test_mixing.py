@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from feature_party.learning.mixing import choose_mixture, doubt, prior_adjustment
+from feature_party.learning.mixing import choose_mixture, null_probability, prior_adjustment
 
 
 def _losses(gain: float, spread: float, rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -15,22 +15,22 @@ def _losses(gain: float, spread: float, rows: int) -> tuple[np.ndarray, np.ndarr
 
 
 def test_a_model_that_explains_the_labels_is_believed() -> None:
-    assert doubt(*_losses(0.02, 0.05, 20_000)) == 0.0
+    assert null_probability(*_losses(0.02, 0.05, 20_000)) == 0.0
 
 
 def test_a_model_that_is_worse_than_nothing_is_not() -> None:
-    assert doubt(*_losses(-0.05, 0.05, 5_000)) > 1 - 1e-9
+    assert null_probability(*_losses(-0.05, 0.05, 5_000)) > 1 - 1e-9
 
 
 def test_belief_starts_from_even_odds() -> None:
     model, nothing = np.full(100, 1.0), np.full(100, 1.0)
-    assert doubt(model, nothing) == pytest.approx(0.5)
-    assert doubt(model - np.log(3) / 100, nothing) == pytest.approx(0.25)
+    assert null_probability(model, nothing) == pytest.approx(0.5)
+    assert null_probability(model - np.log(3) / 100, nothing) == pytest.approx(0.25)
 
 
 def test_extreme_losses_do_not_overflow() -> None:
-    assert doubt(np.full(10, 1e5), np.zeros(10)) == 1.0
-    assert doubt(np.zeros(1000), np.full(1000, 1e5)) == 0.0
+    assert null_probability(np.full(10, 1e5), np.zeros(10)) == 1.0
+    assert null_probability(np.zeros(1000), np.full(1000, 1e5)) == 0.0
 
 
 def test_flexible_parts_must_prove_themselves() -> None:

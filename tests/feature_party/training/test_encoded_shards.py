@@ -54,7 +54,7 @@ def test_shards_train_what_memory_trains(world: World, tmp_path: Path) -> None:
     """Parts of the same rows and sizes, from disk and from memory: the same fit."""
     settings = config(world, tmp_path, shards=str(tmp_path / "shards"), shard_rows=200)
     streamed = train(prepare(world.release, world.features, settings), config=settings)
-    manifest = json.loads((tmp_path / "shards" / shards.MANIFEST).read_text())
+    manifest = json.loads((tmp_path / "shards" / shards.ENCODED_MANIFEST).read_text())
     found = Shards.open(tmp_path / "shards", manifest["content"])
     assert found is not None
     assert len(found.sizes) == 6
@@ -104,7 +104,7 @@ def test_shards_hold_every_training_row_once_with_its_code(world: World, tmp_pat
     assert np.array_equal(memory.trained(100, 900), data.trained(100, 900))
     assert data.held_out()[0].equals(memory.held_out()[0])
     assert np.array_equal(data.held_out()[1], memory.held_out()[1])
-    manifest = json.loads((tmp_path / "shards" / shards.MANIFEST).read_text())
+    manifest = json.loads((tmp_path / "shards" / shards.ENCODED_MANIFEST).read_text())
     found = Shards.open(tmp_path / "shards", manifest["content"])
     assert found is not None
     rows = memory.joined.table[memory.training]

@@ -111,8 +111,8 @@ def test_strangers_are_refused_logged_and_counted(
         assert entitled.describe("labels").manifest
         assert second.describe("installs").manifest
         calls = [
-            ("stranger", unknown, "labels"),
-            ("stranger", unknown, "no such data set"),
+            ("unknown_client", unknown, "labels"),
+            ("unknown_client", unknown, "no such data set"),
             ("data_set_not_permitted", second, "labels"),
             ("data_set_not_permitted", entitled, "installs"),
         ]

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from common.errors import ConfigError, DataError
-from label_party.sources.addresses import Query, Remote, check_place, locate
+from label_party.sources.addresses import Query, Remote, check_address, locate
 from label_party.sources.tables import read_events
 from tests.label_party.conftest import Party
 from tests.label_party.objects import Objects, serving
@@ -141,16 +141,16 @@ def test_credentials_in_an_address_are_refused_and_not_repeated(
 
 def test_labels_do_not_travel_in_the_clear() -> None:
     with pytest.raises(ConfigError, match="in the clear"):
-        check_place("http://example.com/t.csv")
-    assert check_place("http://127.0.0.1:8080/t.csv") == "http://127.0.0.1:8080/t.csv"
+        check_address("http://example.com/t.csv")
+    assert check_address("http://127.0.0.1:8080/t.csv") == "http://127.0.0.1:8080/t.csv"
 
 
 def test_places_are_told_apart() -> None:
-    assert check_place("a/b.csv") == Path("a/b.csv")
+    assert check_address("a/b.csv") == Path("a/b.csv")
     assert locate("labels", Path("a.csv"), None, None) == Path("a.csv")
     for address in ("s3://bucket/a.csv", "abfss://container@account.dfs.core.windows.net/a.csv"):
-        assert locate("labels", check_place(address), None, None) == Remote(address)
-    database = check_place("postgresql://me@/db?host=/run/pg&sslmode=verify-full")
+        assert locate("labels", check_address(address), None, None) == Remote(address)
+    database = check_address("postgresql://me@/db?host=/run/pg&sslmode=verify-full")
     assert locate("labels", database, "SELECT 1", None) == Query(str(database), "SELECT 1")
 
 

@@ -203,7 +203,7 @@ def connected(connection: Connection) -> Iterator[WireEndpoint]:
         yield WireEndpoint(connection, channel)
 
 
-def stranger(connection: Connection, certificate: Path | None, key: Path | None) -> Refusal:
+def unknown_client(connection: Connection, certificate: Path | None, key: Path | None) -> Refusal:
     """How a describe request ends for somebody with another certificate, or with none."""
     other = replace(connection, certificate=certificate, private_key=key, timeout=10.0)
     with connected(other) as endpoint:

@@ -23,7 +23,14 @@ from common.program.audit.attacks.model_attack import attack_control
 from common.program.audit.attacks.static_rule import release_sources, static_check
 from common.program.audit.certificate import manifest_checks as claims
 from common.program.audit.certificate.run import parse_manifest
-from common.program.audit.party.endpoint import Answer, Connection, Refusal, connected, stranger
+from common.program.audit.party.canary_parties import UPPER, Plan, World, Worlds, make_worlds
+from common.program.audit.party.endpoint import (
+    Answer,
+    Connection,
+    Refusal,
+    connected,
+    unknown_client,
+)
 from common.program.audit.party.endpoint_checks import (
     fetched_certificate,
     latency_check,
@@ -32,7 +39,6 @@ from common.program.audit.party.endpoint_checks import (
     same_refusals_check,
     two_answers_checks,
 )
-from common.program.audit.party.worlds import UPPER, Plan, World, Worlds, make_worlds
 from common.program.audit.verdict import Audit, Check, statistical, verdict_of
 from common.release.blocks import decode_codes
 from common.release.manifest import Manifest, manifest_digest
@@ -40,7 +46,7 @@ from common.security.pilot_certificates import write_certificates
 
 Progress = Callable[[str], None]
 
-RUNNING_STEPS = ("fetch", "fetch again", "refusals", "strangers", "certificate")
+RUNNING_STEPS = ("fetch", "fetch again", "refusals", "unknown clients", "certificate")
 CANARY_STEPS = (
     "release two worlds",
     "serve two worlds",
@@ -92,7 +98,7 @@ def _running(audit: Audit, connection: Connection, progress: Progress) -> None:
         progress(RUNNING_STEPS[2])
         audit.run(lambda: refusals_check(endpoint))
         progress(RUNNING_STEPS[3])
-        audit.run(lambda: _strangers_check(connection, Path(folder)))
+        audit.run(lambda: _unknown_clients_check(connection, Path(folder)))
         progress(RUNNING_STEPS[4])
         audit.add(*fetched_certificate(whole))
 
@@ -164,18 +170,18 @@ def _labels(audit: Audit, made: Worlds, answer: Answer, manifest: Manifest) -> N
     audit.run(check)
 
 
-def _strangers_check(connection: Connection, folder: Path) -> Check:
+def _unknown_clients_check(connection: Connection, folder: Path) -> Check:
     """Nobody without the right certificate is answered."""
     foreign = write_certificates(folder / "foreign", days=1)
     found = {
-        "no certificate": stranger(connection, None, None),
-        "a certificate of another authority": stranger(
+        "no certificate": unknown_client(connection, None, None),
+        "a certificate of another authority": unknown_client(
             connection, foreign.feature_party_certificate, foreign.feature_party_key
         ),
     }
     let_in = [name for name, refusal in found.items() if refusal == Refusal("OK", "")]
     return Check(
-        name="strangers are refused",
+        name="unknown clients are refused",
         verdict=verdict_of(not let_in),
         claim="Only a client with the configured certificate is answered.",
         tried=f"A describe request was made with {' and with '.join(found)}.",

@@ -14,21 +14,21 @@ PRIOR = np.exp(-GRID / 3)
 
 def test_more_budget_is_worth_more_and_never_more_than_a_true_label() -> None:
     assessor = Assessor(GRID, PRIOR, rows=10_000)
-    worths = [
+    shares = [
         assessor.assess(
             build_randomizer("auto", labels=GRID, prior=PRIOR, epsilon=epsilon, rows=10_000)
-        ).worth
+        ).effective_share
         for epsilon in (0.25, 1.0, 4.0)
     ]
-    assert 0 < worths[0] < worths[1] < worths[2] < 1
+    assert 0 < shares[0] < shares[1] < shares[2] < 1
 
 
 def test_worth_is_the_sample_of_true_labels_with_the_same_predicted_error() -> None:
     assessor = Assessor(GRID, PRIOR, rows=10_000)
     built = build_randomizer("two-point", labels=GRID, prior=PRIOR, epsilon=1.0)
     found = assessor.assess(built)
-    assert found.effective_sample_size == pytest.approx(found.worth * 10_000)
-    same = assessor._family.excess_error(np.eye(21), found.worth * assessor._effective)
+    assert found.effective_sample_size == pytest.approx(found.effective_share * 10_000)
+    same = assessor._family.excess_error(np.eye(21), found.effective_share * assessor._effective)
     assert assessor.predicted(same) == pytest.approx(found.predicted_error, rel=1e-6)
 
 

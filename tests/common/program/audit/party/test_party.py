@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from common.program.audit.attacks.implementation import byte_equality_check
+from common.program.audit.party.canary_parties import Plan, make_worlds
 from common.program.audit.party.endpoint import REQUESTS, Answer, Part, Refusal
 from common.program.audit.party.endpoint_checks import (
     fetched_certificate,
@@ -23,7 +24,6 @@ from common.program.audit.party.endpoint_checks import (
     two_answers_checks,
 )
 from common.program.audit.party.run import audit_party
-from common.program.audit.party.worlds import Plan, make_worlds
 from common.program.audit.verdict import Verdict
 from common.program.cli import app
 from common.release.manifest import Manifest
@@ -152,6 +152,6 @@ def test_a_running_labels_party(tmp_path: Path) -> None:
     with world.serving() as connection:
         audit = audit_party(connection, None)
     assert [(c.name, c.found) for c in audit.checks if c.verdict is not Verdict.PASS] == []
-    assert {"refusals", "strangers are refused", "exact ε of the labels"} <= {
+    assert {"refusals", "unknown clients are refused", "exact ε of the labels"} <= {
         check.name for check in audit.checks
     }

@@ -27,13 +27,14 @@ from feature_party.config import FeaturePartyConfig, LabelsPartySection
 from feature_party.evaluation.error_estimates import estimate_absolute_error, estimate_squared_error
 from feature_party.evaluation.metrics import nonprivate_metrics, release_metrics
 from feature_party.evaluation.true_labels import match_true_labels
+from feature_party.join.matches import MatchCounts
 from feature_party.join.on_disk import Progress as JoinProgress
 from feature_party.join.shards import JoinedShards
 from feature_party.learning.decoding import decoder
 from feature_party.learning.several_releases import JointProblem
 from feature_party.model.model import Model
 from feature_party.model.prediction import predict_file
-from feature_party.report import MatchCounts, ReportInputs, write_report
+from feature_party.report import ReportInputs, write_report
 from feature_party.tables import check_key, collect_table, scan_table
 from feature_party.training.encoded_shards import remove_shards
 from feature_party.training.examples import Prepared, PreparedShards

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from common.arrays import Floats
@@ -18,12 +19,13 @@ from common.mechanisms.central.gaussian_regression import label_process
 from common.mechanisms.central.label_ridge import label_ridge
 from common.mechanisms.central.names import DP_SGD, FEATURE_AWARE_GAUSSIAN, NEED_DELTA
 from common.mechanisms.central.scaling import LabelScaling
-from feature_party.baselines.dense import dense_features
 from feature_party.config import FeaturePartyConfig
-from feature_party.model.encoding import Encoder
+from feature_party.model.encoding import Encoded, Encoder
 
 _PIECES = 8
 """Pieces of a numeric column's range."""
+MOST_VALUES = 64
+"""Values of a category with an indicator of their own; vocabularies are sorted by frequency."""
 
 
 @dataclass(frozen=True)
@@ -95,3 +97,14 @@ def central_predictions(
     model = label_ridge(rows, scaled, epsilon, 0.0, entropy)
     chosen = f"ridge, shape {model.design.shape:g}, quantile {model.design.quantile:g}"
     return Central(scaling.invert(asked @ model.weights), chosen, model.guarantee)
+
+
+def dense_features(encoder: Encoder, encoded: Encoded) -> Floats:
+    """(n, d) one dense matrix: numbers as they are, categories as indicators, a constant last."""
+    parts = [encoded.numeric.astype(np.float64)]
+    for column, cardinality in enumerate(encoder.cardinalities):
+        size = min(cardinality, 1 + MOST_VALUES)
+        index = encoded.categories[:, column]
+        parts.append(np.eye(size)[np.where(index < size, index, 0)])
+    parts.append(np.ones((len(encoded), 1)))
+    return np.hstack(parts)

@@ -28,8 +28,8 @@ from common.randomizers.grid import Grid
 from feature_party.baselines.central import central_predictions
 from feature_party.config import FeaturePartyConfig
 from feature_party.join.in_memory import Joined
+from feature_party.join.matches import MatchCounts
 from feature_party.learning.problem import LabelProblem
-from feature_party.report import MatchCounts
 from feature_party.training.holdout import split_holdout
 from feature_party.training.run import Prepared, train
 

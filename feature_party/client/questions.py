@@ -14,7 +14,7 @@ import polars as pl
 
 from common.arrays import Floats, Integers
 from common.errors import DataError, ReleaseError
-from common.release.blocks import block_ranges
+from common.release.blocks import block_ranges, keys_column
 from common.release.event_keys import hash_keys
 from common.release.folder import LABELS_FILE, read_manifest
 from common.release.manifest import Manifest, manifest_digest
@@ -22,7 +22,6 @@ from common.wire import evaluation_pb2 as pb2
 from common.wire import evaluation_pb2_grpc as pb2_grpc
 from feature_party.client.channel import explain, open_channel, retryable
 from feature_party.client.release_client import RetryPolicy
-from feature_party.client.spool import key_array
 from feature_party.config import LabelsPartySection
 
 _CHUNK_ROWS = 1 << 17
@@ -73,8 +72,7 @@ def released_rows(folder: Path, held_out: pl.Series, rows: Integers, secret: byt
     manifest = Manifest.from_bytes(read_manifest(folder))
     if manifest.content.key_bytes == 0:
         return rows
-    hashed = key_array(hash_keys(held_out, secret), held_out.len())
-    ours = pl.DataFrame({"key": pl.Series("key", pl.from_arrow(hashed), dtype=pl.Binary)})
+    ours = keys_column(hash_keys(held_out, secret)).to_frame("key")
     theirs = pl.scan_parquet(folder / LABELS_FILE).select("key").with_row_index("row")
     found = theirs.join(ours.lazy(), on="key", how="semi").collect(engine="streaming")
     matched = ours.join(found, on="key", how="left", maintain_order="left")["row"]

@@ -10,13 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from common.errors import ReleaseError
 from common.files import sync
-from common.release.blocks import KEY_BYTES, decode_codes
+from common.release.blocks import decode_codes, keys_column
 from common.release.folder import LABELS_FILE, MANIFEST_FILE
 from common.release.manifest import Manifest, block_digest
 
@@ -141,7 +140,10 @@ class Spool:
             codes = decode_codes(self._code_file.read(count * self.code_bytes), self.code_bytes)
             if codes.size and int(codes.max()) >= outputs.size:
                 raise ReleaseError(f"code {int(codes.max())} is outside the {outputs.size} outputs")
-            columns = [key_array(keys, count), pa.array(codes), pa.array(outputs[codes])]
+            named = pa.nulls(count, pa.binary())
+            if keys:
+                named = keys_column(keys).to_arrow().cast(pa.binary())
+            columns = [named, pa.array(codes), pa.array(outputs[codes])]
             yield pa.Table.from_arrays(columns, schema=_SCHEMA), keys
 
     def _take_block(self) -> bool:
@@ -198,12 +200,3 @@ def discard_partial(directory: Path) -> None:
 
 
 _SCHEMA = pa.schema([("key", pa.binary()), ("code", pa.uint16()), ("label", pa.float64())])
-
-
-def key_array(keys: bytes, count: int) -> pa.Array:
-    """(count,) Arrow binary values from concatenated 16-byte keys; all null if there are none."""
-    if not keys:
-        return pa.nulls(count, pa.binary())
-    offsets = np.arange(0, (count + 1) * KEY_BYTES, KEY_BYTES, dtype=np.int32)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(keys)]
-    return pa.Array.from_buffers(pa.binary(), count, buffers)

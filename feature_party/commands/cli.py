@@ -42,8 +42,8 @@ from feature_party.commands.options import (
 from feature_party.config import TEMPLATE, FeaturePartyConfig
 
 if TYPE_CHECKING:
+    from feature_party.join.matches import MatchCounts
     from feature_party.pipeline import Stages
-    from feature_party.report import MatchCounts
 
 DEFAULT_CONFIG = Path("feature_party.toml")
 EXPORT_SAMPLE = 2_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,14 +12,11 @@ from numpy.typing import NDArray
 
 from common.arrays import Integers
 from common.errors import DataError
+from common.release.blocks import keys_column
 from common.release.folder import Release
-from feature_party.client.spool import key_array
 from feature_party.client.submission import Population, hash_population
-from feature_party.report import MatchCounts
+from feature_party.join.matches import MatchCounts
 from feature_party.tables import Table, check_key, collect_table, lazy_table
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -121,9 +118,7 @@ def _matched(
     population: Population, labels: pl.DataFrame, key: str, release_rows: int
 ) -> pl.DataFrame:
     """Rows of ours with their codes, in our order."""
-    array = key_array(population.keys, population.rows)
-    hashed = pl.Series("key", pl.from_arrow(array), dtype=pl.Binary)
-    left = pl.DataFrame({"row": np.arange(population.rows), "key": hashed})
+    left = pl.DataFrame({"row": np.arange(population.rows), "key": keys_column(population.keys)})
     both = left.join(labels, on="key", how="inner").sort("row", "code")
     if not both.height:
         raise DataError(

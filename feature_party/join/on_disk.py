@@ -35,6 +35,7 @@ from common.release.blocks import block_ranges, keys_bytes
 from common.release.event_keys import secret_check
 from common.release.folder import LABELS_FILE, read_manifest
 from common.release.manifest import Manifest, manifest_digest
+from feature_party.join.matches import MatchCounts
 from feature_party.join.shards import JOIN_MANIFEST, JoinedShards, shard_path
 from feature_party.join.tasks import (
     CODE,
@@ -49,7 +50,6 @@ from feature_party.join.tasks import (
     WriteShard,
     slices_of,
 )
-from feature_party.report import MatchCounts
 from feature_party.tables import check_key, first_line, record_batches, scan_table, table_files
 
 ResultT = TypeVar("ResultT")

@@ -15,8 +15,8 @@ from pathlib import Path
 import polars as pl
 
 from common.errors import DataError
+from feature_party.join.matches import MatchCounts
 from feature_party.join.tasks import ROW
-from feature_party.report import MatchCounts
 
 JOIN_MANIFEST = "join.json"
 

@@ -1,7 +1,6 @@
 """The report: one self-contained HTML page about a release, the model and its errors."""
 
-from feature_party.join.matches import MatchCounts
 from feature_party.report.inputs import ReportInputs
 from feature_party.report.page import write_report
 
-__all__ = ["MatchCounts", "ReportInputs", "write_report"]
+__all__ = ["ReportInputs", "write_report"]

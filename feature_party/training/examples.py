@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from common.arrays import Booleans, Integers
 from feature_party.join.in_memory import Joined
+from feature_party.join.matches import MatchCounts
 from feature_party.join.shards import JoinedShards
 from feature_party.join.tasks import CODE, ROW
 from feature_party.learning.problem import LabelProblem
-from feature_party.report import MatchCounts
 
 MOST_HELD_OUT = 1 << 20
 """Events that are scored, and that each network leaves out, where features do not fit in memory:

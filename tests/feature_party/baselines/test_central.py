@@ -19,8 +19,7 @@ from common.guarantees.gaussian import gaussian_sigma
 from common.guarantees.pld import PrivacyLoss
 from common.mechanisms.central.names import CENTRAL, NEED_DELTA
 from feature_party.baselines import dp_sgd
-from feature_party.baselines.central import central_predictions
-from feature_party.baselines.dense import MOST_VALUES, dense_features
+from feature_party.baselines.central import MOST_VALUES, central_predictions, dense_features
 from feature_party.baselines.dp_sgd import (
     PrivateSteps,
     noise_multiplier,

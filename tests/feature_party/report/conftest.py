@@ -14,7 +14,8 @@ from common.randomizers import two_step
 from common.randomizers.grid import Grid
 from common.release.blocks import block_ranges, encode_codes
 from common.release.manifest import Manifest, block_digest, content_digest
-from feature_party.report import MatchCounts, ReportInputs
+from feature_party.join.matches import MatchCounts
+from feature_party.report import ReportInputs
 
 ROWS = 6000
 

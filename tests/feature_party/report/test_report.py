@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from feature_party.report import MatchCounts, ReportInputs, write_report
+from feature_party.join.matches import MatchCounts
+from feature_party.report import ReportInputs, write_report
 from feature_party.report.page import render_report
 from feature_party.report.plots import compact, error_limits
 

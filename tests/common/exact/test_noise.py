@@ -11,10 +11,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from common.arrays import Booleans, Floats, Integers
+from common.arrays import Booleans, Integers
 from common.entropy import Words, WordSource, seeded_entropy
 from common.exact import noise
-from tests.goodness_of_fit import DRAWS, fits
+from tests.statistics import DRAWS, binomial_range, fits, gaussian_mass, laplace_mass, mean_fits
 
 
 class _Undecided(Exception):
@@ -117,39 +117,28 @@ def test_discrete_laplace_is_exact(scale: Fraction, monkeypatch: pytest.MonkeyPa
 
     law, left = enumerate_law(draw, 1e-5)
     kept = 1 - law[again]
-    mass = discrete_laplace_mass(float(scale))(np.arange(-5, 6))
+    mass = laplace_mass(float(scale))(np.arange(-5, 6))
     for value, exact in zip(range(-5, 6), mass.tolist(), strict=True):
         assert law[value] / kept <= exact + 1e-12
         assert exact <= law[value] / kept + 10 * left
-
-
-def discrete_laplace_mass(scale: float) -> Callable[[Integers], Floats]:
-    ratio = math.exp(-1 / scale)
-    return lambda z: (1 - ratio) / (1 + ratio) * ratio ** np.abs(z).astype(float)
-
-
-def discrete_gaussian_mass(variance: float) -> Callable[[Integers], Floats]:
-    reach = np.arange(-int(40 * math.sqrt(variance)) - 40, int(40 * math.sqrt(variance)) + 41)
-    total = np.exp(-(reach.astype(float) ** 2) / (2 * variance)).sum()
-    return lambda z: np.exp(-(z.astype(float) ** 2) / (2 * variance)) / total
 
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("scale", [Fraction(1, 7), Fraction(1, 2), Fraction(2), Fraction(101, 3)])
 def test_discrete_laplace_law(scale: Fraction) -> None:
     sample = noise.discrete_laplace(scale, DRAWS, seeded_entropy(1).source("laplace"))
-    assert fits(sample, discrete_laplace_mass(float(scale)))
-    assert not fits(sample, discrete_laplace_mass(float(scale) * 1.3))
-    assert not fits(sample, discrete_laplace_mass(float(scale) / 1.3))
+    assert fits(sample, laplace_mass(float(scale)))
+    assert not fits(sample, laplace_mass(float(scale) * 1.3))
+    assert not fits(sample, laplace_mass(float(scale) / 1.3))
 
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("variance", [Fraction(1, 4), Fraction(1), Fraction(7, 3), Fraction(400)])
 def test_discrete_gaussian_law(variance: Fraction) -> None:
     sample = noise.discrete_gaussian(variance, DRAWS, seeded_entropy(2).source("gaussian"))
-    assert fits(sample, discrete_gaussian_mass(float(variance)))
-    assert not fits(sample, discrete_gaussian_mass(float(variance) * 1.3**2))
-    assert not fits(sample, discrete_gaussian_mass(float(variance) / 1.3**2))
+    assert fits(sample, gaussian_mass(float(variance)))
+    assert not fits(sample, gaussian_mass(float(variance) * 1.3**2))
+    assert not fits(sample, gaussian_mass(float(variance) / 1.3**2))
 
 
 @pytest.mark.statistical
@@ -157,12 +146,16 @@ def test_the_largest_scales_stay_inside_64_bits() -> None:
     source = seeded_entropy(3).source("s")
     scale = Fraction((1 << 48) - 1, 3)
     sample = noise.discrete_laplace(scale, 20_000, source)
-    # |z| is exponential up to 1/scale; the mean of n of them is within 6/√n of its scale
-    assert abs(np.abs(sample).mean() / float(scale) - 1) < 6 / math.sqrt(sample.size)
-    assert 0.4 < (sample > 0).mean() < 0.6
+    # |z| is exponential up to 1/scale: its mean and its deviation are its scale
+    sizes = np.abs(sample) / float(scale)
+    assert mean_fits(sizes, 1, 1)
+    assert not mean_fits(1.1 * sizes, 1, 1)
+    low, high = binomial_range(sample.size, 0.5)
+    assert low <= (sample > 0).sum() <= high
     variance = Fraction(1 << 32)
-    wide = noise.discrete_gaussian(variance, 200, source)
-    assert 0.5 < np.var(wide) / float(variance) < 2
+    squares = noise.discrete_gaussian(variance, 1000, source) ** 2 / float(variance)
+    assert mean_fits(squares, 1, math.sqrt(2))
+    assert not mean_fits(squares / 2, 1, math.sqrt(2))
 
 
 @pytest.mark.parametrize(

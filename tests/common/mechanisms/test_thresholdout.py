@@ -7,7 +7,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 
 from common.entropy import Entropy, seeded_entropy
 from common.errors import BudgetError, DataError, PrivacyError
@@ -15,8 +14,7 @@ from common.guarantees import Adjacency, Unit
 from common.mechanisms import thresholdout as generalization
 from common.mechanisms.thresholdout import ReusableHoldout, Thresholdout, rounded
 from tests.benchmarks.published import generalization as experiment
-from tests.common.mechanisms.synthesis.test_workload import laplace
-from tests.goodness_of_fit import ALPHA, fits
+from tests.statistics import binomial_range, fits, laplace_mass
 
 UNIT = 2
 """The resolution of the tiny holdouts: values are 0, ½ and 1."""
@@ -33,7 +31,7 @@ def confirmed(
 ) -> np.ndarray:
     """(REACH·2 + 1, questions) P[threshold noise] and P[confirmed | threshold noise], exactly."""
     noise = np.arange(-REACH, REACH + 1)
-    weight = laplace(Fraction(scale * threshold))(noise)
+    weight = laplace_mass(Fraction(scale * threshold))(noise)
     ratio = np.exp(-1 / (scale * query))
     columns = [weight]
     for gap in gaps:
@@ -54,7 +52,7 @@ def transcripts(
     both = float(np.sum(weight * first * second))
     found = {("both confirmed", 0): both}
     values = np.arange(-60, 61)
-    answers = [laplace(Fraction(scale))(values - total) for total in totals]
+    answers = [laplace_mass(Fraction(scale))(values - total) for total in totals]
     for value, one, two in zip(values.tolist(), *answers, strict=True):
         found["first", value] = float(np.sum(weight * (1 - first))) * one
         found["second", value] = float(np.sum(weight * first * (1 - second))) * two
@@ -96,14 +94,14 @@ def test_answers_follow_that_law() -> None:
         for seed in range(4000)
     ]
     hits = [answer.value for answer in draws if answer.from_holdout]
-    low, high = (binom.ppf(p, len(draws), 1 - expected) for p in (ALPHA / 2, 1 - ALPHA / 2))
+    low, high = binomial_range(len(draws), 1 - expected)
     assert low <= len(hits) <= high
     blind = float(np.sum(weight * confirmed(scale, (10,), 0, query=1).T[1]))
     assert not low <= len(draws) * (1 - blind) <= high
     assert {answer.value for answer in draws if not answer.from_holdout} == {0.0}
     noise = np.rint(np.array(hits) * 10).astype(int) - 10
-    assert fits(noise, laplace(Fraction(2)))
-    assert not fits(noise, laplace(Fraction(1)))
+    assert fits(noise, laplace_mass(Fraction(2)))
+    assert not fits(noise, laplace_mass(Fraction(1)))
 
 
 def test_threshold_question_and_answer_have_the_noise_of_that_law(
@@ -191,7 +189,7 @@ def test_answers_stay_within_the_stated_tolerance() -> None:
             stated = mechanism.tolerance(2000, questions, beta, from_holdout=answer.from_holdout)
             bad |= abs(answer.value - rounded([truth])[0] / generalization.RESOLUTION) > stated
         broken += bad
-    assert broken <= binom.isf(ALPHA, runs, beta)
+    assert broken <= binomial_range(runs, beta)[1]
     assert mechanism.tolerance(2000, questions, beta) == max(
         mechanism.tolerance(2000, questions, beta, from_holdout=kind) for kind in (True, False)
     )

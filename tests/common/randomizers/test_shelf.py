@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import chi2
 
-from common.arrays import Floats, Integers
+from common.arrays import Floats
 from common.entropy import seeded_entropy
 from common.errors import ConfigError
 from common.exact.channel import TOTAL, exp_lower_bound
 from common.randomizers import Randomizer, build_randomizer, randomizer_names
+from tests.statistics import counts_fit, mean_fits
 
 SHELF: dict[str, tuple[str, dict[str, Any]]] = {
     "two-point": ("two-point", {}),
@@ -72,18 +72,6 @@ def bias(randomizer: Randomizer) -> float:
     return float(error / (channel.inputs[-1] - channel.inputs[0]))
 
 
-def fits(counts: Integers, probabilities: Floats, alpha: float = 1e-9) -> bool:
-    """Pearson's chi-square test, outputs expected fewer than 20 times being pooled."""
-    expected = counts.sum() * probabilities
-    order = np.argsort(expected)
-    expected, counts = expected[order], counts[order]
-    pooled = int(np.searchsorted(np.cumsum(expected), 20)) + 1
-    expected = np.append(expected[pooled:], expected[:pooled].sum())
-    counts = np.append(counts[pooled:], counts[:pooled].sum())
-    statistic = float(((counts - expected) ** 2 / expected).sum())
-    return bool(chi2.sf(statistic, expected.size - 1) >= alpha)
-
-
 def test_the_shelf_is_registered() -> None:
     assert {name for name, _ in SHELF.values()} <= set(randomizer_names())
 
@@ -122,7 +110,8 @@ def test_unbiased_between_grid_points(key: str) -> None:
         # and the rounding that `randomize` does has that share
         codes = randomizer.randomize(np.full(1 << 18, value), seeded_entropy(3))
         sample = randomizer.channel.outputs[codes]
-        assert abs(sample.mean() - value) < 6.5 * sample.std() / np.sqrt(sample.size)
+        assert mean_fits(sample, value)
+        assert not mean_fits(sample, value + 0.6)  # a fiftieth of the range
 
 
 @pytest.mark.statistical
@@ -135,8 +124,8 @@ def test_samples_follow_the_matrix_and_not_a_twin_two_percent_off(key: str) -> N
     counts = np.bincount(codes, minlength=channel.outputs.size)
     truth = channel.probabilities[row]
     twin = truth * np.where(np.arange(truth.size) % 2 == 0, 1.02, 0.98)
-    assert fits(counts, truth)
-    assert not fits(counts, twin / twin.sum())
+    assert counts_fit(counts, truth)
+    assert not counts_fit(counts, twin / twin.sum())
 
 
 @pytest.mark.parametrize("key", SHELF)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from itertools import product
 
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.arrays import Floats, Integers
+from common.arrays import Integers
 from common.entropy import WordSource, seeded_entropy
 from common.errors import DataError, PrivacyError
 from common.exact.noise import discrete_laplace
@@ -21,7 +20,7 @@ from common.randomizers import TwoStep, private_prior, split_budget, two_step
 from common.randomizers import prior as prior_module
 from common.randomizers.grid import Grid
 from common.randomizers.prior import rational_epsilon
-from tests.goodness_of_fit import DRAWS, fits
+from tests.statistics import DRAWS, fits, laplace_mass
 
 GRID = Grid.from_edges([0, 1, 5])
 ROWS = 4
@@ -155,14 +154,10 @@ def test_noise_of_scale_2_over_epsilon_lands_on_every_cell() -> None:
     epsilon = 0.75
     noise = private_prior(counts, epsilon, seeded_entropy(4)).noisy_counts - counts
 
-    def mass(scale: float) -> Callable[[Integers], Floats]:
-        ratio = math.exp(-1 / scale)
-        return lambda z: (1 - ratio) / (1 + ratio) * ratio ** np.abs(z).astype(float)
-
-    assert fits(noise, mass(2 / epsilon))
-    assert fits(noise[counts == 0], mass(2 / epsilon))
-    assert not fits(noise, mass(1 / epsilon))
-    assert not fits(noise, mass(2 / epsilon * 1.3))
+    assert fits(noise, laplace_mass(2 / epsilon))
+    assert fits(noise[counts == 0], laplace_mass(2 / epsilon))
+    assert not fits(noise, laplace_mass(1 / epsilon))
+    assert not fits(noise, laplace_mass(2 / epsilon * 1.3))
 
 
 def test_a_users_records_scale_the_noise_and_the_label_budget() -> None:

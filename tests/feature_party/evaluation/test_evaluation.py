@@ -19,6 +19,7 @@ from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
 from feature_party.model.model import Predictions
 from tests.feature_party.worlds import thresholds_channel
+from tests.statistics import binomial_range, mean_fits
 
 RELEASES = 200
 
@@ -43,10 +44,12 @@ def simulate(
 
 def check(estimates: list[Estimate], truth: float) -> None:
     values = np.array([e.value for e in estimates])
-    error = values.std(ddof=1) / np.sqrt(RELEASES)
-    covered = np.mean([e.low <= truth <= e.high for e in estimates])
-    assert abs(values.mean() - truth) <= 2 * error
-    assert 0.92 <= covered <= 0.98
+    assert mean_fits(values, truth)
+    assert not mean_fits(values + values.std(), truth)
+    low, high = binomial_range(RELEASES, 0.95)
+    assert low <= sum(e.low <= truth <= e.high for e in estimates) <= high
+    # intervals of half the width cover too seldom
+    assert sum(abs(e.value - truth) <= (e.high - e.low) / 4 for e in estimates) < low
 
 
 @pytest.fixture(scope="module")

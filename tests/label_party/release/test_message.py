@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from common.entropy import Entropy, seeded_entropy, system_entropy
 from common.errors import PrivacyError
@@ -19,8 +17,7 @@ from common.release.manifest import Manifest
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.completion import Completed, Tally
 from label_party.release.message import Built, build
-
-FALSE_ALARM = 1e-9
+from tests.statistics import fits, laplace_mass, mean_fits
 
 
 class Rows:
@@ -161,29 +158,13 @@ def test_noise_on_every_cell_is_discrete_laplace_of_scale_two_over_epsilon_one()
     scale = float(Fraction(result.manifest.prior.scale))
     assert scale == pytest.approx(2 / result.manifest.prior_guarantee.epsilon)
     for cell in range(4):
-        assert _fit(pooled[:, cell], scale) > FALSE_ALARM
-    assert _fit(pooled.ravel(), scale) > FALSE_ALARM
+        assert fits(pooled[:, cell], laplace_mass(scale))
+    assert fits(pooled.ravel(), laplace_mass(scale))
+
+    def has_scale(scale: float) -> bool:
+        return mean_fits(np.abs(pooled), 1 / math.sinh(1 / scale), scale)
+
+    assert has_scale(scale)
     # the same data judged against other scales: noise of 1/ε₁ would look like this
-    assert _fit(pooled.ravel(), 2 * scale) < FALSE_ALARM
-    assert _fit(pooled.ravel(), 1.3 * scale) < FALSE_ALARM
-    assert _fit(pooled.ravel(), scale / 1.3) < FALSE_ALARM
-
-
-def _fit(sample: np.ndarray, scale: float) -> float:
-    """p-value of a chi-square test against the discrete Laplace distribution."""
-    edges = np.unique(np.round(scale * np.array([-3, -2, -1, -0.4, 0, 0.4, 1, 2, 3]))).astype(int)
-    cdf = _cdf(scale)
-    cuts = np.array([0.0, *[cdf(edge) for edge in edges], 1.0])
-    observed = np.bincount(np.searchsorted(edges, sample), minlength=edges.size + 1)
-    return float(stats.chisquare(observed, np.diff(cuts) * sample.size).pvalue)
-
-
-def _cdf(scale: float) -> Callable[[int], float]:
-    tail = math.exp(-1 / scale)
-
-    def cdf(value: int) -> float:
-        if value < 0:
-            return tail ** (-value) / (1 + tail)
-        return 1 - tail ** (value + 1) / (1 + tail)
-
-    return cdf
+    for wrong in (2, 1.3, 1 / 1.3):
+        assert not has_scale(wrong * scale)

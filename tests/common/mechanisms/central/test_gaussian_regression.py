@@ -23,8 +23,7 @@ from common.mechanisms.central.gaussian_regression import (
 )
 from common.mechanisms.central.label_ridge import label_ridge, sensitivity_of
 from tests.common.mechanisms.central.test_minimiser import uniforms
-
-ALPHA = 1e-9
+from tests.statistics import follows, mean_fits
 
 
 def _data(n: int = 1500) -> tuple[Floats, Floats]:
@@ -75,11 +74,10 @@ def test_the_noise_has_its_law(monkeypatch: pytest.MonkeyPatch) -> None:
     noise = np.concatenate([noisy - vectors.T @ labels for vectors, noisy, _ in seen])
     scaled = noise / math.sqrt(seen[0][2])
     assert noise.size > 500
-    assert stats.kstest(scaled, stats.norm.cdf).pvalue > ALPHA
+    assert follows(scaled, stats.norm.cdf)
 
     def scale_fits(sample: Floats) -> bool:
-        tail = stats.chi2(sample.size).cdf(float(np.sum(sample**2)))
-        return bool(ALPHA / 2 < tail < 1 - ALPHA / 2)
+        return mean_fits(sample**2, 1, math.sqrt(2))
 
     assert scale_fits(scaled)
     for wrong in (1.3, 1 / 1.3):

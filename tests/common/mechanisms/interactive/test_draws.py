@@ -26,11 +26,12 @@ from tests.common.mechanisms.interactive import laws
 from tests.common.mechanisms.interactive.test_privacy import sparse_law
 from tests.common.mechanisms.selection.laws import (
     broken_twin,
-    follows,
+    drawn,
     laplace_mass,
     noisy_argmax,
     softmax,
 )
+from tests.statistics import outcomes_fit
 
 EPSILON = Fraction(4, 5)
 SCORES = np.array([3, 5, 4, 5])
@@ -84,9 +85,9 @@ def test_the_wrapper_follows_its_law(name: str) -> None:
         assert outcome.hits == (outcome.value is None,)
         return outcome.value
 
-    law = boundary_law(name)
-    assert follows(draw, law)
-    assert not follows(draw, broken_twin(law))
+    law, seen = boundary_law(name), drawn(draw)
+    assert outcomes_fit(seen, law)
+    assert not outcomes_fit(seen, broken_twin(law))
 
 
 def test_a_certain_answer_is_free() -> None:
@@ -167,8 +168,9 @@ DRAWS: dict[str, tuple[Callable[[Entropy], Any], dict[Any, float]]] = {
 @pytest.mark.parametrize("name", sorted(DRAWS))
 def test_draws_follow_their_laws(name: str) -> None:
     draw, law = DRAWS[name]
-    assert follows(draw, law)
-    assert not follows(draw, broken_twin(law))
+    seen = drawn(draw)
+    assert outcomes_fit(seen, law)
+    assert not outcomes_fit(seen, broken_twin(law))
 
 
 def test_sparse_values_are_shown_where_counts_are_above() -> None:

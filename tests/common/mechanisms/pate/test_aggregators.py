@@ -37,6 +37,7 @@ from common.mechanisms.pate.smooth import continuous_error, gaussian_smooth_cost
 from common.mechanisms.selection import GaussianTest
 from common.mechanisms.selection.base import Ranking
 from tests.common.mechanisms.selection import laws
+from tests.statistics import deviations
 
 DELTA = 1e-5
 quick = settings(max_examples=40, deadline=None)
@@ -287,7 +288,7 @@ def test_smooth_release_is_unbiased_and_wide_enough() -> None:
     values = np.array([release.value for release in releases])
     deviation = releases[0].deviation
     true = data_dependent_curve(error_probability(votes, variance), 1 / 400, np.array([order]))[0]
-    assert abs(values.mean() - true) < 7 * deviation / math.sqrt(12) + 0.2 * true
+    assert abs(values.mean() - true) < deviations() * deviation / math.sqrt(12) + 0.2 * true
     # the noise covers what one changed vote in every query does to the cost
     moved = votes + np.array([-1, 1, 0])
     other = data_dependent_curve(error_probability(moved, variance), 1 / 400, np.array([order]))[0]

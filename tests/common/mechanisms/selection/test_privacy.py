@@ -38,6 +38,7 @@ from common.mechanisms.selection import (
 )
 from common.mechanisms.selection.base import ADJACENCY, UNIT
 from tests.common.mechanisms.selection import laws
+from tests.statistics import outcomes_fit
 
 Counts = tuple[int, ...]
 EPSILON = Fraction(3, 2)
@@ -295,9 +296,9 @@ def _drawn() -> list[Any]:
 @pytest.mark.statistical
 @pytest.mark.parametrize(("case", "counts"), _drawn())
 def test_draws_follow_the_law(case: Case, counts: Counts) -> None:
-    law = case.law(counts)
-    assert laws.follows(lambda e: case.draw(counts, e), law)
-    assert not laws.follows(lambda e: case.draw(counts, e), laws.broken_twin(law))
+    law, seen = case.law(counts), laws.drawn(lambda e: case.draw(counts, e))
+    assert outcomes_fit(seen, law)
+    assert not outcomes_fit(seen, laws.broken_twin(law))
 
 
 @pytest.mark.statistical
@@ -318,5 +319,6 @@ def test_whole_selectors_follow_their_laws(name: str) -> None:
         else:
             key = outcome[-1]
         shown[key] = shown.get(key, 0.0) + mass
-    assert laws.follows(lambda e: _set(selector, counts, e), shown)
-    assert not laws.follows(lambda e: _set(selector, counts, e), laws.broken_twin(shown))
+    seen = laws.drawn(lambda e: _set(selector, counts, e))
+    assert outcomes_fit(seen, shown)
+    assert not outcomes_fit(seen, laws.broken_twin(shown))

@@ -25,9 +25,8 @@ from common.mechanisms.synthesis import select_measure_project as adaptive
 from common.mechanisms.synthesis.projection import NoisyMarginal, project
 from tests.benchmarks.published.sources import census_table
 from tests.common.mechanisms.synthesis.tables import neighbours, tables
-from tests.common.mechanisms.synthesis.test_workload import laplace
 from tests.data_sets import CENSUS
-from tests.goodness_of_fit import fits
+from tests.statistics import fits, gaussian_mass, laplace_mass
 
 DOMAIN = Domain(("a", "b", "c"), (3, 2, 2))
 WORKLOAD = Marginals.up_to(DOMAIN, 2)
@@ -81,21 +80,15 @@ def test_amounts_buy_the_noise_of_their_formulas() -> None:
     source = seeded_entropy(5).source("noise")
     pure = PureBudget(Fraction(1))
     draws = pure.noise(amount, 100_000, source)
-    assert fits(draws, laplace(Fraction(4)))  # Δ₁ / ε = 2 / (1/2)
-    assert not fits(draws, laplace(Fraction(2)))
+    assert fits(draws, laplace_mass(Fraction(4)))  # Δ₁ / ε = 2 / (1/2)
+    assert not fits(draws, laplace_mass(Fraction(2)))
     assert pure.rate(amount) == Fraction(1, 8)  # ε / (2 · 2)
     assert pure.expected(amount) == pytest.approx(np.abs(draws).mean(), rel=0.02)
     assert pure.variance(amount) == pytest.approx(draws.var(), rel=0.03)
     concentrated = ConcentratedBudget(Fraction(1))
     draws = concentrated.noise(amount, 100_000, source)
-    points = np.arange(-60, 61)
-
-    def gaussian(variance: float):  # type: ignore[no-untyped-def]
-        total = np.exp(-(points**2) / (2 * variance)).sum()
-        return lambda z: np.exp(-(z**2) / (2 * variance)) / total
-
-    assert fits(draws, gaussian(2.0))  # Δ₂² / (2ρ) = 2 / 1
-    assert not fits(draws, gaussian(2.6))
+    assert fits(draws, gaussian_mass(2))  # Δ₂² / (2ρ) = 2 / 1
+    assert not fits(draws, gaussian_mass(2.6))
     assert concentrated.variance(amount) == 2
     wide = concentrated.noise(amount / 20, 100_000, source)
     assert concentrated.expected(amount / 20) == pytest.approx(np.abs(wide).mean(), rel=0.02)

@@ -9,7 +9,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from scipy.stats import binom, chi2
 
 from common.arrays import Integers
 from common.entropy import seeded_entropy
@@ -18,8 +17,7 @@ from common.guarantees import Adjacency
 from common.mechanisms.synthesis import BLR, LinearQueries
 from common.mechanisms.synthesis.blr import small_size
 from tests.common.mechanisms.synthesis.tables import neighbours, tables
-
-ALPHA = 1e-9
+from tests.statistics import binomial_range, counts_fit
 
 
 def thresholds(cells: int) -> LinearQueries:
@@ -85,15 +83,8 @@ def test_draws_follow_the_law_and_a_wrong_epsilon_is_seen() -> None:
     for seed in range(draws):
         seen[index[tuple(blr.release(x, seeded_entropy(seed)).tolist())]] += 1
 
-    def fits(law: np.ndarray) -> bool:
-        large = law * draws >= 5
-        rest = [seen[~large].sum() - law[~large].sum() * draws]
-        gaps = np.concatenate([seen[large] - law[large] * draws, rest])
-        sizes = np.concatenate([law[large] * draws, [max(law[~large].sum() * draws, 1e-3)]])
-        return bool(chi2.sf(np.sum(gaps**2 / sizes), df=gaps.size - 1) > ALPHA)
-
-    assert fits(blr.probabilities(x))
-    assert not fits(BLR(thresholds(3), Fraction(4), 0.6).probabilities(x))
+    assert counts_fit(seen, blr.probabilities(x))
+    assert not counts_fit(seen, BLR(thresholds(3), Fraction(4), 0.6).probabilities(x))
 
 
 def test_no_neighbour_changes_the_law_by_more_than_epsilon() -> None:
@@ -128,7 +119,7 @@ def test_the_accuracy_bound_holds_and_a_mechanism_without_data_breaks_it() -> No
         errors[index[tuple(blr.release(x, seeded_entropy(seed)).tolist())]] > bound
         for seed in range(draws)
     )
-    assert over <= binom.isf(ALPHA, draws, beta)
+    assert over <= binomial_range(draws, beta)[1]
     blind = np.array([math.exp(math.log(w) - blr.rows * math.log(4)) for w in blr.multiplicities])
     assert blind[errors > bound].sum() > beta
 

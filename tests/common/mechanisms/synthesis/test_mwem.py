@@ -20,9 +20,8 @@ from common.mechanisms.synthesis import (
 )
 from tests.benchmarks.published.sources import census_table
 from tests.common.mechanisms.synthesis.tables import neighbours, tables
-from tests.common.mechanisms.synthesis.test_workload import laplace
 from tests.data_sets import CENSUS
-from tests.goodness_of_fit import fits
+from tests.statistics import fits, laplace_mass
 
 QUERIES = LinearQueries(np.array([[3, 0, 0], [0, 3, 0]]), scale=3)
 
@@ -39,7 +38,7 @@ def round_law(mwem: MWEM, table: np.ndarray, reach: int = 150) -> np.ndarray:
     """(queries, values) exact law of one round's outcome on the uniform model."""
     truth, choice = QUERIES.answers(table), selection_law(mwem, table)
     values = np.arange(-reach, reach + 1)
-    noise = laplace(mwem.noise_scale(QUERIES))
+    noise = laplace_mass(mwem.noise_scale(QUERIES))
     return np.array([p * noise(values - t) for p, t in zip(choice, truth, strict=True)])
 
 
@@ -98,8 +97,8 @@ def test_rounds_share_the_budget() -> None:
     for seed in range(60):
         fitted = mwem.fit(table, QUERIES, seeded_entropy(seed))
         noise += [m.value - int(QUERIES.answers(table)[m.query]) for m in fitted.measurements]
-    assert fits(np.array(noise), laplace(Fraction(1)))
-    assert not fits(np.array(noise), laplace(Fraction(1, 2)))  # selection would be free
+    assert fits(np.array(noise), laplace_mass(Fraction(1)))
+    assert not fits(np.array(noise), laplace_mass(Fraction(1, 2)))  # selection would be free
 
 
 @pytest.mark.parametrize("replays", [0, 10])

@@ -19,7 +19,7 @@ from common.mechanisms.synthesis import (
     laplace_answers,
 )
 from tests.common.mechanisms.synthesis.tables import neighbours, tables
-from tests.goodness_of_fit import fits
+from tests.statistics import fits, laplace_mass
 
 DOMAIN = Domain(("colour", "size", "sold"), (3, 2, 2))
 SMALL = Domain(("a", "b"), (2, 2))
@@ -69,11 +69,6 @@ def test_records_lie_where_the_weights_are() -> None:
     assert DOMAIN.rows(weights, 0).shape == (0, 3)
 
 
-def laplace(scale: Fraction) -> Callable[[np.ndarray], np.ndarray]:
-    ratio = np.exp(-1 / float(scale))
-    return lambda z: (1 - ratio) / (1 + ratio) * ratio ** np.abs(z)
-
-
 def test_the_baseline_has_the_noise_of_its_formula() -> None:
     workload = Marginals.up_to(SMALL, 2)  # three marginals: Δ₁ = 6
     table = np.array([5, 0, 2, 9])
@@ -84,8 +79,8 @@ def test_the_baseline_has_the_noise_of_its_formula() -> None:
             for seed in range(2500)
         ]
     )
-    assert fits(noise, laplace(Fraction(3)))
-    assert not fits(noise, laplace(Fraction(3) * Fraction(13, 10)))
+    assert fits(noise, laplace_mass(Fraction(3)))
+    assert not fits(noise, laplace_mass(Fraction(3) * Fraction(13, 10)))
     assert errors(workload, table, truth) == (0, 0)
     assert errors(workload, table, truth + 8) == (0.5, 0.5)
 

@@ -1,0 +1,103 @@
+"""Statistical tests whose thresholds all follow from one stated false-alarm rate.
+
+At :data:`RATE` right software fails a test in one of a billion runs. A test that cannot fail proves
+nothing, so whoever calls one of these also shows that the same call rejects a broken twin.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
+from fractions import Fraction
+
+import numpy as np
+from scipy import stats
+
+from common.arrays import Floats, Integers
+
+RATE = 1e-9
+DRAWS = 200_000
+"""Enough that a scale which is 5% off is rejected with a probability above 1 - 1e-9."""
+
+_LEAST_EXPECTED = 20.0
+
+
+def counts_fit(counts: Integers | Floats, probabilities: Floats, rate: float = RATE) -> bool:
+    """Whether counts of cells agree with their probabilities.
+
+    Pearson's χ² over the cells in which at least 20 are expected, and an exact binomial test of all
+    others together, at half the rate each. Probabilities may fall short of 1; then the others take
+    the remainder.
+    """
+    total = int(np.sum(counts))
+    large = total * probabilities >= _LEAST_EXPECTED
+    expected = total * probabilities[large]
+    statistic = float(np.sum((counts[large] - expected) ** 2 / expected))
+    rest, share = int(np.sum(counts[~large])), max(1 - float(np.sum(probabilities[large])), 0.0)
+    alike = stats.chi2.sf(statistic, max(int(large.sum()), 1)) > rate / 2
+    return bool(alike and stats.binomtest(rest, total, share).pvalue > rate / 2)
+
+
+def fits(samples: Integers, mass: Callable[[Integers], Floats], rate: float = RATE) -> bool:
+    """Whether integers agree with a probability mass function, which takes an array of integers.
+
+    Neighbours are counted together where the law is wide, in about a hundred cells.
+    """
+    reach = int(np.abs(samples).max()) + 1
+    probabilities = mass(np.arange(-reach, reach + 1))
+    share = max(0.01, _LEAST_EXPECTED / samples.size)
+    cells = np.floor(np.cumsum(probabilities) / share).astype(np.int64)
+    counts = np.bincount(cells[samples + reach], minlength=cells[-1] + 1)
+    return counts_fit(counts, np.bincount(cells, probabilities), rate)
+
+
+def outcomes_fit(
+    seen: Counter[Hashable], law: Mapping[Hashable, float], rate: float = RATE
+) -> bool:
+    """Whether counted outcomes of any kind agree with a law."""
+    if any(law.get(outcome, 0.0) <= 0 for outcome in seen):
+        return False
+    counts = np.array([seen[outcome] for outcome in law])
+    return counts_fit(counts, np.array(list(law.values())), rate)
+
+
+def follows(sample: Floats, cdf: Callable[[Floats], Floats], rate: float = RATE) -> bool:
+    """Whether real numbers agree with a distribution function (Kolmogorov and Smirnov)."""
+    return bool(stats.kstest(sample, cdf).pvalue > rate)
+
+
+def mean_fits(
+    sample: Floats, mean: float, deviation: float | None = None, rate: float = RATE
+) -> bool:
+    """Whether an average of many draws agrees with a mean, by the central limit theorem.
+
+    ``deviation`` is that of one draw; by default that of the sample.
+    """
+    spread = float(np.std(sample)) if deviation is None else deviation
+    return bool(abs(np.mean(sample) - mean) <= deviations(rate) * spread / np.sqrt(np.size(sample)))
+
+
+def deviations(rate: float = RATE) -> float:
+    """How many standard deviations a normal number passes, to either side, at this rate."""
+    return float(stats.norm.isf(rate / 2))
+
+
+def binomial_range(trials: int, chance: float, rate: float = RATE) -> tuple[int, int]:
+    """The least and the most successes of ``trials``, outside of which fall at most this rate."""
+    law = stats.binom(trials, chance)
+    return int(law.ppf(rate / 2)), int(law.isf(rate / 2))
+
+
+def laplace_mass(scale: float | Fraction) -> Callable[[Integers], Floats]:
+    """The discrete Laplace law: P(z) ∝ exp(-|z| / scale)."""
+    ratio = math.exp(-1 / float(scale))
+    return lambda z: (1 - ratio) / (1 + ratio) * ratio ** np.abs(z).astype(float)
+
+
+def gaussian_mass(variance: float | Fraction) -> Callable[[Integers], Floats]:
+    """The discrete Gaussian law: P(z) ∝ exp(-z² / 2 variance)."""
+    twice = 2 * float(variance)
+    reach = np.arange(-int(40 * math.sqrt(twice)) - 40, int(40 * math.sqrt(twice)) + 41)
+    total = np.exp(-(reach.astype(float) ** 2) / twice).sum()
+    return lambda z: np.exp(-(z.astype(float) ** 2) / twice) / total

@@ -145,7 +145,7 @@ def test_every_mistake_is_one_line(
         ("train", *release, *data, "--head", "normal"): "must be auto or one of",
         ("train", *release, *data, "--set", "training.heads=1"): "not a known setting",
         ("train", *release, *data, "--set", "training.seed"): "must look like",
-        ("train", *release, *data, "--ensemble", "0"): "training.ensemble=0",
+        ("train", *release, *data, "--ensemble", "0"): "ensemble=0 must be",
         ("train", *release, *data, "--device", "abacus"): "device='abacus'",
         ("train", *release, *data, "--objective", "true"): "true labels are needed",
         ("train", *release, *data, "--true-labels", "x.csv"): "must be given together",

@@ -1,0 +1,31 @@
+"""Configuration: an option is declared once, as a field; all that is said of it comes from there.
+
+A file is a :class:`Section` of sections, and an option is a field made by :func:`setting`::
+
+    class PrivacySection(Section):
+        \"\"\"What one release spends.\"\"\"
+
+        epsilon: float = setting(
+            ..., "What this release may reveal. Smaller is more private.",
+            gt=0, le=40, example=1.0,
+        )
+        wait: float | None = setting(None, "How long a fetch waits.", unit="seconds", example=60.0)
+        pieces: Annotated[int, Field(ge=1)] | Literal["auto"] = setting("auto", "Pieces.")
+
+    class File(Section):
+        privacy: PrivacySection = setting(PrivacySection)
+
+From these fields come the check and its line (`epsilon=-1 must be a number above 0 and at most 40;
+set [privacy] epsilon in file.toml`), the commented file that `init` writes
+(:func:`common.config.template.commented_toml`), the command-line flags with their help
+(:func:`common.config.options.with_options`) and the reference page
+(:mod:`common.config.reference`). The first sentence of a description is the flag's help; all of it
+stands in the file and on the page. Say units with `unit` and bounds with `gt`, `ge`, `lt` and `le`,
+not in the text. Options that are flags alone (`--plot`, `--json`) are fields of a section as well,
+which is handed to the command; :mod:`common.config.options` shows how.
+"""
+
+from common.config.declare import Choice, Section, Words, setting
+from common.config.load import checked, load_config, parse_settings
+
+__all__ = ["Choice", "Section", "Words", "checked", "load_config", "parse_settings", "setting"]

@@ -1,0 +1,156 @@
+"""Reading a configuration: a TOML file, then settings, then flags; one line for every mistake."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from common.config.declare import Setting, declared, sections
+from common.errors import ConfigError
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def load_config(
+    model: type[ModelT],
+    path: Path | None,
+    overrides: Mapping[str, Any] | None = None,
+    settings: Iterable[str] = (),
+) -> ModelT:
+    """Read and check a configuration.
+
+    Parameters
+    ----------
+    model
+        The pydantic model of the whole file.
+    path
+        The TOML file; None for defaults and overrides alone.
+    overrides
+        Dotted key to value, from dedicated command-line options; None values are left out.
+    settings
+        ``section.key=value`` strings from a repeatable ``--set`` option; values in TOML notation,
+        bare words being taken as text. They win over the file, and ``overrides`` over them.
+
+    Raises
+    ------
+    ConfigError
+        One line naming the file, the key, the value, the bound and the remedy.
+    """
+    data = _read(path) if path is not None else {}
+    _apply(data, settings)
+    for key, value in (overrides or {}).items():
+        if value is not None:
+            _assign(data, key, value)
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(_problem(model, error, data, path)) from error
+
+
+def checked(model: type[ModelT], values: Mapping[str, Any]) -> ModelT:
+    """Build a section of values that command-line flags gave; a mistake names the flag."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(_problem(model, error, values, None, flags=True)) from error
+
+
+def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
+    """Read ``section.key=value`` strings alone, as nested dictionaries."""
+    data: dict[str, Any] = {}
+    _apply(data, settings)
+    return data
+
+
+def parse_value(text: str) -> Any:
+    """Read a value in TOML notation; what is none is text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (ValueError, RecursionError):  # ValueError: also an integer of thousands of digits
+        return text
+
+
+def _apply(data: dict[str, Any], settings: Iterable[str]) -> None:
+    for setting in settings:
+        key, separator, text = setting.partition("=")
+        if not separator or not key.strip():
+            raise ConfigError(f"setting {setting!r} must look like section.key=value")
+        _assign(data, key.strip(), parse_value(text.strip()))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{path} does not exist; write one with the init command, or name another with --config"
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+
+
+def _assign(data: dict[str, Any], dotted: str, value: Any) -> None:
+    *outer, key = dotted.split(".")
+    for section in outer:
+        inner = data.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{dotted}: {section} is a value, not a section")
+        data = inner
+    data[key] = value
+
+
+def _problem(
+    model: type[BaseModel],
+    error: ValidationError,
+    data: Mapping[str, Any],
+    path: Path | None,
+    flags: bool = False,
+) -> str:
+    # an unknown name explains what else is missing
+    problem = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
+    names = [str(part) for part in problem["loc"]]
+    where, known = ".".join(names), {one.name: one for one in declared(model)}
+    source = f" in {path}" if path else ""
+    if problem["type"] == "extra_forbidden":
+        return f"{where} is not a known setting{source}; {_nearest(where, model)}"
+    if problem["type"] == "missing":
+        return f"{where} is missing{source}; set it there or with --set {where}=…"
+    if problem["type"] in ("model_type", "model_attributes_type"):
+        return f"{where} is a section{source}; write [{where}] and its settings below"
+    message = problem["msg"].removeprefix("Value error, ")
+    paths = [".".join(names[:length]) for length in range(len(names), 0, -1)]
+    one = next((known[name] for name in paths if name in known), None)
+    if one is None:  # a rule about several settings; its message names them
+        return f"{path}: {message}" if path else message
+    if problem["type"] != "value_error":
+        message = f"must be {one.bounds}"
+        if problem["type"] == "finite_number":
+            message = message.replace("a number", "a finite number")
+    value = _shown(data, one)
+    if flags:
+        return f"{one.flags[0]}={value} {message}"
+    return f"{one.key}={value} {message}; set {one.place}{source}"
+
+
+def _shown(data: Mapping[str, Any], one: Setting) -> str:
+    value: Any = data
+    for part in one.name.split("."):
+        value = value[part]
+    return f"{value!r:.200}"
+
+
+def _nearest(where: str, model: type[BaseModel]) -> str:
+    """Say which name was meant: the same key elsewhere, or the most similar name."""
+    known = [*(one.name for one in declared(model)), *(name for name, _ in sections(model) if name)]
+    key = where.rpartition(".")[2]
+    same = [name for name in known if name.rpartition(".")[2] == key]
+    near = same or get_close_matches(where, known, n=1, cutoff=0.7)
+    return f"did you mean {' or '.join(near)}?" if near else "remove it or correct its name"

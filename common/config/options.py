@@ -1,0 +1,169 @@
+"""Command-line options made of declared settings.
+
+A command says which settings of the file it has flags for, and takes what they make::
+
+    class PlotOptions(Section):
+        plot: Path | None = setting(None, "Draw the table to this picture.")
+        as_json: bool = setting(False, "Print JSON, not a table.", flag="--json")
+
+    @with_options(LabelPartyConfig, "privacy.epsilon", "store.directory", file=DEFAULT_CONFIG)
+    def plan(config: LabelPartyConfig, shown: PlotOptions) -> None: ...
+
+    app.command(epilog="Example: label-party plan --epsilon 2")(plan)
+
+``config`` becomes ``--config``, ``--set`` and one flag for each of the named settings; the command
+gets the checked configuration. A parameter that is another section becomes one flag for each of its
+fields, checked likewise; its lists are repeatable flags, its booleans switches. A parameter that is
+a :class:`Given` instead of the configuration gets what was typed, not yet read: ``init`` writes it.
+Every other parameter is Typer's own, as are arguments. ``with_options()`` alone, without a file, is
+for commands that have flags only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from inspect import Parameter, Signature, signature
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Generic, TypeVar, get_origin
+
+import typer
+from pydantic import BaseModel
+
+from common.config.declare import Section, Setting, declared
+from common.config.load import checked, load_config, parse_value
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+Made = tuple[list[Parameter], Callable[[Mapping[str, Any]], Any]]
+"""Options of a command, and what they become together."""
+
+
+@dataclass(frozen=True)
+class Given(Generic[ModelT]):
+    """A configuration that was named on a command line, and what overrides it there."""
+
+    model: type[ModelT]
+    path: Path
+    optional: bool
+    overrides: Mapping[str, Any]
+    settings: list[str]
+
+    def load(self) -> ModelT:
+        """Read and check it."""
+        path = None if self.optional and not self.path.is_file() else self.path
+        return load_config(self.model, path, self.overrides, self.settings)
+
+
+def with_options(
+    model: type[BaseModel] | None = None,
+    *names: str,
+    file: Path = Path(),
+    optional: bool = False,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command options for its configuration and for its own sections.
+
+    Parameters
+    ----------
+    model
+        The configuration; None for a command without one.
+    names
+        Its settings, ``section.key``, that have flags of their own here.
+    file
+        Where it is read if ``--config`` does not say.
+    optional
+        Whether that file may be missing, so that defaults and flags are all.
+    """
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        made: dict[str, Made] = {}
+        for name, parameter in signature(function, eval_str=True).parameters.items():
+            kind = parameter.annotation
+            if model and (kind is model or (get_origin(kind) or kind) is Given):
+                made[name] = _file_options(model, names, file, optional, reads=kind is model)
+            elif isinstance(kind, type) and issubclass(kind, Section):
+                made[name] = _flag_options(kind)
+            else:
+                own = parameter.replace(kind=Parameter.KEYWORD_ONLY)
+                made[name] = [own], itemgetter(name)
+
+        def command(**given: Any) -> None:
+            function(**{name: build(given) for name, (_, build) in made.items()})
+
+        command.__name__, command.__doc__ = function.__name__, function.__doc__
+        options = [option for parameters, _ in made.values() for option in parameters]
+        command.__dict__["__signature__"] = Signature(options)
+        command.__annotations__ = {option.name: option.annotation for option in options}
+        return command
+
+    return decorate
+
+
+def _file_options(
+    model: type[BaseModel], names: tuple[str, ...], file: Path, optional: bool, reads: bool
+) -> Made:
+    known = {one.name: one for one in declared(model)}
+    chosen = {name.replace(".", "__"): known[name] for name in names}
+
+    def build(given: Mapping[str, Any]) -> Any:
+        overrides = {
+            one.name: _value(one, given[name])
+            for name, one in chosen.items()
+            if given[name] is not None
+        }
+        default = optional and given["config"] is None
+        made = Given(model, given["config"] or file, default, overrides, given["set"] or [])
+        return made.load() if reads else made
+
+    text = f"Configuration file; default {file}."
+    path = typer.Option(None, "--config", "-c", metavar="PATH", help=text)
+    sets = typer.Option(
+        None, "--set", metavar="SECTION.KEY=VALUE", help="Override one key; repeatable."
+    )
+    return [
+        _parameter("config", Path | None, path),
+        _parameter("set", list[str] | None, sets),
+        *(_parameter(name, str | None, _option(one, None)) for name, one in chosen.items()),
+    ], build
+
+
+def _flag_options(model: type[Section]) -> Made:
+    fields = list(declared(model))
+
+    def build(given: Mapping[str, Any]) -> Any:
+        values = {
+            one.key: _value(one, given[one.key]) for one in fields if given[one.key] is not None
+        }
+        return checked(model, values)
+
+    def option(one: Setting) -> Parameter:
+        if one.kind is bool:
+            flags = one.flags if one.flags_are_given else ()
+            switch = typer.Option(one.default, *flags, help=f"{one.summary}.", show_default=False)
+            return _parameter(one.key, bool, switch)
+        default = ... if one.required else None
+        kind = list[str] if get_origin(one.kind) is list else str
+        return _parameter(one.key, kind if one.required else kind | None, _option(one, default))
+
+    return [option(one) for one in fields], build
+
+
+def _option(one: Setting, default: Any) -> Any:
+    facts = [one.bounds] if one.says_more_than_its_type else []
+    if one.default not in (None, "", [], {}):
+        facts.append(f"default {one.default}")
+    text = f"{one.summary}."
+    if one.section:
+        text += f" [{': '.join([one.name, *(['; '.join(facts)] if facts else [])])}]"
+    elif facts:
+        text += f" [{'; '.join(facts)}]"
+    return typer.Option(default, *one.flags, metavar=one.metavar, help=text, show_default=False)
+
+
+def _value(one: Setting, text: Any) -> Any:
+    """Read what a flag was given; switches and repeatable flags are values already."""
+    return parse_value(text) if isinstance(text, str) and not one.takes_text else text
+
+
+def _parameter(name: str, kind: Any, option: Any) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=option, annotation=kind)

@@ -1,0 +1,60 @@
+"""The reference page of a configuration file, and of the flags that set it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from pydantic import BaseModel
+from typer.core import TyperGroup, TyperOption
+
+from common.config.declare import Setting, as_toml, declared, doc, sections
+
+
+def reference(model: type[BaseModel], program: TyperGroup) -> str:
+    """Return a page's part in Markdown: one table for each section, and the commands' own flags.
+
+    Parameters
+    ----------
+    model
+        The whole file.
+    program
+        The command line; its options named ``section__key`` set the file's.
+    """
+    flags: dict[str, list[str]] = defaultdict(list)
+    own: dict[str, list[TyperOption]] = {}
+    for command, found in program.commands.items():
+        options = [one for one in found.params if isinstance(one, TyperOption)]
+        for option in options:
+            flags[(option.name or "").replace("__", ".")].append(command)
+        own[command] = [option for option in options if "__" not in (option.name or "")]
+    parts = []
+    for name, section in sections(model):
+        rows = [_row(one, flags[one.name]) for one in declared(model) if one.section == name]
+        parts += [f"### `[{name}]`" if name else "### Outside all sections", doc(section)]
+        parts.append(_table(("setting", "value", "default", "meaning"), rows))
+    parts += [f"### Flags of `{program.name}` that set nothing in the file"]
+    rows = [
+        (f"`{command}`", f"`{'`, `'.join(option.opts)}`", option.help or "")
+        for command, options in own.items()
+        for option in options
+        if option.name not in ("config", "set", "help")
+    ]
+    parts.append(_table(("command", "flag", "meaning"), rows))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _row(one: Setting, commands: list[str]) -> tuple[str, ...]:
+    default = "" if one.default is None else f"`{as_toml(one.default)}`"
+    meaning = one.description
+    if one.example is not None:
+        meaning += f" Example: `{as_toml(one.example)}`."
+    if commands:
+        meaning += f" Flag: `{'`, `'.join(one.flags)}` of {', '.join(commands)}."
+    return f"`{one.key}`", one.bounds, "required" if one.required else default, meaning
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines
+    )

@@ -1,0 +1,75 @@
+"""The commented TOML file that ``init`` writes."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from common.config.declare import Setting, as_toml, declared, doc, sections
+from common.errors import ConfigError
+
+
+def commented_toml(
+    model: type[BaseModel], head: str, values: Mapping[str, Any] | None = None
+) -> str:
+    """Return a file with every setting, its description above it.
+
+    Parameters
+    ----------
+    model
+        The whole file.
+    head
+        What stands above it all.
+    values
+        Dotted key to value, where it is not the default or the example; None is left out.
+    """
+    chosen = {key: value for key, value in (values or {}).items() if value is not None}
+    blocks = [_comment(head)]
+    for name, section in sections(model):
+        lines = [f"[{name}]", _comment(doc(section))] if name else []
+        for one in declared(model):
+            if one.section == name:
+                lines += _lines(one, chosen)
+        blocks.append("\n".join(line for line in lines if line))
+    return "\n\n".join(blocks) + "\n"
+
+
+def write_config(path: Path, text: str, *, force: bool = False) -> None:
+    """Write the file; refuse to overwrite one unless told to."""
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
+    try:
+        descriptor = os.open(path, flags, 0o644)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise ConfigError(f"{path} exists already; pass --force to overwrite it") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _lines(one: Setting, values: Mapping[str, Any]) -> Iterator[str]:
+    text = one.description
+    if one.says_more_than_its_type:
+        text += f" {one.bounds[0].upper()}{one.bounds[1:]}."
+    yield _comment(text)
+    value = values.get(one.name)
+    if value is None:
+        value = one.default if one.example is None else one.example
+    live = one.name in values or one.written or one.example is None
+    yield f"{'' if live else '# '}{one.key} = {as_toml(value)}"
+
+
+def _comment(text: str) -> str:
+    return textwrap.fill(
+        text,
+        width=100,
+        initial_indent="# ",
+        subsequent_indent="# ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,4 +1,4 @@
-"""Files: locks that die with their holder, atomic appearance, syncs, directories of Parquet."""
+"""Files: locks that die with their holder, atomic writes, syncs, directories of Parquet."""
 
 from __future__ import annotations
 
@@ -43,31 +43,51 @@ def exclusive(path: Path, busy: LabelveilError) -> Iterator[None]:
         os.close(descriptor)
 
 
+PRIVATE, PUBLIC = 0o600, 0o666
+"""Modes of new files; the umask takes from both."""
+
+
 @contextmanager
-def appearing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
+def appearing(path: Path, *, durable: bool = False, mode: int = PRIVATE) -> Iterator[BinaryIO]:
     """Write a file under another name and give it its own at the end, or remove it.
 
     Parameters
     ----------
     durable
-        Whether to wait until the bytes are on the disk first.
+        Whether to wait until the bytes are on the disk before it gets its name. The name itself is
+        there once the directory is synced, too.
     """
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "wb") as file:
             yield file
             if durable:
-                file.flush()
-                os.fsync(file.fileno())
+                sync(file)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def sync(path: Path) -> None:
-    """Bring a file's bytes, or a directory's names, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+def leftovers(path: Path) -> list[Path]:
+    """Files that writers of ``path`` left when they died; only for who knows that none is alive."""
+    return list(path.parent.glob(f".{path.name}.*"))
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write a private file at once, and wait until its bytes and its name are on the disk."""
+    with appearing(path, durable=True) as file:
+        file.write(data)
+    sync(path.parent)
+
+
+def sync(what: Path | BinaryIO) -> None:
+    """Bring to the disk: the bytes of a file, by its path or open, or a directory's names."""
+    if not isinstance(what, Path):
+        what.flush()
+        os.fsync(what.fileno())
+        return
+    descriptor = os.open(what, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

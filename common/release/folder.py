@@ -11,8 +11,6 @@ digests.
 from __future__ import annotations
 
 import hashlib
-import os
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +20,7 @@ from numpy.typing import NDArray
 
 from common.errors import ReleaseError
 from common.exact.channel import Codes
-from common.files import sync
+from common.files import PUBLIC, appearing, sync
 from common.release.blocks import (
     block_ranges,
     decode_codes,
@@ -169,21 +167,18 @@ def write_release(directory: Path, manifest_bytes: bytes, labels: pl.DataFrame) 
     ReleaseError
         If the directory cannot be written.
     """
-    manifest, rows = directory / MANIFEST_FILE, directory / LABELS_FILE
-    new_manifest, new_rows = (p.with_name(f".{p.name}.{os.getpid()}") for p in (manifest, rows))
+    manifest = directory / MANIFEST_FILE
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        labels.write_parquet(new_rows, compression="zstd")
-        new_manifest.write_bytes(manifest_bytes)
-        sync(new_rows)
-        sync(new_manifest)
-        manifest.unlink(missing_ok=True)  # an older release's, which the new rows would contradict
-        new_rows.replace(rows)
-        new_manifest.replace(manifest)
+        with (  # the one named last gets its name last
+            appearing(manifest, mode=PUBLIC) as new_manifest,
+            appearing(directory / LABELS_FILE, mode=PUBLIC) as new_rows,
+        ):
+            labels.write_parquet(new_rows, compression="zstd")
+            new_manifest.write(manifest_bytes)
+            sync(new_rows)
+            sync(new_manifest)
+            manifest.unlink(missing_ok=True)  # an older one, which the new rows would contradict
         sync(directory)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise ReleaseError(f"{directory} cannot be written: {error}") from error
-    finally:
-        with suppress(OSError):
-            new_manifest.unlink(missing_ok=True)
-            new_rows.unlink(missing_ok=True)

@@ -376,13 +376,11 @@ class _Join:
             return files
         copy = self.work / "features.parquet"
         if not copy.exists():
-            partial = copy.with_name("features.partial")
             try:
-                scan_table(features, self.key).sink_parquet(partial)
+                with appearing(copy, durable=True) as file:
+                    scan_table(features, self.key).sink_parquet(file)
             except pl.exceptions.PolarsError as error:
                 raise DataError(f"{features} cannot be read: {first_line(error)}") from error
-            sync(partial)
-            partial.rename(copy)
         return [copy]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import polars as pl
@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from common.arrays import Booleans
 from common.errors import DataError
+from common.files import PUBLIC, appearing
 from feature_party.model.model import Model
 from feature_party.tables import BATCH_ROWS, check_key, feature_file, scan_table
 
@@ -59,32 +60,28 @@ def predict_file(
     model.encoder.check(frame.collect_schema().names())
     columns = list(dict.fromkeys(([key] if key else []) + list(model.encoder.columns)))
     output.parent.mkdir(parents=True, exist_ok=True)
-    partial = output.with_name(output.name + ".partial")
+    writer: pq.ParquetWriter | None = None
     done = 0
-    try:
-        with feature_file(features, key, columns, output.parent) as source:
-            total = source.rows
-            writer: pq.ParquetWriter | None = None
-            try:
-                for batch in source.batches(columns, batch_rows):
-                    predicted = model.predict(batch, interval)
-                    if key:
-                        predicted = pl.DataFrame({key: batch[key]}).hstack(predicted)
-                    if trained is not None:
-                        held_out = ~trained(done, done + batch.height)
-                        predicted = predicted.with_columns(held_out=pl.Series(held_out))
-                    table = predicted.to_arrow()
-                    writer = writer or pq.ParquetWriter(partial, table.schema, compression="zstd")
-                    writer.write_table(table)
-                    done += batch.height
-                    if on_rows is not None:
-                        on_rows(done, total)
-            finally:
-                if writer is not None:
-                    writer.close()
+    with (
+        appearing(output, mode=PUBLIC) as file,
+        feature_file(features, key, columns, output.parent) as source,
+        ExitStack() as closing,
+    ):
+        for batch in source.batches(columns, batch_rows):
+            predicted = model.predict(batch, interval)
+            if key:
+                predicted = pl.DataFrame({key: batch[key]}).hstack(predicted)
+            if trained is not None:
+                held_out = ~trained(done, done + batch.height)
+                predicted = predicted.with_columns(held_out=pl.Series(held_out))
+            table = predicted.to_arrow()
+            if writer is None:
+                writer = pq.ParquetWriter(file, table.schema, compression="zstd")
+                closing.enter_context(writer)
+            writer.write_table(table)
+            done += batch.height
+            if on_rows is not None:
+                on_rows(done, source.rows)
         if not done:
             raise DataError(f"{features} has no rows to predict")
-        os.replace(partial, output)
-    finally:
-        partial.unlink(missing_ok=True)
     return done

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -32,6 +31,7 @@ from numpy.typing import NDArray
 
 from common.arrays import Integers
 from common.errors import DataError
+from common.files import PUBLIC, appearing, leftovers
 from feature_party.learning.objectives import Objective
 from feature_party.model.encoding import Encoded, Encoder, canonical_text
 from feature_party.training.batches import Rows, Source
@@ -234,9 +234,8 @@ def write_shards(
                 places = generator.integers(count, size=table.height)
                 writer.add(encoder.encode(table), codes, places)
         manifest = {"content": content, "encoder": encoder.to_json(), "sizes": writer.sizes}
-        partial = directory / f"{ENCODED_MANIFEST}.partial"
-        partial.write_text(json.dumps(manifest), encoding="utf-8")
-        os.replace(partial, directory / ENCODED_MANIFEST)
+        with appearing(directory / ENCODED_MANIFEST, mode=PUBLIC) as file:
+            file.write(json.dumps(manifest).encode())
     except OSError as error:
         remove_shards(directory)
         raise DataError(
@@ -248,9 +247,9 @@ def write_shards(
 def remove_shards(directory: Path) -> None:
     """Remove shards, and their folder if it holds nothing else."""
     with suppress(OSError):
-        for pattern in (ENCODED_MANIFEST, f"{ENCODED_MANIFEST}.partial", "part-*.parquet"):
-            for path in directory.glob(pattern):
-                path.unlink()
+        manifest = directory / ENCODED_MANIFEST
+        for path in (manifest, *leftovers(manifest), *directory.glob("part-*.parquet")):
+            path.unlink(missing_ok=True)
         directory.rmdir()
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -27,6 +26,7 @@ import torch
 from torch import Tensor
 
 from common.arrays import Floats, Integers
+from common.files import PUBLIC, appearing
 from feature_party.learning.objectives import Objective
 from feature_party.model.network import Dropout, Ensemble, NetworkShape
 from feature_party.training.batches import Plan, Rows, Source
@@ -356,9 +356,8 @@ class Fitter:
             "total": total,
         }
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        torch.save(state, partial)
-        os.replace(partial, path)
+        with appearing(path, mode=PUBLIC) as file:
+            torch.save(state, file)
 
     def _resume(self, path: Path) -> None:
         state = None

@@ -26,16 +26,10 @@ import numpy as np
 
 from common.engine.shuffle import Keys
 from common.errors import DataError
+from common.files import leftovers, sync, write_durably
 from common.release.blocks import KEY_BYTES
 from label_party.events.completion import count_repeated
-from label_party.store.disk import (
-    StoreBusy,
-    StoreError,
-    exclusive,
-    flush,
-    sync_directory,
-    translating_errors,
-)
+from label_party.store.disk import StoreBusy, StoreError, exclusive, translating_errors
 from label_party.store.release_store import Store
 
 CURRENT_FILE = "current.json"
@@ -95,7 +89,7 @@ class Upload:
     def seal(self) -> None:
         """Wait until every key is on the disk."""
         with translating_errors(self.path):
-            flush(self._file)
+            sync(self._file)
 
     def repeated(self) -> int:
         """Return how many rows repeat a key that occurred before."""
@@ -177,7 +171,7 @@ class Populations:
         with translating_errors(folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for parent in (folder.parent, *folder.parents[1:3]):
-                sync_directory(parent)
+                sync(parent)
         busy = (
             f"the population of data set {data_set!r}, epoch {epoch!r}, is in use by another"
             " process; try again when it has finished"
@@ -190,7 +184,7 @@ class Populations:
         folder = self._store.population(data_set, epoch)
         with translating_errors(folder):
             upload.path.replace(_keys_path(folder, facts.sha256))
-            sync_directory(folder)
+            sync(folder)
         self._point(folder, facts)
         self._tidy(folder, [facts.sha256])
 
@@ -251,18 +245,13 @@ class Populations:
                     self._tidy(lock.parent, [] if found is None else [found.sha256])
 
     def _point(self, folder: Path, facts: Submitted) -> None:
-        new = folder / f"{CURRENT_FILE}.new"
         with translating_errors(folder):
-            with new.open("wb") as file:
-                file.write(json.dumps(asdict(facts), sort_keys=True).encode())
-                flush(file)
-            new.replace(folder / CURRENT_FILE)
-            sync_directory(folder)
+            write_durably(folder / CURRENT_FILE, json.dumps(asdict(facts), sort_keys=True).encode())
 
     def _tidy(self, folder: Path, keep: Iterable[str]) -> None:
         wanted = {_keys_path(folder, digest) for digest in keep}
         with translating_errors(folder):
-            for path in folder.glob(f"*{_KEYS_SUFFIX}"):
+            for path in (*folder.glob(f"*{_KEYS_SUFFIX}"), *leftovers(folder / CURRENT_FILE)):
                 if path not in wanted:
                     path.unlink(missing_ok=True)
 

@@ -27,11 +27,12 @@ from common.arrays import Floats
 from common.entropy import Entropy
 from common.errors import BudgetError, DataError, ReleaseError
 from common.exact.rational import decimal_value
+from common.files import write_durably
 from common.guarantees import Adjacency
 from common.mechanisms.thresholdout import RESOLUTION, Thresholdout, rounded
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.open import open_events
-from label_party.store.disk import exclusive, flush, sync_directory, translating_errors
+from label_party.store.disk import exclusive, translating_errors
 from label_party.store.pay_once import Purchase, pay_once
 from label_party.store.release_store import Store, StoredRelease
 
@@ -237,10 +238,5 @@ def _read_answers(folder: Path) -> dict[str, Answered]:
 
 def _write(path: Path, answer: Answered) -> None:
     """Put an answer on the disk; it counts once it has its name."""
-    partial = path.with_suffix(".partial")
     with translating_errors(path):
-        with partial.open("wb") as file:
-            file.write(json.dumps(asdict(answer), sort_keys=True).encode())
-            flush(file)
-        partial.replace(path)
-        sync_directory(path.parent)
+        write_durably(path, json.dumps(asdict(answer), sort_keys=True).encode())

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from common.files import write_durably
 from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
 from common.release.signature import read_signing_key
 from label_party.config.sections import LabelPartyConfig
-from label_party.store.disk import flush, sync_directory, translating_errors
+from label_party.store.disk import translating_errors
 
 
 def signing_key(config: LabelPartyConfig) -> Ed25519PrivateKey | None:
@@ -32,10 +32,5 @@ def sign_again(directory: Path, key: Ed25519PrivateKey) -> bool:
         path = directory / SIGNATURE_FILE
         if path.is_file() and path.read_bytes() == signature:
             return False
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        with temporary.open("wb") as file:
-            file.write(signature)
-            flush(file)
-        temporary.replace(path)
-        sync_directory(directory)
+        write_durably(path, signature)
     return True

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from prometheus_client import ProcessCollector
 
 from common.errors import ConfigError
+from common.files import PUBLIC, appearing
 from common.wire import evaluation_pb2, evaluation_pb2_grpc
 from common.wire import label_release_pb2_grpc as stubs
 from label_party.config.sections import LabelPartyConfig, ServerSection
@@ -104,7 +104,7 @@ def serve(
         if server.observed_at is not None:
             announce(f"probes and metrics on http://{server.observed_at}")
         if port_file is not None:
-            _write_atomically(port_file, server.address.rpartition(":")[2] + "\n")
+            _write_port(port_file, server.address.rpartition(":")[2])
         stop.wait()
         _log.info("stopping", extra={"grace_seconds": config.server.grace_seconds})
 
@@ -307,10 +307,9 @@ def _signals(stop: threading.Event) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _write_atomically(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+def _write_port(path: Path, port: str) -> None:
     try:
-        temporary.write_text(text)
-        temporary.replace(path)
+        with appearing(path, mode=PUBLIC) as file:
+            file.write(f"{port}\n".encode())
     except OSError as error:
         raise ConfigError(f"port file {path} cannot be written: {error.strerror}") from error

@@ -35,9 +35,10 @@ from typing import BinaryIO
 
 from common.console import progress as progress_bar
 from common.errors import ConfigError, ReleaseError
+from common.files import appearing, sync
 from common.release.manifest import software
 from label_party.config.sections import LabelPartyConfig
-from label_party.store.disk import StoreError, flush, sync_directory
+from label_party.store.disk import StoreError
 from label_party.store.ledger import Charge, Ledger
 from label_party.store.release_store import LEDGER_FILE, Store, is_release
 
@@ -95,19 +96,13 @@ def make_backup(store: Store, path: Path, progress: Progress = lambda done, tota
         raise StoreError(f"{store.ledger_path} does not exist; make a release first")
     if path.exists():
         raise ConfigError(f"{path} exists already; name a new file with --to")
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
+        with appearing(path, durable=True) as file:
             releases = _write(store, file, path.parent, progress)
-            flush(file)
-        partial.rename(path)
-        sync_directory(path.parent)
+        sync(path.parent)
         return Backup(path, releases, path.stat().st_size)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}; set --to") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _write(store: Store, file: BinaryIO, place: Path, progress: Progress) -> int:

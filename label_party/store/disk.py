@@ -1,16 +1,14 @@
-"""What the labels party's files have in common: locks, syncs, and errors of one line."""
+"""What the labels party's files have in common: locks, scratch folders, errors of one line."""
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
 
-from common import files as locks
+from common import files
 from common.errors import LabelveilError
 
 
@@ -35,28 +33,13 @@ def exclusive(path: Path, busy: str) -> Iterator[None]:
     """
     with ExitStack() as held:
         try:
-            held.enter_context(locks.exclusive(path, StoreBusy(busy)))
+            held.enter_context(files.exclusive(path, StoreBusy(busy)))
         except OSError as error:
             raise StoreError(
                 f"{path} cannot be locked: {error.strerror}; nothing was spent; check the disk's"
                 " space and rights, and use a local disk for [store] directory"
             ) from error
         yield
-
-
-def flush(file: BinaryIO) -> None:
-    """Wait until a file's bytes are on the disk."""
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def sync_directory(directory: Path) -> None:
-    """Wait until a directory's names are on the disk."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

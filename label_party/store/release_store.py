@@ -24,10 +24,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from common.errors import ReleaseError
+from common.files import sync
 from common.release.blocks import block_ranges
 from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
 from common.release.manifest import Manifest, block_digest, manifest_digest
-from label_party.store.disk import StoreError, exclusive, flush, sync_directory, translating_errors
+from label_party.store.disk import StoreError, exclusive, translating_errors
 from label_party.store.ledger import LABELS, Charge, Ledger
 
 PART_ROWS = 1 << 22
@@ -67,7 +68,7 @@ class Store:
         with translating_errors(self.directory):
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             (self.directory / RELEASES).mkdir(mode=0o700, exist_ok=True)
-            sync_directory(self.directory)
+            sync(self.directory)
 
     def open_ledger(self) -> Ledger:
         """Open the ledger, which is created with the store's first release."""
@@ -145,11 +146,11 @@ class Store:
             for name, content in ((OUTCOME_FILE, data), (CHARGE_FILE, facts)):
                 with (partial / name).open("xb") as file:
                     file.write(content)
-                    flush(file)
-            sync_directory(partial)
+                    sync(file)
+            sync(partial)
             partial.rename(path)
             for above in list(path.parents)[:4]:
-                sync_directory(above)
+                sync(above)
 
     def remove(self, data_set: str, epoch: str, purpose: str) -> None:
         """Delete what was written and is not paid for; an error if some of it stays."""
@@ -212,7 +213,7 @@ class ReleaseWriter:
         self._parts = 0
         with translating_errors(path):
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            sync_directory(path.parent.parent)
+            sync(path.parent.parent)
             self._partial.mkdir(mode=0o700)
 
     def write_rows(self, keys: bytes, codes: bytes) -> None:
@@ -236,23 +237,21 @@ class ReleaseWriter:
     def finish(self, manifest: bytes, signature: bytes = b"") -> None:
         """Write the manifest, with its signature if it has one, and wait for the disk."""
         with translating_errors(self._path):
-            with (self._partial / MANIFEST_FILE).open("xb") as file:
-                file.write(manifest)
-                flush(file)
-            if signature:
-                with (self._partial / SIGNATURE_FILE).open("xb") as file:
-                    file.write(signature)
-                    flush(file)
+            for name, data in ((MANIFEST_FILE, manifest), (SIGNATURE_FILE, signature)):
+                if data:
+                    with (self._partial / name).open("xb") as new:
+                        new.write(data)
+                        sync(new)
             for file in self._files:
-                flush(file)
+                sync(file)
                 file.close()
-            sync_directory(self._partial)
+            sync(self._partial)
 
     def publish(self) -> None:
         """Give the directory its name. Nobody is served from it before the ledger commits."""
         with translating_errors(self._path):
             self._partial.rename(self._path)
-            sync_directory(self._path.parent)
+            sync(self._path.parent)
 
     def close(self) -> None:
         """Close what an error left open."""

@@ -33,12 +33,13 @@ from typing import Any
 
 from common.errors import ConfigError, ReleaseError
 from common.exact.rational import decimal_value
+from common.files import sync
 from common.guarantees import Guarantee, PureDP
 from common.release.folder import SIGNATURE_FILE
 from label_party.config.sections import NAME_PATTERN, LabelPartyConfig
 from label_party.store.backup import FORMAT, INDEX_FILE
 from label_party.store.budget import Proposal
-from label_party.store.disk import flush, sync_directory, translating_errors
+from label_party.store.disk import translating_errors
 from label_party.store.ledger import LABELS, Ledger
 from label_party.store.pay_once import read_outcome
 from label_party.store.recovery import recover
@@ -143,7 +144,7 @@ def restore(
                 for left in folder.glob(f"{LEDGER_FILE}-*"):
                     left.unlink()  # empty: closing the ledger moved everything into its file
                 (folder / LEDGER_FILE).rename(store.ledger_path)
-                sync_directory(store.directory)
+                sync(store.directory)
     return Restored(str(index["created"]), releases, counted)
 
 
@@ -182,7 +183,7 @@ def _extract(path: Path, folder: Path) -> dict[str, Any]:
                         while block := content.read(_BLOCK):
                             digest.update(block)
                             file.write(block)
-                        flush(file)
+                        sync(file)
                 digests[member.name] = digest.hexdigest()
     except OSError as error:
         raise ReleaseError(f"{path} cannot be read: {error.strerror}") from error
@@ -214,10 +215,10 @@ def _place_folders(store: Store, folder: Path) -> None:
                         _check_same(file, target / file.name)
                 continue
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            sync_directory(source)
+            sync(source)
             source.rename(target)
             for above in target.parents:
-                sync_directory(above)
+                sync(above)
                 if above == store.directory:
                     break
 

@@ -7,7 +7,6 @@ same folder with the same settings takes up where it was.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ import polars as pl
 from common.console import progress
 from common.entropy import seeded_entropy
 from common.errors import ConfigError, DataError
+from common.files import PUBLIC, appearing
 from common.mechanisms.central.names import CENTRAL, NEED_DELTA
 from common.program.comparison.jobs import Job
 from common.program.comparison.plots import draw
@@ -144,9 +144,8 @@ def _prepare(inputs: Inputs, comparison: Comparison, out: Path) -> dict[str, Any
     folder.mkdir(parents=True, exist_ok=True)
     features.write_parquet(folder / "features.parquet")
     truth.write_parquet(folder / "truth.parquet")
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(settings, indent=2))
-    os.replace(partial, path)
+    with appearing(path, mode=PUBLIC) as file:
+        file.write(json.dumps(settings, indent=2).encode())
     return data_set
 
 
@@ -166,7 +165,6 @@ def _earlier(path: Path) -> dict[Job, dict[str, Any]]:
             except (json.JSONDecodeError, KeyError):
                 continue
             whole.append(line + "\n")
-        partial = path.with_suffix(".partial")
-        partial.write_text("".join(whole))
-        os.replace(partial, path)
+        with appearing(path, mode=PUBLIC) as file:
+            file.write("".join(whole).encode())
     return results

@@ -234,7 +234,7 @@ def test_prediction_streams_what_it_would_predict_at_once(world: World, tmp_path
         assert streamed["event"].to_list() == table["event"].to_list()
         np.testing.assert_allclose(streamed["prediction"], whole["prediction"], atol=1e-5)
         np.testing.assert_allclose(streamed["upper"], whole["upper"], atol=1e-5)
-    assert not list(tmp_path.glob("*.partial"))
+    assert not list(tmp_path.glob(".*"))
     np.testing.assert_allclose(
         model.predict(table.to_pandas())["prediction"], whole["prediction"], atol=1e-6
     )

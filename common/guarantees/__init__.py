@@ -1,4 +1,4 @@
-"""What a mechanism promises, with its adjacency and privacy unit, and how promises compose.
+"""What a mechanism guarantees, with its adjacency and privacy unit, and how guarantees compose.
 
 ========================  ==========================================================
 :class:`PureDP`           ε-DP

@@ -1,4 +1,4 @@
-"""Summing promises of different kinds, and stopping before a budget is passed."""
+"""Summing guarantees of different kinds, and stopping before a budget is passed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def total(guarantees: Iterable[Guarantee], delta: float | Fraction) -> Approxima
     """Return the least (ε, δ) known for releasing everything.
 
     Every route that the kinds allow is taken, and the least ε wins: basic composition, optimal
-    composition of pure and (ε, δ) promises, zCDP, RDP. The promises' parameters must not have been
-    chosen after seeing outputs; use :class:`Filter` where they are.
+    composition of pure and (ε, δ) guarantees, zCDP, RDP. The guarantees' parameters must not have
+    been chosen after seeing outputs; use :class:`Filter` where they are.
 
     Parameters
     ----------
     guarantees
-        One or more promises about the same neighbours, of any kinds.
+        One or more guarantees about the same neighbours, of any kinds.
     delta
         δ of the result.
 
@@ -87,20 +87,20 @@ def _renyi(items: Sequence[Guarantee], delta: Fraction) -> ApproximateDP:
 
 
 class Filter:
-    """Admits promises until the next one would pass a fixed limit; safe under full adaptivity.
+    """Admits guarantees until the next one would pass a fixed limit; safe under full adaptivity.
 
-    Each promise may be chosen after seeing all earlier outputs. What was admitted is then together
-    at least as private as the limit: basic composition for pure and (ε, δ) limits, Feldman and
-    Zrnic (*Individual Privacy Accounting via a Rényi Filter*, NeurIPS 2021, Theorem 3.1) for RDP
-    at every order of the limit, Whitehouse et al. (*Fully-Adaptive Composition in Differential
-    Privacy*, ICML 2023, Theorem 1) for (approximate) zCDP. For an (ε, δ) target with many
-    small releases, use the limit ``ZeroConcentratedDP.of(largest_rho(ε, δ, failure), failure)``:
-    the limit is fixed in advance, and choosing the best order afterwards would not be sound.
+    Each guarantee may be chosen after seeing all earlier outputs. What was admitted is then
+    together at least as private as the limit: basic composition for pure and (ε, δ) limits, Feldman
+    and Zrnic (*Individual Privacy Accounting via a Rényi Filter*, NeurIPS 2021, Theorem 3.1) for
+    RDP at every order of the limit, Whitehouse et al. (*Fully-Adaptive Composition in Differential
+    Privacy*, ICML 2023, Theorem 1) for (approximate) zCDP. For an (ε, δ) target with many small
+    releases, use the limit ``ZeroConcentratedDP.of(largest_rho(ε, δ, failure), failure)``: the
+    limit is fixed in advance, and choosing the best order afterwards would not be sound.
 
     Parameters
     ----------
     limit
-        The budget. Promises are restated in its kind.
+        The budget. Guarantees are restated in its kind.
     """
 
     def __init__(self, limit: Guarantee) -> None:
@@ -114,7 +114,7 @@ class Filter:
         return self._spent
 
     def restated(self, guarantees: Iterable[Guarantee]) -> Guarantee:
-        """Return what promises spend together, in the limit's kind, whether or not it fits.
+        """Return what guarantees spend together, in the limit's kind, whether or not it fits.
 
         Raises
         ------
@@ -169,7 +169,7 @@ def _restater(limit: Guarantee) -> Callable[[Guarantee], Guarantee]:
 def _same_kind(limit: Guarantee) -> Callable[[Guarantee], Guarantee]:
     def restate(item: Guarantee) -> Guarantee:
         if item.kind != limit.kind:
-            raise PrivacyError(f"a {item.kind} promise cannot be charged to a {limit.kind} limit")
+            raise PrivacyError(f"a {item.kind} guarantee cannot be charged to a {limit.kind} limit")
         return item
 
     return restate
@@ -178,10 +178,10 @@ def _same_kind(limit: Guarantee) -> Callable[[Guarantee], Guarantee]:
 class Odometer:
     """Tells at any moment, even one chosen from the outputs, how much has been spent.
 
-    Concentrated promises are counted against a ladder of zCDP filters ``ρ₀ 2^f``, f = 0, 1, …; rung
-    f claims its privacy-loss bound ``ρ + 2√(ρ ln(1/δ_f))`` with ``δ_f = δ / ((f+1)(f+2))``, which
-    sum to δ, so that all claims hold together with probability 1 − δ. The price of asking at any
-    time is at most a factor of two in ρ and a slightly larger logarithm.
+    Concentrated guarantees are counted against a ladder of zCDP filters ``ρ₀ 2^f``, f = 0, 1, …;
+    rung f claims its privacy-loss bound ``ρ + 2√(ρ ln(1/δ_f))`` with ``δ_f = δ / ((f+1)(f+2))``,
+    which sum to δ, so that all claims hold together with probability 1 − δ. The price of asking at
+    any time is at most a factor of two in ρ and a slightly larger logarithm.
 
     Source: Rogers, Roth, Ullman, Vadhan, *Privacy Odometers and Filters*, NeurIPS 2016 (definition
     2.3); the ladder of filters: Feldman and Zrnic 2021, Section 5, and Lécuyer, *Practical Privacy
@@ -191,7 +191,7 @@ class Odometer:
     ----------
     delta
         Probability with which some reading may fail; failure probabilities of approximate
-        promises come on top and are part of each reading.
+        guarantees come on top and are part of each reading.
     first_rung
         ρ₀, the smallest total that is told apart from nothing.
     """
@@ -206,7 +206,7 @@ class Odometer:
         self._spent: ZeroConcentratedDP | None = None
 
     def record(self, guarantee: Guarantee) -> None:
-        """Add a release's promise, restated as zCDP."""
+        """Add a release's guarantee, restated as zCDP."""
         item = to_zcdp(guarantee)
         self._spent = item if self._spent is None else self._spent.compose(item)
 

@@ -32,7 +32,7 @@ class ApproximateDP(Guarantee):
     exact_epsilon
         ε >= 0 as a rational number.
     exact_delta
-        δ in 0 … 1 as a rational number. Sums of δ stop at 1, where the promise is empty.
+        δ in 0 … 1 as a rational number. Sums of δ stop at 1, where the guarantee is empty.
     """
 
     exact_epsilon: Fraction

@@ -36,7 +36,7 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True)
 class Guarantee(ABC):
-    """A promise about one release: subclasses add its parameters.
+    """A guarantee about one release: subclasses add its parameters.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Guarantee(ABC):
 
     @abstractmethod
     def within(self, limit: Self) -> bool:
-        """Whether this promise is at least as strong as ``limit``, decided without rounding."""
+        """Whether this guarantee is at least as strong as ``limit``, decided without rounding."""
 
     @abstractmethod
     def parameters(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Guarantee(ABC):
         }
 
     def same_neighbours(self, other: Guarantee) -> None:
-        """Raise ``PrivacyError`` if the two promises are about different neighbours."""
+        """Raise ``PrivacyError`` if the two guarantees are about different neighbours."""
         for name, mine, theirs in (
             ("adjacency", self.adjacency, other.adjacency),
             ("privacy unit", self.unit, other.unit),
@@ -124,7 +124,7 @@ def guarantee_from_json(data: Mapping[str, Any]) -> Guarantee:
 
 
 def compose(guarantees: Iterable[Guarantee]) -> Guarantee:
-    """Return the guarantee of releasing everything, for one or more promises of one kind.
+    """Return the guarantee of releasing everything, for one or more guarantees of one kind.
 
     Raises
     ------

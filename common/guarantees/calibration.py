@@ -15,20 +15,20 @@ _STEPS = 60
 
 
 def calibrate(
-    promise: Callable[[Fraction], Guarantee],
+    guarantee: Callable[[Fraction], Guarantee],
     epsilon: float,
     delta: float | Fraction,
     *,
     grain: Fraction = Fraction(1, 4096),
     limit: float = 2.0**32,
 ) -> Fraction:
-    """Return the least noise parameter whose promise is (ε, δ)-DP.
+    """Return the least noise parameter whose guarantee is (ε, δ)-DP.
 
     Parameters
     ----------
-    promise
-        From a noise parameter (a scale or a variance) to the promise of the *whole* use, repeats
-        and all; more noise must promise more privacy.
+    guarantee
+        From a noise parameter (a scale or a variance) to the guarantee of the *whole* use, repeats
+        and all; more noise must guarantee more privacy.
     epsilon, delta
         The target.
     grain
@@ -45,7 +45,7 @@ def calibrate(
         raise PrivacyError(f"epsilon={epsilon} must be > 0")
 
     def good(multiple: int) -> bool:
-        return epsilon_at(promise(multiple * grain), delta) <= epsilon
+        return epsilon_at(guarantee(multiple * grain), delta) <= epsilon
 
     high = max(1, math.ceil(1 / grain))
     while not good(high):

@@ -50,7 +50,7 @@ def advanced_composition(
 def optimal_composition(
     guarantees: Iterable[PureDP | ApproximateDP], delta: float | Fraction
 ) -> ApproximateDP:
-    """Return the optimal (ε, δ) of releasing everything, for pure or (ε, δ) promises.
+    """Return the optimal (ε, δ) of releasing everything, for pure or (ε, δ) guarantees.
 
     An (ε_i, δ_i)-DP mechanism behaves like randomized response but for an event of probability δ_i,
     so ``1 − Π(1 − δ_i)`` of δ is spent on those events. With equal ε_i the result is the optimum up
@@ -60,7 +60,7 @@ def optimal_composition(
     Parameters
     ----------
     guarantees
-        One or more promises about the same neighbours.
+        One or more guarantees about the same neighbours.
     delta
         δ of the result, above what the parts spend already.
 

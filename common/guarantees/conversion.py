@@ -245,14 +245,15 @@ def epsilon_at(guarantee: Guarantee, delta: float | Fraction) -> float:
 
 
 def for_replacement(guarantee: GuaranteeT) -> GuaranteeT:
-    """Restate an add-or-remove promise for replacing one unit's data: two steps, one after another.
+    """Restate an add-or-remove guarantee for replacing one unit's data: one step after another.
 
     A replacement removes one unit and adds another, so it is a group of two. For sums this is the
     doubled sensitivity, which quadruples ρ.
     """
     if guarantee.adjacency != Adjacency.ADD_REMOVE:
         raise PrivacyError(
-            f"the promise is for {guarantee.adjacency}; only add-remove restates as replace-record"
+            f"a guarantee for {guarantee.adjacency} cannot be restated as replace-record;"
+            " only one for add-remove can"
         )
     doubled = guarantee.scale(2)
     data = {**doubled.to_json(), "adjacency": str(Adjacency.REPLACE_RECORD)}

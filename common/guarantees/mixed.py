@@ -1,4 +1,4 @@
-"""One (ε, δ) total of promises of every kind, sound where each is chosen after seeing the last.
+"""One (ε, δ) total of guarantees of every kind, sound where each is chosen after seeing the last.
 
 A ledger's charges are made by people who have seen earlier releases, so the cheapest way of adding
 up may not be picked afterwards as :func:`common.guarantees.total` does. Here the ways of adding up
@@ -19,16 +19,16 @@ from common.guarantees.conversion import to_approximate, to_pure, to_renyi
 from common.guarantees.renyi import RenyiDP
 
 ORDERS: tuple[Fraction, ...] = tuple(Fraction(1 + 2**j) for j in range(11))
-"""The Rényi orders at which mixed promises are added up: 2, 3, 5, …, 1025."""
+"""The Rényi orders at which mixed guarantees are added up: 2, 3, 5, …, 1025."""
 
 
 def adaptive_total(guarantees: Iterable[Guarantee], delta: Fraction) -> ApproximateDP:
     """Return an (ε, δ) of everything released, by routes that were fixed in advance.
 
     Used as a filter: a process that never lets the total pass (ε*, δ*) is (ε*, δ*)-DP, even if each
-    promise was chosen after seeing all earlier outputs.
+    guarantee was chosen after seeing all earlier outputs.
 
-    *Routes.* Pure, bounded-range and (ε, δ) promises add by basic composition. All kinds add as
+    *Routes.* Pure, bounded-range and (ε, δ) guarantees add by basic composition. All kinds add as
     Rényi divergences at each order α of :data:`ORDERS`, converted with δ_c = δ*/(2 · 11) by
     Canonne, Kamath and Steinke (2020), Proposition 12. The least ε counts.
 
@@ -37,21 +37,21 @@ def adaptive_total(guarantees: Iterable[Guarantee], delta: Fraction) -> Approxim
     of these is (ε*, δ_r)-DP: basic composition under full adaptivity (Rogers, Roth, Ullman, Vadhan,
     NeurIPS 2016, Theorem 3.1) with δ_r = 0, and the Rényi filter of one order (Feldman and Zrnic,
     NeurIPS 2021, Theorem 3.1) with δ_r = δ_c. Splitting any event by the first such route adds up
-    the δ_r, to δ*/2. The events on which promises fail have probability Σ δ_i at most, on every
+    the δ_r, to δ*/2. The events on which guarantees fail have probability Σ δ_i at most, on every
     route: the other half of δ*.
 
     Parameters
     ----------
     guarantees
-        One or more promises about the same neighbours.
+        One or more guarantees about the same neighbours.
     delta
-        δ*, in 0 … 1. Half of it is for the promises' own failure probabilities, half for
+        δ*, in 0 … 1. Half of it is for the guarantees' own failure probabilities, half for
         converting; at 0 only kinds with a pure ε add up.
 
     Returns
     -------
-    ε, exact if every promise is pure; and δ, which is 0 then and otherwise ``δ*/2 + Σ δ_i``. It is
-    above δ* if the promises' failure probabilities pass their half.
+    ε, exact if every guarantee is pure; and δ, which is 0 then and otherwise ``δ*/2 + Σ δ_i``. It
+    is above δ* if the guarantees' failure probabilities pass their half.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def adaptive_total(guarantees: Iterable[Guarantee], delta: Fraction) -> Approxim
         return ApproximateDP(items[0].adjacency, items[0].unit, basic, Fraction(0))
     if delta == 0:
         kinds = ", ".join(sorted({item.kind for item in items}))
-        raise PrivacyError(f"promises of kind {kinds} have no total at delta=0; allow a delta")
+        raise PrivacyError(f"guarantees of kind {kinds} have no total at delta=0; allow a delta")
     routes = [_renyi_epsilon(items, order, delta / (2 * len(ORDERS))) for order in ORDERS]
     finite = [epsilon for epsilon in (basic, *routes) if epsilon is not None]
     if not finite:
@@ -87,7 +87,7 @@ def _failure(item: Guarantee) -> Fraction:
 
 
 def _basic_epsilon(items: Sequence[Guarantee]) -> Fraction | None:
-    """Return Σ ε_i, failures aside, or None where some promise has no finite ε."""
+    """Return Σ ε_i, failures aside, or None where some guarantee has no finite ε."""
     try:
         return sum((_bounded(item) for item in items), Fraction(0))
     except PrivacyError:
@@ -99,7 +99,7 @@ def _bounded(item: Guarantee) -> Fraction:
 
 
 def _renyi_epsilon(items: Sequence[Guarantee], order: Fraction, delta: Fraction) -> Fraction | None:
-    """Return the total at one order, or None if a curve ends below it and promises nothing."""
+    """Return the total at one order, or None if a curve ends below it and guarantees nothing."""
     if any(isinstance(item, RenyiDP) and order > item.orders[-1] for item in items):
         return None
     curves = [to_renyi(item, (order,)) for item in items]

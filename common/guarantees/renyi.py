@@ -39,7 +39,7 @@ class RenyiDP(Guarantee):
 
     But for events of probability δ, ``D_α(M(D) ‖ M(D')) <= ε(α)``. The function
     ``λ -> λ D_{1+λ}`` is convex with value 0 at λ = 0, so between two orders the chord is a bound;
-    beyond the last one nothing is promised. Curves are therefore piecewise linear in that scale,
+    beyond the last one nothing is guaranteed. Curves are therefore piecewise linear in that scale,
     and adding two of them is exact.
 
     Source: Mironov, *Rényi Differential Privacy*, CSF 2017 (composition: Proposition 1; group

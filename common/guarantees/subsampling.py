@@ -29,7 +29,7 @@ INTEGER_ORDERS: tuple[Fraction, ...] = tuple(
 
 @singledispatch
 def poisson_subsample(guarantee: Guarantee, rate: float | Fraction) -> Guarantee:
-    """Return the promise of running a mechanism on a Poisson sample of rate q.
+    """Return the guarantee of running a mechanism on a Poisson sample of rate q.
 
     - ε-DP: ``ln(1 + q(e^ε − 1))``; (ε, δ)-DP: the same with qδ (Li, Qardaji, Su 2012, Theorem 1;
       Balle, Barthe, Gaboardi 2018, Theorem 8).
@@ -41,7 +41,7 @@ def poisson_subsample(guarantee: Guarantee, rate: float | Fraction) -> Guarantee
     Parameters
     ----------
     guarantee
-        An add-or-remove promise of the mechanism on the sample.
+        An add-or-remove guarantee of the mechanism on the sample.
     rate
         q in 0 … 1.
 
@@ -153,6 +153,6 @@ def _rate(guarantee: Guarantee, rate: float | Fraction) -> Fraction:
         raise PrivacyError(f"rate={float(q)} must lie in 0 … 1")
     if guarantee.adjacency != Adjacency.ADD_REMOVE:
         raise PrivacyError(
-            f"Poisson subsampling amplifies add-remove promises, not {guarantee.adjacency}"
+            f"Poisson subsampling amplifies add-remove guarantees, not {guarantee.adjacency}"
         )
     return q

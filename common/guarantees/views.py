@@ -44,7 +44,7 @@ class Mechanism:
     name
         In words.
     own
-        Its own promise: pure, or a curve.
+        Its own guarantee: pure, or a curve.
     bounded
         From δ₀ > 0 to its (ε₀, δ₀); not asked of a pure mechanism.
     loss

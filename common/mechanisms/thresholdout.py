@@ -104,12 +104,12 @@ class Thresholdout:
 
     @property
     def once(self) -> PureDP:
-        """The promise of one answer from the holdout and all questions since the one before."""
+        """The guarantee of one answer from the holdout and all questions since the one before."""
         return PureDP.of(self.epsilon / self.most, self.adjacency, self.unit)
 
     @property
     def guarantee(self) -> PureDP:
-        """The promise of all answers, from the holdout or not."""
+        """The guarantee of all answers, from the holdout or not."""
         return PureDP.of(self.epsilon, self.adjacency, self.unit)
 
     def approximate(self, delta: float | Fraction) -> ApproximateDP:

@@ -191,7 +191,7 @@ class Manifest(_Section):
 
     @property
     def parts(self) -> list[PureDP]:
-        """What this release's labels spend, one promise for each use of them."""
+        """What this release's labels spend, one guarantee for each use of them."""
         test = self.test_guarantee
         return [
             *([] if test is None else [test]),
@@ -303,11 +303,11 @@ class Manifest(_Section):
             if drift.drifted:
                 raise ReleaseError("the prior is said to be new after a test that was not made")
             return
-        promise = _pure(drift.test.guarantee)
-        promise.same_neighbours(self.labels_guarantee)
-        if parse_rational(drift.test.scale) * promise.exact_epsilon != group:
+        guarantee = _pure(drift.test.guarantee)
+        guarantee.same_neighbours(self.labels_guarantee)
+        if parse_rational(drift.test.scale) * guarantee.exact_epsilon != group:
             raise ReleaseError(
-                f"test noise of scale {drift.test.scale} does not give {promise}: scale times"
+                f"test noise of scale {drift.test.scale} does not give {guarantee}: scale times"
                 f" epsilon must be {group}"
             )
 

@@ -30,7 +30,7 @@ MOST_VALUES = 64
 
 @dataclass(frozen=True)
 class Central:
-    """Predictions of a baseline, in label units, with what it chose and what it promises."""
+    """Predictions of a baseline, in label units, with what it chose and what it guarantees."""
 
     predictions: Floats
     chosen: str

@@ -180,8 +180,8 @@ def train_privately(
             schedule.step()
             average.update_parameters(module)
     spent = spent_epsilon(steps, sigma, delta)
-    promise = ApproximateDP.of(spent, delta, Adjacency.ADD_REMOVE)
-    return PrivateNetwork(average.module, promise, sigma)
+    guarantee = ApproximateDP.of(spent, delta, Adjacency.ADD_REMOVE)
+    return PrivateNetwork(average.module, guarantee, sigma)
 
 
 def _network(inputs: int, hidden: tuple[int, ...], seed: int) -> nn.Sequential:

@@ -89,7 +89,7 @@ class Spool:
             raise ReleaseError(f"{len(keys)} bytes of keys arrived with {len(codes)} of codes")
         if pending + count > self.manifest.population.rows:
             raise ReleaseError(
-                f"{pending + count:,} rows arrived, but the manifest promises"
+                f"{pending + count:,} rows arrived, but the manifest states"
                 f" {self.manifest.population.rows:,}"
             )
         self._keys += keys

@@ -241,12 +241,12 @@ def privacy_statements(manifest: Manifest) -> list[Statement]:
             f" value against another by a factor of at most {number(math.exp(total), 3)}, which is"
             " e to the power ε. Everything"
             " computed from the message (this model, its predictions, this page) keeps that"
-            " promise.",
+            " guarantee.",
         ),
         Statement(
             "The numbers",
             f"ε = {number(total, 5)} in all: {prior_cost(manifest)}, and {number(labels, 5)} for"
-            " the randomized labels. The promise is pure: there is no δ, no small probability of"
+            " the randomized labels. The guarantee is pure: there is no δ, no small probability of"
             " failure.",
         ),
         Statement(

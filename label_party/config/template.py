@@ -73,7 +73,7 @@ epsilon = {epsilon}
 {total_epsilon}
 # Failure probability that all releases together may have, far below 1 / number of events.
 # At 0 only releases with a pure epsilon fit (labels, top-k); `top-k --stable` needs more.
-# Half of it pays for the releases' own delta, half for adding up different kinds of promises.
+# Half of it pays for the releases' own delta, half for adding up different kinds of guarantees.
 total_delta = 0.0
 # Whose labels are protected: "record" (one event) or "user" (all events of one user).
 unit = "record"

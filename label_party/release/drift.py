@@ -10,8 +10,8 @@ long the watch goes on; target charging could not make that cheaper.
 
 *A session* (``[watch] hits``). Where the same events or users come again, tests add up. One session
 (:class:`common.mechanisms.interactive.Session`) then covers the tests of all epochs, up to its last
-hit; it is charged once, when the watch begins, as an RDP promise that does not depend on the number
-of epochs. Priors and labels are still charged to their epochs, additively.
+hit; it is charged once, when the watch begins, as an RDP guarantee that does not depend on the
+number of epochs. Priors and labels are still charged to their epochs, additively.
 
 *Restarts.* A session's state travels in the manifest of the release that its test decided, and the
 ledger commits the manifest's digest together with the charge. Nobody sees an outcome before that
@@ -48,7 +48,7 @@ class DriftOutcome:
     section
         What the manifest says about it.
     charged
-        The test's promise, if the epoch pays for it.
+        The test's guarantee, if the epoch pays for it.
     """
 
     section: DriftSection
@@ -125,13 +125,13 @@ class InForce:
     def test_for_drift(self, counts: Integers, entropy: Entropy) -> DriftOutcome:
         """Test an epoch's histogram over the grid, unless the session has halted."""
         test = self.test(int(counts.sum()))
-        promise = PureDP.of(test.epsilon, unit=self.config.privacy.privacy_unit)
+        guarantee = PureDP.of(test.epsilon, unit=self.config.privacy.privacy_unit)
         section = TrialSection(
-            scale=str(test.scale), threshold=test.threshold, guarantee=promise.to_json()
+            scale=str(test.scale), threshold=test.threshold, guarantee=guarantee.to_json()
         )
         if self.session is None:
             hits, _ = test.ask().draw(counts, entropy.source(_STREAM))
-            return DriftOutcome(self._section(section, bool(hits[0])), promise)
+            return DriftOutcome(self._section(section, bool(hits[0])), guarantee)
         session = self.session.open(counts, entropy)
         if session.halted:
             return DriftOutcome(self._section(None, False), None)

@@ -30,7 +30,7 @@ def open_session(config: LabelPartyConfig, store: Store, rows: int) -> None:
     Raises
     ------
     BudgetError
-        If it does not fit; an RDP promise needs ``[privacy] total_delta``.
+        If it does not fit; an RDP guarantee needs ``[privacy] total_delta``.
     """
     privacy, hits = config.privacy, config.watch.hits
     if hits is None:
@@ -52,7 +52,7 @@ def open_session(config: LabelPartyConfig, store: Store, rows: int) -> None:
         config.data.data_set,
         config.data.epoch,
         TESTS,
-        terms.promise,
+        terms.renyi_guarantee,
         privacy.limit,
         "additive",
         {**_asked(config), "terms": terms.to_json()},

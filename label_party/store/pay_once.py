@@ -29,7 +29,7 @@ or the outcome is there and paid for; the next start finds out which
 processes, so ``build`` may take long.
 
 *Guarantees.* State adjacency and privacy unit of the data set's limit (``config.privacy``), or the
-charge is refused as not comparable. A pure ε fits every limit. (ε, δ), zCDP and RDP promises need
+charge is refused as not comparable. A pure ε fits every limit. (ε, δ), zCDP and RDP guarantees need
 ``[privacy] total_delta``; the sum is that of :mod:`label_party.store.budget`. ``composition`` is
 ``disjoint`` only if no record of this epoch occurs in another one.
 

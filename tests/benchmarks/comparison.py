@@ -45,7 +45,7 @@ SIZES: dict[DataSet, Size] = {
 
 
 def main() -> None:
-    """Run what is present, print every table and whether the default holds its promise."""
+    """Run what is present, print every table and whether the default does what it should."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="data sets; all that are present if none is named")
     parser.add_argument("--out", type=Path, default=OUT)

@@ -1,4 +1,4 @@
-"""The container files: what they promise, and their build steps run without a container engine."""
+"""The container files: what they must contain, and build steps run without a container engine."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from label_party.server.health import BEAT_SECONDS
 from tests.deploy.documents import DEPLOY, PARTIES, ROOT, documents, manifests, pod_of, stages
 
 VERSIONS = ("1.28", "1.37")
-"""The oldest release that is promised, and the newest whose schemas are at hand."""
+"""The oldest release that is supported, and the newest whose schemas are at hand."""
 
 
 def check(manifest: dict[str, Any], version: str) -> None:

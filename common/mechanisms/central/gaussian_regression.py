@@ -246,11 +246,11 @@ def label_process(
     wide = _extended(rows, rectifiers)
     measurement = best_measurement(wide, 1 / math.sqrt(2 * float(rho)))
     statistic = measurement.vectors.T @ np.clip(labels, -1.0, 1.0)
-    noisy, variance, promise = gaussian_release(
+    noisy, variance, guarantee = gaussian_release(
         statistic, sensitivity_of(measurement.vectors), rho, entropy
     )
     weights = _posterior_mean(measurement.vectors, wide, rows.shape[1] - 1, noisy, variance)
-    return LabelProcess(weights, rectifiers, to_approximate(promise, delta), measurement)
+    return LabelProcess(weights, rectifiers, to_approximate(guarantee, delta), measurement)
 
 
 def _extended(rows: Floats, rectifiers: Rectifiers) -> Floats:

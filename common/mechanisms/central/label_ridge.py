@@ -219,7 +219,7 @@ def gaussian_release(
 
     Returns
     -------
-    (r,) noisy numbers, the variance of their noise, and the promise of what was added: ρ-zCDP at
+    (r,) noisy numbers, the variance of their noise, and the guarantee of what was added: ρ-zCDP at
     most.
 
     Raises
@@ -240,8 +240,8 @@ def gaussian_release(
     reach = math.ceil(sensitivity / Fraction(pitch)) + extra - 1
     variance = Fraction(math.ceil(reach**2 / (2 * rho) * 4096), 4096)
     noise = discrete_gaussian(variance, statistic.size, entropy.source("label ridge"))
-    promise = gaussian_zcdp(variance, reach**2, Adjacency.REPLACE_LABEL)
-    return np.asarray((rounded + noise) * pitch), float(variance) * pitch**2, promise
+    guarantee = gaussian_zcdp(variance, reach**2, Adjacency.REPLACE_LABEL)
+    return np.asarray((rounded + noise) * pitch), float(variance) * pitch**2, guarantee
 
 
 def _posterior_mean(design: Design, rows: Floats, noisy: Floats, variance: float) -> Floats:

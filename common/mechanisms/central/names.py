@@ -24,7 +24,7 @@ CENTRAL = {
     DP_SGD: "a network trained by DP-SGD where one party holds everything: (ε, δ)-DP for adding or"
     " removing an event",
 }
-"""Baselines of a trusted curator, and what they promise; no randomized label exists in them."""
+"""Baselines of a trusted curator, and what they guarantee; no randomized label exists in them."""
 
 
 NEED_DELTA = (FEATURE_AWARE_GAUSSIAN, DP_SGD)

@@ -2,7 +2,7 @@
 
 =====================  ===========================================================
 ``Session``            runs calls, counts hits, halts, states its guarantee
-``Terms``              what is admitted, and what the whole of it promises
+``Terms``              what is admitted, and what the whole of it guarantees
 ``ThresholdTests``     a million "is it above?" at once; ``BetweenThresholds``
 ``NotPrior``           any algorithm with an expected outcome; ``BestOfPriors``
 ``HeldOutcome``        conditional release and its revisions

@@ -57,7 +57,7 @@ class Call(Protocol[DataIn, ValueOut]):
 
     @property
     def target(self) -> Target:
-        """What it promises."""
+        """What it guarantees."""
         ...
 
     def draw(self, data: DataIn, source: WordSource) -> Outcome[ValueOut]:
@@ -70,7 +70,7 @@ class Batch(Protocol[DataIn, BatchOut]):
 
     @property
     def target(self) -> Target:
-        """What each of them promises."""
+        """What each of them guarantees."""
         ...
 
     def draw(self, data: DataIn, source: WordSource) -> tuple[Booleans, BatchOut]:
@@ -86,9 +86,9 @@ class Session(Generic[DataT]):
     """Runs calls on a data set and halts at the τ-th hit.
 
     Privacy: for the neighbours and unit of the terms, everything published is
-    ``terms.guarantee(δ)``-DP for every δ, and ``terms.promise`` in RDP (see
+    ``terms.guarantee(δ)``-DP for every δ, and ``terms.renyi_guarantee`` in RDP (see
     :mod:`common.mechanisms.interactive.terms`), provided that every call keeps its target's
-    promise.
+    guarantee.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ class Session(Generic[DataT]):
         BudgetError
             If the session has halted, or the calls' δ are used up. Nothing is drawn then.
         PrivacyError
-            If the call promises less than the terms ask for.
+            If the call guarantees less than the terms ask for.
         """
         self._admit(call.target)
         outcome = call.draw(self._data, self._source)

@@ -182,10 +182,10 @@ class SparseVector:
             parts = [threshold + self.cutoff * count]
         if value:
             parts += [value] * self.cutoff
-        promises = [PureDP(self.adjacency, self.unit, part) for part in parts]
+        guarantees = [PureDP(self.adjacency, self.unit, part) for part in parts]
         if not delta:
             return PureDP(self.adjacency, self.unit, sum(parts, Fraction(0)))
-        return optimal_composition(promises, delta)
+        return optimal_composition(guarantees, delta)
 
     def approximate(self, delta: float | Fraction) -> ApproximateDP:
         """:meth:`guarantee` as (ε, δ)."""

@@ -1,4 +1,4 @@
-"""What a private call promises about its target, and how often a target is hit.
+"""What a private call guarantees about its target, and how often a target is hit.
 
 *Target* (Cohen and Lyu, *The Target-Charging Technique for Privacy Analysis across Interactive
 Computations*, NeurIPS 2023, Definition 2.1). A set T of outcomes is a q-target of a mechanism M if
@@ -31,7 +31,7 @@ from common.exact.rounding import above, below
 
 @dataclass(frozen=True)
 class Target:
-    """A promise about one call: ε, q and δ.
+    """A guarantee about one call: ε, q and δ.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Target:
             raise PrivacyError(f"delta={float(self.delta)} of a call must lie in 0 … 1")
 
     def within(self, other: Target) -> bool:
-        """Whether a call with this promise keeps the other one, δ aside.
+        """Whether a call with this guarantee keeps the other one, δ aside.
 
         B⁰ ≈_ε B¹ implies B⁰ ≈_ε' B¹ for ε' >= ε, and a q-target is a q'-target for q' <= q.
         """

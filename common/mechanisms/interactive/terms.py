@@ -1,4 +1,4 @@
-"""What a session promises, fixed before its first call; the promise takes the tightest route.
+"""What a session guarantees, fixed before its first call; the guarantee takes the tightest route.
 
 A session runs any number of private calls, each with a target, and stops at the τ-th hit. Routes to
 its (ε, δ):
@@ -118,7 +118,7 @@ class Terms:
         k >= 1 target families. A call hits any number of them, and the session stops when even the
         family with the fewest hits has τ (Lemma 2.7): its failure probabilities count k times.
     adjacency, unit
-        Which data sets are neighbours for the calls' promises.
+        Which data sets are neighbours for the calls' guarantees.
     """
 
     target: Target
@@ -141,10 +141,10 @@ class Terms:
         return replace(self, hits=hits)
 
     @property
-    def promise(self) -> RenyiDP:
+    def renyi_guarantee(self) -> RenyiDP:
         """The whole session as one RDP curve: τ hit costs, ``ln k/(α − 1)`` for k families.
 
-        Calls of ε above about 3.9 have no such promise, and ``PrivacyError`` is raised.
+        Calls of ε above about 3.9 have no such guarantee, and ``PrivacyError`` is raised.
 
         The last term: the divergence at the stop is at most that of the k stops, one a family,
         added up.
@@ -174,7 +174,7 @@ class Terms:
             )
         found = {}
         with suppress(PrivacyError):  # calls of large ε have no hit cost
-            found["hit cost"] = to_approximate(self.promise, exact)
+            found["hit cost"] = to_approximate(self.renyi_guarantee, exact)
         for name, epsilon in _by_tail(self, left).items():
             found[name] = ApproximateDP(self.adjacency, self.unit, epsilon, exact)
         curve = optimal_curve(float(self.target.epsilon), float(self.target.probability), self.hits)

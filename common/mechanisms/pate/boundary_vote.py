@@ -4,7 +4,7 @@ Each query runs the exponential mechanism over the teachers' votes inside the bo
 (:mod:`common.mechanisms.interactive.boundary`). Replacing one teacher's vote takes one from a count
 and gives it to another, so two counts move apart by at most 2: ε-DP at rate ε/2. A query at the
 boundary stays without an answer and counts as a hit; the batch stops at the τ-th. What is charged
-is the number of hits, which is fixed, not of queries: the promise holds for any number of them.
+is the number of hits, which is fixed, not of queries: the guarantee holds for any number of them.
 
 Source: Cohen and Lyu, NeurIPS 2023, Sections 2.3 and 2.5.
 """
@@ -45,7 +45,7 @@ class BoundaryVote:
 
     @cached_property
     def terms(self) -> Terms:
-        """The promise, whatever the number of queries; ``terms.guarantee(δ)`` is the tightest."""
+        """The guarantee, whatever the number of queries; ``terms.guarantee(δ)`` is the tightest."""
         target = Boundary(ExponentialMechanism(partial(_counts, 0), self.epsilon)).target
         return Terms(target, self.hits, adjacency=ADJACENCY, unit=self.unit)
 
@@ -60,7 +60,7 @@ class BoundaryVote:
             label = session.run(Boundary(ExponentialMechanism(partial(_counts, i), self.epsilon)))
             if label is not None:
                 labels[i] = label
-        return ClassAnswers(labels, self.terms.promise, None)
+        return ClassAnswers(labels, self.terms.renyi_guarantee, None)
 
 
 def _counts(query: int, votes: Integers) -> Integers:

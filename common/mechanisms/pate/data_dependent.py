@@ -1,8 +1,8 @@
 """Data-dependent privacy cost of a vote whose outcome was nearly certain.
 
-The bounds look at the votes. They are costs that were *incurred*, not promises made in advance, and
-they are private themselves: publish them only through ``common.mechanisms.pate.smooth``, and never
-charge them to a ledger in place of a guarantee.
+The bounds look at the votes. They are costs that were *incurred*, not guarantees made in advance,
+and they are private themselves: publish them only through ``common.mechanisms.pate.smooth``, and
+never charge them to a ledger in place of a guarantee.
 
 Source: Papernot, Song, Mironov, Raghunathan, Talwar, Erlingsson, *Scalable Private Learning with
 PATE*, ICLR 2018: Theorem 6, Proposition 10 and Appendix B.

@@ -35,7 +35,7 @@ class ClassAnswers:
     labels
         (q,) classes; -1 where no answer was given.
     guarantee
-        The promise, made before looking at any vote.
+        The guarantee, made before looking at any vote.
     incurred
         (a,) data-dependent RDP at ``common.mechanisms.pate.data_dependent.ORDERS``: private, see
         there. None where there is no such cost.
@@ -62,7 +62,7 @@ class GNMax:
     unit: Unit = Unit.RECORD
 
     def guarantee(self, queries: int) -> ZeroConcentratedDP:
-        """The promise of that many answers."""
+        """The guarantee of that many answers."""
         return ZeroConcentratedDP(ADJACENCY, self.unit, queries / self.variance, Fraction(0))
 
     def aggregate(self, votes: ArrayLike, entropy: Entropy) -> ClassAnswers:
@@ -79,7 +79,7 @@ class ConfidentGNMax:
     """GNMax on those queries alone whose largest count passes a noisy threshold.
 
     Every query pays for the test; at most ``most_answers`` pay for an answer, and the batch stops
-    there, so the promise is fixed before any vote is seen.
+    there, so the guarantee is fixed before any vote is seen.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class ConfidentGNMax:
     unit: Unit = Unit.RECORD
 
     def guarantee(self, queries: int) -> ZeroConcentratedDP:
-        """The promise of testing that many queries and answering up to ``most_answers``."""
+        """The guarantee of testing that many queries and answering up to ``most_answers``."""
         tests = queries / (2 * self.test_variance)
         answers = min(queries, self.most_answers) / self.answer_variance
         return ZeroConcentratedDP(ADJACENCY, self.unit, tests + answers, Fraction(0))

@@ -50,7 +50,7 @@ class LabelAnswers:
     answered
         (q,) whether the query was answered.
     guarantee
-        The promise for the whole batch.
+        The guarantee for the whole batch.
     incurred
         (a,) data-dependent RDP at ``common.mechanisms.pate.data_dependent.ORDERS``, where there is
         one.
@@ -63,7 +63,7 @@ class LabelAnswers:
 
 
 class MultiLabelAggregator(Protocol):
-    """Votes in, label sets and a promise out."""
+    """Votes in, label sets and a guarantee out."""
 
     def aggregate(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
         """Answer queries; ``votes`` is (teachers, q, c)."""
@@ -136,7 +136,7 @@ class StableMajority:
     rho, delta
         Budget and failure probability of one query.
     replacing
-        Which neighbours the promise names; the noise is the same.
+        Which neighbours the guarantee names; the noise is the same.
     """
 
     rho: Fraction
@@ -149,9 +149,9 @@ class StableMajority:
         return GaussianTest(variance_for(self.rho, 2), self.delta, 2)
 
     def guarantee(self, queries: int) -> ZeroConcentratedDP:
-        """The promise of that many queries, for either neighbours."""
-        promise = self.test.guarantee.repeat(queries)
-        return replace(promise, adjacency=_neighbours(self.replacing))
+        """The guarantee of that many queries, for either neighbours."""
+        guarantee = self.test.guarantee.repeat(queries)
+        return replace(guarantee, adjacency=_neighbours(self.replacing))
 
     def aggregate(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
         """Answer every query without a contested label."""
@@ -183,9 +183,9 @@ class FullVote:
         """Answer every query."""
         teachers, queries, c = votes.shape
         rho = queries * c / (2 * self.variance)
-        promise = ZeroConcentratedDP(_neighbours(self.replacing), Unit.USER, rho, Fraction(0))
+        guarantee = ZeroConcentratedDP(_neighbours(self.replacing), Unit.USER, rho, Fraction(0))
         noisy = _noisy(votes.sum(axis=0), self.variance, entropy)
-        return LabelAnswers(2 * noisy > teachers, np.ones(queries, dtype=np.bool_), promise)
+        return LabelAnswers(2 * noisy > teachers, np.ones(queries, dtype=np.bool_), guarantee)
 
 
 class Norm(StrEnum):
@@ -235,11 +235,13 @@ class ClippedVote:
         """Answer every query."""
         teachers, queries, _ = votes.shape
         rho = queries * self.squared_sensitivity / (2 * self.variance)
-        promise = ZeroConcentratedDP(_neighbours(self.replacing), Unit.USER, rho, Fraction(0))
+        guarantee = ZeroConcentratedDP(_neighbours(self.replacing), Unit.USER, rho, Fraction(0))
         grain = 1 if self.norm == Norm.L1 else 64
         kept = self._kept(votes, entropy) if grain == 1 else self._shrunk(votes, grain)
         noisy = _noisy(kept.sum(axis=0), self.variance * grain**2, entropy)
-        return LabelAnswers(2 * noisy > teachers * grain, np.ones(queries, dtype=np.bool_), promise)
+        return LabelAnswers(
+            2 * noisy > teachers * grain, np.ones(queries, dtype=np.bool_), guarantee
+        )
 
     def _kept(self, votes: Booleans, entropy: Entropy) -> Booleans:
         limit = math.floor(self.tau)
@@ -259,7 +261,7 @@ class ClippedVote:
 class BinaryVote:
     """Every label by its own noisy majority, with the data-dependent cost of each.
 
-    Private multi-winner voting's "Binary" (Zhu and others 2022): the promise is the same as
+    Private multi-winner voting's "Binary" (Zhu and others 2022): the guarantee is the same as
     :class:`FullVote`'s, the incurred cost far smaller where teachers agree.
 
     Attributes

@@ -32,9 +32,9 @@ class StudentReport:
     answered
         Number of answered queries.
     privacy
-        The promise as (ε, δ).
+        The guarantee as (ε, δ).
     incurred_epsilon
-        ε from the data-dependent cost: private, and not a promise. None if there is none.
+        ε from the data-dependent cost: private, and not a guarantee. None if there is none.
     student
         The trained model.
     """

@@ -1,4 +1,4 @@
-"""Private selection of the leading candidates: counts in, a set (or ⊥) and a promise out."""
+"""Private selection of the leading candidates: counts in, a set (or ⊥) and a guarantee out."""
 
 from common.mechanisms.selection.base import Ranking, Selection, Selector
 from common.mechanisms.selection.choose_k import ChooseRank, indifferent, pull_towards

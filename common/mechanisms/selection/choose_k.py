@@ -75,7 +75,7 @@ class ChooseRank:
         return candidates - 1
 
     def guarantee(self, candidates: int) -> Guarantee:
-        """The promise of the chosen rank."""
+        """The guarantee of the chosen rank."""
         return self.noise.guarantee(self.ranks(candidates))
 
     def choose(self, ranking: Ranking, source: WordSource) -> int:

@@ -79,7 +79,7 @@ class Leaders:
 
     @property
     def guarantee(self) -> PureDP:
-        """The promise: ε, exactly."""
+        """The guarantee: ε, exactly."""
         return PureDP.of(self.epsilon, Adjacency.REPLACE_LABEL, self.unit)
 
     def split(self, k: int) -> tuple[Fraction, Fraction, Fraction]:
@@ -140,9 +140,9 @@ class StableLeaders:
 
     @property
     def guarantee(self) -> ZeroConcentratedDP:
-        """The promise, as the mechanism derives it from its own noise."""
-        promise = self.mechanism(self.most).guarantee
-        return replace(promise, adjacency=Adjacency.REPLACE_LABEL, unit=self.unit)
+        """The guarantee, as the mechanism derives it from its own noise."""
+        guarantee = self.mechanism(self.most).guarantee
+        return replace(guarantee, adjacency=Adjacency.REPLACE_LABEL, unit=self.unit)
 
     def select(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Integers | None:
         """Return the (k,) indices of the set, ascending, or None: no gap is wide enough."""

@@ -38,7 +38,7 @@ class NoisyMax:
     """The index of the largest utility plus noise.
 
     ============  =========================================  =====================================
-    law           noise for ε (monotone: half the scale)     promise
+    law           noise for ε (monotone: half the scale)     guarantee
     ============  =========================================  =====================================
     gumbel        Gumbel(2/ε): the exponential mechanism     ε-bounded range, so ε²/8-zCDP
     exponential   Exp(2/ε): permute-and-flip                 ε-DP
@@ -89,7 +89,7 @@ class NoisyMax:
         return self.step if self.monotone else 2 * self.step
 
     def guarantee(self, candidates: int) -> Guarantee:
-        """The promise of one draw among that many candidates."""
+        """The guarantee of one draw among that many candidates."""
         if self.law == Law.GAUSSIAN:
             assert self.variance is not None
             shift = Fraction(self.reach**2) / (2 * self.variance)

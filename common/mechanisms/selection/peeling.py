@@ -44,7 +44,7 @@ class Peeling:
 
     @cached_property
     def guarantee(self) -> BoundedRange:
-        """The promise of all draws."""
+        """The guarantee of all draws."""
         return BoundedRange.of(self.epsilon, ADJACENCY, UNIT).repeat(self.k)
 
     def select(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Selection:
@@ -98,7 +98,7 @@ class LimitedDomain:
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """The promise, as an RDP curve with a failure probability."""
+        """The guarantee, as an RDP curve with a failure probability."""
         ranges = to_renyi(BoundedRange.of(self.epsilon, ADJACENCY, UNIT).repeat(self.k))
         near = Fraction(above(-math.log1p(-float(self.delta))))
         far = Fraction(above(-math.log1p(-float((self.k + 1) * self.delta))))

@@ -66,7 +66,7 @@ class GaussianTest:
 
     @property
     def guarantee(self) -> ZeroConcentratedDP:
-        """The promise of the answer and the set, given k."""
+        """The guarantee of the answer and the set, given k."""
         rho = self.step**2 / (2 * self.variance)
         return ZeroConcentratedDP(neighbours(self.step), UNIT, rho, self.failure)
 
@@ -117,7 +117,7 @@ class LaplaceTest:
 
     @property
     def guarantee(self) -> ApproximateDP:
-        """The promise of the answer and the set, given k."""
+        """The guarantee of the answer and the set, given k."""
         return ApproximateDP(neighbours(self.step), UNIT, self.epsilon, self.failure)
 
     def passes(self, gap: int, source: WordSource) -> bool:

@@ -1,7 +1,7 @@
 """StableTopK: choose k where the counts fall off a cliff, then show the set without noise.
 
 Source: Zhu and Wang 2022, Algorithms 2 and 3 with Theorems 13 and 14. Both halves are exact, and
-the promise is computed from the noise that is really drawn: ρ = ε_c²/8 for the choice of k plus
+the guarantee is computed from the noise that is really drawn: ρ = ε_c²/8 for the choice of k plus
 1/(2σ²) for the test, and the noise's exact tail as the failure probability.
 """
 
@@ -93,7 +93,7 @@ class StableTopK:
 
     @cached_property
     def guarantee(self) -> ZeroConcentratedDP:
-        """The promise, derived from the two halves' own numbers."""
+        """The guarantee, derived from the two halves' own numbers."""
         choice = to_zcdp(self.rank_choice.noise.guarantee(2))
         return choice.compose(self.test.guarantee)
 
@@ -161,7 +161,7 @@ class FixedStableTopK:
 
     @cached_property
     def guarantee(self) -> ZeroConcentratedDP:
-        """The promise of the whole: choice, test, and peeling at most ``peel_share · ρ``."""
+        """The guarantee of the whole: choice, test, and peeling at most ``peel_share · ρ``."""
         choice = to_zcdp(self.rank_choice.noise.guarantee(2)).compose(self.test.guarantee)
         peel = ZeroConcentratedDP(ADJACENCY, UNIT, self.rho * self.peel_share, Fraction(0))
         return choice.compose(peel)
@@ -191,6 +191,6 @@ class FixedStableTopK:
     def _peel(self, scores: Integers, draws: int, source: WordSource) -> Integers:
         """Spend ``peel_share · ρ`` on that many draws; each is of ε-bounded range."""
         epsilon = choice_epsilon(self.rho * self.peel_share / draws)
-        promise = to_zcdp(BoundedRange.of(epsilon, ADJACENCY, UNIT).repeat(draws))
-        assert promise.exact_rho <= self.rho * self.peel_share
+        guarantee = to_zcdp(BoundedRange.of(epsilon, ADJACENCY, UNIT).repeat(draws))
+        assert guarantee.exact_rho <= self.rho * self.peel_share
         return exponential_peeling(scores, epsilon, draws, source)

@@ -87,7 +87,7 @@ class TopStable:
 
     @cached_property
     def guarantee(self) -> ApproximateDP:
-        """The promise, from the scales and the threshold that are used."""
+        """The guarantee, from the scales and the threshold that are used."""
         first, second = self.scales
         failure = min(self.delta, self.k * self._alarm(self.threshold))
         return ApproximateDP(ADJACENCY, UNIT, 1 / first + 2 / second, failure)

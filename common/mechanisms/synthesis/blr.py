@@ -86,7 +86,7 @@ class BLR:
 
     @property
     def guarantee(self) -> PureDP:
-        """The promise: ε."""
+        """The guarantee: ε."""
         return PureDP.of(self.epsilon, Adjacency.REPLACE_RECORD, Unit.RECORD)
 
     @cached_property

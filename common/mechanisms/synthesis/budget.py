@@ -45,7 +45,7 @@ class Budget(ABC):
     @property
     @abstractmethod
     def guarantee(self) -> Guarantee:
-        """The promise of spending it all."""
+        """The guarantee of spending it all."""
 
     @property
     @abstractmethod

@@ -62,7 +62,7 @@ class Fitted:
     measurements
         What it was learnt from, in order.
     guarantee
-        The promise of model and measurements together.
+        The guarantee of model and measurements together.
     """
 
     weights: Floats
@@ -97,12 +97,12 @@ class MWEM:
 
     @property
     def step(self) -> PureDP:
-        """The promise of one selection or of one measurement: ε/(2T)."""
+        """The guarantee of one selection or of one measurement: ε/(2T)."""
         return PureDP.of(self.epsilon / (2 * self.rounds), Adjacency.REPLACE_RECORD, Unit.RECORD)
 
     @property
     def guarantee(self) -> PureDP:
-        """The promise of all rounds."""
+        """The guarantee of all rounds."""
         return self.step.repeat(2 * self.rounds)
 
     def rate(self, workload: Workload) -> Fraction:

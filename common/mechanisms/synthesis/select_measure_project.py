@@ -47,7 +47,7 @@ class Model:
     measured
         The noisy marginals that it was fitted to, in order.
     guarantee
-        The promise of model and measurements together.
+        The guarantee of model and measurements together.
     """
 
     weights: Floats
@@ -69,7 +69,7 @@ class SelectMeasureProject:
 
     @property
     def guarantee(self) -> Guarantee:
-        """The promise of everything that comes out."""
+        """The guarantee of everything that comes out."""
         return self.budget.guarantee
 
     def fit(

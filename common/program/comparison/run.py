@@ -98,7 +98,7 @@ def compare(
     summary = summarise(records)
     write_csv(summary, out / "table.csv")
     names = {job.method.randomizer for job in jobs}
-    notes = [f"{name}: {promise}." for name, promise in CENTRAL.items() if name in names]
+    notes = [f"{name}: {guarantee}." for name, guarantee in CENTRAL.items() if name in names]
     using = [name for name in NEED_DELTA if name in names]
     if using:
         notes.append(f"δ = {comparison.delta:g} for {', '.join(using)}; no other method has one.")

@@ -288,11 +288,11 @@ def costs(votes: Votes, queries: int, slack: float = 0.02) -> list[Cost]:
         accuracy = float(np.mean(answers.labels == asked.truth))
         if accuracy >= wanted:
             assert answers.incurred is not None
-            promised = epsilon_at(answers.guarantee, PATE_DELTA)
-            incurred = min(promised, incurred_epsilon(answers.incurred, PATE_DELTA))
+            guaranteed = epsilon_at(answers.guarantee, PATE_DELTA)
+            incurred = min(guaranteed, incurred_epsilon(answers.incurred, PATE_DELTA))
             setting = f"σ = {deviation}"
             for name, epsilon in (
-                ("GNMax, promised", promised),
+                ("GNMax, guaranteed", guaranteed),
                 ("GNMax, data-dependent", incurred),
             ):
                 found.append(Cost(votes.name, queries, name, epsilon, queries, accuracy, setting))

@@ -44,7 +44,7 @@ TEACHERS = 100
 class Point:
     """One aggregator at one noise level.
 
-    ``epsilon`` is promised, ``incurred`` is data-dependent (NaN where there is none), ``quality``
+    ``epsilon`` is guaranteed, ``incurred`` is data-dependent (NaN where there is none), ``quality``
     is the student's accuracy, or the released labels' where there is no student.
     """
 

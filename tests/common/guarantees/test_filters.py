@@ -24,14 +24,14 @@ from common.guarantees import (
     to_renyi,
 )
 from common.guarantees.gaussian import gaussian_zcdp
-from tests.common.guarantees import promises
+from tests.common.guarantees import examples
 
 quick = settings(max_examples=25, deadline=None)
 LIMITS = {
-    "pure": PureDP(*promises.ADD, Fraction(2)),
-    "approximate": ApproximateDP(*promises.ADD, Fraction(2), Fraction(1, 10**6)),
-    "zcdp": ZeroConcentratedDP(*promises.ADD, Fraction(2), Fraction(1, 10**6)),
-    "bounded-range": BoundedRange.of(Fraction(4), *promises.ADD).repeat(3),
+    "pure": PureDP(*examples.ADD, Fraction(2)),
+    "approximate": ApproximateDP(*examples.ADD, Fraction(2), Fraction(1, 10**6)),
+    "zcdp": ZeroConcentratedDP(*examples.ADD, Fraction(2), Fraction(1, 10**6)),
+    "bounded-range": BoundedRange.of(Fraction(4), *examples.ADD).repeat(3),
 }
 LIMITS["renyi"] = to_renyi(LIMITS["zcdp"])
 
@@ -42,7 +42,7 @@ LIMITS["renyi"] = to_renyi(LIMITS["zcdp"])
 def test_a_filter_never_passes_its_limit(kind: str, data: st.DataObject) -> None:
     limit = LIMITS[kind]
     gate = Filter(limit)
-    for item in data.draw(st.lists(promises.kinds[kind], max_size=8)):
+    for item in data.draw(st.lists(examples.kinds[kind], max_size=8)):
         before = gate.spent
         if gate.admits(item):
             gate.spend(item)
@@ -72,7 +72,7 @@ def test_a_filter_restates_other_kinds() -> None:
 
 
 @quick
-@given(parts=st.lists(promises.epsilons.map(lambda e: e / 20), min_size=1, max_size=12))
+@given(parts=st.lists(examples.epsilons.map(lambda e: e / 20), min_size=1, max_size=12))
 def test_odometer_is_monotone_and_above_the_fixed_time_bound(parts: list[Fraction]) -> None:
     meter = Odometer(Fraction(1, 10**6))
     last = 0.0
@@ -100,12 +100,12 @@ def test_odometer_carries_failures_and_refuses_silence() -> None:
 @quick
 @given(epsilon=st.floats(0.05, 8), delta=st.sampled_from([1e-4, 1e-8]), times=st.integers(1, 200))
 def test_calibrated_noise_is_the_least(epsilon: float, delta: float, times: int) -> None:
-    def promise(variance: Fraction) -> Guarantee:
+    def guarantee(variance: Fraction) -> Guarantee:
         return gaussian_zcdp(variance).repeat(times)
 
-    variance = calibrate(promise, epsilon, delta)
-    assert epsilon_at(promise(variance), delta) <= epsilon
-    assert epsilon_at(promise(variance - Fraction(1, 4096)), delta) > epsilon
+    variance = calibrate(guarantee, epsilon, delta)
+    assert epsilon_at(guarantee(variance), delta) <= epsilon
+    assert epsilon_at(guarantee(variance - Fraction(1, 4096)), delta) > epsilon
 
 
 @quick

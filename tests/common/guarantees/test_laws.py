@@ -32,10 +32,10 @@ from common.guarantees import (
     to_zcdp,
     total,
 )
-from tests.common.guarantees import promises
+from tests.common.guarantees import examples
 
 quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-each_kind = pytest.mark.parametrize("kind", sorted(promises.kinds))
+each_kind = pytest.mark.parametrize("kind", sorted(examples.kinds))
 DELTA = Fraction(1, 10**5)
 
 
@@ -43,7 +43,7 @@ DELTA = Fraction(1, 10**5)
 @quick
 @given(data=st.data(), times=st.integers(1, 9))
 def test_repeat_is_composition(kind: str, data: st.DataObject, times: int) -> None:
-    item = data.draw(promises.kinds[kind])
+    item = data.draw(examples.kinds[kind])
     assert item.repeat(times) == compose([item] * times)
     assert epsilon_at(item.repeat(0), DELTA) == 0
 
@@ -52,7 +52,7 @@ def test_repeat_is_composition(kind: str, data: st.DataObject, times: int) -> No
 @quick
 @given(data=st.data())
 def test_composition_ignores_order_and_grouping(kind: str, data: st.DataObject) -> None:
-    items = data.draw(st.lists(promises.kinds[kind], min_size=3, max_size=4))
+    items = data.draw(st.lists(examples.kinds[kind], min_size=3, max_size=4))
     mixed = data.draw(st.permutations(items))
     assert compose(items) == compose(mixed)
     right = reduce(lambda acc, item: item.compose(acc), reversed(items[:-1]), items[-1])
@@ -61,9 +61,9 @@ def test_composition_ignores_order_and_grouping(kind: str, data: st.DataObject) 
 
 @each_kind
 @quick
-@given(data=st.data(), delta=promises.deltas)
+@given(data=st.data(), delta=examples.deltas)
 def test_more_releases_never_cost_less(kind: str, data: st.DataObject, delta: Fraction) -> None:
-    first, second = data.draw(st.tuples(promises.kinds[kind], promises.kinds[kind]))
+    first, second = data.draw(st.tuples(examples.kinds[kind], examples.kinds[kind]))
     both = compose([first, second])
     assert first.within(both)
     assert not both.within(first) or second.within(second.repeat(0))
@@ -95,7 +95,7 @@ def test_a_curve_known_at_more_orders_never_converts_to_more() -> None:
 @quick
 @given(data=st.data())
 def test_a_larger_delta_never_asks_more_epsilon(kind: str, data: st.DataObject) -> None:
-    item = data.draw(promises.kinds[kind])
+    item = data.draw(examples.kinds[kind])
     values = [epsilon_at(item, Fraction(1, 10**n)) for n in (2, 3, 4, 5, 6)]
     assert values == sorted(values)
     assert values[0] >= 0
@@ -105,7 +105,7 @@ def test_a_larger_delta_never_asks_more_epsilon(kind: str, data: st.DataObject) 
 @quick
 @given(data=st.data())
 def test_json_round_trip_is_exact(kind: str, data: st.DataObject) -> None:
-    item = data.draw(promises.kinds[kind])
+    item = data.draw(examples.kinds[kind])
     assert guarantee_from_json(json.loads(json.dumps(item.to_json()))) == item
 
 
@@ -113,7 +113,7 @@ def test_json_round_trip_is_exact(kind: str, data: st.DataObject) -> None:
 @quick
 @given(data=st.data())
 def test_other_neighbours_do_not_compose(kind: str, data: st.DataObject) -> None:
-    item = data.draw(promises.kinds[kind])
+    item = data.draw(examples.kinds[kind])
     other = type(item).from_parameters(item.to_json(), Adjacency.REPLACE_RECORD, item.unit)
     for action in (item.compose, item.within):
         with pytest.raises(PrivacyError, match="adjacency"):
@@ -124,9 +124,9 @@ def test_other_neighbours_do_not_compose(kind: str, data: st.DataObject) -> None
 
 
 @quick
-@given(epsilon=promises.epsilons, times=st.integers(1, 60), delta=promises.deltas)
+@given(epsilon=examples.epsilons, times=st.integers(1, 60), delta=examples.deltas)
 def test_a_tighter_method_is_never_looser(epsilon: Fraction, times: int, delta: Fraction) -> None:
-    one = PureDP(*promises.ADD, epsilon)
+    one = PureDP(*examples.ADD, epsilon)
     best = optimal_composition([one] * times, delta).exact_epsilon
     slack = 1 + Fraction(1, 10**8)
     assert best <= advanced_composition(epsilon, times, delta) * slack
@@ -137,7 +137,7 @@ def test_a_tighter_method_is_never_looser(epsilon: Fraction, times: int, delta: 
 
 
 @quick
-@given(items=st.lists(promises.anything, min_size=1, max_size=4))
+@given(items=st.lists(examples.anything, min_size=1, max_size=4))
 def test_the_total_takes_the_best_route(items: list[Guarantee]) -> None:
     result = total(items, DELTA)
     assert result.exact_delta == DELTA
@@ -149,7 +149,7 @@ def test_the_total_takes_the_best_route(items: list[Guarantee]) -> None:
 
 
 @quick
-@given(rho=promises.epsilons, failure=promises.failures)
+@given(rho=examples.epsilons, failure=examples.failures)
 def test_bounded_range_beats_pure_by_four(rho: Fraction, failure: Fraction) -> None:
     assert to_zcdp(BoundedRange.of(rho)).exact_rho * 4 == to_zcdp(PureDP.of(rho)).exact_rho
     curve, plain = to_renyi(BoundedRange.of(rho)), to_renyi(PureDP.of(rho))
@@ -157,28 +157,28 @@ def test_bounded_range_beats_pure_by_four(rho: Fraction, failure: Fraction) -> N
 
 
 @quick
-@given(rho=promises.epsilons, group=st.integers(2, 5))
+@given(rho=examples.epsilons, group=st.integers(2, 5))
 def test_group_privacy(rho: Fraction, group: int) -> None:
-    item = ZeroConcentratedDP(*promises.ADD, rho, Fraction(0))
+    item = ZeroConcentratedDP(*examples.ADD, rho, Fraction(0))
     assert item.scale(group).exact_rho == group * group * rho
     curve = to_renyi(item).scale(group)
     exact = to_renyi(item.scale(group), curve.orders)
     # the triangle inequality is an upper bound of the Gaussian's own group curve, and not absurd
     assert all(e <= c for c, e in zip(curve.values, exact.values, strict=True))
     assert curve.at(2) <= 4 * exact.at(2)
-    loose = ApproximateDP(*promises.ADD, Fraction(1, 2), Fraction(1, 10**9)).scale(group)
+    loose = ApproximateDP(*examples.ADD, Fraction(1, 2), Fraction(1, 10**9)).scale(group)
     assert loose.exact_epsilon == Fraction(group, 2)
     assert group * Fraction(1, 10**9) < loose.exact_delta < Fraction(3**group, 10**9)
 
 
 def test_replacement_quadruples_rho_and_refuses_what_it_cannot_restate() -> None:
-    item = ZeroConcentratedDP(*promises.ADD, Fraction(1, 2), Fraction(0))
+    item = ZeroConcentratedDP(*examples.ADD, Fraction(1, 2), Fraction(0))
     restated = for_replacement(item)
     assert (restated.exact_rho, restated.adjacency) == (2, Adjacency.REPLACE_RECORD)
     with pytest.raises(PrivacyError, match="add-remove"):
         for_replacement(restated)
     with pytest.raises(PrivacyError, match="group"):
-        for_replacement(ZeroConcentratedDP(*promises.ADD, Fraction(1), Fraction(1, 10)))
+        for_replacement(ZeroConcentratedDP(*examples.ADD, Fraction(1), Fraction(1, 10)))
 
 
 def test_a_failure_probability_is_never_lost() -> None:
@@ -210,6 +210,6 @@ def test_a_failure_probability_is_never_lost() -> None:
         lambda: compose([PureDP.of(1), ZeroConcentratedDP.of(1)]),
     ],
 )
-def test_impossible_promises_are_refused(build: object) -> None:
+def test_impossible_guarantees_are_refused(build: object) -> None:
     with pytest.raises(PrivacyError):
         build()  # type: ignore[operator]

@@ -31,8 +31,8 @@ from common.guarantees.gaussian import (
     gaussian_sigma,
     gaussian_zcdp,
 )
-from tests.common.guarantees import promises
-from tests.common.guarantees.promises import hockey_stick, log_ratio_up, power, renyi, response
+from tests.common.guarantees import examples
+from tests.common.guarantees.examples import hockey_stick, log_ratio_up, power, renyi, response
 
 RATIOS = (Fraction(11, 10), Fraction(3, 2), Fraction(3), Fraction(20))
 quick = settings(max_examples=25, deadline=None)
@@ -80,7 +80,7 @@ def test_mixed_randomized_responses(ratios: list[Fraction], delta: Fraction) -> 
 
 
 @quick
-@given(epsilon=promises.epsilons, failure=st.sampled_from([Fraction(1, 100), Fraction(1, 1000)]))
+@given(epsilon=examples.epsilons, failure=st.sampled_from([Fraction(1, 100), Fraction(1, 1000)]))
 def test_approximate_parts_pay_for_their_failures(epsilon: Fraction, failure: Fraction) -> None:
     item = ApproximateDP.of(epsilon, failure)
     delta = 3 * failure
@@ -117,7 +117,7 @@ def test_poisson_subsampled_response(rate: Fraction, ratio: Fraction) -> None:
     law = response(ratio)
     without = law[0]
     present = {z: (1 - rate) * law[0][z] + rate * law[1][z] for z in (0, 1)}
-    one = PureDP(*promises.ADD, log_ratio_up(ratio))
+    one = PureDP(*examples.ADD, log_ratio_up(ratio))
     sampled = poisson_subsample(one, rate)
     assert isinstance(sampled, PureDP)
     worst = max(max(present[z] / without[z], without[z] / present[z]) for z in (0, 1))
@@ -132,7 +132,7 @@ def test_subsampling_other_neighbours_is_refused() -> None:
     with pytest.raises(Exception, match="add-remove"):
         poisson_subsample(PureDP.of(1), Fraction(1, 2))
     with pytest.raises(Exception, match="rate"):
-        poisson_subsample(PureDP(*promises.ADD, Fraction(1)), 2)
+        poisson_subsample(PureDP(*examples.ADD, Fraction(1)), 2)
 
 
 @pytest.mark.parametrize("variance", [Fraction(1, 4), Fraction(3), Fraction(40)])
@@ -148,13 +148,13 @@ def test_discrete_gaussian(variance: Fraction, sensitivity: int) -> None:
         assert discrete_gaussian_tail(variance, np.array([t]))[0] <= truth * (1 + 1e-9) + 1e-300
     moved = np.exp(-((points - sensitivity).astype(float) ** 2) / (2 * float(variance)))
     moved /= moved.sum()
-    promise = gaussian_zcdp(variance, sensitivity**2)
+    guarantee = gaussian_zcdp(variance, sensitivity**2)
     for epsilon in (0.1, 0.7, 2.0):
         truth = float(np.maximum(moved - math.exp(epsilon) * law, 0).sum())
         bound = discrete_gaussian_delta(variance, epsilon, sensitivity)
         assert truth * (1 - 1e-9) <= bound <= truth * (1 + 1e-6) + 1e-12
         if truth > 1e-12:  # the conversion from zCDP is looser, never tighter
-            assert epsilon <= epsilon_at(promise, truth) * (1 + 1e-9)
+            assert epsilon <= epsilon_at(guarantee, truth) * (1 + 1e-9)
 
 
 @quick
@@ -164,16 +164,16 @@ def test_discrete_gaussian(variance: Fraction, sensitivity: int) -> None:
 def test_zcdp_conversion_is_above_the_gaussian_and_close(
     sigma: float, delta: float, shift: float
 ) -> None:
-    promise = gaussian_zcdp(Fraction(sigma) ** 2, Fraction(shift) ** 2)
-    epsilon = epsilon_at(promise, delta)
+    guarantee = gaussian_zcdp(Fraction(sigma) ** 2, Fraction(shift) ** 2)
+    epsilon = epsilon_at(guarantee, delta)
     assert gaussian_delta(sigma, epsilon, shift) <= delta
-    classical = promise.rho + 2 * math.sqrt(promise.rho * -math.log(delta))
+    classical = guarantee.rho + 2 * math.sqrt(guarantee.rho * -math.log(delta))
     assert epsilon <= classical * (1 + 1e-9)
     assert gaussian_sigma(epsilon, delta, shift) <= sigma * (1 + 1e-9)
 
 
 @quick
-@given(rho=promises.epsilons, delta=promises.deltas)
+@given(rho=examples.epsilons, delta=examples.deltas)
 def test_a_grid_of_orders_costs_little(rho: Fraction, delta: Fraction) -> None:
     item = ZeroConcentratedDP.of(rho)
     exact, gridded = epsilon_at(item, delta), epsilon_at(to_renyi(item), delta)

@@ -1,4 +1,4 @@
-"""Totals of mixed promises: exact where pure, above every fixed way of adding up, monotone."""
+"""Totals of mixed guarantees: exact where pure, above every fixed way of adding up, monotone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from common.guarantees import (
     total,
 )
 from common.guarantees.mixed import ORDERS
-from tests.common.guarantees.promises import anything
+from tests.common.guarantees.examples import anything
 
 DELTA = Fraction(1, 10**6)
 
@@ -32,7 +32,7 @@ def pure(epsilon: str) -> PureDP:
     return PureDP.of(Fraction(epsilon))
 
 
-def test_pure_promises_add_exactly_and_need_no_delta() -> None:
+def test_pure_guarantees_add_exactly_and_need_no_delta() -> None:
     parts: list[Guarantee] = [pure("0.1")] * 10
     assert adaptive_total(parts, DELTA) == ApproximateDP.of(Fraction(1), Fraction(0))
     assert adaptive_total(parts, Fraction(0)) == ApproximateDP.of(Fraction(1), Fraction(0))
@@ -49,7 +49,7 @@ def test_own_deltas_have_one_half_and_adding_up_the_other() -> None:
     assert adaptive_total([one, one], DELTA).exact_delta > DELTA
 
 
-def test_concentrated_promises_add_up_better_than_one_by_one() -> None:
+def test_concentrated_guarantees_add_up_better_than_one_by_one() -> None:
     one = ZeroConcentratedDP.of(Fraction(1, 100))
     together = adaptive_total([one] * 20, DELTA).epsilon
     assert together < 0.5 * 20 * adaptive_total([one], DELTA).epsilon

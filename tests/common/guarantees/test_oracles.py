@@ -19,7 +19,7 @@ from common.guarantees import (
 )
 from common.guarantees.gaussian import gaussian_delta, gaussian_zcdp
 from common.guarantees.pld import PrivacyLoss, available
-from tests.common.guarantees import promises
+from tests.common.guarantees import examples
 
 needs_pld = pytest.mark.skipif(
     not available(), reason="dp-accounting is not installed (labelveil[pld])"
@@ -80,21 +80,21 @@ def test_pure_epsilon_survives_at_delta_zero() -> None:
 @pytest.mark.parametrize("times", [1, 3, 6])
 @pytest.mark.parametrize("ratio", [Fraction(3, 2), Fraction(7)])
 def test_pld_is_never_below_enumeration(times: int, ratio: Fraction) -> None:
-    law = promises.response(ratio)
-    p, q = promises.power(law[0], times), promises.power(law[1], times)
-    bound = PrivacyLoss.of_pure(PureDP.of(promises.log_ratio_up(ratio))).repeat(times)
+    law = examples.response(ratio)
+    p, q = examples.power(law[0], times), examples.power(law[1], times)
+    bound = PrivacyLoss.of_pure(PureDP.of(examples.log_ratio_up(ratio))).repeat(times)
     for delta in (1e-2, 1e-4):
         epsilon = bound.epsilon(delta)
-        assert promises.hockey_stick(p, q, Fraction(epsilon)) <= delta
+        assert examples.hockey_stick(p, q, Fraction(epsilon)) <= delta
         assert (
-            promises.hockey_stick(p, q, Fraction(epsilon) * Fraction(99, 100)) > delta
+            examples.hockey_stick(p, q, Fraction(epsilon) * Fraction(99, 100)) > delta
             or not epsilon
         )
 
 
 def test_replacing_costs_the_doubled_sensitivity() -> None:
     """σ = 1, δ = 1e-6: about 11.0 for replacing one value, not the 5.2 of adding one."""
-    added = ZeroConcentratedDP(*promises.ADD, Fraction(1, 2), Fraction(0))
+    added = ZeroConcentratedDP(*examples.ADD, Fraction(1, 2), Fraction(0))
     replaced = epsilon_at(for_replacement(added), DELTA)
     assert gaussian_delta(1.0, replaced, 2.0) <= DELTA
     assert 10.5 < replaced < 12.5

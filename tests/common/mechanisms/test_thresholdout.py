@@ -135,7 +135,7 @@ def test_no_record_moves_a_total_by_more_than_the_sensitivity() -> None:
         rounded([0.1, float("nan")])
 
 
-def test_the_promise_covers_all_answers() -> None:
+def test_the_guarantee_covers_all_answers() -> None:
     mechanism = Thresholdout(
         Fraction(3), most=5, threshold=Fraction(1, 20), adjacency=Adjacency.REPLACE_LABEL
     )

@@ -99,7 +99,7 @@ def test_long_grids_are_projected() -> None:
 
 
 def test_mallows_criterion_estimates_the_risk() -> None:
-    """The criterion's promise on real noise: the choice is no worse than the projection."""
+    """The criterion's guarantee on real noise: the choice is no worse than the projection."""
     counts = geometric_counts(40, 0.7)
     ours, theirs = 0.0, 0.0
     for seed in range(20):

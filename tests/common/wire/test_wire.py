@@ -1,4 +1,4 @@
-"""The wire contract: the rules that protos/ promises to follow, checked on the stubs and text."""
+"""The wire contract: the rules that protos/ follows, checked on the stubs and text."""
 
 from __future__ import annotations
 

@@ -139,10 +139,10 @@ def test_users_with_too_many_events_count_up_to_their_limit(shop: Party) -> None
     made = shop.run(*arguments(*shop.arguments(**settings)), "--out", "one.json")
     assert made.code == 0, made
     document = json.loads((shop.folder / "one.json").read_text())
-    promise = guarantee_from_json(document["guarantee"])
-    assert isinstance(promise, PureDP)
-    assert promise.exact_epsilon == 1
-    assert promise.unit == "user"
+    guarantee = guarantee_from_json(document["guarantee"])
+    assert isinstance(guarantee, PureDP)
+    assert guarantee.exact_epsilon == 1
+    assert guarantee.unit == "user"
     per_record = guarantee_from_json(document["guarantee_for_records"])
     assert isinstance(per_record, PureDP)
     assert per_record.exact_epsilon == Fraction(1, 7)
@@ -165,9 +165,9 @@ def test_gaussian_noise_needs_a_total_delta_and_is_charged_as_zcdp(shop: Party) 
     )
     assert made.code == 0, made
     document = json.loads((shop.folder / "one.json").read_text())
-    promise = guarantee_from_json(document["guarantee"])
-    assert isinstance(promise, ZeroConcentratedDP)
-    assert 0.01 < promise.rho < 0.05
+    guarantee = guarantee_from_json(document["guarantee"])
+    assert isinstance(guarantee, ZeroConcentratedDP)
+    assert 0.01 < guarantee.rho < 0.05
     assert document["noise"] == "discrete-gaussian"
 
 

@@ -51,8 +51,8 @@ def test_leaders_are_released_once_and_stay_the_same_bytes(shop: Party) -> None:
     assert {row["category"] for row in document["leaders"]} == {"shoes", "hats", "coats"}
     for row in document["leaders"]:
         assert abs(row["users"] - SIZES[row["category"]]) < 120
-    promise = guarantee_from_json(document["guarantee"])
-    assert promise == PureDP.of(Fraction(1), Adjacency.REPLACE_LABEL)
+    guarantee = guarantee_from_json(document["guarantee"])
+    assert guarantee == PureDP.of(Fraction(1), Adjacency.REPLACE_LABEL)
     assert "shoes" in made.out
     assert "█" in made.out
     assert (shop.folder / "leaders.png").stat().st_size > 1000
@@ -91,14 +91,14 @@ def test_a_stable_set_is_charged_as_its_mechanism_states(shop: Party) -> None:
     document = json.loads((shop.folder / "one.json").read_text())
     assert [row["category"] for row in document["leaders"]] == ["coats", "hats", "shoes"]
     assert "users" not in document["leaders"][0]
-    promise = StableLeaders(Fraction(2), Fraction(1, 10**6), 20).guarantee
-    assert guarantee_from_json(document["guarantee"]) == promise
-    assert epsilon_at(promise, 1e-6) <= 2
-    assert isinstance(promise, ZeroConcentratedDP)
-    assert 0 < promise.exact_delta <= Fraction(1, 2 * 10**6)
+    guarantee = StableLeaders(Fraction(2), Fraction(1, 10**6), 20).guarantee
+    assert guarantee_from_json(document["guarantee"]) == guarantee
+    assert epsilon_at(guarantee, 1e-6) <= 2
+    assert isinstance(guarantee, ZeroConcentratedDP)
+    assert 0 < guarantee.exact_delta <= Fraction(1, 2 * 10**6)
     (account,) = json.loads(shop.run("budget", "--json", *more[3:]).out)
     spent = guarantee_from_json(account["spent"])
-    assert spent == adaptive_total([promise], Fraction(1, 10**5))
+    assert spent == adaptive_total([guarantee], Fraction(1, 10**5))
     assert account["total"]["delta"] == "1/100000"
     assert account["charges"][0]["guarantee"]["kind"] == "zcdp"
     again = shop.run(*arguments(*more))

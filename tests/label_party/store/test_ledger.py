@@ -284,15 +284,15 @@ def test_every_older_ledger_keeps_its_charges(path: Path, version: int) -> None:
             database.execute(statement)
     database.execute(f"PRAGMA user_version = {version}")
     # as the software of that time wrote it
-    promise = json.dumps(
+    guarantee = json.dumps(
         {"kind": "pure", "adjacency": "replace-label", "unit": "record", "epsilon": "1/4"}
     )
     database.execute("INSERT INTO data_sets VALUES ('d', '2024-01-01')")
-    database.execute("INSERT INTO limits VALUES (1, 'd', ?, '2024', 'me', '0')", (promise,))
+    database.execute("INSERT INTO limits VALUES (1, 'd', ?, '2024', 'me', '0')", (guarantee,))
     database.execute(
         "INSERT INTO charges VALUES (7, 'd', '1', 'labels', 'additive', 'committed', ?,"
         " '{\"label\": \"y\"}', 'me', '0', '2024', '2024')",
-        (promise,),
+        (guarantee,),
     )
     database.execute("INSERT INTO releases VALUES (7, ?, 10)", (DIGEST,))
     database.commit()

@@ -133,7 +133,7 @@ def test_killed_at_a_step(store: Store, place: str, step: str) -> None:
     assert len(store.folders()) == 1
 
 
-def test_any_kind_of_promise_can_be_paid(store: Store) -> None:
+def test_any_kind_of_guarantee_can_be_paid(store: Store) -> None:
     limit = ApproximateDP.of(Fraction(2), Fraction("1e-6"))
     gaussian = ZeroConcentratedDP.of(Fraction(1, 100), Fraction("1e-7"))
     with pytest.raises(BudgetError, match="total_delta"):

@@ -23,7 +23,7 @@ from common.release.folder import MANIFEST_FILE
 from common.release.manifest import InForceSection, Manifest, SessionSection, manifest_digest
 
 DELTA = 1e-6
-"""δ at which a session's promise is shown."""
+"""δ at which a session's guarantee is shown."""
 
 _NAMED = 4
 
@@ -210,12 +210,12 @@ def _within(manifest: Manifest, session: SessionSection, terms: Terms) -> bool:
     test = None if manifest.drift is None else manifest.drift.test
     stated = {} if test is None else test.guarantee
     try:
-        promise = guarantee_from_json(stated)
+        guarantee = guarantee_from_json(stated)
         same = Terms.from_json(session.state["terms"]) == terms
         epsilon = Fraction(stated["epsilon"])
     except (PrivacyError, KeyError, ValueError):
         return False
-    sides = (promise.adjacency, promise.unit) == (terms.adjacency, terms.unit)
+    sides = (guarantee.adjacency, guarantee.unit) == (terms.adjacency, terms.unit)
     return same and sides and epsilon <= terms.target.epsilon
 
 

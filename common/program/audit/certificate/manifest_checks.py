@@ -132,8 +132,8 @@ def arithmetic_check(manifest: Manifest) -> Check:
         parts.insert(0, ("test for drift", test.guarantee))
     total = _exact(manifest.privacy.total)
     asked = Fraction(repr(manifest.privacy.requested_epsilon))
-    promises = [*(part for _, part in parts), manifest.privacy.total]
-    sides = {(part.get("adjacency"), part.get("unit")) for part in promises}
+    guarantees = [*(part for _, part in parts), manifest.privacy.total]
+    sides = {(part.get("adjacency"), part.get("unit")) for part in guarantees}
     added = sum((_exact(part) for _, part in parts), Fraction(0))
     # the channel's ε is rounded up to a float: one unit in its last place may be on top
     within = total <= asked + Fraction(math.ulp(float(asked)))

@@ -1,4 +1,4 @@
-"""The scikit-learn estimators: scikit-learn's own checks, scaling, what a fitted model promises."""
+"""The scikit-learn estimators: scikit-learn's own checks, scaling, a fitted model's guarantee."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _problem(n: int = 4000) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.parametrize("name", PERTURBATIONS)
-def test_models_learn_and_say_what_they_promise(name: str) -> None:
+def test_models_learn_and_say_what_they_guarantee(name: str) -> None:
     features, classes, numbers = _problem()
     for kind in CLASSIFIERS:
         model = kind(10.0, perturbation=name, bounds=(40, 60), alpha=0.001)

@@ -80,11 +80,11 @@ def test_the_noise_has_its_law(delta: float, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_gaussian_noise_is_made_for_the_rounded_statistic() -> None:
     statistic = np.zeros(3)
-    noisy, variance, promise = module.gaussian_release(
+    noisy, variance, guarantee = module.gaussian_release(
         statistic, Fraction(2), Fraction(1, 8), seeded_entropy(1)
     )
     assert noisy.shape == (3,)
-    assert promise.exact_rho <= Fraction(1, 8)
+    assert guarantee.exact_rho <= Fraction(1, 8)
     # σ² = Δ²/(2ρ) = 16, a little more for rounding
     assert 16 < variance < 16.3
 
@@ -92,8 +92,8 @@ def test_gaussian_noise_is_made_for_the_rounded_statistic() -> None:
 def test_a_coarser_grid_holds_the_noise_of_a_tiny_budget() -> None:
     rho = Fraction(1, 10**7)
     zeros, entropy = np.zeros(3), seeded_entropy(1)
-    _, variance, promise = module.gaussian_release(zeros, Fraction(2), rho, entropy)
-    assert promise.exact_rho <= rho
+    _, variance, guarantee = module.gaussian_release(zeros, Fraction(2), rho, entropy)
+    assert guarantee.exact_rho <= rho
     assert 1 <= variance / (4 / (2 * 1e-7)) < 1.5
     with pytest.raises(PrivacyError, match="raise epsilon"):
         module.gaussian_release(np.zeros(90), Fraction(2), rho / 20, entropy)

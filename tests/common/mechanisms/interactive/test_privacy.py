@@ -94,7 +94,7 @@ def test_sessions_of_randomized_responses_keep_what_is_stated(epsilon: Fraction,
     terms = Terms(not_prior(epsilon), hits)
     pairs = session_pairs(float(epsilon), terms)
     assert laws.violation(pairs, terms.guarantee) is None
-    by_curve = lambda delta: to_approximate(terms.promise, Fraction(delta))  # noqa: E731
+    by_curve = lambda delta: to_approximate(terms.renyi_guarantee, Fraction(delta))  # noqa: E731
     assert laws.violation(pairs, by_curve) is None
     routes = {delta: terms.routes(delta) for delta in laws.DELTAS}
     for name in routes[0.01]:
@@ -245,7 +245,7 @@ VECTORS = {
 
 
 @pytest.mark.parametrize("name", sorted(VECTORS))
-def test_the_sparse_vector_keeps_its_promise(name: str) -> None:
+def test_the_sparse_vector_keeps_its_guarantee(name: str) -> None:
     vector = VECTORS[name]
     pairs = sparse_pairs(vector)
     pure = vector.guarantee()
@@ -258,7 +258,7 @@ def test_the_sparse_vector_keeps_its_promise(name: str) -> None:
     assert laws.violation(pairs, halved, (0.01, 1e-3, 1e-5)) is not None
 
 
-def test_promises_follow_from_the_scales() -> None:
+def test_guarantees_follow_from_the_scales() -> None:
     for name in ("dwork-roth", "best-split", "best-split-monotone", "one-hit"):
         pure = VECTORS[name].guarantee()
         assert isinstance(pure, PureDP)

@@ -47,8 +47,8 @@ def test_agreed_answers_pay_off_in_long_streams() -> None:
     few, many = (interactive.costs(agreed(n, n // 100), n) for n in (100, 3000))
     by = [{cost.method: cost for cost in row} for row in (few, many)]
     # a short batch is cheaper by GNMax, a long one through the wrapper: both are told
-    assert by[0]["GNMax, promised"].epsilon < by[0]["boundary wrapper"].epsilon
-    assert by[1]["boundary wrapper"].epsilon < by[1]["GNMax, promised"].epsilon / 1.5
+    assert by[0]["GNMax, guaranteed"].epsilon < by[0]["boundary wrapper"].epsilon
+    assert by[1]["boundary wrapper"].epsilon < by[1]["GNMax, guaranteed"].epsilon / 1.5
     assert all(cost.accuracy > 0.96 for row in by for cost in row.values())
 
 
@@ -72,7 +72,7 @@ def test_a_boundary_vote_stops_at_its_hits_and_leaves_the_rest_open() -> None:
     assert stop < 40
     assert np.all(answers.labels[stop:] == -1)
     assert np.all(answers.labels[:stop][answers.labels[:stop] >= 0] < 3)
-    assert answers.guarantee == vote.terms.promise
+    assert answers.guarantee == vote.terms.renyi_guarantee
     assert answers.incurred is None
     whole = BoundaryVote(Fraction(1, 4), 500).aggregate(votes, seeded_entropy(3)).labels
     assert np.all(whole[40:] == 0)

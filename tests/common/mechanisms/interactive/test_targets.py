@@ -120,8 +120,8 @@ def test_closeness_of_the_boundary_wrapper(epsilon: Fraction) -> None:
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_boundary(epsilon: Fraction) -> None:
-    promise = boundary(epsilon)
-    e, t, q = float(epsilon), float(promise.epsilon), float(promise.probability)
+    guarantee = boundary(epsilon)
+    e, t, q = float(epsilon), float(guarantee.epsilon), float(guarantee.probability)
     pairs = [
         (laws.wrapped(one), laws.wrapped(other))
         for outcomes in (2, 3, 4)
@@ -144,9 +144,9 @@ def test_boundary(epsilon: Fraction) -> None:
 
 @pytest.mark.parametrize("epsilon", [Fraction(1, 20), *EPSILONS, Fraction(3)])
 def test_two_runs(epsilon: Fraction) -> None:
-    promise = run_twice(epsilon)
-    e, q = float(epsilon), float(promise.probability)
-    assert promise.epsilon == 2 * epsilon
+    guarantee = run_twice(epsilon)
+    e, q = float(epsilon), float(guarantee.probability)
+    assert guarantee.epsilon == 2 * epsilon
     for outcomes, programs in ((2, 20), (3, 10)):
         target = {i for i in range(outcomes**2) if i // outcomes != i % outcomes}
         for one, other in rows(e, outcomes, programs):

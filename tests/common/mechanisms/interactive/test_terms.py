@@ -1,4 +1,4 @@
-"""What a session promises: exact tails against Chernoff, the game against strategies and bounds."""
+"""A session's guarantee: exact tails against Chernoff, the game against strategies and bounds."""
 
 from __future__ import annotations
 
@@ -176,10 +176,10 @@ def test_hit_costs_bound_the_divergence_of_a_session_and_are_attained(
     epsilon: float, order: float
 ) -> None:
     target = not_prior(Fraction(epsilon))
-    promised = float(Terms(target, 3).promise.at(Fraction(order)))
+    guaranteed = float(Terms(target, 3).renyi_guarantee.at(Fraction(order)))
     found = stopped_moment(epsilon, float(target.probability), 3, order, 150)
-    assert found <= promised * (1 + 1e-9)
-    assert found >= 0.99 * promised
+    assert found <= guaranteed * (1 + 1e-9)
+    assert found >= 0.99 * guaranteed
 
 
 def test_a_hit_costs_the_calls_it_stands_for() -> None:
@@ -191,7 +191,7 @@ def test_a_hit_costs_the_calls_it_stands_for() -> None:
 def test_hits_are_charged_to_a_budget_shared_with_other_releases() -> None:
     target = not_prior(Fraction(1, 10))
     cost = hit_cost(target, Adjacency.REPLACE_LABEL, Unit.RECORD)
-    budget = Filter(cost.repeat(3).compose(Terms(target, 2).promise))
+    budget = Filter(cost.repeat(3).compose(Terms(target, 2).renyi_guarantee))
     for _ in range(5):
         budget.spend(cost)
     assert not budget.admits(cost)
@@ -212,7 +212,7 @@ def test_families_and_calls_with_delta_cost_what_the_lemmas_say() -> None:
 def test_calls_of_large_epsilon_still_have_a_guarantee() -> None:
     terms = Terms(not_prior(Fraction(5)), 2)
     with pytest.raises(PrivacyError, match="no cost in RDP"):
-        _ = terms.promise
+        _ = terms.renyi_guarantee
     assert terms.guarantee(DELTA).epsilon > 10
 
 

@@ -1,4 +1,4 @@
-"""Votes in, answers and promises out: exact privacy on small votes, accuracy on agreed ones."""
+"""Votes in, answers and guarantees out: exact privacy on small votes, accuracy on agreed ones."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def gnmax_law(votes: tuple[int, ...], variance: int) -> laws.Law:
 
 
 @pytest.mark.parametrize("variance", [1, 4])
-def test_gnmax_keeps_its_promise_and_its_data_dependent_cost(variance: int) -> None:
+def test_gnmax_keeps_its_guarantee_and_its_data_dependent_cost(variance: int) -> None:
     """Every vote vector of 6 teachers on 3 classes against every single changed vote."""
-    promise = GNMax(Fraction(variance)).guarantee(1)
-    assert promise.adjacency == Adjacency.REPLACE_RECORD
-    claim = laws.Claim(to_renyi(promise))
+    guarantee = GNMax(Fraction(variance)).guarantee(1)
+    assert guarantee.adjacency == Adjacency.REPLACE_RECORD
+    claim = laws.Claim(to_renyi(guarantee))
     cache = {votes: gnmax_law(votes, variance) for votes in compositions(6, 3)}
     curves = {
         votes: data_dependent_curve(
@@ -110,7 +110,7 @@ def test_the_data_dependent_check_has_power() -> None:
 @given(
     errors=st.lists(st.floats(0, 1), min_size=1, max_size=30), rate=st.sampled_from([1e-4, 0.01, 1])
 )
-def test_data_dependent_cost_is_never_above_the_promise(errors: list[float], rate: float) -> None:
+def test_data_dependent_cost_is_never_above_the_guarantee(errors: list[float], rate: float) -> None:
     curve = data_dependent_curve(errors, rate)
     assert np.all(curve <= len(errors) * ORDERS * rate * (1 + 1e-9))
     assert np.all(curve >= 0)
@@ -142,8 +142,8 @@ def test_confident_gnmax_answers_the_sure_and_stops_in_time() -> None:
     given = answers.labels >= 0
     assert np.array_equal(answers.labels[given], votes.argmax(axis=1)[given])
     assert answers.guarantee.exact_rho == Fraction(40, 32) + Fraction(20, 16)
-    promised = epsilon_at(answers.guarantee, DELTA)
-    assert incurred_epsilon(answers.incurred, DELTA) < promised
+    guaranteed = epsilon_at(answers.guarantee, DELTA)
+    assert incurred_epsilon(answers.incurred, DELTA) < guaranteed
 
 
 @pytest.mark.parametrize("replacing", [False, True])

@@ -100,7 +100,7 @@ def hockey_stick(p: Mapping[Any, float], q: Mapping[Any, float], epsilon: float)
 
 
 class Claim:
-    """A promise, turned once into the numbers that two laws are checked against."""
+    """A guarantee, turned once into the numbers that two laws are checked against."""
 
     def __init__(self, guarantee: Guarantee) -> None:
         self.guarantee = guarantee
@@ -115,7 +115,7 @@ class Claim:
             self.orders = [(float(order), float(value)) for order, value in pairs]
 
     def broken(self, p: Law, q: Law) -> str | None:
-        """Why two neighbours' laws break the promise, or None; checked in both directions."""
+        """Why two neighbours' laws break the guarantee, or None; checked in both directions."""
         for one, other in ((p, q), (q, p)):
             if isinstance(self.guarantee, PureDP | BoundedRange):
                 reason = self._ratios(one, other)
@@ -156,7 +156,7 @@ def renyi(p: Law, q: Law, order: float) -> float:
 def worst(
     guarantee: Guarantee, law: Callable[[tuple[int, ...]], Law], candidates: int, most: int
 ) -> str | None:
-    """The first broken promise over all neighbours, or None."""
+    """The first broken guarantee over all neighbours, or None."""
     cache: dict[tuple[int, ...], Law] = {}
     claim = Claim(guarantee)
     for one, other in neighbours(candidates, most):

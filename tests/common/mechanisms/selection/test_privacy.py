@@ -1,4 +1,4 @@
-"""Every selector keeps its promise: all neighbours on small domains, by exact output laws."""
+"""Every selector keeps its guarantee: all neighbours on small domains, by exact output laws."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def top_stable_law(selector: TopStable, counts: Counts) -> laws.Law:
 
 @dataclass(frozen=True)
 class Case:
-    """A selector, its law, its promise, and the domain to enumerate."""
+    """A selector, its law, its guarantee, and the domain to enumerate."""
 
     law: Callable[[Counts], laws.Law]
     guarantee: Guarantee
@@ -258,13 +258,13 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_all_neighbours_keep_the_promise(name: str) -> None:
+def test_all_neighbours_keep_the_guarantee(name: str) -> None:
     case = CASES[name]
     assert laws.worst(case.guarantee, case.law, case.candidates, case.most) is None
 
 
 def _weaker(guarantee: Guarantee) -> Guarantee:
-    """A promise that the mechanism does not keep: far less budget and no failures."""
+    """A guarantee that the mechanism does not keep: far less budget and no failures."""
     if isinstance(guarantee, ZeroConcentratedDP):
         return replace(guarantee, exact_rho=guarantee.exact_rho / 100, exact_delta=Fraction(0))
     if isinstance(guarantee, BoundedRange):

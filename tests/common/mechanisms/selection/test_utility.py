@@ -111,12 +111,12 @@ def test_candidates_without_users_cannot_be_counted_by_an_observer() -> None:
         assert one is None or np.array_equal(one, two)
 
 
-def test_promises_come_from_the_noise() -> None:
+def test_guarantees_come_from_the_noise() -> None:
     selector = StableTopK(Fraction(1, 3), DELTA)
-    promise = selector.guarantee
-    assert promise.exact_rho <= Fraction(1, 3)
-    assert promise.exact_rho >= Fraction(1, 3) * Fraction(99, 100)
-    assert 0 < promise.exact_delta <= DELTA
+    guarantee = selector.guarantee
+    assert guarantee.exact_rho <= Fraction(1, 3)
+    assert guarantee.exact_rho >= Fraction(1, 3) * Fraction(99, 100)
+    assert 0 < guarantee.exact_delta <= DELTA
     for test in (GaussianTest(Fraction(9), DELTA), LaplaceTest(Fraction(1, 2), DELTA)):
         assert test.threshold > 0
         assert test.failure <= DELTA

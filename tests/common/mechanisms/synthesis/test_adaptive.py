@@ -148,9 +148,9 @@ def test_census_marginals_are_better_than_mwem_and_noise_on_each(epsilon: Fracti
 
 
 def test_a_concentrated_budget_states_what_it_is_in_epsilon_and_delta() -> None:
-    promise = ConcentratedBudget(largest_rho(1.0, 1e-6)).guarantee
-    assert isinstance(promise, ZeroConcentratedDP)
-    assert epsilon_at(promise, 1e-6) <= 1.0
+    guarantee = ConcentratedBudget(largest_rho(1.0, 1e-6)).guarantee
+    assert isinstance(guarantee, ZeroConcentratedDP)
+    assert epsilon_at(guarantee, 1e-6) <= 1.0
 
 
 def test_refusals() -> None:

@@ -100,9 +100,9 @@ def test_no_neighbour_changes_the_law_by_more_than_epsilon() -> None:
             worst = max(worst, float(np.abs(law - np.log(blr.probabilities(other))).max()))
     assert sensitivity == epsilon / 2  # attained: half of ε by the score, half by the normaliser
     assert 0.5 * float(epsilon) < worst <= float(epsilon) + 1e-12
-    promise = blr.guarantee
-    assert promise.exact_epsilon == epsilon
-    assert promise.adjacency == Adjacency.REPLACE_RECORD
+    guarantee = blr.guarantee
+    assert guarantee.exact_epsilon == epsilon
+    assert guarantee.adjacency == Adjacency.REPLACE_RECORD
 
 
 def test_the_accuracy_bound_holds_and_a_mechanism_without_data_breaks_it() -> None:

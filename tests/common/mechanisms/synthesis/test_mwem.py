@@ -66,9 +66,9 @@ def test_a_round_costs_at_most_epsilon_and_more_than_half_of_it() -> None:
         for other in neighbours(table):
             worst = max(worst, float(np.abs(law - np.log(round_law(mwem, other))).max()))
     assert 1.0 < worst <= 2.0 + 1e-9
-    promise = MWEM(Fraction(2), rounds=7).guarantee
-    assert promise.exact_epsilon == 2
-    assert promise.adjacency == Adjacency.REPLACE_RECORD
+    guarantee = MWEM(Fraction(2), rounds=7).guarantee
+    assert guarantee.exact_epsilon == 2
+    assert guarantee.adjacency == Adjacency.REPLACE_RECORD
 
 
 def test_rounds_draw_from_that_law_and_other_noise_is_seen() -> None:

@@ -80,7 +80,7 @@ def _children() -> list[str]:
     return [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
 
 
-def test_everything_promised_is_there(run: tuple[Path, dict[str, Any]]) -> None:
+def test_every_documented_file_is_there(run: tuple[Path, dict[str, Any]]) -> None:
     out, metrics = run
     assert json.loads((out / "metrics.json").read_text()) == metrics
     for name in (

@@ -133,7 +133,7 @@ def test_signatures(write: WriteRelease, tmp_path: Path) -> None:
         audit = certificate(read_evidence(folder), public_key=public)
         return next(check.verdict for check in audit.checks if check.name == "signature")
 
-    assert verdict() is Verdict.FAIL  # a key was promised, and nothing is signed
+    assert verdict() is Verdict.FAIL  # a key was given, and nothing is signed
     manifest = (folder / MANIFEST_FILE).read_bytes()
     (folder / SIGNATURE_FILE).write_bytes(key.sign(manifest))
     assert verdict() is Verdict.PASS

@@ -8,7 +8,7 @@
 PYTHON3 ?= python3
 PIP_ARGS ?=
 BENCH_ARGS ?=
-PYTEST_ARGS ?= -n auto --maxprocesses 4
+PYTEST_ARGS ?= -n logical --maxprocesses 4 --dist worksteal
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -22,6 +22,9 @@ PROTOS_STAMP := $(PROTOS_VENV)/.installed
 PROTO_DIR := protos/labelveil/v1
 PROTO_FILES := $(wildcard $(PROTO_DIR)/*.proto)
 WIRE := common/wire
+
+# The tests start hundreds of Pythons, which otherwise compile our code and theirs every time.
+unexport PYTHONDONTWRITEBYTECODE
 
 PIP_QUIET := --quiet --disable-pip-version-check
 
@@ -56,7 +59,11 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 .PHONY: test
-test: $(STAMP) ## Run the tests
+test: $(STAMP) ## Run the tests but for the slow ones (minutes)
+	$(PYTHON) -m pytest -m "not slow" $(PYTEST_ARGS)
+
+.PHONY: test-all
+test-all: $(STAMP) ## Run every test (a quarter of an hour)
 	$(PYTHON) -m pytest $(PYTEST_ARGS)
 
 .PHONY: check

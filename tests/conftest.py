@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import settings
 
 import common  # noqa: F401  before any test module imports gRPC: TLS 1.3 only
+from tests.commands import run_command
 from tests.engines import spark
 
-__all__ = ["spark"]
+__all__ = ["run_command", "spark"]
 
 # Time says more about the machine than about the code; tests/benchmarks measures it.
 settings.register_profile("labelveil", deadline=None)

@@ -65,6 +65,7 @@ def test_its_commands_are_found() -> None:
         options("label-party", "no-such-command")
 
 
+@pytest.mark.slow
 def test_the_first_ten_minutes_are_as_it_says(tmp_path: Path) -> None:
     keys = pl.DataFrame({"click_id": [f"c{i}" for i in range(500)]})
     keys.write_parquet(tmp_path / "landings.parquet")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +23,10 @@ from label_party.commands import cli
 from label_party.config import sections as config
 from label_party.config.sections import LabelPartyConfig
 from label_party.server.run import running
+from tests.commands import Result, RunCommand
 
 CLIENT = "partner.example"
 EVENTS = 200
-
-
-@dataclass(frozen=True)
-class Result:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def error(self) -> str:
-        """The one line of an error; fails the test if it is not one line, or no error."""
-        assert self.code == 1, self
-        assert re.fullmatch(r"error: [^\n]+\n", self.err), self.err
-        return self.err
 
 
 @dataclass(frozen=True)
@@ -80,21 +65,9 @@ class Party:
 
 
 @pytest.fixture
-def run_cli(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Callable[..., Result]:
-    """Run ``label-party`` with arguments, as its entry point does."""
-
-    def run(*arguments: str) -> Result:
-        monkeypatch.setattr("sys.argv", ["label-party", *arguments])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capfd.readouterr()
-        assert isinstance(ended.value.code, int)
-        return Result(ended.value.code, out, err)
-
-    return run
+def run_cli(run_command: RunCommand) -> Callable[..., Result]:
+    """Run ``label-party`` with arguments."""
+    return partial(run_command, cli.main)
 
 
 @pytest.fixture(scope="session")

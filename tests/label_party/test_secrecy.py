@@ -133,7 +133,6 @@ def test_the_search_finds_what_is_planted(planted: Planted) -> None:
         assert not Planted(planted.forms, [("a log", text)]).found()
 
 
-@pytest.mark.slow
 def test_nothing_that_is_secret_is_told(
     party: Party,
     planted: Planted,

@@ -21,18 +21,21 @@ from tests.engines import Fails, Interpreter, SparkSession, needs_java
 JOIN = bytes(range(32))
 
 
+@pytest.mark.slow
 @needs_java
 def test_a_task_that_always_fails_is_one_line(spark: SparkSession) -> None:
     with pytest.raises(EngineError, match=r"^Spark gave up \(\w+\)[^\n]*$"):
         list(SparkEngine(spark.session).run([Fails()], Secrets(JOIN)))
 
 
+@pytest.mark.slow
 @needs_java
 def test_workers_run_this_interpreter(spark: SparkSession) -> None:
     (found,) = SparkEngine(spark.session).run([Interpreter()], Secrets(JOIN))
     assert found == sys.executable
 
 
+@pytest.mark.slow
 @needs_java
 def test_how_far_it_is_is_told_now_and_then(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,8 @@ from common.guarantees import largest_rho
 from common.guarantees.allocation import Stage, allocate
 from common.guarantees.gaussian import gaussian_delta
 from common.guarantees.views import METHODS, composition_view, mechanism
+from common.program.cli import main
+from tests.commands import RunCommand
 
 TIMES = [1, 7, 100]
 
@@ -116,21 +117,16 @@ def test_stages_are_read_from_text() -> None:
         allocate(STAGES, 0.0)
 
 
-def test_the_commands_write_a_table_and_a_plot(tmp_path: Path) -> None:
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "common.program.cli", "accounting", *arguments]
-        return subprocess.run(command, capture_output=True, text=True)
-
+def test_the_commands_write_a_table_and_a_plot(tmp_path: Path, run_command: RunCommand) -> None:
+    run = partial(run_command, main, "accounting")
     plot = tmp_path / "composition.png"
     done = run("compose", "--epsilon", "0.1", "--times", "100", "--plot", str(plot))
-    assert done.returncode == 0, done.stderr
-    assert "advanced" in done.stdout
-    assert "6.308" in done.stdout
+    assert done.code == 0, done
+    assert "advanced" in done.out
+    assert "6.308" in done.out
     assert plot.read_bytes().startswith(b"\x89PNG")
     parted = run("split", "--epsilon", "1", "--stage", "prior", "--stage", "labels:8")
-    assert parted.returncode == 0, parted.stderr
-    assert "0.3333" in parted.stdout
-    assert "0.6667" in parted.stdout
-    refused = run("compose", "--mechanism", "gaussian")
-    assert refused.returncode == 1
-    assert len(refused.stderr.strip().splitlines()) == 1
+    assert parted.code == 0, parted
+    assert "0.3333" in parted.out
+    assert "0.6667" in parted.out
+    assert run("compose", "--mechanism", "gaussian").error

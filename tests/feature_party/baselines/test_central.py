@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from common.guarantees import epsilon_at, guarantee_from_json, subsampled_gaussi
 from common.guarantees.gaussian import gaussian_sigma
 from common.guarantees.pld import PrivacyLoss
 from common.mechanisms.central.names import CENTRAL, NEED_DELTA
+from common.program.cli import main
 from feature_party.baselines import dp_sgd
 from feature_party.baselines.central import MOST_VALUES, central_predictions, dense_features
 from feature_party.baselines.dp_sgd import (
@@ -28,6 +28,7 @@ from feature_party.baselines.dp_sgd import (
 )
 from feature_party.config import FeaturePartyConfig
 from feature_party.model.encoding import Encoder
+from tests.commands import RunCommand
 
 
 def _table(rows: int = 600) -> tuple[pl.DataFrame, Floats]:
@@ -143,21 +144,18 @@ def test_baselines_learn_within_their_budget(name: str) -> None:
             )
 
 
-def test_compare_puts_them_in_one_table(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_compare_puts_them_in_one_table(tmp_path: Path, run_command: RunCommand) -> None:
     features, labels = _table(400)
     path = tmp_path / "events.parquet"
     features.with_columns(id=pl.int_range(400), y=pl.Series(labels)).write_parquet(path)
     files = ["--labels", str(path), "--features", str(path), "--key", "id", "--label", "y"]
     small = ["--set-training", "epochs=2", "--set-training", "ensemble=1", "--workers", "1"]
     options = ["--lower", "0", "--upper", "12", "--epsilons", "2", "--runs", "1", "--quiet"]
-    command = [sys.executable, "-m", "common.program.cli", "compare", *files, *small, *options]
+    compare = partial(run_command, main, "compare", *files, *small, *options)
     out = tmp_path / "out"
-    done = subprocess.run(
-        [*command, "--baselines", "central", "--delta", "1e-5", "--out", str(out)],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    done = compare("--baselines", "central", "--delta", "1e-5", "--out", str(out))
+    assert done.code == 0, done
     table = pl.read_csv(out / "table.csv")
     assert set(table["method"]) == {"true labels", "auto · auto", *CENTRAL}
     assert table["test_mse_mean"].is_finite().all()
@@ -171,9 +169,5 @@ def test_compare_puts_them_in_one_table(tmp_path: Path) -> None:
         (["--baselines", "none"], "must be 'central'"),
         (["--method", "dp-sgd:raw"], "no objective or head"),
     ):
-        refused = subprocess.run(
-            [*command, *bad, "--out", str(tmp_path / "other")], capture_output=True, text=True
-        )
-        assert refused.returncode == 1
-        assert message in refused.stderr
+        assert message in compare(*bad, "--out", str(tmp_path / "other")).error
         assert not (tmp_path / "other").exists()

@@ -89,6 +89,7 @@ def test_the_rows_and_codes_of_the_join_in_memory(tmp_path: Path, keyed: bool, k
     assert not list(tmp_path.glob(".out*"))
 
 
+@pytest.mark.slow
 def test_worker_processes_give_the_same_bytes(world: World, tmp_path: Path) -> None:
     alone = _bytes(_join(world, tmp_path / "1", world.features))
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:

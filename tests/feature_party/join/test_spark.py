@@ -16,7 +16,7 @@ from feature_party.join.on_disk import JoinSizes, join_to_shards
 from tests.engines import Failing, SparkSession, needs_java
 from tests.feature_party.worlds import SECRET, World
 
-pytestmark = needs_java
+pytestmark = [needs_java, pytest.mark.slow]
 
 SIZES = JoinSizes(slice_rows=200, bucket_rows=400)
 
@@ -38,7 +38,6 @@ def _join(
     return [path.read_bytes() for path in joined.shards]
 
 
-@pytest.mark.slow
 def test_3_and_17_partitions_and_no_secret_in_what_spark_keeps(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
@@ -53,7 +52,6 @@ def test_3_and_17_partitions_and_no_secret_in_what_spark_keeps(
         assert form not in kept
 
 
-@pytest.mark.slow
 def test_tasks_that_fail_are_repeated(spark: SparkSession, world: World, tmp_path: Path) -> None:
     expected = _join(world, tmp_path / "here", None)
     marks = tmp_path / "failed"

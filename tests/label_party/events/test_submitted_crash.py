@@ -59,7 +59,12 @@ STEPS = [
 
 
 @pytest.mark.parametrize(
-    ("place", "name", "moment", "counts"), STEPS, ids=["-".join(step[:3]) for step in STEPS]
+    ("place", "name", "moment", "counts"),
+    [
+        pytest.param(*step, id="-".join(step[:3]), marks=() if quick else pytest.mark.slow)
+        for step in STEPS
+        for quick in [step[1] == "_point"]
+    ],
 )
 def test_killed_at_a_step(
     party: Party, connect: Connect, place: str, name: str, moment: str, counts: bytes

@@ -19,8 +19,6 @@ from feature_party.training.holdout import split_holdout
 from label_party.server.run import running
 from tests.label_party.conftest import EVENTS, Party
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def features(party: Party, client_identity: Credentials) -> list[str]:

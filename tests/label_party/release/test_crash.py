@@ -41,11 +41,16 @@ cli.main()
 """
 
 STEPS = [
-    ("Store", "create"),
-    ("Ledger", "reserve"),
-    ("Store", "writer"),
-    ("Writer", "write_rows"),
-    ("Writer", "finish"),
+    *(
+        pytest.param(*step, marks=pytest.mark.slow)
+        for step in (
+            ("Store", "create"),
+            ("Ledger", "reserve"),
+            ("Store", "writer"),
+            ("Writer", "write_rows"),
+            ("Writer", "finish"),
+        )
+    ),
     ("Writer", "publish"),
     ("Ledger", "commit"),
 ]

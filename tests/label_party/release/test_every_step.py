@@ -109,7 +109,7 @@ def shuffled(steps: int) -> list[int]:
 @pytest.mark.parametrize(
     ("body", "purpose", "mode"),
     [
-        ("release", "labels", Mode.KILL_BEFORE),
+        pytest.param("release", "labels", Mode.KILL_BEFORE, marks=pytest.mark.slow),
         ("release", "labels", Mode.KILL_TORN),
         ("outcome", "leaders", Mode.KILL_TORN),
     ],
@@ -139,6 +139,7 @@ def test_killed_at_every_step(
     assert 10 < len(witness.messages) < len(killed)  # some died before the commit, some after
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_from_any_step_on(party: Party, patient: Experiments) -> None:
     _fail(party, patient, Mode.FAIL_FROM, errno.ENOSPC, shuffled(_steps(party, patient)))
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from common.release.event_keys import write_secret
+from tests.commands import Result
+
+Plan = Callable[..., Result]
 
 
 @pytest.fixture
@@ -39,42 +42,39 @@ secret_file = "{tmp_path}/join.key"
     return path
 
 
-def _plan(config: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "label_party", "plan", "--config", str(config), *options],
-        capture_output=True,
-        text=True,
-        cwd=config.parent,
-    )
+@pytest.fixture
+def plan(config: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Result]) -> Plan:
+    monkeypatch.chdir(config.parent)
+    return partial(run_cli, "plan", "--config", str(config))
 
 
-def test_a_plan_needs_no_label_and_writes_no_store(config: Path) -> None:
+def test_a_plan_needs_no_label_and_writes_no_store(config: Path, plan: Plan) -> None:
     (config.parent / "labels.csv").unlink()
-    done = _plan(config, "--epsilons", "0.5,2", "--rows", "5000", "--json")
-    assert done.returncode == 0, done.stderr
-    plan = json.loads(done.stdout)
-    assert plan["events"] == 5000
-    assert not plan["leaks"]
-    assert {row["epsilon"] for row in plan["candidates"]} == {0.5, 2.0}
-    assert all(0 < row["realised_epsilon"] <= row["epsilon"] for row in plan["candidates"])
-    assert plan["true_label_error"] < plan["candidates"][0]["predicted_error"]
+    done = plan("--epsilons", "0.5,2", "--rows", "5000", "--json")
+    assert done.code == 0, done
+    told = json.loads(done.out)
+    assert told["events"] == 5000
+    assert not told["leaks"]
+    assert {row["epsilon"] for row in told["candidates"]} == {0.5, 2.0}
+    assert all(0 < row["realised_epsilon"] <= row["epsilon"] for row in told["candidates"])
+    assert told["true_label_error"] < told["candidates"][0]["predicted_error"]
     assert not (config.parent / "label_store").exists()
 
 
-def test_raw_labels_are_used_on_request_alone_and_with_a_warning(config: Path) -> None:
-    done = _plan(config, "--epsilons", "1", "--raw-labels", "--json")
-    assert done.returncode == 0, done.stderr
-    assert "computed from the raw labels" in " ".join(done.stderr.split())
-    assert json.loads(done.stdout)["leaks"]
+def test_raw_labels_are_used_on_request_alone_and_with_a_warning(plan: Plan) -> None:
+    done = plan("--epsilons", "1", "--raw-labels", "--json")
+    assert done.code == 0, done
+    assert "computed from the raw labels" in " ".join(done.err.split())
+    assert json.loads(done.out)["leaks"]
 
 
-def test_a_public_prior_changes_the_plan_and_a_picture_is_drawn(config: Path) -> None:
+def test_a_public_prior_changes_the_plan_and_a_picture_is_drawn(config: Path, plan: Plan) -> None:
     guess = config.parent / "guess.csv"
     guess.write_text("label,weight\n0,10\n1,3\n8,0.1\n")
     picture = config.parent / "plan.png"
-    done = _plan(config, "--epsilons", "1", "--prior-file", str(guess), "--plot", str(picture))
-    assert done.returncode == 0, done.stderr
-    assert "optimal-design" in done.stdout
+    done = plan("--epsilons", "1", "--prior-file", str(guess), "--plot", str(picture))
+    assert done.code == 0, done
+    assert "optimal-design" in done.out
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -89,10 +89,5 @@ def test_a_public_prior_changes_the_plan_and_a_picture_is_drawn(config: Path) ->
         (("--plot", "plan.xyz", "--epsilons", "1"), "plan.xyz must end in one of"),
     ],
 )
-def test_bad_input_is_one_line(config: Path, options: tuple[str, ...], message: str) -> None:
-    done = _plan(config, *options)
-    assert done.returncode == 1
-    lines = done.stderr.strip().splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith("error: ")
-    assert message in lines[0]
+def test_bad_input_is_one_line(plan: Plan, options: tuple[str, ...], message: str) -> None:
+    assert message in plan(*options).error

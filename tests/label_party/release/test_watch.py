@@ -197,7 +197,11 @@ cli.main()
 
 @pytest.mark.parametrize(
     ("place", "name", "moment"),
-    [("Writer", "publish", "after"), ("Ledger", "commit", "before"), ("Ledger", "commit", "after")],
+    [
+        pytest.param("Writer", "publish", "after", marks=pytest.mark.slow),
+        pytest.param("Ledger", "commit", "before", marks=pytest.mark.slow),
+        ("Ledger", "commit", "after"),
+    ],
 )
 def test_killed_in_an_epoch_a_hit_is_paid_once(
     party: Party, place: str, name: str, moment: str

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import psutil
+import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from common.release.manifest import Manifest
@@ -52,6 +53,7 @@ class Watch:
         self._stop.set()
 
 
+@pytest.mark.slow
 def test_ten_clients_at_once_while_one_stalls(
     party: Party, connect: Connect, record_property: Callable[[str, object], None]
 ) -> None:

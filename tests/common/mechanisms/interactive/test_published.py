@@ -13,6 +13,7 @@ from common.mechanisms.pate import BoundaryVote
 from tests.benchmarks.published import interactive, sources
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     bool(sources.missing("checkins_brightkite.parquet")),
     reason=str(sources.missing("checkins_brightkite.parquet")),
@@ -43,6 +44,7 @@ def agreed(queries: int, contested: int) -> interactive.Votes:
     return interactive.Votes("agreed", counts, np.zeros(queries, dtype=np.int64))
 
 
+@pytest.mark.slow
 def test_agreed_answers_pay_off_in_long_streams() -> None:
     few, many = (interactive.costs(agreed(n, n // 100), n) for n in (100, 3000))
     by = [{cost.method: cost for cost in row} for row in (few, many)]

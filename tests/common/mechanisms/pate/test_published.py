@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from tests.benchmarks.published import pate, sources
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     bool(sources.missing("optdigits.parquet")), reason=str(sources.missing("optdigits.parquet"))
 )
@@ -26,6 +27,7 @@ def test_a_hundred_teachers_on_optical_digits() -> None:
     assert all(p.incurred < p.epsilon for p in costly)
 
 
+@pytest.mark.slow
 def test_stable_answers_win_where_sets_are_large() -> None:
     small, large = pate.by_set_size(False, sizes=(1, 16), queries=50)
     cheap = {o.task: {n: p.epsilon for n, p in o.least().items()} for o in (small, large)}

@@ -131,6 +131,7 @@ def test_cheap_rounds_that_teach_nothing_become_fewer(monkeypatch: pytest.Monkey
     assert few < many == 3 + 6
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CENSUS.missing is not None, reason=str(CENSUS.missing))
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1)])
 def test_census_marginals_are_better_than_mwem_and_noise_on_each(epsilon: Fraction) -> None:

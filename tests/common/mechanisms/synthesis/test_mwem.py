@@ -114,6 +114,7 @@ def test_the_model_moves_from_uniform_to_the_table(replays: int) -> None:
     assert learnt[1] < (0.8 if replays == 0 else 0.1) * uniform[1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CENSUS.missing is not None, reason=str(CENSUS.missing))
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1)])
 def test_census_marginals_are_better_than_with_noise_on_each(epsilon: Fraction) -> None:

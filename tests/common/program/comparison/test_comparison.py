@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +13,10 @@ import pytest
 
 from common.entropy import seeded_entropy
 from common.errors import ConfigError
+from common.program.cli import main
 from common.program.comparison.jobs import Job, Method, make_jobs
 from common.program.comparison.tables import summarise
+from tests.commands import Result, RunCommand
 
 
 @pytest.fixture
@@ -26,35 +28,33 @@ def events(tmp_path: Path) -> Path:
     return tmp_path / "events.parquet"
 
 
-def _compare(events: Path, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    files = ["--labels", str(events), "--features", str(events), "--key", "id", "--label", "y"]
-    small = ["--set-training", "epochs=2", "--set-training", "ensemble=1", "--workers", "1"]
-    command = [
-        sys.executable,
-        "-m",
-        "common.program.cli",
-        "compare",
-        *files,
-        *small,
-        "--out",
-        str(out),
-    ]
-    return subprocess.run([*command, *options], capture_output=True, text=True)
+Compare = Callable[..., Result]
 
 
+@pytest.fixture
+def compare(events: Path, run_command: RunCommand) -> Compare:
+    return partial(
+        run_command, main, "compare",
+        "--labels", str(events), "--features", str(events), "--key", "id", "--label", "y",
+        "--set-training", "epochs=2", "--set-training", "ensemble=1", "--workers", "1",
+    )  # fmt: skip
+
+
+@pytest.mark.slow
 def test_a_comparison_writes_its_tables_and_takes_up_where_it_was(
-    events: Path, tmp_path: Path
+    compare: Compare, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    options = ["--lower", "0", "--upper", "10", "--method", "rr-on-bins:raw", "--epsilons", "1"]
-    first = _compare(events, out, *options, "--runs", "1")
-    assert first.returncode == 0, first.stderr
+    into = ["--out", str(out), "--epsilons", "1"]
+    options = [*into, "--lower", "0", "--upper", "10", "--method", "rr-on-bins:raw"]
+    first = compare(*options, "--runs", "1")
+    assert first.code == 0, first
     lines = (out / "results.jsonl").read_text().splitlines()
     assert len(lines) == 2  # the true labels, too
     (out / "results.jsonl").write_text("\n".join(lines) + '\n{"epsilon": 1.0, "ru')  # cut short
     more = [*options, "--method", "two-point:debiased", "--runs", "2"]
-    second = _compare(events, out, *more)
-    assert second.returncode == 0, second.stderr
+    second = compare(*more)
+    assert second.code == 0, second
     kept = (out / "results.jsonl").read_text()
     assert all(line in kept for line in lines)
     records = []
@@ -73,9 +73,8 @@ def test_a_comparison_writes_its_tables_and_takes_up_where_it_was(
     assert "ε = 1" in (out / "table.md").read_text()
     for picture in ("test_error.png", "label_error.png"):
         assert (out / picture).read_bytes().startswith(b"\x89PNG")
-    other = _compare(events, out, "--lower", "0", "--upper", "12", "--runs", "1")
-    assert other.returncode == 1
-    assert "other data or settings" in other.stderr
+    other = compare(*into, "--lower", "0", "--upper", "12", "--runs", "1")
+    assert "other data or settings" in other.error
 
 
 @pytest.mark.parametrize(
@@ -88,12 +87,10 @@ def test_a_comparison_writes_its_tables_and_takes_up_where_it_was(
     ],
 )
 def test_bad_options_are_one_line(
-    events: Path, tmp_path: Path, options: list[str], message: str
+    compare: Compare, tmp_path: Path, options: list[str], message: str
 ) -> None:
-    done = _compare(events, tmp_path / "out", "--lower", "0", "--upper", "10", *options)
-    assert done.returncode == 1
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert message in done.stderr
+    into = ["--out", str(tmp_path / "out")]
+    assert message in compare(*into, "--lower", "0", "--upper", "10", *options).error
     assert not (tmp_path / "out").exists()
 
 

@@ -21,7 +21,6 @@ from common.program.simulation.processes import StageFailed
 from common.release.folder import read_release
 
 pytest.importorskip("torch", reason="the features party needs torch")
-pytestmark = pytest.mark.slow
 
 ROWS = 1500
 QUICK = ("training.ensemble=1", "training.epochs=3", "training.checkpoint=false")
@@ -157,6 +156,7 @@ def test_nobody_is_left_running(run: tuple[Path, dict[str, Any]]) -> None:
     assert not [line for line in _children() if "_party" in line]
 
 
+@pytest.mark.slow
 def test_a_failing_labels_party_is_told_in_its_own_words(data: Path, tmp_path: Path) -> None:
     settings = _settings(data, tmp_path / "out", label_settings=("privacy.prior_share=7",))
     with pytest.raises(StageFailed, match=r"^label-party release: .*prior_share=7 must lie"):
@@ -164,6 +164,7 @@ def test_a_failing_labels_party_is_told_in_its_own_words(data: Path, tmp_path: P
     assert not (tmp_path / "out" / "metrics.json").exists()
 
 
+@pytest.mark.slow
 def test_a_failing_features_party_ends_the_server(data: Path, tmp_path: Path) -> None:
     settings = _settings(data, tmp_path / "out", feature_settings=("training.hidden=[0]",))
     with pytest.raises(StageFailed, match=r"^feature-party run: .*training\.hidden"):
@@ -171,6 +172,7 @@ def test_a_failing_features_party_ends_the_server(data: Path, tmp_path: Path) ->
     assert not [line for line in _children() if "_party" in line]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_leaves_nobody_behind(
     data: Path, tmp_path: Path, number: signal.Signals

@@ -63,6 +63,7 @@ def settings(tmp_path: Path) -> Settings:
     )
 
 
+@pytest.mark.slow
 def test_submit_release_and_fetch_by_hand(settings: Settings, tmp_path: Path) -> None:
     """A server that started before there was anything to serve hands out the release."""
     workspace = Workspace(settings.out)

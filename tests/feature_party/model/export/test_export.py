@@ -141,6 +141,7 @@ def test_the_module_is_the_model(table: pl.DataFrame, objective: str, head: str,
         assert_alike({name: value.numpy() for name, value in found.items()}, model, rows)
 
 
+@pytest.mark.slow
 def test_torch_program_with_its_tables(table: pl.DataFrame, tmp_path: Path) -> None:
     model = untrained(table, [("likelihood", "gaussian")], "absolute")
     (tmp_path / "model").mkdir()
@@ -181,6 +182,7 @@ def test_torch_program_with_its_tables(table: pl.DataFrame, tmp_path: Path) -> N
     ]
 
 
+@pytest.mark.slow
 def test_a_file_that_disagrees_is_not_left(
     table: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

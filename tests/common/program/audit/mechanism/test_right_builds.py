@@ -41,6 +41,7 @@ def test_response_at_a_million_records() -> None:
     assert found.shown >= 0.985
 
 
+@pytest.mark.slow
 def test_response_over_many_repetitions() -> None:
     for _ in range(REPETITIONS):
         secrets = draw_secrets(50_000, 2)
@@ -49,6 +50,7 @@ def test_response_over_many_repetitions() -> None:
         assert two_worlds(one, other).bound <= 1
 
 
+@pytest.mark.slow
 def test_two_steps_over_many_repetitions() -> None:
     sampler = TwoStepResponse(4, Fraction(1, 2), Fraction(1, 2))
     for _ in range(REPETITIONS):

@@ -1,0 +1,44 @@
+"""Command lines run inside this process, as their entry points do: a new one costs seconds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+import pytest
+
+RunCommand = Callable[..., "Result"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The one line of an error; fails the test if it is not one line, or no error."""
+        assert self.code == 1, self
+        assert re.fullmatch(r"error: [^\n]+\n", self.err), self.err
+        return self.err
+
+
+@pytest.fixture
+def run_command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> RunCommand:
+    """Run an entry point with arguments; its output is captured."""
+
+    def run(main: Callable[[], NoReturn], *arguments: str) -> Result:
+        monkeypatch.setattr("sys.argv", ["command", *arguments])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capfd.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Result(ended.value.code, out, err)
+
+    return run

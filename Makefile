@@ -79,7 +79,7 @@ format: $(STAMP) ## Format the code and apply safe lint fixes
 
 .PHONY: demo
 demo: $(STAMP) ## Run both parties on this machine on public data and write a report
-	$(BIN)/label-dp demo
+	$(BIN)/labelveil demo
 
 .PHONY: bench
 bench: $(STAMP) ## Measure speed and memory (asserts nothing)
@@ -118,7 +118,7 @@ check-wire: $(PROTOS_STAMP)
 .PHONY: clean
 clean: ## Remove caches and build outputs (the environment stays)
 	rm -rf build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks .coverage htmlcov
-	find common label_party feature_party tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find common label_party feature_party labelveil tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: distclean
 distclean: clean ## Remove the virtual environments too

@@ -1,4 +1,4 @@
-"""What the three command lines share: one-line errors, exit codes, progress bars."""
+"""What the three command lines share: their common options, one-line errors, progress bars."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -20,12 +20,44 @@ from rich.progress import (
 )
 
 from common.errors import ConfigError, LabelveilError
+from common.version import version
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
 
 stdout = Console()
 stderr = Console(stderr=True)
+
+
+def program(purpose: str) -> typer.Typer:
+    """Return a command line that has no commands yet, only ``-h`` and ``--version``."""
+    app = typer.Typer(
+        help=purpose,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.callback()(_options)
+    return app
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"labelveil {version()}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
 
 
 def run(app: typer.Typer) -> NoReturn:

@@ -1,5 +1,5 @@
 """``python -m feature_party``."""
 
-from feature_party.commands.cli import main
+from labelveil.programs import feature_party
 
-main()
+feature_party()

@@ -1,5 +1,5 @@
 """``python -m label_party``."""
 
-from label_party.commands.cli import main
+from labelveil.programs import label_party
 
-main()
+label_party()

@@ -12,9 +12,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FORBIDDEN = {
-    "common": {"label_party", "feature_party", "tests"},
+    "common": {"label_party", "feature_party", "labelveil", "tests"},
     "label_party": {"feature_party", "torch", "tests"},
     "feature_party": {"label_party", "tests"},
+    "labelveil": {"torch", "tests"},
 }
 LONGEST_MODULE = 450
 

@@ -18,10 +18,10 @@ TEXT = (ROOT / "README.md").read_text("utf-8")
 APPS = {
     "label-party": label_party.commands.cli.app,
     "feature-party": feature_party.commands.cli.app,
-    "label-dp": common.program.cli.app,
+    "labelveil": common.program.cli.app,
 }
 COMMANDS = sorted(
-    set(re.findall(r"(?:\$ |bin/|`)(label-party|feature-party|label-dp) ([a-z-]+)", TEXT))
+    set(re.findall(r"(?:\$ |bin/|`)(label-party|feature-party|labelveil) ([a-z-]+)", TEXT))
 )
 
 

@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Iterable
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any, Literal, NoReturn
 
 import numpy as np
@@ -383,11 +382,3 @@ def _finite(text: str) -> float:
 
 def _refuse(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a number")
-
-
-def software() -> str:
-    """Name and version of this software, as releases and the ledger record it."""
-    try:
-        return f"labelveil/{version('labelveil')}"
-    except PackageNotFoundError:
-        return "labelveil/unknown"

@@ -83,7 +83,7 @@ def read_signing_key(path: Path) -> Ed25519PrivateKey:
     if not isinstance(key, Ed25519PrivateKey):
         raise ConfigError(
             f"signing key {path} is not an unencrypted Ed25519 private key (PEM); make one with"
-            " label-dp certificates --signing-key, or label-party init --new-signing-key"
+            " labelveil certificates --signing-key, or label-party init --new-signing-key"
         )
     return key
 

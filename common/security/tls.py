@@ -6,9 +6,9 @@ alone: the suites of TLS 1.3 are fixed in BoringSSL. So the list of TLS 1.2 suit
 one that needs a pre-shared key, which neither end has. A TLS 1.2 handshake then finds no common
 suite and fails; TLS 1.3 does not notice.
 
-gRPC reads the variable once, when it is first imported; this module is imported by all three
-packages before that. A program that imported gRPC earlier is told so, instead of being left with
-TLS 1.2.
+gRPC reads the variable once, when it is first imported; `common` and the rooms of either party that
+use gRPC import this module before that. A program that imported gRPC earlier is told so, instead of
+being left with TLS 1.2.
 """
 
 from __future__ import annotations
@@ -35,6 +35,6 @@ def check_tls13_only() -> None:
     """
     if not _in_time:
         raise ConfigError(
-            "grpc was imported before labelveil, and would accept TLS 1.2; import label_party,"
-            f" feature_party or common first, or set {_VARIABLE}={_NO_TLS_12} in the environment"
+            "grpc was imported before labelveil, and would accept TLS 1.2; import common first, or"
+            f" set {_VARIABLE}={_NO_TLS_12} in the environment"
         )

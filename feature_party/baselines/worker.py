@@ -1,4 +1,4 @@
-"""A worker of ``label-dp compare``: one line of JSON in, one line out, a model trained in between.
+"""A worker of ``labelveil compare``: one line of JSON in, one line out, a model trained in between.
 
 Run as ``python -m feature_party.baselines.worker``. The first line describes the data set, with the
 true labels: this is a simulation in one process, in which the labels party's part is played by the

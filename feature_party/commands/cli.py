@@ -10,6 +10,7 @@ import typer
 
 from common.allocator import keep_freed_memory
 from common.config import load_config
+from common.console import program
 from common.console import run as run_app
 from common.errors import ConfigError
 from feature_party.commands.options import (
@@ -49,13 +50,7 @@ DEFAULT_CONFIG = Path("feature_party.toml")
 EXPORT_SAMPLE = 2_000
 """Rows of the features on which an exported model is compared with the original."""
 
-app = typer.Typer(
-    help="Fetch privatized labels, join them with features, train, evaluate and predict.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+app = program("Fetch privatized labels, join them with features, train, evaluate and predict.")
 
 
 @app.command(epilog="Example: feature-party init --config feature_party.toml")
@@ -164,7 +159,7 @@ def join(
 @app.command(
     epilog="Examples: feature-party train; feature-party train --release release --features"
     " features.parquet --key event_id --secret-file certificates/join.key --head gaussian;"
-    " torchrun --nproc_per_node 2 -m feature_party train"
+    " torchrun --nproc_per_node 2 --no-python feature-party train"
 )
 def train(
     config: Config = None,

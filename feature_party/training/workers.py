@@ -1,7 +1,7 @@
 """Several processes that train one network: each takes its share of every batch.
 
-``torchrun --nproc_per_node N -m feature_party train`` starts them. Every worker draws the same
-order from the seed and takes its columns of the global batch, gradients are added up by
+``torchrun --nproc_per_node N --no-python feature-party train`` starts them. Every worker draws the
+same order from the seed and takes its columns of the global batch, gradients are added up by
 ``DistributedDataParallel``, and held-out rows are divided, too: the result is that of one process
 but for the order in which floating-point numbers are added. Worker 0 alone writes.
 """

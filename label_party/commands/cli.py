@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from common.console import numbers, progress, run
+from common.console import numbers, program, progress, run
 from label_party.commands.options import (
     Certificate,
     ClientCa,
@@ -34,13 +34,7 @@ from label_party.commands.options import (
 from label_party.commands.watch import watch
 from label_party.config.sections import DEFAULT_CONFIG, load
 
-app = typer.Typer(
-    help="Hold sensitive labels; send one differentially private message about them.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+app = program("Hold sensitive labels; send one differentially private message about them.")
 
 
 @app.command(

@@ -88,7 +88,7 @@ epochs = "additive"
 prior_share = 0.125
 
 [randomizer]
-# How labels are randomized; "auto" chooses the best for training, `label-dp compare` compares.
+# How labels are randomized; "auto" chooses the best for training, `labelveil compare` compares.
 name = {randomizer}
 # Loss of the regression: "squared", "absolute" or "poisson".
 loss = {loss}
@@ -97,11 +97,11 @@ loss = {loss}
 
 [keys]
 # Secret that both parties share and hash keys with: 64 hexadecimal digits, a new one for each
-# partner. `label-party init --new-secret` makes one, and `label-dp certificates` does for tests.
+# partner. `label-party init --new-secret` makes one, and `labelveil certificates` does for tests.
 secret_file = {secret_file}
 # Ed25519 private key (PEM, mode 0600) that `label-party release` signs the manifest with, so that
 # the features party can pin the public key. `label-party init --new-signing-key` makes a pair, and
-# `label-dp certificates --signing-key` does for tests. The server does not need it.
+# `labelveil certificates --signing-key` does for tests. The server does not need it.
 {signing_key}
 
 [evaluation]

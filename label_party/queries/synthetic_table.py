@@ -42,7 +42,7 @@ from common.mechanisms.synthesis import (
 )
 from common.randomizers.grid import Grid
 from common.release.event_keys import read_secret
-from common.release.manifest import software
+from common.version import software
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.completion import complete
 from label_party.events.open import read_completed, submitted_keys

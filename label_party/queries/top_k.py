@@ -21,7 +21,7 @@ from common.exact.rational import decimal_value
 from common.guarantees import Guarantee, Unit
 from common.mechanisms.selection import count_users
 from common.mechanisms.selection.leaders import Leaders, StableLeaders
-from common.release.manifest import software
+from common.version import software
 from label_party.config.sections import LabelPartyConfig
 from label_party.sources.tables import read_columns
 from label_party.store.pay_once import Purchase, find_paid, pay_once

@@ -33,8 +33,8 @@ from common.release.manifest import (
     PrivacySection,
     RandomizerSection,
     content_digest,
-    software,
 )
+from common.version import software
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.row_ranges import Counted, RowWriter, block_rows_for
 

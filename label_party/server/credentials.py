@@ -126,5 +126,5 @@ def _bytes(path: Path) -> bytes:
 def _unreadable(path: Path, error: OSError) -> ConfigError:
     return ConfigError(
         f"{path} cannot be read: {error.strerror}; set [server] certificate, private_key and"
-        " client_ca, or make test certificates with label-dp certificates"
+        " client_ca, or make test certificates with labelveil certificates"
     )

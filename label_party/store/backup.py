@@ -36,7 +36,7 @@ from typing import BinaryIO
 from common.console import progress as progress_bar
 from common.errors import ConfigError, ReleaseError
 from common.files import appearing, sync
-from common.release.manifest import software
+from common.version import software
 from label_party.config.sections import LabelPartyConfig
 from label_party.store.disk import StoreError
 from label_party.store.ledger import Charge, Ledger

@@ -21,7 +21,7 @@ from typing import Any, Literal, Self
 
 from common.errors import BudgetError, LabelveilError
 from common.guarantees import Guarantee, guarantee_from_json
-from common.release.manifest import software
+from common.version import software
 from label_party.store import budget as spending
 from label_party.store.budget import Composition
 from label_party.store.schema import migrate

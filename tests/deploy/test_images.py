@@ -87,7 +87,7 @@ def test_the_labels_party_builds_without_torch(tmp_path: Path) -> None:
     assert present(*absent, "label_party", "common", "psycopg", "opentelemetry") == [
         "label_party", "common", "psycopg", "opentelemetry",
     ]  # fmt: skip
-    for command in ("label-party", "label-dp"):
+    for command in ("label-party", "labelveil"):
         done = subprocess.run([environment / "bin" / command, "--help"], capture_output=True)
         assert done.returncode == 0, done.stderr
     assert not (environment / "bin" / "feature-party").exists()

@@ -23,7 +23,7 @@ TEXT = (DEPLOY / "RUNBOOK.md").read_text()
 COMMANDS = {
     "label-party": label_cli.app,
     "feature-party": feature_cli.app,
-    "label-dp": common_cli.app,
+    "labelveil": common_cli.app,
 }
 
 
@@ -75,7 +75,7 @@ def test_the_first_ten_minutes_are_as_it_says(tmp_path: Path) -> None:
     assert [line.split()[1] for line in ours] == [
         "certificates", "init", "release", "budget", "serve",
     ]  # fmt: skip
-    modules = {"label-party": "label_party.commands.cli", "label-dp": "common.program.cli"}
+    modules = {"label-party": "label_party.commands.cli", "labelveil": "common.program.cli"}
     for line in ours[:-1]:
         program, *arguments = shlex.split(line)
         start = f"from {modules[program]} import main; main()"

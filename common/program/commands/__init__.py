@@ -1,1 +1,1 @@
-"""The commands of `label-dp`, one module each."""
+"""The commands of `labelveil`, one module each."""

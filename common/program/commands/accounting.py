@@ -1,4 +1,4 @@
-"""`label-dp accounting`: what many releases cost together, and how to divide a budget."""
+"""`labelveil accounting`: what many releases cost together, and how to divide a budget."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STYLES = {"basic": ":", "advanced": "--", "optimal": "-.", "RDP": "-", "PLD": "
 
 
 @accounting.command(
-    epilog="Example: label-dp accounting compose --mechanism gaussian --noise 10 --times 1000"
+    epilog="Example: labelveil accounting compose --mechanism gaussian --noise 10 --times 1000"
     " --plot composition.png"
 )
 def compose(
@@ -60,7 +60,7 @@ def compose(
 
 
 @accounting.command(
-    epilog="Example: label-dp accounting split --epsilon 1 --stage prior:1:2 --stage labels:8"
+    epilog="Example: labelveil accounting split --epsilon 1 --stage prior:1:2 --stage labels:8"
 )
 def split(
     epsilon: Annotated[float, typer.Option(help="Total ε.")],

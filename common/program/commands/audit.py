@@ -1,4 +1,4 @@
-"""`label-dp audit`: verdicts with evidence, for somebody who trusts neither party."""
+"""`labelveil audit`: verdicts with evidence, for somebody who trusts neither party."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from common.program.audit.verdict import Audit, Verdict
 
 audit = typer.Typer(
     help="Check the privacy claim from outside: certificate, attacks, verdicts.",
-    epilog="Examples: label-dp audit certificate out/demo/run/release; label-dp audit mechanism"
-    " rr-on-bins --epsilon 1; label-dp audit party --address HOST:PORT --data-set NAME",
+    epilog="Examples: labelveil audit certificate out/demo/run/release; labelveil audit mechanism"
+    " rr-on-bins --epsilon 1; labelveil audit party --address HOST:PORT --data-set NAME",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -32,9 +32,9 @@ _COLOURS = {"pass": "green", "fail": "bold red", "not checkable": "yellow"}
 
 
 @audit.command(
-    epilog="Examples: label-dp audit certificate release; label-dp audit certificate"
-    " out/run/release --public-key labels-party.pub.pem --out out/audit; label-dp audit certificate"
-    " releases"
+    epilog="Examples: labelveil audit certificate release; labelveil audit certificate"
+    " out/run/release --public-key labels-party.pub.pem --out out/audit; labelveil audit"
+    " certificate releases"
 )
 def certificate(
     release: Annotated[
@@ -68,7 +68,7 @@ def certificate(
 
 
 @audit.command(
-    epilog="Examples: label-dp audit mechanism rr-on-bins --epsilon 1 --upper 77; label-dp audit"
+    epilog="Examples: labelveil audit mechanism rr-on-bins --epsilon 1 --upper 77; labelveil audit"
     " mechanism mypackage.noise:randomize --epsilon 0.5 --lower 0 --upper 1 --points 2"
 )
 def mechanism(
@@ -115,7 +115,7 @@ def mechanism(
 
 
 @audit.command(
-    epilog="Examples: label-dp audit party (canaries alone); label-dp audit party --address"
+    epilog="Examples: labelveil audit party (canaries alone); labelveil audit party --address"
     " labels.example.com:50051 --data-set conversions --ca ca.pem --certificate auditor.pem"
     " --private-key auditor.key --no-canaries"
 )
@@ -173,12 +173,12 @@ def party(
 
 
 @audit.command(
-    epilog="Examples: label-dp audit inference out/demo/run; label-dp audit inference run"
+    epilog="Examples: labelveil audit inference out/demo/run; labelveil audit inference run"
     " --release other/release --canaries planted.parquet"
 )
 def inference(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Folder that `label-dp simulate` left behind.")
+        Path, typer.Argument(metavar="RUN", help="Folder that `labelveil simulate` left behind.")
     ],
     release: Annotated[Path | None, typer.Option(help="Release folder; RUN/release.")] = None,
     predictions: Annotated[

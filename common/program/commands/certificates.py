@@ -1,4 +1,4 @@
-"""`label-dp certificates`: a test authority and both parties' certificates."""
+"""`labelveil certificates`: a test authority and both parties' certificates."""
 
 from __future__ import annotations
 

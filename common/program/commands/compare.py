@@ -1,4 +1,4 @@
-"""`label-dp compare`: randomizers × objectives × ε × runs on one data set."""
+"""`labelveil compare`: randomizers × objectives × ε × runs on one data set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`label-dp demo`: the simulation on data that everybody has."""
+"""`labelveil demo`: the simulation on data that everybody has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`label-dp simulate`: both parties on this machine, with real processes and real mutual TLS."""
+"""`labelveil simulate`: both parties on this machine, with real processes and real mutual TLS."""
 
 from __future__ import annotations
 

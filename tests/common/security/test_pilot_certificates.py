@@ -187,7 +187,7 @@ def test_paths_follow_the_parties_names(tmp_path: Path) -> None:
 def test_certificates_with_a_signing_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["label-dp", "certificates", "--out", "c", "--signing-key"])
+    monkeypatch.setattr("sys.argv", ["labelveil", "certificates", "--out", "c", "--signing-key"])
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
         main()

@@ -206,13 +206,13 @@ def out_of_reach() -> list[Check]:
             (
                 "the codes were drawn by this channel",
                 "The randomized labels were sampled with the stated weights, from fresh entropy.",
-                "Run `label-dp audit mechanism` on the randomizer and `label-dp audit party` on"
+                "Run `labelveil audit mechanism` on the randomizer and `labelveil audit party` on"
                 " the software, with labels of your own.",
             ),
             (
                 "the histogram's noise was drawn as stated",
                 "The noise on the counts has the stated scale, and is independent of everything.",
-                "Run `label-dp audit mechanism`, which knows the true counts.",
+                "Run `labelveil audit mechanism`, which knows the true counts.",
             ),
             (
                 "nothing else was released",
@@ -227,7 +227,7 @@ def out_of_reach() -> list[Check]:
             (
                 "errors and latency say nothing",
                 "What the server does depends on requests and the public population alone.",
-                "Run `label-dp audit party`.",
+                "Run `labelveil audit party`.",
             ),
         )
     ]

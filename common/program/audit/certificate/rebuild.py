@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from common.exact.channel import FiniteChannel
 from common.program.audit.verdict import Check, Verdict
 from common.randomizers import build_randomizer
 from common.release.manifest import Manifest
+from common.version import software
 
 CLOSE = 1e-6
 """Largest difference of a probability that another solver or processor may explain."""
@@ -87,21 +87,13 @@ def rebuilt_check(manifest: Manifest) -> Check:
         if math.isinf(distance)
         else f"The largest difference is {distance:.3g}: something else went in."
     )
-    if manifest.software != own_software():
+    if manifest.software != software():
         found += (
             f" The release says that {manifest.software!r:.80} made it and this is"
-            f" {own_software()!r}: run the audit with that version to decide."
+            f" {software()!r}: run the audit with that version to decide."
         )
         return Check(name, Verdict.NOT_CHECKABLE, claim, tried, found)
     return Check(name, Verdict.FAIL, claim, tried, found, details={"builder": builder})
-
-
-def own_software() -> str:
-    """Name and version of this software, as manifests record it."""
-    try:
-        return f"labelveil/{version('labelveil')}"
-    except PackageNotFoundError:
-        return "labelveil/unknown"
 
 
 def _distance(one: FiniteChannel, two: FiniteChannel) -> float:

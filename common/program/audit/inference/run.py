@@ -164,7 +164,7 @@ def _no_model(files: RunFiles) -> Check:
         Verdict.NOT_CHECKABLE,
         "The trained model gives away no more than the message.",
         f"Looked for {files.predictions} and {files.secret}.",
-        "There are no predictions to attack; name a folder of `label-dp simulate`.",
+        "There are no predictions to attack; name a folder of `labelveil simulate`.",
     )
 
 

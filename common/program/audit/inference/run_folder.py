@@ -46,7 +46,7 @@ class RunFiles:
 
     @classmethod
     def under(cls, folder: Path, canaries: Path | None = None) -> RunFiles:
-        """Where ``label-dp simulate`` leaves them."""
+        """Where ``labelveil simulate`` leaves them."""
         return cls(
             release=folder / "release",
             predictions=folder / "predictions.parquet",

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.program.audit.certificate.rebuild import own_software
 from common.release.blocks import block_ranges
 from common.release.folder import labels_frame, write_release
 from common.release.manifest import Manifest, block_digest, content_digest
+from common.version import software
 from tests.common.release.releases import make_release
 
 WriteRelease = Callable[..., Path]
@@ -32,7 +32,7 @@ def in_key_order(manifest: Manifest, keys: bytes, codes: bytes) -> tuple[Manifes
     ]
     data = manifest.model_dump()
     data["content"] |= {"blocks": blocks, "digest": content_digest(blocks)}
-    data["software"] = own_software()
+    data["software"] = software()
     data["population"]["digest"] = hashlib.sha256(keys).hexdigest()
     return Manifest.model_validate(data), keys, codes
 

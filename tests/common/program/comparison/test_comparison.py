@@ -1,4 +1,4 @@
-"""``label-dp compare``: every job once, resumable, with tables and plots that say what was run."""
+"""``labelveil compare``: every job once, resumable, with tables and plots that say what was run."""
 
 from __future__ import annotations
 

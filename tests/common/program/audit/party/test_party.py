@@ -134,7 +134,7 @@ def test_help_has_examples(command: str) -> None:
     done = CliRunner().invoke(app, ["audit", command, "--help"])
     assert done.exit_code == 0
     assert "Example" in done.output
-    assert "label-dp audit" in done.output
+    assert "labelveil audit" in done.output
 
 
 @pytest.mark.slow

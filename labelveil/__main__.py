@@ -1,0 +1,5 @@
+"""``python -m labelveil``."""
+
+from labelveil.programs import labelveil
+
+labelveil()

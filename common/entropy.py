@@ -8,12 +8,14 @@ and a retried task repeats its noise instead of drawing it afresh.
 The key comes from the operating system (:func:`system_entropy`). Tests that need repeatable words
 ask for :func:`seeded_entropy` by name; its ``secure`` attribute is False, and a release refuses it.
 
-Source: CTR mode, NIST SP 800-38A; AES, FIPS 197.
+Source: CTR mode, NIST SP 800-38A; AES, FIPS 197; HMAC, FIPS 198-1, as in the key derivation of
+NIST SP 800-108.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 
 import numpy as np
@@ -79,11 +81,12 @@ class Entropy:
         """
         if start < 0 or count < 0:
             raise ValueError(f"start={start} and count={count} must be >= 0")
-        if start + count > _MAX_WORDS:  # a carry out of the block index would enter another stream
+        if start + count > _MAX_WORDS:
             raise ValueError(f"start={start} and count={count} pass the stream's end at 2**62")
-        skip = start % _WORDS_PER_BLOCK
+        block, skip = divmod(start, _WORDS_PER_BLOCK)
         blocks = -(-(skip + count) // _WORDS_PER_BLOCK)
-        cipher = Cipher(algorithms.AES(self.key), modes.CTR(_counter(stream, start)))
+        key = hmac.digest(self.key, b"labelveil stream:" + stream.encode(), "sha256")
+        cipher = Cipher(algorithms.AES(key), modes.CTR(block.to_bytes(_BLOCK_BYTES, "big")))
         out = cipher.encryptor().update(bytes(blocks * _BLOCK_BYTES))
         return np.frombuffer(out, dtype="<u8")[skip : skip + count]
 
@@ -107,7 +110,7 @@ class WordSource:
         self._entropy = entropy
         self._stream = stream
         self._position = 0
-        self._left = entropy.words(stream, 0, 0)
+        self._left: Words = np.empty(0, np.uint64)
 
     def take(self, count: int) -> Words:
         """Return the next ``count`` words, (count,) uint64."""
@@ -131,9 +134,3 @@ def seeded_entropy(seed: int) -> Entropy:
     """Return the repeatable twin, for tests only: a key derived from ``seed``, marked insecure."""
     digest = hashlib.sha256(b"labelveil seeded entropy, for tests only:" + str(seed).encode())
     return Entropy(digest.digest(), secure=False)
-
-
-def _counter(stream: str, start: int) -> bytes:
-    """Return the initial counter block: 64 bits of the stream's name, 64 bits of block index."""
-    name = hashlib.sha256(b"labelveil stream:" + stream.encode()).digest()[:8]
-    return name + (start // _WORDS_PER_BLOCK).to_bytes(8, "big")

@@ -36,7 +36,7 @@ from label_party.store.disk import exclusive, translating_errors
 from label_party.store.pay_once import Purchase, pay_once
 from label_party.store.release_store import Store, StoredRelease
 
-FORMAT = "labelveil-evaluation/1"
+FORMAT = "labelveil-evaluation/2"
 PURPOSE = "evaluation against true labels"
 ANSWERS = "answers"
 _KEY_BYTES = 32
@@ -213,6 +213,11 @@ class Evaluation:
             return json.dumps(session, sort_keys=True).encode()
 
         session: dict[str, Any] = json.loads(pay_once(self._store, purchase, build).data)
+        if session["format"] != FORMAT:  # /1: the asker could choose two questions of equal noise
+            raise ReleaseError(
+                f"the evaluation of epoch {release.manifest.epoch!r} was begun by an earlier"
+                " version, whose noise an asker could cancel, and is closed; name another epoch"
+            )
         key = bytes.fromhex(session["key"])
         if session["labels"] != _fingerprint(key, labels):
             raise ReleaseError(

@@ -213,6 +213,27 @@ def test_labels_must_stay_as_they_were(serve: Any, party: Party) -> None:
         )
 
 
+def test_a_session_whose_noise_an_asker_could_cancel_is_closed(
+    serve: Any,
+    party: Party,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with monkeypatch.context() as patch, serve() as asker:
+        patch.setattr(evaluation, "FORMAT", "labelveil-evaluation/1")
+        asker.ask(np.zeros(EVENTS), 99.0)
+    with serve() as asker:
+        for predictions in (np.zeros(EVENTS), np.ones(EVENTS)):
+            assert asker.refused(predictions, 99.0) == (
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "no evaluation can be given now",
+            )
+    reasons = [record.reason for record in caplog.records if record.levelname == "ERROR"]  # type: ignore[attr-defined]
+    assert len(reasons) == 2
+    assert all(reason.endswith("is closed; name another epoch") for reason in reasons)
+    assert len(charges(party)) == 1
+
+
 @pytest.mark.parametrize(
     ("header", "predictions", "estimate", "code"),
     [

@@ -12,7 +12,6 @@ from common.mechanisms.pate.multi_label import (
     StableMajority,
     StableVote,
 )
-from common.mechanisms.pate.smooth import SmoothCost, smooth_gnmax_cost
 from common.mechanisms.pate.student import StudentReport, incurred_epsilon, train_student
 from common.mechanisms.pate.teachers import class_votes, label_votes, partition, train_teachers
 from common.mechanisms.pate.torch_model import TorchModel
@@ -29,7 +28,6 @@ __all__ = [
     "LabelAnswers",
     "MultiLabelAggregator",
     "Norm",
-    "SmoothCost",
     "StableMajority",
     "StableVote",
     "StudentReport",
@@ -38,7 +36,6 @@ __all__ = [
     "incurred_epsilon",
     "label_votes",
     "partition",
-    "smooth_gnmax_cost",
     "train_student",
     "train_teachers",
 ]

@@ -1,11 +1,12 @@
 """Data-dependent privacy cost of a vote whose outcome was nearly certain.
 
-The bounds look at the votes. They are costs that were *incurred*, not guarantees made in advance,
-and they are private themselves: publish them only through ``common.mechanisms.pate.smooth``, and
-never charge them to a ledger in place of a guarantee.
+The bounds look at the votes. They are costs that were *incurred*, not guarantees given in advance,
+and they are private themselves: the curator may look at them, nobody else, and a ledger never
+charges them in place of a guarantee. Noise in proportion to their smooth sensitivity hides them
+over real numbers only: on a computer it lies on a lattice whose offset and pitch tell the votes.
 
 Source: Papernot, Song, Mironov, Raghunathan, Talwar, Erlingsson, *Scalable Private Learning with
-PATE*, ICLR 2018: Theorem 6, Proposition 10 and Appendix B.
+PATE*, ICLR 2018: Theorem 6 and Proposition 10.
 """
 
 from __future__ import annotations

@@ -33,11 +33,9 @@ from common.mechanisms.pate.data_dependent import (
     per_query,
 )
 from common.mechanisms.pate.gnmax import threshold_error
-from common.mechanisms.pate.smooth import continuous_error, gaussian_smooth_cost, smooth_gnmax_cost
 from common.mechanisms.selection import GaussianTest
 from common.mechanisms.selection.base import Ranking
 from tests.common.mechanisms.selection import laws
-from tests.statistics import deviations
 
 DELTA = 1e-5
 quick = settings(max_examples=40, deadline=None)
@@ -126,8 +124,6 @@ def test_error_bounds_are_above_the_exact_law(variance: Fraction) -> None:
     for d in (0, 1, 5, 30, 60):
         exact = both[len(both) // 2 + d :].sum() if len(both) // 2 + d < len(both) else 0.0
         assert exact * (1 - 1e-12) <= tails[d] <= exact * (1 + 1e-6) + 1e-28
-        smooth = continuous_error(np.array([[d, 0]]), math.sqrt(float(variance)))[0]
-        assert tails[d] <= smooth * (1 + 1e-6) + 1e-28 or variance < 1
         single = mass[points >= d].sum()
         assert not d or single <= threshold_error(np.array([-d]), variance)[0] * (1 + 1e-12)
 
@@ -259,39 +255,3 @@ def test_stable_votes_are_cheapest_where_teachers_agree_on_many_labels(replacing
     assert best < 0.75 * min(costs["l2"], costs["l1"])
     assert (costs["majority"] < costs["stable"]) == replacing
     assert costs["binary"] == costs["full"] > best
-
-
-@quick
-@given(order=st.floats(1.5, 60), share=st.floats(0.01, 0.9), sigma=st.floats(0.5, 20))
-def test_smooth_cost_is_worst_at_the_ends(order: float, share: float, sigma: float) -> None:
-    beta = -0.5 * math.log1p(-share / order)
-    cost = gaussian_smooth_cost(order, beta, sigma)
-    for t in np.linspace(-1, 1, 21):
-        ratio = math.exp(t * beta)
-        mixed = order * ratio**2 + 1 - order
-        inside = (
-            order / (2 * sigma**2 * mixed)
-            + math.log(ratio)
-            + math.log(ratio**2 / mixed) / (2 * (order - 1))
-        )
-        assert inside <= cost * (1 + 1e-9) + 1e-12
-
-
-@pytest.mark.statistical
-def test_smooth_release_is_unbiased_and_wide_enough() -> None:
-    votes = np.array([[180, 15, 5], [120, 70, 10], [199, 1, 0]] * 200)
-    variance, order = Fraction(400), 12.0
-    releases = [
-        smooth_gnmax_cost(votes, variance, order, 0.01, 2.0, seeded_entropy(seed))
-        for seed in range(12)
-    ]
-    values = np.array([release.value for release in releases])
-    deviation = releases[0].deviation
-    true = data_dependent_curve(error_probability(votes, variance), 1 / 400, np.array([order]))[0]
-    assert abs(values.mean() - true) < deviations() * deviation / math.sqrt(12) + 0.2 * true
-    # the noise covers what one changed vote in every query does to the cost
-    moved = votes + np.array([-1, 1, 0])
-    other = data_dependent_curve(error_probability(moved, variance), 1 / 400, np.array([order]))[0]
-    assert abs(other - true) <= deviation / 2.0
-    with pytest.raises(PrivacyError, match="beta"):
-        smooth_gnmax_cost(votes, variance, order, 1.0, 2.0, seeded_entropy(0))

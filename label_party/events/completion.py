@@ -4,13 +4,15 @@ The features party sees how many rows a release has and in which order. Neither 
 label, so an event without a label gets the configured missing value before anything random
 happens, an event that only the labels party knows is left out, and rows are ordered by their hashed
 keys; where the features party submitted the population, they are in its order instead.
+
+Further columns (:mod:`label_party.events.columns`) are completed by the same rules.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -25,8 +27,9 @@ from common.exact.channel import FiniteChannel
 from common.randomizers.grid import Grid
 from common.release.blocks import KEY_BYTES, block_ranges
 from common.release.event_keys import hash_keys
+from label_party.events.columns import NONE, Column, one_per_event
 from label_party.events.row_ranges import Counted, RowWriter, count_rows, randomize_rows
-from label_party.sources.tables import KEY, LABEL, USER
+from label_party.sources.tables import KEY, LABEL, USER, other
 
 Positions = Integers
 Duplicates = Literal["refuse", "sum", "mean", "last"]
@@ -75,12 +78,16 @@ class Completed:
         What was done to get there.
     submitted
         Whether the features party submitted the keys, and so need not be sent them.
+    codes
+        Of each further column, (n,) int64: the category's place in the public list, one after its
+        end for a category that it lacks, and :data:`NONE` where the event has none.
     """
 
     keys: Keys
     labels: Floats
     tally: Tally
     submitted: bool = False
+    codes: dict[str, Integers] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -130,6 +137,7 @@ def complete(
     missing: float,
     duplicates: Duplicates = "refuse",
     max_records_per_user: int | None = None,
+    columns: Sequence[Column] = (),
     progress: Progress = lambda rows: None,
 ) -> Completed:
     """Give every event of the population one label.
@@ -149,6 +157,8 @@ def complete(
         What to do with several labels of one key.
     max_records_per_user
         How many events of one user keep their labels; None if the unit is a record.
+    columns
+        Further columns, each in the population's frame or else in that of the labels.
     progress
         Called with the number of keys hashed since the last call.
 
@@ -177,12 +187,19 @@ def complete(
         over = beyond_limit(users[part.order], max_records_per_user)
     check_facts(part.facts, conflicts, duplicates, submitted=submitted is not None)
     completed = np.where(over, missing, part.labels)
+    codes = {
+        column.name: np.where(
+            over, NONE, _codes_of(column, part, label_keys, labels, population, duplicates)
+        )
+        for column in columns
+    }
     tally = part.facts.tally(int(np.count_nonzero(over)))
     if submitted is None:
-        return Completed(part.keys, completed, tally)
-    as_submitted = np.empty_like(completed)
-    as_submitted[part.order] = completed
-    return Completed(submitted, as_submitted, tally, submitted=True)
+        return Completed(part.keys, completed, tally, codes=codes)
+    rows = np.empty_like(part.order)
+    rows[part.order] = np.arange(rows.size)
+    codes = {name: values[rows] for name, values in codes.items()}
+    return Completed(submitted, completed[rows], tally, submitted=True, codes=codes)
 
 
 @dataclass(frozen=True)
@@ -367,6 +384,23 @@ def _one_per_key(
     labelled = counts > 0
     out[labelled] = sums[labelled] / (counts[labelled] if duplicates == "mean" else 1)
     return out, merged
+
+
+def _codes_of(
+    column: Column,
+    part: Part,
+    label_keys: Keys,
+    labels: pl.DataFrame,
+    population: pl.DataFrame | Keys | None,
+    duplicates: Duplicates,
+) -> Integers:
+    """(n,) codes of a column, one for each event."""
+    name = other(column.name)
+    if isinstance(population, pl.DataFrame) and name in population.columns:
+        return column.codes(population[name])[part.order]
+    at, known = match_keys(part.keys, label_keys)
+    codes = column.codes(labels[name])[known]
+    return one_per_event(at[known], codes, part.keys.size, last=duplicates == "last")
 
 
 def _several(keys: int) -> DataError:

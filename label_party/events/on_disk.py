@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import TypeVar
@@ -24,6 +24,7 @@ from common.randomizers.grid import Grid
 from common.release.blocks import block_ranges
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.completion import Facts, Tally, check_facts
+from label_party.events.epoch import Rows
 from label_party.events.row_ranges import Counted, RowWriter
 from label_party.events.tasks import (
     Complete,
@@ -40,7 +41,6 @@ from label_party.events.tasks import (
     Spread,
     read_keys,
 )
-from label_party.sources.addresses import Source
 from label_party.sources.tables import copy_as_parquet, parquet_files
 from label_party.store.disk import translating_errors
 from label_party.store.release_store import PART_ROWS
@@ -73,13 +73,10 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Table:
-    """Parquet files of one role, with their rows and the columns that are wanted."""
+    """Parquet files of one role, with the number of their rows, and what is wanted of them."""
 
     files: tuple[tuple[Path, int], ...]
-    key: str
-    label: str | None
-    user: str | None
-    day: tuple[str, str] | None
+    wanted: Rows
 
     @property
     def rows(self) -> int:
@@ -89,7 +86,7 @@ class Table:
         """Cut it into slices, in the order of the rows."""
         for path, total in self.files:
             for start, stop in block_ranges(total, rows):
-                yield Slice(path, start, stop, self.key, self.label, self.user, self.day)
+                yield Slice(replace(self.wanted, source=path), start, stop)
 
 
 @dataclass(frozen=True)
@@ -119,34 +116,22 @@ class Sources:
 
 
 def open_sources(
-    config: LabelPartyConfig, submitted: tuple[Path, int] | None, folder: Path
+    labels: Rows, population: Rows | None, submitted: tuple[Path, int] | None, folder: Path
 ) -> Sources:
     """Find Parquet files and count their rows; copy other sources into the scratch folder first."""
-    data, user = config.data, config.privacy.user
-    own = data.population is None
-    day = None if data.date is None else (data.date, data.epoch)
-    labels = _table(
-        data.labels_source,
-        folder / "copied-labels",
-        {"key": data.key, "label": data.label, "user": user if own else None},
-        day,
+    return Sources(
+        _table(labels, folder / "copied-labels"),
+        None if population is None else _table(population, folder / "copied-population"),
+        submitted,
     )
-    population = None
-    if data.population_source is not None:
-        columns = {"key": data.key, "label": None, "user": user}
-        population = _table(data.population_source, folder / "copied-population", columns, day)
-    return Sources(labels, population, submitted)
 
 
-def _table(
-    source: Source, copy: Path, columns: dict[str, str | None], day: tuple[str, str] | None
-) -> Table:
-    files = parquet_files(source)
+def _table(wanted: Rows, copy: Path) -> Table:
+    files = parquet_files(wanted.source)
     if files is None:
-        names = [*columns.values(), None if day is None else day[0]]
-        copies = copy_as_parquet(source, [name for name in names if name is not None], copy)
+        copies = copy_as_parquet(wanted.source, wanted.columns, copy)
         files = [rows for path in copies for rows in parquet_files(path) or ()]
-    return Table(tuple(files), str(columns["key"]), columns["label"], columns["user"], day)
+    return Table(tuple(files), wanted)
 
 
 class StoredEvents:

@@ -1,12 +1,39 @@
-"""An epoch's events, opened: completed in memory or on disk, in one order."""
+"""The one reader of an epoch's events: completed in memory or on disk, in one order.
+
+Every purchase reads through here: releases and watches, top-k, synthetic tables, questions.
+
+*Neighbours.* Public are the population's keys, whose they are, and whatever else its file says of
+them; where the labels' own keys are the population, those keys and their users. Secret is all that
+the labels' rows say: labels, further columns, and which events have a row at all, or several.
+Neighbours differ in the rows of one event (unit ``record``), or of all events of one user.
+
+*What a neighbour changes.* Label and columns of at most c events, c = 1 or
+``max_records_per_user``, and nothing else: not which events there are, nor their order.
+
+1. Rows are kept by their own key and day alone: a key outside the population is left out, and so is
+   another day's row.
+2. What an event is, is a function of its own rows (``[data] duplicates``): ``refuse`` takes one;
+   ``last`` takes, of each column, the last that there is; ``sum`` and ``mean`` take its rows for
+   parts of one event, which has the category that all that have one agree on, else none. An event
+   without a row has the missing label and no category.
+3. A user's events beyond c have the missing label and no category. Which these are depends on keys
+   and users, not on rows.
+
+So, with an exact count of what noise is added to: a histogram of labels, or of cells of a table,
+moves by at most 2c in L1 (c events leave a cell and enter one); a sum of values in 0 … 1 by c; the
+distinct users of each category by 1, and by 2c over all categories, for an event names one user and
+one category; and c events' labels are randomized from something else. These are the sensitivities
+that are charged; ``tests/label_party/events/test_neighbours.py`` enumerates them.
+
+What is refused (a key twice where ``refuse`` holds, an event of two users) is refused before
+anything is charged, and tells that of the labels: to the operator alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-
-import polars as pl
 
 from common.console import row_progress
 from common.engine.shuffle import Keys
@@ -15,12 +42,14 @@ from common.engine.task import EngineError
 from common.errors import DataError
 from common.release.event_keys import read_secret, secret_check
 from label_party.config.sections import LabelPartyConfig
+from label_party.events.columns import Column
 from label_party.events.completion import Completed, complete
+from label_party.events.epoch import rows_of_epoch
 from label_party.events.on_disk import Sizes, StoredEvents, Work, complete_external, open_sources
 from label_party.events.submitted import Populations
 from label_party.events.tasks import read_keys
 from label_party.sources.databases import snapshot
-from label_party.sources.tables import parquet_files, read_events
+from label_party.sources.tables import parquet_files
 from label_party.store.disk import clean, scratch
 from label_party.store.release_store import Store
 
@@ -59,13 +88,6 @@ def submitted_population(
 
 
 @contextmanager
-def submitted_keys(config: LabelPartyConfig, secret: bytes) -> Iterator[Keys | None]:
-    """Yield the keys of :func:`submitted_population` in memory."""
-    with submitted_population(config, secret) as submitted:
-        yield None if submitted is None else read_keys(submitted[0], 0, submitted[1])
-
-
-@contextmanager
 def open_events(config: LabelPartyConfig, *, quiet: bool) -> Iterator[Completed | StoredEvents]:
     """Complete the population: in memory if it fits there, else through the store's scratch folder.
 
@@ -80,20 +102,32 @@ def open_events(config: LabelPartyConfig, *, quiet: bool) -> Iterator[Completed 
     with submitted_population(config, secret) as submitted:
         clean(store.scratch)
         if _fits(config, submitted):
-            keys = None if submitted is None else read_keys(submitted[0], 0, submitted[1])
-            yield read_completed(config, secret, keys, quiet=quiet)
+            yield read_completed(config, secret, _keys(submitted), quiet=quiet)
             return
         store.create()
         try:
             with scratch(store.scratch) as folder, open_engine(config.engine) as engine:
                 with snapshot():
-                    sources = open_sources(config, submitted, folder)
+                    sources = open_sources(*rows_of_epoch(config), submitted, folder)
                 work = Work(engine, folder, secret, Sizes())
                 with row_progress("Hashing keys", sources.rows, quiet) as advance:
                     events = complete_external(config, sources, work, advance)
                 yield events
         except EngineError as error:
             raise EngineError(f"{error}; nothing was spent") from None
+
+
+def read_with_columns(
+    config: LabelPartyConfig, columns: Sequence[Column], *, quiet: bool
+) -> Completed:
+    """Complete the population in memory, with further columns."""
+    secret = read_secret(config.keys.secret_file)
+    with submitted_population(config, secret) as submitted:
+        return read_completed(config, secret, _keys(submitted), columns, quiet=quiet)
+
+
+def _keys(submitted: tuple[Path, int] | None) -> Keys | None:
+    return None if submitted is None else read_keys(submitted[0], 0, submitted[1])
 
 
 def _fits(config: LabelPartyConfig, submitted: tuple[Path, int] | None) -> bool:
@@ -112,27 +146,27 @@ def _fits(config: LabelPartyConfig, submitted: tuple[Path, int] | None) -> bool:
 
 
 def read_completed(
-    config: LabelPartyConfig, secret: bytes, submitted: Keys | None, *, quiet: bool
+    config: LabelPartyConfig,
+    secret: bytes,
+    submitted: Keys | None,
+    columns: Sequence[Column] = (),
+    *,
+    quiet: bool,
 ) -> Completed:
     """Read labels and population, and give every event of the population its label."""
-    data, privacy = config.data, config.privacy
-    own = data.population is None
-    day = None if data.date is None else (data.date, data.epoch)
     with snapshot():
-        user = privacy.user if own else None
-        labels = read_events(data.labels_source, data.key, label=data.label, user=user, day=day)
-        population: pl.DataFrame | Keys | None = submitted
-        rows = labels.height
-        if data.population_source is not None:
-            population = read_events(data.population_source, data.key, user=privacy.user, day=day)
-            rows += population.height
+        wanted, listed = rows_of_epoch(config, columns)
+        labels = wanted.read()
+        named = None if listed is None else listed.read()
+    rows = labels.height + (0 if named is None else named.height)
     with row_progress("Hashing keys", rows, quiet) as advance:
         return complete(
             labels,
-            population,
+            submitted if named is None else named,
             secret,
             missing=config.missing_value,
-            duplicates=data.duplicates,
-            max_records_per_user=privacy.max_records_per_user,
+            duplicates=config.data.duplicates,
+            max_records_per_user=config.privacy.max_records_per_user,
+            columns=columns,
             progress=advance,
         )

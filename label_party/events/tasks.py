@@ -37,8 +37,9 @@ from label_party.events.completion import (
     count_conflicts,
     hash_column,
 )
+from label_party.events.epoch import Rows
 from label_party.events.row_ranges import Counted, count_rows, randomize_rows
-from label_party.sources.tables import KEY, LABEL, USER, read_events
+from label_party.sources.tables import KEY, LABEL, USER
 
 KEY_TYPE = f"S{KEY_BYTES}"
 _LABEL_TYPE = "<f8"
@@ -47,26 +48,15 @@ _ROW_TYPE = "<i8"
 
 @dataclass(frozen=True)
 class Slice:
-    """Some rows of a Parquet file: which columns of them are wanted, and of which day if of one."""
+    """The rows ``start`` … ``stop`` of a Parquet file."""
 
-    path: Path
+    table: Rows
     start: int
     stop: int
-    key: str
-    label: str | None = None
-    user: str | None = None
-    day: tuple[str, str] | None = None
 
     def read(self) -> pl.DataFrame:
-        """Read them, as :func:`label_party.sources.tables.read_events` does."""
-        return read_events(
-            self.path,
-            self.key,
-            label=self.label,
-            user=self.user,
-            day=self.day,
-            rows=(self.start, self.stop),
-        )
+        """Read them."""
+        return self.table.read((self.start, self.stop))
 
 
 @dataclass(frozen=True)
@@ -79,13 +69,13 @@ class Hash:
 
     def run(self, secrets: Secrets) -> int:
         """Return the number of rows."""
-        part, events = self.slice, self.slice.read()
+        events = self.slice.read()
         keys = hash_column(events[KEY], secrets.join)
         columns: dict[str, NDArray[np.generic]] = {KEY: keys}
-        if part.label is not None:
+        if LABEL in events.columns:
             values = events[LABEL].fill_null(float("nan")).to_numpy()
             columns[LABEL] = values.astype(_LABEL_TYPE)
-        if part.user is not None:
+        if USER in events.columns:
             columns[USER] = hash_column(events[USER], secrets.join)
         write_buckets(self.out, key_buckets(keys, self.buckets), self.buckets, columns)
         return keys.size

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from common.arrays import Floats
+from common.arrays import Floats, Integers
 from common.entropy import Entropy
 from common.errors import BudgetError, DataError, ReleaseError
 from common.exact.rational import decimal_value
@@ -140,6 +140,15 @@ class Evaluation:
                 _write(folder / f"{question}.json", answer)
         return answer
 
+    def losses(self, labels: Floats, predictions: Floats) -> Integers:
+        """(m,) losses of the events that are asked about, in units of the largest."""
+        domain = self._config.domain
+        asked = ~np.isnan(predictions)
+        gaps = np.clip(predictions[asked], domain.lower, domain.upper)
+        gaps -= np.clip(labels[asked], domain.lower, domain.upper)
+        losses = gaps**2 if self.settings.loss == "squared" else np.abs(gaps)
+        return rounded(losses / self.largest_loss)
+
     def _answer(
         self,
         labels: Floats,
@@ -149,12 +158,7 @@ class Evaluation:
         question: str,
         key: bytes,
     ) -> Answered:
-        domain = self._config.domain
-        asked = ~np.isnan(predictions)
-        gaps = np.clip(predictions[asked], domain.lower, domain.upper)
-        gaps -= np.clip(labels[asked], domain.lower, domain.upper)
-        losses = gaps**2 if self.settings.loss == "squared" else np.abs(gaps)
-        values = rounded(losses / self.largest_loss)
+        values = self.losses(labels, predictions)
         answer = self.mechanism.answer(
             values,
             estimate / self.largest_loss,

@@ -26,7 +26,6 @@ import polars as pl
 
 from common.arrays import Integers
 from common.console import progress as progress_bar
-from common.engine.shuffle import Keys
 from common.entropy import system_entropy
 from common.errors import ConfigError, DataError
 from common.exact.rational import decimal_value
@@ -41,14 +40,11 @@ from common.mechanisms.synthesis import (
     SelectMeasureProject,
 )
 from common.randomizers.grid import Grid
-from common.release.event_keys import read_secret
 from common.version import software
 from label_party.config.sections import LabelPartyConfig
-from label_party.events.completion import complete
-from label_party.events.open import read_completed, submitted_keys
+from label_party.events.columns import NONE, Column
+from label_party.events.open import read_with_columns
 from label_party.queries.top_k import read_category_list
-from label_party.sources.databases import snapshot
-from label_party.sources.tables import columns_of, read_categories, read_events
 from label_party.store.pay_once import Purchase, find_paid, pay_once
 from label_party.store.release_store import Store
 
@@ -237,7 +233,9 @@ def _meaning(
     config: LabelPartyConfig, request: Request, lists: dict[str, list[str]]
 ) -> dict[str, Any]:
     privacy = config.privacy
+    day = {} if config.data.date is None else {"date": config.data.date}
     return {
+        **day,
         "label": config.data.label,
         "missing": config.missing_value,
         "duplicates": config.data.duplicates,
@@ -259,43 +257,16 @@ def _records(
     config: LabelPartyConfig, request: Request, lists: dict[str, list[str]], *, quiet: bool
 ) -> Integers:
     """(n, columns + 1) codes of every event of the population, in one order."""
-    secret = read_secret(config.keys.secret_file)
-    with submitted_keys(config, secret) as submitted, snapshot():
-        completed = read_completed(config, secret, submitted, quiet=quiet)
-        codes = [
-            _column(config, name, lists[name][:-1], secret, submitted)
-            for name, _ in request.columns
-        ]
+    columns = [Column(name, pl.Series(values[:-1]), public=True) for name, values in lists.items()]
+    events = read_with_columns(config, columns, quiet=quiet)
+    codes = [
+        np.where(events.codes[name] == NONE, len(values) - 1, events.codes[name])
+        for name, values in lists.items()
+    ]
     edges = np.array(request.edges)
-    labels = np.clip(completed.labels, edges[0], edges[-1])
+    labels = np.clip(events.labels, edges[0], edges[-1])
     bins = np.clip(np.searchsorted(edges, labels, side="right") - 1, 0, edges.size - 2)
     return np.stack([*codes, bins], axis=1).astype(np.int64)
-
-
-def _column(
-    config: LabelPartyConfig, name: str, values: list[str], secret: bytes, submitted: Keys | None
-) -> Integers:
-    """(n,) codes of one column, completed over the population as labels are."""
-    data, privacy = config.data, config.privacy
-    own = data.population is None
-    path = data.labels_source
-    user = privacy.user if own else None
-    population: pl.DataFrame | Keys | None = submitted
-    listed = data.population_source
-    if listed is not None:
-        population = read_events(listed, data.key, user=privacy.user)
-        if name in columns_of(listed):
-            path = listed
-    events = read_categories(path, data.key, name, pl.Series(values), user=user)
-    completed = complete(
-        events,
-        population,
-        secret,
-        missing=float(len(values)),
-        duplicates="refuse" if data.duplicates == "refuse" else "last",
-        max_records_per_user=privacy.max_records_per_user,
-    )
-    return completed.labels.astype(np.int64)
 
 
 def _fit(

@@ -1,5 +1,8 @@
 """``label-party top-k``: which categories lead, as one more release on the same budget.
 
+An event of the population is one vote: its user's, or its own, for its category. How far one record
+or user moves the counts is the reader's promise (:mod:`label_party.events.open`): at most 1 each.
+
 The release is a small JSON document, paid for and kept as :mod:`label_party.store.pay_once` says:
 asking again shows the same bytes and spends nothing.
 """
@@ -13,17 +16,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
+from common.arrays import Integers
 from common.entropy import Entropy, system_entropy
 from common.errors import ConfigError, DataError
 from common.exact.rational import decimal_value
 from common.guarantees import Guarantee, Unit
-from common.mechanisms.selection import count_users
 from common.mechanisms.selection.leaders import Leaders, StableLeaders
 from common.version import software
 from label_party.config.sections import LabelPartyConfig
-from label_party.sources.tables import read_columns
+from label_party.events.columns import NONE, Column
+from label_party.events.open import read_with_columns
 from label_party.store.pay_once import Purchase, find_paid, pay_once
 from label_party.store.release_store import Store
 
@@ -110,7 +115,7 @@ def _mechanism(config: LabelPartyConfig, request: Request) -> Leaders | StableLe
     privacy = config.privacy
     epsilon, unit = decimal_value(privacy.epsilon), privacy.privacy_unit
     if request.delta is None:
-        return Leaders(epsilon, request.k, request.most, unit)
+        return Leaders(epsilon, request.k, request.most, unit, privacy.group)
     if not 0 < request.delta <= privacy.total_delta:
         raise ConfigError(
             f"delta={request.delta:g} must be above 0 and at most total_delta="
@@ -135,24 +140,36 @@ def read_category_list(path: Path) -> pl.Series:
     return pl.Series("category", sorted(names))
 
 
-def _counts(config: LabelPartyConfig, request: Request, categories: pl.Series) -> list[int]:
-    """Distinct users of each category, in the list's order."""
+def _counts(config: LabelPartyConfig, request: Request, categories: pl.Series) -> Integers:
+    """Distinct users of each category, in the list's order: an event is a vote of its user."""
     privacy = config.privacy
     if privacy.privacy_unit == Unit.USER and request.user not in (None, privacy.user):
         raise ConfigError(
             f"user={request.user!r} must be {privacy.user!r}, whose privacy is protected;"
             " leave --user out"
         )
-    user = privacy.user or request.user or config.data.key
-    read = read_columns(config.data.labels_source, list(dict.fromkeys([request.by, user])))
-    frame = read.select(user=pl.col(user).cast(pl.String), item=pl.col(request.by).cast(pl.String))
-    frame = frame.with_columns(pl.col("item").str.strip_chars())
-    return [int(n) for n in count_users(frame, "user", "item", candidates=categories).counts]
+    user = privacy.user or request.user
+    if user == request.by:
+        raise ConfigError(f"user={user!r} must be another column than --by; set --user")
+    columns = [Column(request.by, categories)]
+    if user is not None:
+        columns.append(Column(user, public=True))
+    codes = read_with_columns(config, columns, quiet=True).codes
+    items = codes[request.by]
+    users = np.arange(items.size) if user is None else codes[user]
+    counted = (items != NONE) & (items < len(categories)) & (users != NONE)
+    votes = np.unique(users[counted] * len(categories) + items[counted])
+    return np.bincount(votes % len(categories), minlength=len(categories))
 
 
 def _meaning(config: LabelPartyConfig, request: Request, categories: pl.Series) -> dict[str, Any]:
-    privacy = config.privacy
+    data, privacy = config.data, config.privacy
+    # what earlier releases did not look at is named where it is set
+    rows = {"duplicates": data.duplicates} if data.duplicates != "refuse" else {}
+    day = {} if data.date is None else {"date": data.date}
     return {
+        **rows,
+        **day,
         "by": request.by,
         "k": request.k,
         "most": request.most if request.k is None else None,
@@ -169,7 +186,7 @@ def _build(
     request: Request,
     categories: pl.Series,
     leaders: Leaders | StableLeaders,
-    counts: list[int],
+    counts: Integers,
 ) -> bytes:
     entropy = system_entropy()
     try:
@@ -192,7 +209,7 @@ def _build(
 
 
 def _select(
-    leaders: Leaders | StableLeaders, categories: pl.Series, counts: list[int], entropy: Entropy
+    leaders: Leaders | StableLeaders, categories: pl.Series, counts: Integers, entropy: Entropy
 ) -> dict[str, Any]:
     if isinstance(leaders, StableLeaders):
         chosen = leaders.select(counts, entropy)

@@ -6,11 +6,10 @@ terminal's scroll-back and in a log.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-import numpy as np
 import polars as pl
 
 from common.errors import DataError
@@ -36,6 +35,7 @@ def read_events(
     user: str | None = None,
     day: tuple[str, str] | None = None,
     rows: tuple[int, int] | None = None,
+    others: Sequence[str] = (),
 ) -> pl.DataFrame:
     """Read the columns that are needed of one source.
 
@@ -51,11 +51,13 @@ def read_events(
         A column of dates or times, and the day (ISO 8601) whose events are wanted; None for all.
     rows
         First row of a Parquet file, and the one after the last; None for all rows.
+    others
+        Further columns, as text without the spaces around it.
 
     Returns
     -------
     A frame with ``key`` (text), ``label`` (float64; null where the event has none) and ``user``
-    (text), as far as asked for, in file order.
+    (text), as far as asked for, and the further columns as :func:`other` calls them, in file order.
 
     Raises
     ------
@@ -64,7 +66,7 @@ def read_events(
     """
     wanted = {KEY: key, LABEL: label, USER: user}
     names = {role: name for role, name in wanted.items() if name is not None}
-    columns = list(dict.fromkeys([*names.values(), *([] if day is None else [day[0]])]))
+    columns = list(dict.fromkeys([*names.values(), *([] if day is None else [day[0]]), *others]))
     frame = read_columns(path, columns, rows)
     if day is not None:
         frame = frame.filter(_day(day[0]) == day[1])
@@ -73,42 +75,14 @@ def read_events(
         events.append(_numbers(frame[label].alias(LABEL), label, path))
     if user is not None:
         events.append(_text(frame[user].alias(USER), user, path))
+    texts = [pl.col(name).cast(pl.String).str.strip_chars().alias(other(name)) for name in others]
+    events += _reading(path, lambda: frame.select(texts).get_columns())
     return pl.DataFrame(events)
 
 
-def read_categories(
-    path: Source, key: str, column: str, categories: pl.Series, *, user: str | None = None
-) -> pl.DataFrame:
-    """Read one column as positions in a public list; what the list lacks comes after its end.
-
-    Parameters
-    ----------
-    path
-        CSV with a header line, or Parquet.
-    key, column, user
-        Names of the columns.
-    categories
-        The list: distinct texts. Spaces around a value do not count.
-
-    Returns
-    -------
-    A frame with ``key``, ``label`` (float64, a whole number 0 … len(categories)) and ``user``, as
-    far as asked for, in file order.
-
-    Raises
-    ------
-    DataError
-        As for :func:`read_events`.
-    """
-    _check_columns(path, [column], columns_of(path))
-    events = read_events(path, key, user=user)
-    values = _reading(path, lambda: read_columns(path, [column])[column].cast(pl.String))
-    codes = pl.select(
-        values.str.strip_chars().replace_strict(
-            categories, np.arange(len(categories)), default=len(categories)
-        )
-    ).to_series()
-    return events.with_columns(codes.cast(pl.Float64).alias(LABEL))
+def other(name: str) -> str:
+    """Name of a further column in a frame of events, where no role can have it."""
+    return f"column {name}"
 
 
 def read_columns(

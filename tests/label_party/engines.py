@@ -17,6 +17,7 @@ from common.entropy import Entropy
 from common.release.manifest import Manifest
 from label_party.config import sections as config
 from label_party.config.sections import LabelPartyConfig
+from label_party.events.epoch import rows_of_epoch
 from label_party.events.on_disk import Sizes, Work, complete_external, open_sources
 from label_party.events.open import read_completed
 from label_party.events.tasks import read_keys
@@ -94,7 +95,7 @@ def with_engine(
     work = folder / "work"
     work.mkdir(parents=True)
     named = None if submitted is None else (submitted, submitted.stat().st_size // 16)
-    sources = open_sources(chosen, named, work)
+    sources = open_sources(*rows_of_epoch(chosen), named, work)
     events = complete_external(
         chosen, sources, Work(engine, work, JOIN, sizes), progress=lambda rows: None
     )

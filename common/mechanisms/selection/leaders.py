@@ -51,7 +51,8 @@ class Leaders:
 
     Replacing a unit's votes moves each count by at most 1, up or down. So a gap moves by at most 2,
     a draw with weights ``exp(r · count)`` is 2r-DP, and noise of scale b on counts of L1
-    sensitivity Δ is Δ/b-DP: Δ = k for a user, 2 for a record, which has one vote to move.
+    sensitivity Δ is Δ/b-DP: of k counts at most k move, and of a unit with v votes at most 2v, so
+    Δ = min(k, 2v).
 
     Attributes
     ----------
@@ -64,18 +65,23 @@ class Leaders:
         Largest k considered where it is adaptive.
     unit
         Whose votes are replaced.
+    votes
+        v, how many candidates one unit votes for at most, at most once each; None: any number.
     """
 
     epsilon: Fraction
     k: int | None = None
     most: int = 20
     unit: Unit = Unit.RECORD
+    votes: int | None = None
 
     def __post_init__(self) -> None:
         if self.epsilon <= 0:
             raise PrivacyError(f"epsilon={float(self.epsilon)} must be > 0")
-        if (self.k is not None and self.k < 1) or self.most < 1:
-            raise PrivacyError(f"k={self.k} and most={self.most} must be at least 1")
+        if any(number is not None and number < 1 for number in (self.k, self.most, self.votes)):
+            raise PrivacyError(
+                f"k={self.k}, most={self.most} and votes={self.votes} must be at least 1"
+            )
 
     @property
     def guarantee(self) -> PureDP:
@@ -86,7 +92,7 @@ class Leaders:
         """ε for choosing k, rate of one draw, and scale of the counts' noise."""
         choice = self.epsilon * _CHOICE_SHARE if self.k is None else Fraction(0)
         half = (self.epsilon - choice) / 2
-        sensitivity = k if self.unit == Unit.USER else min(k, 2)
+        sensitivity = k if self.votes is None else min(k, 2 * self.votes)
         return choice, half / (2 * k), sensitivity / half
 
     def select(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Leading:

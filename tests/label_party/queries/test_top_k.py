@@ -36,6 +36,7 @@ def shop(party: Party) -> Party:
     )
     twice = pl.concat([frame, frame.with_columns(key=pl.col("key") + "-again")])
     twice.with_columns(label=pl.lit(1.0)).write_csv(party.folder / "labels.csv")
+    party.write_population({"key": twice["key"]})
     (party.folder / "products.txt").write_text("\n".join([*SIZES, "gloves"]) + "\n")
     return party
 
@@ -67,7 +68,6 @@ def test_leaders_are_released_once_and_stay_the_same_bytes(shop: Party) -> None:
 
 
 def test_leaders_and_labels_share_one_budget(shop: Party) -> None:
-    shop.write_population({"key": [f"event-{i}" for i in range(100)]})
     assert shop.run(*arguments("--k", "2", "--epsilon", "1.5")).code == 0
     assert shop.release(privacy__epsilon=1.5).code == 0
     refused = shop.run(*arguments("--adaptive", "--epoch", "2", "--epsilon", "0.5"))

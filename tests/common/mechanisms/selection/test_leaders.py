@@ -63,16 +63,22 @@ def test_draws_follow_the_law() -> None:
 
 
 def test_noise_is_scaled_to_what_one_unit_moves() -> None:
-    record, user = Leaders(Fraction(2), 5), Leaders(Fraction(2), 5, unit=Unit.USER)
+    record, user = (Leaders(Fraction(2), 5, votes=votes) for votes in (1, 2))
+    anybody = Leaders(Fraction(2), 5)
+    assert user.split(5) == (0, Fraction(1, 10), 4)
+    assert anybody.split(5) == Leaders(Fraction(2), 5, votes=9).split(5) == (0, Fraction(1, 10), 5)
     assert record.split(5) == (0, Fraction(1, 10), 2)
-    assert user.split(5) == (0, Fraction(1, 10), 5)
     assert record.guarantee.exact_epsilon == 2
     assert record.guarantee.adjacency == Adjacency.REPLACE_LABEL
     counts = np.array([500, 10, 400, 30, 450, 300, 350])
     leading = record.select(counts, seeded_entropy(1))
     assert set(leading.chosen.tolist()) == {0, 2, 4, 5, 6}
     assert np.all(np.abs(leading.noisy_counts - counts[leading.chosen]) < 60)
-    for broken in (lambda: Leaders(Fraction(0)), lambda: Leaders(Fraction(1), 0)):
+    for broken in (
+        lambda: Leaders(Fraction(0)),
+        lambda: Leaders(Fraction(1), 0),
+        lambda: Leaders(EPSILON, votes=0),
+    ):
         with pytest.raises(PrivacyError):
             broken()
     with pytest.raises(PrivacyError, match="candidates"):

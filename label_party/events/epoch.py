@@ -1,0 +1,73 @@
+"""Which rows and columns of which sources are an epoch's: decided here, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import polars as pl
+
+from label_party.config.sections import LabelPartyConfig
+from label_party.events.columns import Column
+from label_party.sources.addresses import Source
+from label_party.sources.tables import columns_of, read_events
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some columns of a source's rows, of one day if the source has several.
+
+    Attributes
+    ----------
+    key, label, user, others
+        Names of the columns, as :func:`label_party.sources.tables.read_events` reads them.
+    day
+        A column of dates or times, and the day whose rows are wanted.
+    """
+
+    source: Source
+    key: str
+    label: str | None = None
+    user: str | None = None
+    day: tuple[str, str] | None = None
+    others: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> list[str]:
+        """Every column that is read."""
+        day = None if self.day is None else self.day[0]
+        names = (self.key, self.label, self.user, day, *self.others)
+        return list(dict.fromkeys(name for name in names if name is not None))
+
+    def read(self, part: tuple[int, int] | None = None) -> pl.DataFrame:
+        """Read them all, or those of a part of a Parquet file."""
+        return read_events(
+            self.source,
+            self.key,
+            label=self.label,
+            user=self.user,
+            day=self.day,
+            rows=part,
+            others=self.others,
+        )
+
+
+def rows_of_epoch(
+    config: LabelPartyConfig, columns: Iterable[Column] = ()
+) -> tuple[Rows, Rows | None]:
+    """Return the epoch's rows of labels and of the population.
+
+    The second is None where the labels' own keys are the population, or where it was submitted.
+    Users are those of the population: of the labels' rows only where these are the population.
+    """
+    data, user = config.data, config.privacy.user
+    own = data.population is None
+    day = None if data.date is None else (data.date, data.epoch)
+    listed = data.population_source
+    public = [column.name for column in columns if column.public]
+    there = set(columns_of(listed)) if listed is not None and public else set()
+    among = tuple(name for name in public if name in there)
+    others = tuple(column.name for column in columns if column.name not in among)
+    labels = Rows(data.labels_source, data.key, data.label, user if own else None, day, others)
+    population = None if listed is None else Rows(listed, data.key, None, user, day, among)
+    return labels, population

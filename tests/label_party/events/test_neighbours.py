@@ -1,0 +1,318 @@
+"""A table of neighbours: for every purchase, what one record or user changes, and what is charged.
+
+Worlds x purchases. A world has one unit's rows in many variants, each the neighbour of each other;
+they go through the real reader, and what noise is added to is compared exactly, noise apart. The
+loss of a purchase is what its noise makes of that difference; the ledger is charged for at least as
+much.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import label_party
+from common.arrays import Integers
+from common.entropy import seeded_entropy
+from common.mechanisms.selection import Ranking, count_users
+from common.mechanisms.selection.leaders import Leaders, StableLeaders
+from common.randomizers import two_step
+from common.randomizers.base import ROUNDING_STREAM
+from label_party.config.sections import LabelPartyConfig
+from label_party.events.open import open_events
+from label_party.queries import synthetic_table, top_k
+from label_party.queries.evaluation import Evaluation
+from label_party.store.release_store import Store
+from tests.label_party.conftest import Party
+
+Row = tuple[str, float | None, str | None, str]
+"""Key, label, kind and day of a row of labels."""
+
+TODAY, LATER = "2024-06-01", "2024-06-02"
+KINDS = ["v", "w", "x", "y"]
+EVENTS = {"e0": "ann", "e1": "ann", "e2": "ann", "e3": "bob"}
+"""Whose each event is. Where days count, e2 is of another."""
+
+
+def row(key: str, label: float | None = 5.0, kind: str | None = "x", day: str = TODAY) -> Row:
+    return key, label, kind, day
+
+
+@dataclass(frozen=True)
+class World:
+    """Rows that stay, and what one unit's rows may be in their place.
+
+    Attributes
+    ----------
+    free
+        Whether nothing may change at all.
+    """
+
+    name: str
+    rest: list[Row]
+    variants: list[list[Row]]
+    settings: dict[str, Any] = field(default_factory=dict)
+    own_keys: bool = False
+    free: bool = False
+
+
+OTHERS = [row("e0", 0.0, "x"), row("e2", 10.0, "y"), row("e3", 5.0, "v")]
+USER = {"privacy__unit": "user", "privacy__user": "person", "privacy__max_records_per_user": 2}
+ONE = [row("e1", label, kind) for label in (0.0, 10.0, None) for kind in ("x", "y", "sofa", None)]
+
+
+def repeated() -> list[list[Row]]:
+    """Rows of one event: one, ten, of one kind or of all, with labels or without."""
+    many = [[row("e1", label, kind) for kind in KINDS] for label in (1.0, 10.0)]
+    pairs = [[row("e1", 5.0, a), row("e1", 5.0, b)] for a, b in product(["x", "y", None], repeat=2)]
+    ten = [row("e1", 10.0, kind) for kind in KINDS * 2 + ["x", "y"]]
+    return [[], [row("e1")], *many, *pairs, ten, [row("e1", None, "y")] * 10, ten[::-1]]
+
+
+def of_one_user(events: tuple[str, ...], most: int) -> list[list[Row]]:
+    """Rows of all of a user's events, none to two each."""
+    options = [[], [("0", "x")], [("10", "y")], [("10", "v"), ("10", "w")]]
+    found = []
+    for chosen in product(options, repeat=len(events)):
+        rows = [
+            row(e, float(v), k) for e, some in zip(events, chosen, strict=True) for v, k in some
+        ]
+        found.append(rows)
+    return found[:: max(1, len(found) // most)]
+
+
+def worlds() -> Iterator[World]:
+    yield World("one event's label", OTHERS, [[], *([one] for one in ONE)])
+    for rule in ("sum", "mean", "last"):
+        summed = {"data__duplicates": rule}
+        yield World(f"several rows an event, {rule}", OTHERS, repeated(), summed)
+        yield World(
+            f"own keys, {rule}",
+            OTHERS,
+            [some for some in repeated() if some],
+            summed,
+            own_keys=True,
+        )
+        mine = of_one_user(("e0", "e1", "e2"), 16)
+        yield World(f"one user's rows, {rule}", OTHERS[-1:], mine, USER | summed)
+    options = [(0.0, "x"), (10.0, "y"), (10.0, "w"), (None, None)]
+    mine = [
+        [row(key, *one) for key, one in zip(("e0", "e1", "e2"), chosen, strict=True)]
+        for chosen in product(options, repeat=3)
+    ]
+    yield World("one user's own keys", OTHERS[-1:], mine[::3], USER, own_keys=True)
+    days = {"data__date": "day", "data__epoch": TODAY, "data__duplicates": "sum"}
+    spread = [[row("e1", 10.0, "y", day)] for day in (TODAY, LATER)]
+    spread += [[row("e1", 10.0, "y", TODAY), row("e1", 10.0, "w", LATER)], [], [row("e1")] * 3]
+    yield World("several days", OTHERS, spread, days)
+    elsewhere = [
+        [row("e2", label, kind, LATER)] * times
+        for label, kind, times in product((0.0, 9.0), "xy", (1, 3))
+    ]
+    yield World("another day", [OTHERS[0], OTHERS[2]], [[], *elsewhere], days, free=True)
+    strangers = [
+        [row(f"s{i}", 10.0, "y") for i in range(some)] * times
+        for some, times in ((1, 1), (5, 1), (1, 9))
+    ]
+    yield World("keys outside the population", OTHERS, [[], *strangers], free=True)
+
+
+WORLDS = list(worlds())
+
+
+def write(party: Party, world: World, variant: list[Row]) -> LabelPartyConfig:
+    """The party's files in one variant of a world."""
+    rows = [*world.rest, *variant]
+    names = ("key", "label", "kind", "day")
+    columns: dict[str, Any] = {n: [r[i] for r in rows] for i, n in enumerate(names)}
+    columns["person"] = [EVENTS.get(key, "eve") for key in columns["key"]]
+    party.write_labels(columns)
+    days = [LATER if key == "e2" else TODAY for key in EVENTS]
+    party.write_population({"key": list(EVENTS), "person": list(EVENTS.values()), "day": days})
+    settings = {"domain__grid": "step", "domain__step": 5, **world.settings}
+    config = party.config(**settings)
+    if not world.own_keys:
+        return config
+    return config.model_copy(update={"data": config.data.model_copy(update={"population": None})})
+
+
+Measure = Callable[[LabelPartyConfig], Any]
+"""What noise is added to, exactly."""
+Loss = Callable[[LabelPartyConfig, Any, Any], Fraction | float]
+"""The privacy loss between two of them, as a share of what is charged."""
+
+
+def the_prior(config: LabelPartyConfig) -> Integers:
+    grid = config.domain.build(len(EVENTS), 1.0)
+    with open_events(config, quiet=True) as events:
+        return events.count(grid, seeded_entropy(0)).counts
+
+
+def prior_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Fraction:
+    split = two_step(
+        one, config.domain.build(len(EVENTS), 1.0), config.privacy.epsilon, seeded_entropy(1),
+        randomizer="randomized-response", group=config.privacy.group,
+    )  # fmt: skip
+    return int(np.abs(one - other).sum()) / split.prior.scale / split.prior.exact_epsilon
+
+
+def the_labels(config: LabelPartyConfig) -> Integers:
+    grid = config.domain.build(len(EVENTS), 1.0)
+    with open_events(config, quiet=True) as events:
+        (labels,) = (labels for _, labels in events.parts())
+    return grid.round(labels, seeded_entropy(0).words(ROUNDING_STREAM, 0, labels.size))
+
+
+def labels_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> float:
+    """Exact: the rows that differ, through the channel of one draw of the prior."""
+    grid = config.domain.build(len(EVENTS), 1.0)
+    two = two_step(
+        np.bincount(one, minlength=len(grid)), grid, config.privacy.epsilon, seeded_entropy(1),
+        randomizer="randomized-response", group=config.privacy.group,
+    )  # fmt: skip
+    chances = two.randomizer.channel.probabilities
+    ratios = np.abs(np.log(chances[one] / chances[other])).max(axis=1)
+    return float(ratios.sum()) / two.labels_guarantee.epsilon
+
+
+def leading(k: int | None, delta: float | None = None) -> top_k.Request:
+    return top_k.Request("kind", k, 3, Path("kinds.txt"), None, delta)
+
+
+def the_counts(config: LabelPartyConfig) -> Integers:
+    return top_k._counts(config, leading(2), pl.Series(KINDS))
+
+
+def counts_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Fraction:
+    """Names and counts of any k, however chosen."""
+    losses = []
+    for k in range(1, len(KINDS) + 1):
+        leaders = top_k._mechanism(config, leading(k))
+        assert isinstance(leaders, Leaders)
+        _, rate, scale = leaders.split(k)
+        moved = np.sort(np.abs(one - other))[::-1]
+        losses.append(2 * k * rate * int(moved[0]) + int(moved[:k].sum()) / scale)
+    return max(losses) / config.privacy.charge.exact_epsilon
+
+
+def stable_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Fraction:
+    """Gaps between sorted counts, over what the mechanism takes them to move."""
+    privacy = config.privacy.model_copy(update={"total_delta": 1e-5})
+    leaders = top_k._mechanism(config.model_copy(update={"privacy": privacy}), leading(None, 1e-6))
+    assert isinstance(leaders, StableLeaders)
+    step = leaders.mechanism(3).step
+    gaps = [Ranking(counts).padded_gaps(3) for counts in (one, other)]
+    return Fraction(int(np.abs(gaps[0] - gaps[1]).max()), step)
+
+
+def the_table(config: LabelPartyConfig) -> Integers:
+    request = synthetic_table.Request((), (0.0, 4.0, 8.0, 10.0), 2)
+    lists = {"kind": [*KINDS, synthetic_table.OTHER]}
+    codes = synthetic_table._records(config, request, lists, quiet=True)
+    return np.histogramdd(codes, bins=(range(6), range(4)))[0].astype(np.int64)
+
+
+def table_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Fraction:
+    """A marginal measured with a whole budget: L1 over its noise's scale."""
+    request = synthetic_table.Request((), (0.0, 4.0, 8.0, 10.0), 2)
+    budget = synthetic_table._budget(config, request)
+    moved = int(np.abs(one - other).sum())
+    return moved * budget.total / 2 / config.privacy.charge.exact_epsilon
+
+
+PREDICTIONS = [np.array(some) for some in ([0.0] * 4, [10.0] * 4, [5.0, np.nan, 0.0, 10.0])]
+
+
+def the_sums(config: LabelPartyConfig) -> list[int]:
+    subject = Evaluation(config, Store(config.store.directory))
+    with open_events(config, quiet=True) as events:
+        (labels,) = (labels for _, labels in events.parts())
+    return [int(subject.losses(labels, some[: labels.size]).sum()) for some in PREDICTIONS]
+
+
+def sums_loss(config: LabelPartyConfig, one: list[int], other: list[int]) -> Fraction:
+    """All answers: threshold and query, and the answer itself, each of B times."""
+    mechanism = Evaluation(config, Store(config.store.directory)).mechanism
+    moved = max(abs(a - b) for a, b in zip(one, other, strict=True))
+    return 2 * mechanism.most * moved / mechanism.scale / mechanism.guarantee.exact_epsilon
+
+
+PURCHASES: dict[str, tuple[Measure, Loss]] = {
+    "a release's prior": (the_prior, prior_loss),
+    "a release's labels": (the_labels, labels_loss),
+    "top-k counts": (the_counts, counts_loss),
+    "stable top-k": (the_counts, stable_loss),
+    "a synthetic table": (the_table, table_loss),
+    "an evaluation": (the_sums, sums_loss),
+}
+
+
+def worst(party: Party, world: World, measure: Measure, loss: Loss) -> float:
+    """The largest loss between any two neighbours, as a share of the charge."""
+    config, found = None, []
+    for variant in world.variants:
+        config = write(party, world, variant)
+        found.append(measure(config))
+    assert config is not None
+    distinct = {repr(np.asarray(one).tolist()): one for one in found}.values()
+    return max((float(loss(config, a, b)) for a, b in pairs(distinct)), default=0.0)
+
+
+def pairs(found: Any) -> Iterator[tuple[Any, Any]]:
+    for one, other in combinations(found, 2):
+        yield one, other
+        yield other, one
+
+
+@pytest.mark.parametrize("world", WORLDS, ids=[world.name for world in WORLDS])
+@pytest.mark.parametrize("purchase", PURCHASES)
+def test_no_neighbour_changes_more_than_is_charged(
+    party: Party, world: World, purchase: str
+) -> None:
+    share = worst(party, world, *PURCHASES[purchase])
+    assert share <= 1 + 1e-9
+    if world.free:
+        assert share == 0
+
+
+@pytest.mark.parametrize("purchase", PURCHASES)
+def test_what_is_charged_is_needed(party: Party, purchase: str) -> None:
+    """The table would see a purchase that is charged for half of what it tells."""
+    share = worst(party, WORLDS[0], *PURCHASES[purchase])
+    assert share > (0.4 if purchase == "stable top-k" else 0.99)
+
+
+def test_the_table_sees_a_reader_of_its_own(party: Party) -> None:
+    """Counting rows, not events, and of all days, as top-k once did."""
+
+    def rows_at_hand(config: LabelPartyConfig) -> Integers:
+        rows = pl.read_csv(party.folder / "labels.csv")
+        return count_users(rows, "key", "kind", candidates=pl.Series(KINDS)).counts
+
+    seen = {world.name: worst(party, world, rows_at_hand, counts_loss) for world in WORLDS}
+    assert seen["several rows an event, sum"] > 1
+    assert seen["another day"] > 0
+    assert seen["keys outside the population"] > 1
+    assert seen["one event's label"] <= 1
+
+
+IMPORTS = re.compile(r"label_party\.sources\.tables import ([^()\n]+|\([^)]*\))")
+
+
+def test_nothing_else_reads_rows() -> None:
+    """Whoever needs an epoch's events asks the reader; a watch may ask which days there are."""
+    package = Path(label_party.__file__).parent
+    for path in sorted(package.rglob("*.py")):
+        room = path.relative_to(package).parts[0]
+        imports = IMPORTS.findall(path.read_text())
+        names = {name for some in imports for name in re.findall(r"\w+", some)}
+        assert room in ("events", "sources") or names <= {"days_of"}, path

@@ -6,12 +6,17 @@ nothing, so whoever calls one of these also shows that the same call rejects a b
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from scipy import stats
 
 from common.arrays import Floats, Integers
@@ -87,6 +92,23 @@ def binomial_range(trials: int, chance: float, rate: float = RATE) -> tuple[int,
     """The least and the most successes of ``trials``, outside of which fall at most this rate."""
     law = stats.binom(trials, chance)
     return int(law.ppf(rate / 2)), int(law.isf(rate / 2))
+
+
+@contextmanager
+def repeatable_entropy(seed: int = 0) -> Iterator[None]:
+    """Give this process the same "system" entropy in every run, key after key.
+
+    For tests to which noise is a nuisance, and for audits, whose gate lets right software fail once
+    in a million runs.
+    """
+    calls = itertools.count()
+
+    def urandom(size: int) -> bytes:
+        return hashlib.shake_256(f"{seed} {next(calls)}".encode()).digest(size)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("common.entropy.os", SimpleNamespace(urandom=urandom))
+        yield
 
 
 def laplace_mass(scale: float | Fraction) -> Callable[[Integers], Floats]:

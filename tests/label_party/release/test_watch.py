@@ -26,8 +26,10 @@ from label_party.release.watch import Watcher, arrived
 from label_party.server.run import running
 from label_party.store.ledger import Ledger
 from tests.label_party.conftest import Party, Result
+from tests.statistics import RATE
 
-ROWS = 3000
+ROWS = 20_000
+"""Enough to miss a shift of 4 as seldom as a false alarm is raised."""
 
 
 def write_day(party: Party, epoch: str, shift: float = 0.0, rows: int = ROWS) -> None:
@@ -45,6 +47,7 @@ def watch(party: Party, *arguments: str, **settings: object) -> Result:
         "data__labels": "days/{epoch}.parquet",
         "privacy__epochs": "disjoint",
         "privacy__total_epsilon": 1.0,
+        "watch__false_alarm": RATE,
         **settings,
     }
     text = (party.folder / "label_party.toml").read_text()
@@ -308,7 +311,7 @@ def test_a_watching_process_ends_at_a_signal_with_code_0(party: Party) -> None:
         text=True,
     )
     assert process.stdout is not None
-    assert "d1: 3,000 events, a prior of its own" in process.stdout.readline()
+    assert "d1: 20,000 events, a prior of its own" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) == 0
     process.stdout.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from common.release.folder import labels_frame, write_release
 from common.release.manifest import Manifest, block_digest, content_digest
 from common.version import software
 from tests.common.release.releases import make_release
+from tests.statistics import repeatable_entropy
 
 WriteRelease = Callable[..., Path]
 
@@ -35,6 +36,12 @@ def in_key_order(manifest: Manifest, keys: bytes, codes: bytes) -> tuple[Manifes
     data["software"] = software()
     data["population"]["digest"] = hashlib.sha256(keys).hexdigest()
     return Manifest.model_validate(data), keys, codes
+
+
+@pytest.fixture(autouse=True)
+def repeatable() -> Iterator[None]:
+    with repeatable_entropy():
+        yield
 
 
 @pytest.fixture

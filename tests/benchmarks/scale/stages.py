@@ -28,7 +28,7 @@ from feature_party.config import LabelsPartySection
 from label_party.config import sections as config
 from label_party.config.sections import LabelPartyConfig
 from label_party.release.run import run_release
-from tests.benchmarks.scale_process import Memory, cpu_of, main
+from tests.benchmarks.scale.process import Memory, cpu_of, main
 
 SLICE = 1 << 19
 SECRET = "join.key"

@@ -1,4 +1,4 @@
-"""Every stage of a message, each in a process of its own, beside its physical limit."""
+"""The table of all stages."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import scale_features, scale_stages
 from tests.benchmarks.harness import Bench, Cell, Table
+from tests.benchmarks.scale import features, stages
 
 SIZES = (1_000_000, 10_000_000)
 
@@ -41,7 +41,7 @@ class Stage:
     Attributes
     ----------
     name
-        Function of :mod:`tests.benchmarks.scale_stages` or :mod:`tests.benchmarks.scale_features`.
+        Function of :mod:`tests.benchmarks.scale.stages` or :mod:`tests.benchmarks.scale.features`.
     title
         What the table calls it.
     limit
@@ -91,7 +91,7 @@ ORDER = [
 """In which they run: a limit right beside what is measured against it, an input before its use."""
 
 
-def run(bench: Bench) -> Table:
+def measure(bench: Bench) -> Table:
     sizes = bench.rows or tuple(bench.size(rows) for rows in SIZES)
     measured = {rows: _measure(rows) for rows in sizes}
     titles = {stage.name: stage.title for stage in STAGES}
@@ -149,16 +149,16 @@ def _measure(rows: int) -> dict[str, dict[str, Any]]:
         for stage in ORDER:
             if rows > most.get(stage, rows):
                 continue
-            found[stage] = _stage(stage, Path(name), rows)
+            found[stage] = _run(stage, Path(name), rows)
             told = {key: round(value, 1) for key, value in found[stage].items() if key != "serve"}
             print(f"{rows:,} rows, {stage}: {told}", file=sys.stderr, flush=True)
     found["serve"] = found["fetch"]["serve"]
     return found
 
 
-def _stage(stage: str, folder: Path, rows: int) -> dict[str, Any]:
+def _run(stage: str, folder: Path, rows: int) -> dict[str, Any]:
     """Run a stage in a fresh process, which reports its time and memory."""
-    module = scale_features if hasattr(scale_features, stage) else scale_stages
+    module = features if hasattr(features, stage) else stages
     done = subprocess.run(
         [sys.executable, "-m", module.__name__, stage, str(folder), str(rows)],
         capture_output=True,

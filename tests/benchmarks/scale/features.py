@@ -26,7 +26,7 @@ from feature_party.pipeline import Stages
 from feature_party.training.encoded_shards import Shards, ShardSource, fit_encoder, write_shards
 from feature_party.training.fitting import FitSettings, Fitter
 from feature_party.training.run import PreparedShards, prepare
-from tests.benchmarks.scale_process import main
+from tests.benchmarks.scale.process import main
 
 SLICE = 1 << 19
 SECRET = "join.key"

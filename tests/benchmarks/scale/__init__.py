@@ -1,0 +1,16 @@
+"""Every stage of a message, each in a process of its own, beside its physical limit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.benchmarks.harness import Bench, Table
+
+
+def run(bench: Bench) -> Table:
+    """Measure all stages."""
+    # a stage's own process imports this package, and must not load what the others need
+    from tests.benchmarks.scale.table import measure
+
+    return measure(bench)

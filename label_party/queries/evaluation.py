@@ -33,7 +33,8 @@ from common.mechanisms.thresholdout import RESOLUTION, Thresholdout, rounded
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.open import open_events
 from label_party.store.disk import exclusive, translating_errors
-from label_party.store.pay_once import Purchase, pay_once
+from label_party.store.pay_once import pay_once
+from label_party.store.purchase import Purchase
 from label_party.store.release_store import Store, StoredRelease
 
 FORMAT = "labelveil-evaluation/2"

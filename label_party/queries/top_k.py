@@ -29,7 +29,8 @@ from common.version import software
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.columns import NONE, Column
 from label_party.events.open import read_with_columns
-from label_party.store.pay_once import Purchase, find_paid, pay_once
+from label_party.store.pay_once import find_paid, pay_once
+from label_party.store.purchase import Purchase
 from label_party.store.release_store import Store
 
 FORMAT = "labelveil-top-k/1"

@@ -17,7 +17,8 @@ from common.release.manifest import InForceSection, Manifest
 from label_party.config.sections import LabelPartyConfig
 from label_party.release.drift import InForce, PaidSession, test_epsilon
 from label_party.store.ledger import LABELS, Charge, Ledger
-from label_party.store.pay_once import Purchase, pay_once
+from label_party.store.pay_once import pay_once
+from label_party.store.purchase import Purchase
 from label_party.store.release_store import Store
 
 TESTS = "tests for drift"

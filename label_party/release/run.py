@@ -1,9 +1,7 @@
-"""``label-party release``: read, complete, reserve, build, write, commit.
+"""``label-party release``: read and complete the events, then buy a message about them.
 
-The order is the durability argument. Everything that can be refused is refused before the budget is
-touched; the bytes are on the disk before the commit; nothing is served before the commit. Dying
-between any two steps leaves either a reservation, which the next start takes back together with its
-bytes, or a finished release.
+Everything that can be refused is refused before the budget is touched. Reserving, writing and
+committing is :mod:`label_party.store.purchase`'s; nothing is served before the commit.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from common.console import row_progress
 from common.entropy import system_entropy
-from common.errors import ConfigError, ReleaseError
+from common.errors import ConfigError
 from common.guarantees import Guarantee
 from common.randomizers import randomizer_names
 from common.release.manifest import Manifest, manifest_digest
@@ -24,8 +22,8 @@ from label_party.events.on_disk import StoredEvents
 from label_party.events.open import open_events
 from label_party.release.message import Built, build
 from label_party.release.signing import sign_again, signing_key
-from label_party.store.ledger import Charge, Ledger
-from label_party.store.recovery import recover, undoing
+from label_party.store.ledger import LABELS, Ledger
+from label_party.store.purchase import Payment, Purchase, Written, find_payment, pay
 from label_party.store.release_store import Store
 
 if TYPE_CHECKING:
@@ -94,98 +92,60 @@ def run_release(
             " set [randomizer] name"
         )
     config = config.at(config.data.epoch)
-    key = signing_key(config)
-    store = Store(config.store.directory)
-    existing = _existing(config, store)
-    if existing is not None:
+    key, store = signing_key(config), Store(config.store.directory)
+    data, privacy = config.data, config.privacy
+    purchase = Purchase(
+        data.data_set,
+        data.epoch,
+        LABELS,
+        privacy.charge,
+        privacy.limit,
+        privacy.epochs,
+        config.request(),
+    )
+    paid = find_payment(store, purchase)
+    if paid is not None:
+        existing = _existing(config, store, paid)
         if key is not None:
-            sign_again(store.path(config.data.data_set, config.data.epoch), key)
+            sign_again(store.path(data.data_set, data.epoch), key)
         return existing
     with open_events(config, quiet=quiet) as events:
         ready(events.rows)
-        return _release(config, events, store, quiet, find_prior)
+        built: list[Built] = []
+
+        def write(ledger: Ledger) -> Written:
+            built.append(_write(config, events, store, quiet, find_prior(store, ledger)))
+            digest = manifest_digest(built[0].manifest_bytes)
+            return Written(digest, built[0].manifest.population.rows)
+
+        paid = pay(store, purchase, write)
+        if paid.existed:  # another process was faster
+            return _existing(config, store, paid)
+        return _outcome(config, paid, built[0].manifest, events.tally, built[0].clipped)
 
 
-def _release(
+def _existing(config: LabelPartyConfig, store: Store, paid: Payment) -> Outcome:
+    release = store.open_release(paid.charge)
+    release.close()
+    return _outcome(config, paid, release.manifest, None, None)
+
+
+def _outcome(
     config: LabelPartyConfig,
-    events: Completed | StoredEvents,
-    store: Store,
-    quiet: bool,
-    find_prior: FindPrior,
+    paid: Payment,
+    manifest: Manifest,
+    tally: Tally | None,
+    clipped: int | None,
 ) -> Outcome:
-    store.create()
-    with store.building(), store.open_ledger() as ledger:
-        recovered = recover(store, ledger).undone
-        existing = _existing(config, store)  # another process may have been faster
-        if existing is not None:
-            return existing
-        built = _spend(config, events, store, ledger, quiet, find_prior(store, ledger))
-        return Outcome(
-            manifest=built.manifest,
-            digest=manifest_digest(built.manifest_bytes),
-            tally=events.tally,
-            clipped=built.clipped,
-            left=_left(config, ledger),
-            limit=config.privacy.limit,
-            recovered=recovered,
-        )
-
-
-def _existing(config: LabelPartyConfig, store: Store) -> Outcome | None:
-    """Find the committed release of this epoch; refuse if it means something else."""
-    if not store.ledger_path.exists():
-        return None
-    with store.open_ledger() as ledger:
-        charge = ledger.committed(config.data.data_set, config.data.epoch)
-        if charge is None:
-            return None
-        _check_same(config, charge)
-        release = store.open_release(charge)
-        release.close()
-        return Outcome(
-            manifest=release.manifest,
-            digest=release.digest,
-            tally=None,
-            clipped=None,
-            left=_left(config, ledger),
-            limit=config.privacy.limit,
-            recovered=0,
-        )
-
-
-def _check_same(config: LabelPartyConfig, charge: Charge) -> None:
-    wanted = config.request() if charge.request else {}  # unknown for what was found in the store
-    either = wanted.keys() | charge.request.keys()
-    different = sorted(key for key in either if charge.request.get(key) != wanted.get(key))
-    if different:
-        raise ReleaseError(
-            f"epoch {charge.epoch!r} of data set {charge.data_set!r} was released with other"
-            f" settings ({', '.join(different)}) and stays as it is; name another epoch with"
-            " --epoch"
-        )
-
-
-def _spend(
-    config: LabelPartyConfig,
-    events: Completed | StoredEvents,
-    store: Store,
-    ledger: Ledger,
-    quiet: bool,
-    in_force: InForce | None,
-) -> Built:
-    data, privacy = config.data, config.privacy
-    charge = ledger.reserve(
-        data.data_set,
-        data.epoch,
-        privacy.charge,
-        privacy.limit,
-        composition=privacy.epochs,
-        request=config.request(),
+    return Outcome(
+        manifest=manifest,
+        digest=str(paid.charge.manifest_sha256),
+        tally=tally,
+        clipped=clipped,
+        left=paid.left,
+        limit=config.privacy.limit,
+        recovered=paid.recovered,
     )
-    with undoing(store, ledger, charge):
-        built = _write(config, events, store, quiet, in_force)
-        ledger.commit(charge, manifest_digest(built.manifest_bytes), built.manifest.population.rows)
-    return built
 
 
 def _write(
@@ -207,8 +167,3 @@ def _write(
         entropy.destroy()
         writer.close()
     return built
-
-
-def _left(config: LabelPartyConfig, ledger: Ledger) -> Guarantee | None:
-    privacy = config.privacy
-    return ledger.left(config.data.data_set, privacy.limit, privacy.epochs)

@@ -15,7 +15,8 @@ from label_party.release.run import run_release
 from label_party.server import run as server
 from label_party.server.catalog import Catalog
 from label_party.server.submission import Reception
-from label_party.store.pay_once import Purchase, pay_once
+from label_party.store.pay_once import pay_once
+from label_party.store.purchase import Purchase
 from label_party.store.release_store import Store
 
 KEYS = 12

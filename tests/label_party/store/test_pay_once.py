@@ -17,7 +17,8 @@ from common.errors import BudgetError, ReleaseError
 from common.guarantees import ApproximateDP, PureDP, ZeroConcentratedDP
 from label_party.store.disk import StoreError
 from label_party.store.ledger import Ledger
-from label_party.store.pay_once import Paid, Purchase, find_paid, pay_once
+from label_party.store.pay_once import Paid, find_paid, pay_once
+from label_party.store.purchase import Purchase
 from label_party.store.recovery import recover
 from label_party.store.release_store import Store
 

@@ -34,7 +34,7 @@ MAKEFLAGS += --no-print-directory
 
 .PHONY: help
 help: ## Show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # $(call make_venv,DIR): a virtual environment, or one line saying what is missing.
 define make_venv
@@ -114,6 +114,10 @@ check-wire: $(PROTOS_STAMP)
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && $(call generate,"$$tmp") && \
 	diff -rq -x __init__.py -x __pycache__ "$$tmp/$(WIRE)" $(WIRE) >/dev/null || \
 	  { echo "error: $(WIRE) is not what protos/ generates; run 'make protos' and commit the result" >&2; exit 1; }
+
+.PHONY: docs-reference
+docs-reference: $(STAMP) ## Regenerate docs/configuration.md from the declared settings
+	$(PYTHON) docs/write_configuration.py
 
 .PHONY: clean
 clean: ## Remove caches and build outputs (the environment stays)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -66,26 +66,27 @@ def setting(
 
 @dataclass(frozen=True)
 class Words:
-    """Beside a type whose own check says what a value may be: the same in words."""
+    """Beside a type: what a value may be, in words, and what the type does not check of it."""
 
     text: str
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Beside ``str``: one of names that are known only at run time."""
-
-    names: tuple[str, ...]
+    holds: Callable[[Any], bool] = lambda value: True
 
     def __get_pydantic_core_schema__(
         self, source: type[Any], handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        return no_info_after_validator_function(self._known, handler(source))
+        return no_info_after_validator_function(self._check, handler(source))
 
-    def _known(self, value: str) -> str:
-        if value not in self.names:
-            raise ValueError(f"must be {_choice(self.names)}")
+    def _check(self, value: Any) -> Any:
+        if not self.holds(value):
+            raise ValueError(f"must be {self.text}")
         return value
+
+
+class Choice(Words):
+    """Beside ``str``: one of names that are known only at run time."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__(_choice(tuple(names)), frozenset(names).__contains__)
 
 
 @dataclass(frozen=True)
@@ -183,8 +184,6 @@ class Setting:
         if self._told.get("metavar"):
             return str(self._told["metavar"])
         arms = _arms(self.field.annotation)
-        if notes := [note for note in self.field.metadata if isinstance(note, Choice)]:
-            return "|".join(notes[0].names)
         return "|".join(
             "|".join(map(str, get_args(arm)))
             if get_origin(arm) is Literal
@@ -264,13 +263,12 @@ def _words(kind: Any, notes: Any = ()) -> str:
     for note in notes:
         if isinstance(note, Words):
             return note.text
-        if isinstance(note, Choice):
-            return _choice(note.names)
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _words(parts[0], [*parts[1:], *notes])
     if origin in (Union, UnionType):
-        alternatives = [_words(part, notes) for part in parts if part is not type(None)]
+        words_first = sorted(parts, key=lambda part: get_origin(part) is not Literal)
+        alternatives = [_words(part, notes) for part in words_first if part is not type(None)]
         return " or ".join(dict.fromkeys(alternatives))
     if origin is Literal:
         return _choice(parts)
@@ -279,8 +277,7 @@ def _words(kind: Any, notes: Any = ()) -> str:
         return f"a list, {some}each {_words(parts[0])}"
     if origin is dict or kind is dict:
         return "a table"
-    noun = _NOUNS.get(kind, "a value")
-    return " ".join([noun, *([_range(notes)] if kind in (int, float) and _range(notes) else [])])
+    return _NOUNS.get(kind, "a value") + (_range(notes) if kind in (int, float) else "")
 
 
 def _range(notes: Any) -> str:
@@ -295,9 +292,11 @@ def _range(notes: Any) -> str:
         )
         if isinstance(note, law)
     }
-    if set(ends) == {"at least", "at most"}:
-        return f"from {ends['at least']:,} to {ends['at most']:,}"
-    return " and ".join(f"{word} {end:,}" for word, end in ends.items())
+    shown = {word: f"{end:,}".removesuffix(".0") for word, end in ends.items()}
+    if set(shown) == {"at least", "at most"}:
+        return f" from {shown['at least']} to {shown['at most']}"
+    words = " and ".join(f"{word} {end}" for word, end in shown.items())
+    return f" of {words}" if words.startswith("at") else f" {words}" if words else ""
 
 
 def _choice(names: tuple[Any, ...]) -> str:

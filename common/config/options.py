@@ -14,7 +14,7 @@ A command says which settings of the file it has flags for, and takes what they 
 ``config`` becomes ``--config``, ``--set`` and one flag for each of the named settings; the command
 gets the checked configuration. A parameter that is another section becomes one flag for each of its
 fields, checked likewise; its lists are repeatable flags, its booleans switches. A parameter that is
-a :class:`Given` instead of the configuration gets what was typed, not yet read: ``init`` writes it.
+a :class:`Given` instead of the configuration gets what was typed, for ``init`` to write.
 Every other parameter is Typer's own, as are arguments. ``with_options()`` alone, without a file, is
 for commands that have flags only.
 """
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from inspect import Parameter, Signature, signature
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Generic, TypeVar, get_origin
+from typing import Any, get_origin
 
 import typer
 from pydantic import BaseModel
@@ -34,25 +34,24 @@ from pydantic import BaseModel
 from common.config.declare import Section, Setting, declared
 from common.config.load import checked, load_config, parse_value
 
-ModelT = TypeVar("ModelT", bound=BaseModel)
 Made = tuple[list[Parameter], Callable[[Mapping[str, Any]], Any]]
 """Options of a command, and what they become together."""
 
 
 @dataclass(frozen=True)
-class Given(Generic[ModelT]):
-    """A configuration that was named on a command line, and what overrides it there."""
+class Given:
+    """A configuration file that a command line names, and settings for it, not yet checked.
 
-    model: type[ModelT]
+    Attributes
+    ----------
+    path
+        The file.
+    values
+        Dotted key to value.
+    """
+
     path: Path
-    optional: bool
-    overrides: Mapping[str, Any]
-    settings: list[str]
-
-    def load(self) -> ModelT:
-        """Read and check it."""
-        path = None if self.optional and not self.path.is_file() else self.path
-        return load_config(self.model, path, self.overrides, self.settings)
+    values: Mapping[str, Any]
 
 
 def with_options(
@@ -79,8 +78,8 @@ def with_options(
         made: dict[str, Made] = {}
         for name, parameter in signature(function, eval_str=True).parameters.items():
             kind = parameter.annotation
-            if model and (kind is model or (get_origin(kind) or kind) is Given):
-                made[name] = _file_options(model, names, file, optional, reads=kind is model)
+            if model and kind in (model, Given):
+                made[name] = _file_options(model, names, file, optional, kind is model)
             elif isinstance(kind, type) and issubclass(kind, Section):
                 made[name] = _flag_options(kind)
             else:
@@ -100,29 +99,30 @@ def with_options(
 
 
 def _file_options(
-    model: type[BaseModel], names: tuple[str, ...], file: Path, optional: bool, reads: bool
+    model: type[BaseModel], names: tuple[str, ...], file: Path, optional: bool, read: bool
 ) -> Made:
     known = {one.name: one for one in declared(model)}
     chosen = {name.replace(".", "__"): known[name] for name in names}
 
     def build(given: Mapping[str, Any]) -> Any:
-        overrides = {
+        path = given["config"] or file
+        values = {
             one.name: _value(one, given[name])
             for name, one in chosen.items()
             if given[name] is not None
         }
-        default = optional and given["config"] is None
-        made = Given(model, given["config"] or file, default, overrides, given["set"] or [])
-        return made.load() if reads else made
+        if not read:
+            return Given(path, values)
+        absent = optional and given["config"] is None and not file.is_file()
+        return load_config(model, None if absent else path, values, given["set"] or ())
 
-    text = f"Configuration file; default {file}."
-    path = typer.Option(None, "--config", "-c", metavar="PATH", help=text)
-    sets = typer.Option(
-        None, "--set", metavar="SECTION.KEY=VALUE", help="Override one key; repeatable."
-    )
+    what = f"Configuration file; default {file}."
+    config = typer.Option(None, "--config", "-c", metavar="PATH", help=what)
+    one_key = "Override one key; repeatable."
+    sets = typer.Option(None, "--set", metavar="SECTION.KEY=VALUE", help=one_key)
     return [
-        _parameter("config", Path | None, path),
-        _parameter("set", list[str] | None, sets),
+        _parameter("config", Path | None, config),
+        *([_parameter("set", list[str] | None, sets)] if read else []),
         *(_parameter(name, str | None, _option(one, None)) for name, one in chosen.items()),
     ], build
 
@@ -139,7 +139,7 @@ def _flag_options(model: type[Section]) -> Made:
     def option(one: Setting) -> Parameter:
         if one.kind is bool:
             flags = one.flags if one.flags_are_given else ()
-            switch = typer.Option(one.default, *flags, help=f"{one.summary}.", show_default=False)
+            switch = typer.Option(one.default, *flags, help=one.description, show_default=False)
             return _parameter(one.key, bool, switch)
         default = ... if one.required else None
         kind = list[str] if get_origin(one.kind) is list else str
@@ -152,7 +152,7 @@ def _option(one: Setting, default: Any) -> Any:
     facts = [one.bounds] if one.says_more_than_its_type else []
     if one.default not in (None, "", [], {}):
         facts.append(f"default {one.default}")
-    text = f"{one.summary}."
+    text = f"{one.summary}." if one.section else one.description
     if one.section:
         text += f" [{': '.join([one.name, *(['; '.join(facts)] if facts else [])])}]"
     elif facts:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import textwrap
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
 from common.config.declare import Setting, as_toml, declared, doc, sections
+from common.config.load import load_config
 from common.errors import ConfigError
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 def commented_toml(
@@ -31,7 +35,7 @@ def commented_toml(
     chosen = {key: value for key, value in (values or {}).items() if value is not None}
     blocks = [_comment(head)]
     for name, section in sections(model):
-        lines = [f"[{name}]", _comment(doc(section))] if name else []
+        lines = [_comment(doc(section)), f"[{name}]"] if name else []
         for one in declared(model):
             if one.section == name:
                 lines += _lines(one, chosen)
@@ -39,8 +43,17 @@ def commented_toml(
     return "\n\n".join(blocks) + "\n"
 
 
-def write_config(path: Path, text: str, *, force: bool = False) -> None:
-    """Write the file; refuse to overwrite one unless told to."""
+def write_config(
+    path: Path,
+    model: type[ModelT],
+    head: str,
+    values: Mapping[str, Any] | None = None,
+    *,
+    force: bool = False,
+) -> ModelT:
+    """Write the file, unless there is one or it would be refused, and return what it says."""
+    text = commented_toml(model, head, values)
+    config = load_config(model, None, tomllib.loads(text))
     flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
     try:
         descriptor = os.open(path, flags, 0o644)
@@ -50,12 +63,13 @@ def write_config(path: Path, text: str, *, force: bool = False) -> None:
         raise ConfigError(f"{path} exists already; pass --force to overwrite it") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+    return config
 
 
 def _lines(one: Setting, values: Mapping[str, Any]) -> Iterator[str]:
     text = one.description
     if one.says_more_than_its_type:
-        text += f" {one.bounds[0].upper()}{one.bounds[1:]}."
+        text += f" Value: {one.bounds}."
     yield _comment(text)
     value = values.get(one.name)
     if value is None:
@@ -66,7 +80,7 @@ def _lines(one: Setting, values: Mapping[str, Any]) -> Iterator[str]:
 
 def _comment(text: str) -> str:
     return textwrap.fill(
-        text,
+        " ".join(text.split()),
         width=100,
         initial_indent="# ",
         subsequent_indent="# ",

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, Self, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from common.config import Section
+from common.config import Section, setting
 from common.entropy import Entropy
 from common.errors import ConfigError, LabelveilError
 
@@ -25,10 +25,23 @@ ResultT_co = TypeVar("ResultT_co", covariant=True)
 class EngineSection(Section):
     """Where work on many rows is done. What comes out does not depend on it."""
 
-    name: Literal["local", "spark"] = "local"
-    workers: int = Field(default=1, ge=1, le=1024)
-    master: str | None = None
-    partitions: int = Field(default=0, ge=0, le=1 << 20)
+    name: Literal["local", "spark"] = setting(
+        "local",
+        "Here, in worker processes, or on Spark. Spark (pip install 'labelveil[spark]') needs"
+        " workers that see the same files under the same names.",
+    )
+    workers: int = setting(1, 'Worker processes of "local".', ge=1, le=1024)
+    master: str | None = setting(
+        None,
+        'The master of "spark". Default: as spark-submit knows it.',
+        example="spark://head:7077",
+    )
+    partitions: int = setting(
+        0,
+        'Tasks that work is cut into at a time on "spark". At 0 as many as there are.',
+        ge=0,
+        le=1 << 20,
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:

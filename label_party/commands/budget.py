@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
 from common.console import stdout
 from common.guarantees import Guarantee
-from label_party.store.account import Account
-from label_party.store.ledger import Restore
+from label_party.commands.options import Json, options
+from label_party.config.sections import LabelPartyConfig
+
+if TYPE_CHECKING:
+    from label_party.store.account import Account
+    from label_party.store.ledger import Restore
+
+
+@options("store.directory")
+def budget(config: LabelPartyConfig, shown: Json) -> None:
+    """Show what every data set may spend, who spent what, when, and what is left."""
+    from label_party.store.account import account, restores
+
+    print_account(account(config), shown.as_json, restores(config))
 
 
 def print_account(accounts: list[Account], as_json: bool, restored: Sequence[Restore] = ()) -> None:

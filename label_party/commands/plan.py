@@ -1,25 +1,69 @@
-"""How a plan is shown: a table, JSON, a plot."""
+"""``label-party plan``: compare randomizers; a table, JSON, a plot."""
 
 from __future__ import annotations
 
 import json
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from common.console import stderr, stdout
+from common.config import setting
+from common.console import numbers, progress, stderr, stdout
 from common.errors import ConfigError
 from common.randomizers.design.conditionals import EXPLAINED
-from label_party.release.plan import LEAK_WARNING, Plan
+from label_party.commands.options import Json, options
+from label_party.config.sections import LabelPartyConfig
+
+if TYPE_CHECKING:
+    from label_party.release.plan import Plan
 
 _MARKERS = "osD^vP*Xhd<>"
 
 
+class PlanOptions(Json):
+    epsilons: str = setting("0.5,1,2,4", "Budgets to compare.", metavar="NUMBER,…")
+    prior_release: Path | None = setting(
+        None, "A release (or its manifest) whose noisy prior to use."
+    )
+    prior_file: Path | None = setting(None, "Public knowledge: a table with columns label, weight.")
+    raw_labels: bool = setting(
+        False, "Use the labels themselves. The choice leaks.", flag="--raw-labels"
+    )
+    rows: int | None = setting(None, "Number of events; default as submitted, or 20,000.", ge=1)
+    plot: Path | None = setting(None, "Draw the table to this picture.")
+
+
+@options("randomizer.loss")
+def plan(config: LabelPartyConfig, wanted: PlanOptions) -> None:
+    """Compare randomizers by the model they will give, without looking at a label."""
+    from common.randomizers.base import check_epsilon
+    from label_party.release import plan as planning
+
+    events = planning.planned_rows(config, wanted.rows)
+    knowledge = planning.choose_knowledge(
+        config, wanted.prior_release, wanted.prior_file, wanted.raw_labels, events
+    )
+    budgets = numbers("--epsilons", wanted.epsilons)
+    for epsilon in budgets:
+        check_epsilon(epsilon)
+    if wanted.plot is not None:
+        check_plot(wanted.plot)
+    with progress(quiet=wanted.as_json) as bar:
+        task = bar.add_task("Comparing", total=len(budgets), note="")
+        found = planning.make_plan(
+            config, knowledge, budgets, lambda epsilon: bar.update(task, advance=1)
+        )
+    if knowledge.leaks:
+        stderr.print(f"warning: {planning.LEAK_WARNING}", style="bold red", highlight=False)
+    print_plan(found, as_json=wanted.as_json)
+    if wanted.plot is not None:
+        draw_plan(found, wanted.plot)
+
+
 def print_plan(plan: Plan, *, as_json: bool) -> None:
     """Print a plan; the best candidate of every ε comes first."""
-    if plan.knowledge.leaks:
-        stderr.print(f"warning: {LEAK_WARNING}", style="bold red", highlight=False)
     if as_json:
         print(json.dumps(_json(plan), indent=2))
         return

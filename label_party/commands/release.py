@@ -1,9 +1,40 @@
-"""What ``label-party release`` tells its operator; counts of raw labels go no further."""
+"""``label-party release``, and what it tells its operator; counts of raw labels go no further."""
 
 from __future__ import annotations
 
-from common.release.manifest import Manifest
-from label_party.release.run import Outcome
+from typing import TYPE_CHECKING
+
+from label_party.commands.options import Quiet, options
+from label_party.config.sections import LabelPartyConfig
+
+if TYPE_CHECKING:
+    from common.release.manifest import Manifest
+    from label_party.release.run import Outcome
+
+
+@options(
+    "data.labels",
+    "data.population",
+    "data.key",
+    "data.label",
+    "data.data_set",
+    "data.epoch",
+    "domain.lower",
+    "domain.upper",
+    "privacy.epsilon",
+    "privacy.total_epsilon",
+    "randomizer.name",
+    "randomizer.loss",
+    "keys.secret_file",
+    "store.directory",
+)
+def release(config: LabelPartyConfig, shown: Quiet) -> None:
+    """Build the one message for this data set and epoch, and charge the budget for it."""
+    from label_party.release.run import run_release
+
+    outcome = run_release(config, quiet=shown.quiet)
+    if not shown.quiet:
+        print_outcome(outcome)
 
 
 def print_outcome(outcome: Outcome) -> None:

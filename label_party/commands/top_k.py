@@ -1,18 +1,23 @@
-"""``label-party top-k``: what is printed, written and drawn."""
+"""``label-party top-k``: what is asked, printed, written and drawn."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
+from pydantic import model_validator
 from rich.table import Table
 
+from common.config import Section, setting
 from common.console import stdout
 from common.errors import ConfigError
 from common.guarantees import guarantee_from_json
-from label_party.queries.top_k import TopK
-from label_party.store.disk import StoreError
+from label_party.commands.options import options
+from label_party.config.sections import LabelPartyConfig
+
+if TYPE_CHECKING:
+    from label_party.queries.top_k import TopK
 
 _BAR = 30
 
@@ -20,8 +25,72 @@ _BAR = 30
 _TAIL = 0.05
 
 
+class TopKOptions(Section):
+    by: str = setting(..., "Column of the label file with the category.")
+    categories: Path = setting(
+        ..., "The public list of categories, one a line; others do not count."
+    )
+    k: int | None = setting(None, "How many categories to name.", ge=1)
+    adaptive: bool = setting(False, "Let the widest gap decide how many.", flag="--adaptive")
+    stable: bool = setting(
+        False, "Show the set before a wide gap, exact; needs total_delta.", flag="--stable"
+    )
+    delta: float | None = setting(
+        None, "δ of --stable. Default: a tenth of total_delta.", gt=0, lt=1
+    )
+    most: int = setting(20, "The most that --adaptive or --stable may name.", ge=1)
+    user: str | None = setting(None, "Column that tells users apart; the event's key otherwise.")
+    out: Path | None = setting(None, "Write the released JSON here, too.")
+    plot: Path | None = setting(None, "Draw a bar chart to this picture.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.adaptive + self.stable + (self.k is not None) != 1:
+            raise ConfigError("give one of --k N, --adaptive and --stable, and not both")
+        if self.stable and self.plot is not None:
+            raise ConfigError("a stable set has no counts to draw; leave --plot or --stable out")
+        return self
+
+
+@options(
+    "data.labels",
+    "data.data_set",
+    "data.epoch",
+    "privacy.epsilon",
+    "privacy.total_epsilon",
+    "store.directory",
+)
+def top_k(wanted: TopKOptions, config: LabelPartyConfig) -> None:
+    """Release which categories lead by distinct users, and charge the budget for it.
+
+    --k and --adaptive name them with noisy counts. --stable shows the whole set in front of a wide
+    gap as it is, without counts, or nothing; its price does not grow with the set.
+    """
+    from label_party.queries.top_k import Request, run_top_k
+
+    delta = config.privacy.total_delta / 10 if wanted.delta is None else wanted.delta
+    result = run_top_k(
+        config,
+        Request(
+            wanted.by,
+            wanted.k,
+            wanted.most,
+            wanted.categories,
+            wanted.user,
+            delta if wanted.stable else None,
+        ),
+    )
+    if wanted.out is not None:
+        write_copy(result, wanted.out)
+    print_top_k(result)
+    if wanted.plot is not None:
+        draw_top_k(result, wanted.plot)
+
+
 def write_copy(result: TopK, path: Path) -> None:
     """Write the released bytes, as they are, to a file that can be handed over."""
+    from label_party.store.disk import StoreError
+
     try:
         path.write_bytes(result.data)
     except OSError as error:

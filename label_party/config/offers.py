@@ -2,50 +2,86 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from common.config import Section
-from common.errors import ConfigError
+from common.config import Section, setting
 from common.randomizers.base import MAX_EPSILON
 
 
 class EvaluationSection(Section):
-    """Whether, and for how much, models are scored on true labels."""
+    """What the features party may ask about its models: how far predictions are off the labels."""
 
-    offered: bool = False
-    epsilon: float = 0.5
-    answers: int = Field(default=10, ge=1, le=10_000)
-    questions: int = Field(default=1000, ge=1, le=1_000_000)
-    tolerance: float = Field(default=0.05, ge=0, le=1)
-    loss: Literal["squared", "absolute"] = "squared"
-    largest_loss: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if not 0 < self.epsilon <= MAX_EPSILON:
-            raise ConfigError(
-                f"epsilon={self.epsilon:g} must be above 0 and at most {MAX_EPSILON:g};"
-                " set [evaluation] epsilon"
-            )
-        return self
+    offered: bool = setting(
+        False,
+        "Whether predictions may be compared with true labels, in numbers. The features party asks"
+        " with `feature-party evaluate --ask`. All answers of an epoch are charged at the first"
+        " question, from which on the server keeps the labels in memory, 8 bytes an event; a"
+        " question takes as much again.",
+    )
+    epsilon: float = setting(
+        0.5,
+        "What all answers may reveal together, on top of the release.",
+        gt=0,
+        le=MAX_EPSILON,
+    )
+    answers: int = setting(
+        10,
+        "How many answers may come from true labels. The others confirm the estimate that was"
+        " sent.",
+        ge=1,
+        le=10_000,
+    )
+    questions: int = setting(1000, "How many questions may be asked.", ge=1, le=1_000_000)
+    tolerance: float = setting(
+        0.05,
+        "Share of `largest_loss` by which a confirmed estimate is off, at most about.",
+        ge=0,
+        le=1,
+    )
+    loss: Literal["squared", "absolute"] = setting("squared", "What an answer is the mean of.")
+    largest_loss: float | None = setting(
+        None,
+        "The most that one event counts for, in label units, squared or not. The smaller, the less"
+        " noise. Default: what the domain allows.",
+        gt=0,
+        example=100.0,
+    )
 
 
 class WatchSection(Section):
-    """How `watch` decides whether a new epoch pays for a prior of its own."""
+    """How `label-party watch` releases epochs as they arrive.
 
-    epsilon: float | Literal["auto"] = "auto"
-    tolerance: float = Field(default=0.05, ge=0, lt=1)
-    false_alarm: float = Field(default=0.01, gt=0, lt=1)
-    hits: int | None = Field(default=None, ge=1, le=10_000)
-    interval: float = Field(default=3600.0, gt=0)
+    The prior of the last one stays in force until a private test says that the labels have drifted
+    from it; only then is a new one paid for.
+    """
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.epsilon != "auto" and not 0 < self.epsilon <= 1:
-            raise ConfigError(
-                f"epsilon={self.epsilon:g} of a test must be above 0 and at most 1, far below that"
-                ' of a release; set [watch] epsilon, or leave it at "auto"'
-            )
-        return self
+    epsilon: Annotated[float, Field(gt=0, le=1)] | Literal["auto"] = setting(
+        "auto",
+        'What one test may reveal, far below what a release does. "auto" is what the tolerance'
+        " needs, at most a quarter of what a prior costs.",
+    )
+    tolerance: float = setting(
+        0.05,
+        "Largest distance of two distribution functions that does not count as drift.",
+        ge=0,
+        lt=1,
+    )
+    false_alarm: float = setting(
+        0.01,
+        "Probability, about, with which an epoch without drift pays for a prior all the same.",
+        gt=0,
+        lt=1,
+    )
+    hits: int | None = setting(
+        None,
+        "Charge all tests together, once, as a session that ends at so many hits. Where events or"
+        " users come again in later epochs, tests add up otherwise. Needs total_delta.",
+        ge=1,
+        le=10_000,
+        example=5,
+    )
+    interval: float = setting(
+        3600.0, "Time between two looks for new epochs.", unit="seconds", gt=0
+    )

@@ -6,23 +6,22 @@ Relative paths are relative to the working directory.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
-from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import model_validator
 
-from common.config import Section, load_config
+from common.config import Choice, Section, load_config, setting
 from common.engine.task import EngineSection
 from common.errors import ConfigError
-from common.exact.rational import decimal_value
-from common.guarantees import ApproximateDP, PureDP, Unit
-from common.randomizers.base import MAX_EPSILON
+from common.randomizers import randomizer_names
 from common.randomizers.grid import Grid
 from common.randomizers.losses import LOSS_NAMES
+from label_party.config.names import Name
 from label_party.config.offers import EvaluationSection, WatchSection
+from label_party.config.privacy import PrivacySection
+from label_party.config.serving import ObservabilitySection, ServerSection
 from label_party.sources.addresses import Address, Source, locate
 
 DEFAULT_CONFIG = Path("label_party.toml")
@@ -32,32 +31,73 @@ SUBMITTED = "submitted"
 """In place of a population's file: the features party submits its keys."""
 
 
-def _as_text(value: Any) -> Any:
-    """Take ``epoch = 2`` and ``epoch = 2024-06-02`` for the names that they look like."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return str(value) if whole or type(value) is date else value
-
-
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-Name = Annotated[str, BeforeValidator(_as_text), StringConstraints(pattern=NAME_PATTERN)]
-"""Names a directory and travels in requests: up to 64 letters, digits, dots, dashes, underscores"""
-
-
 class DataSection(Section):
     """Where the labels and the population come from."""
 
-    labels: Address
-    labels_query: str | None = None
-    population: Address | None = None
-    population_query: str | None = None
-    credentials_file: Path | None = None
-    key: str = "key"
-    label: str = "label"
-    data_set: Name = "labels"
-    epoch: Name = "1"
-    missing: float | None = None
-    duplicates: Literal["refuse", "sum", "mean", "last"] = "refuse"
-    date: str | None = None
+    labels: Address = setting(
+        ...,
+        "The labels, one an event: a file, an object or a database. A file is CSV (with a header)"
+        " or Parquet; an object s3://, gs://, az:// or https://, ending in .csv, .tsv or .parquet;"
+        " a database sqlite:///file.db or postgresql://user@host/name. Addresses hold no"
+        " credentials. For `label-party watch`, {epoch} in the name stands for an epoch's.",
+        example="labels.csv",
+    )
+    labels_query: str | None = setting(
+        None,
+        "A database's query: one SELECT with the columns named below.",
+        example="SELECT click_id AS key, amount AS label FROM sales",
+    )
+    population: Address | None = setting(
+        None,
+        'Every event that both parties know, labelled or not: an address, or "submitted".'
+        " It has the same key; an event without a label gets `missing` before randomization, so"
+        ' that nobody learns which events have one. "submitted": the features party submits its'
+        " list of keys while `label-party serve` runs, and gets labels in that order. Default: the"
+        " events in `labels` are the population.",
+        example="population.csv",
+    )
+    population_query: str | None = setting(
+        None, "The population's query.", example="SELECT click_id AS key FROM landings"
+    )
+    credentials_file: Path | None = setting(
+        None,
+        "File of credentials that its owner alone can read. For PostgreSQL a password file,"
+        " host:port:database:user:password; for objects TOML lines such as aws_access_key_id ="
+        ' "…", as Polars names them. Default: credentials come from the environment (PGPASSFILE,'
+        " PGSERVICE, AWS_ACCESS_KEY_ID, …).",
+        example="certificates/credentials",
+    )
+    key: str = setting(
+        "key",
+        "Column with the event's key: text, or whole numbers. In CSV files keys are taken as text.",
+    )
+    label: str = setting(
+        "label",
+        "Column with the label, a number. Empty, null and NaN mean that the event has no label.",
+    )
+    data_set: Name = setting("labels", "Name of the data set. Budgets belong to it.")
+    epoch: Name = setting(
+        "1",
+        "Name of this release within the data set. One release is built per epoch, once and for"
+        " ever.",
+    )
+    missing: float | None = setting(
+        None,
+        "Label of an event without one, within the domain. Default: 0, or `lower` if 0 lies outside"
+        " the domain.",
+        unit="label units",
+        example=0.0,
+    )
+    date: str | None = setting(
+        None,
+        "For `label-party watch`: column of dates (ISO 8601, with or without a time) whose days are"
+        " the epochs. Or give each epoch its own files, with {epoch} in the names of `labels` and"
+        " `population`.",
+        example="sold_at",
+    )
+    duplicates: Literal["refuse", "sum", "mean", "last"] = setting(
+        "refuse", 'What to do with several labels for one key. "last" is in file order.'
+    )
 
     def at(self, epoch: str) -> Self:
         """The section for one epoch: its name, and in place of ``{epoch}`` in the files' names."""
@@ -99,23 +139,45 @@ class DataSection(Section):
 
 
 class DomainSection(Section):
-    """The public bounds of the labels and the grid between them."""
+    """The public bounds of the labels and the grid between them.
 
-    lower: float
-    upper: float
-    grid: Literal["auto", "step", "edges", "log"] = "auto"
-    step: float | None = None
-    edges: list[float] | None = None
-    points: int | None = None
-    scale: float | None = None
+    Labels outside are clipped to the bounds. Choose them from what everybody knows about the
+    labels, never by looking at the labels.
+    """
+
+    lower: float = setting(
+        ..., "Public lower bound of the labels.", unit="label units", example=0.0
+    )
+    upper: float = setting(
+        ..., "Public upper bound of the labels.", unit="label units", example=100.0
+    )
+    grid: Literal["auto", "step", "edges", "log"] = setting(
+        "auto",
+        'Points on which labels are placed. "auto" chooses them from bounds, number of events and'
+        " epsilon alone.",
+    )
+    step: float | None = setting(
+        None, 'For grid = "step": distance between points.', unit="label units", gt=0, example=1.0
+    )
+    edges: list[float] | None = setting(
+        None,
+        'For grid = "edges": all points, ascending, from lower to upper.',
+        unit="label units",
+        example=[0.0, 1.0, 10.0],
+    )
+    points: int | None = setting(
+        None, 'For grid = "log": number of points, dense near lower.', ge=2, example=200
+    )
+    scale: float | None = setting(
+        None,
+        'For grid = "log": distance from lower up to which points are nearly even.',
+        unit="label units",
+        gt=0,
+        example=1.0,
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if not (math.isfinite(self.lower) and math.isfinite(self.upper)):
-            raise ConfigError(
-                f"lower={self.lower:g} and upper={self.upper:g} must be finite numbers;"
-                " set [domain] lower and upper"
-            )
         if self.lower >= self.upper:
             raise ConfigError(
                 f"lower={self.lower:g} must be below upper={self.upper:g}, the label domain is"
@@ -145,185 +207,49 @@ class DomainSection(Section):
         return Grid.default(self.lower, self.upper, rows, epsilon)
 
 
-class PrivacySection(Section):
-    """What one release spends, whose labels it protects, and what the data set may spend."""
-
-    epsilon: float
-    total_epsilon: float | None = None
-    total_delta: float = 0.0
-    unit: Literal["record", "user"] = "record"
-    user: str | None = None
-    max_records_per_user: int | None = None
-    epochs: Literal["additive", "disjoint"] = "additive"
-    prior_share: float = 0.125
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if not 0 < self.epsilon <= MAX_EPSILON:
-            raise ConfigError(
-                f"epsilon={self.epsilon:g} must be above 0 and at most {MAX_EPSILON:g};"
-                " set [privacy] epsilon"
-            )
-        if self.total_epsilon is not None and not (
-            self.total_epsilon > 0 and math.isfinite(self.total_epsilon)
-        ):
-            raise ConfigError(
-                f"total_epsilon={self.total_epsilon:g} must be a number above 0;"
-                " set [privacy] total_epsilon"
-            )
-        if not 0 <= self.total_delta < 1:
-            raise ConfigError(
-                f"total_delta={self.total_delta:g} must be at least 0 and below 1, far below one"
-                " over the number of events; set [privacy] total_delta"
-            )
-        if not 0 < self.prior_share < 1:
-            raise ConfigError(
-                f"prior_share={self.prior_share:g} must lie between 0 and 1;"
-                " set [privacy] prior_share"
-            )
-        if self.unit == "user":
-            if not self.user or self.max_records_per_user is None:
-                raise ConfigError(
-                    "unit='user' needs to know whose event is whose and how many one may have;"
-                    " set [privacy] user and max_records_per_user"
-                )
-            if self.max_records_per_user < 1:
-                raise ConfigError(
-                    f"max_records_per_user={self.max_records_per_user} must be at least 1;"
-                    " set [privacy] max_records_per_user"
-                )
-            if self.epochs == "disjoint":
-                raise ConfigError(
-                    "epochs='disjoint' must be 'additive' when unit='user': one user has events"
-                    " in many epochs; set [privacy] epochs"
-                )
-        elif self.user is not None or self.max_records_per_user is not None:
-            raise ConfigError(
-                "user and max_records_per_user have no effect when unit='record'; remove them or"
-                ' set [privacy] unit = "user"'
-            )
-        return self
-
-    @property
-    def privacy_unit(self) -> Unit:
-        return Unit(self.unit)
-
-    @property
-    def group(self) -> int:
-        """The most records that one privacy unit may have."""
-        return self.max_records_per_user or 1
-
-    @property
-    def charge(self) -> PureDP:
-        """What one release is charged: ε as written, in decimals, not the float's binary value.
-
-        Three releases at 0.1 then fit a total of 0.3 exactly.
-        """
-        return PureDP.of(decimal_value(self.epsilon), unit=self.privacy_unit)
-
-    @property
-    def limit(self) -> PureDP | ApproximateDP:
-        """What the data set may spend; by default one release, and no δ."""
-        total = decimal_value(self.epsilon if self.total_epsilon is None else self.total_epsilon)
-        if not self.total_delta:
-            return PureDP.of(total, unit=self.privacy_unit)
-        return ApproximateDP.of(total, decimal_value(self.total_delta), unit=self.privacy_unit)
-
-
 class RandomizerSection(Section):
     """Which label randomizer, and the loss by which it is judged."""
 
-    name: str = "auto"
-    loss: str = "squared"
-    options: dict[str, Any] = Field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.loss not in LOSS_NAMES:
-            raise ConfigError(
-                f"loss={self.loss!r} must be one of {', '.join(LOSS_NAMES)}; set [randomizer] loss"
-            )
-        return self
+    name: Annotated[str, Choice(randomizer_names())] = setting(
+        "auto",
+        'How labels are randomized. "auto" chooses the best for training; `labelveil compare`'
+        " compares.",
+        flag="--randomizer",
+    )
+    loss: Annotated[str, Choice(LOSS_NAMES)] = setting("squared", "Loss of the regression.")
+    options: dict[str, Any] = setting(
+        dict, "Options of the randomizer, where it takes any.", example={"bins": 4}
+    )
 
 
 class KeysSection(Section):
     """The secret under which both parties hash event keys, and the key that signs manifests."""
 
-    secret_file: Path = Path("certificates/join.key")
-    signing_key: Path | None = None
+    secret_file: Path = setting(
+        Path("certificates/join.key"),
+        "Secret that both parties share and hash keys with. 64 hexadecimal digits, a new one for"
+        " each partner. `label-party init --new-secret` makes one, and `labelveil certificates`"
+        " does for tests.",
+    )
+    signing_key: Path | None = setting(
+        None,
+        "Ed25519 private key (PEM, mode 0600) that `label-party release` signs the manifest with."
+        " The features party can pin the public key. `label-party init --new-signing-key` makes a"
+        " pair, and `labelveil certificates --signing-key` does for tests. The server does not"
+        " need it.",
+        example="certificates/signing.key",
+    )
 
 
 class StoreSection(Section):
     """Where releases and the ledger live."""
 
-    directory: Path = Path("label_store")
-
-
-class ServerSection(Section):
-    """The listening end: address, identity, who may fetch, limits and logs."""
-
-    listen: str = "127.0.0.1:50051"
-    certificate: Path = Path("certificates/label-party.pem")
-    private_key: Path = Path("certificates/label-party.key")
-    client_ca: Path = Path("certificates/ca.pem")
-    client_san: str = "feature-party"
-    data_sets: list[Name] = Field(default_factory=list)
-    clients: dict[str, list[Name]] = Field(default_factory=dict)
-    max_streams: int = Field(default=16, ge=1, le=1024)
-    spare_threads: int = Field(default=8, ge=2, le=256)
-    max_message_bytes: int = Field(default=4 << 20, ge=4096, le=64 << 20)
-    max_population_rows: int = Field(default=50_000_000, ge=1)
-    max_waiting_populations: int = Field(default=8, ge=1)
-    requests_per_minute: int = Field(default=600, ge=1)
-    stall_seconds: float = Field(default=120.0, gt=0)
-    grace_seconds: float = Field(default=30.0, ge=0)
-    reflection: bool = True
-    log_format: Literal["auto", "text", "json"] = "auto"
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        _check_listen(self.listen, "server")
-        for key, name in [("client_san", self.client_san), *(("clients", n) for n in self.clients)]:
-            if not name or "*" in name:
-                raise ConfigError(
-                    f"{key}={name!r} must be one exact DNS name or URI; set [server] {key}"
-                )
-        for name, data_sets in self.clients.items():
-            if not data_sets:
-                raise ConfigError(
-                    f"client {name!r} may fetch no data set; name some in [server] clients, or"
-                    " remove it"
-                )
-        alone = self.model_fields_set & {"client_san", "data_sets"}
-        if self.clients and alone:
-            raise ConfigError(
-                f"{sorted(alone)[0]} has no effect beside [server] clients, which names every"
-                " client; move its names there, or remove one of the two"
-            )
-        return self
-
-
-class ObservabilitySection(Section):
-    """What the operator sees besides the log: probes and metrics over HTTP, and traces."""
-
-    listen: str | None = None
-    tracing: bool = False
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.listen is not None:
-            _check_listen(self.listen, "observability")
-        return self
-
-
-def _check_listen(listen: str, section: str) -> None:
-    host, separator, port = listen.rpartition(":")
-    if not (host and separator and port.isdigit() and int(port) < 65536):
-        raise ConfigError(
-            f"listen={listen!r} must be host:port with a port from 0 to 65535;"
-            f" set [{section}] listen"
-        )
+    directory: Path = setting(
+        Path("label_store"),
+        "Directory of the releases and of the ledger, on a local disk. Back it up: it is the proof"
+        " of what has been spent.",
+        flag="--store",
+    )
 
 
 class LabelPartyConfig(Section):
@@ -332,14 +258,14 @@ class LabelPartyConfig(Section):
     data: DataSection
     domain: DomainSection
     privacy: PrivacySection
-    randomizer: RandomizerSection = Field(default_factory=RandomizerSection)
-    keys: KeysSection = Field(default_factory=KeysSection)
-    evaluation: EvaluationSection = Field(default_factory=EvaluationSection)
-    watch: WatchSection = Field(default_factory=WatchSection)
-    store: StoreSection = Field(default_factory=StoreSection)
-    engine: EngineSection = Field(default_factory=EngineSection)
-    server: ServerSection = Field(default_factory=ServerSection)
-    observability: ObservabilitySection = Field(default_factory=ObservabilitySection)
+    randomizer: RandomizerSection = setting(RandomizerSection)
+    keys: KeysSection = setting(KeysSection)
+    evaluation: EvaluationSection = setting(EvaluationSection)
+    watch: WatchSection = setting(WatchSection)
+    store: StoreSection = setting(StoreSection)
+    engine: EngineSection = setting(EngineSection)
+    server: ServerSection = setting(ServerSection)
+    observability: ObservabilitySection = setting(ObservabilitySection)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

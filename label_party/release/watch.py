@@ -18,7 +18,8 @@ from pathlib import Path
 from types import FrameType
 
 from common.errors import ConfigError, DataError
-from label_party.config.sections import EPOCH_PLACE, NAME_PATTERN, LabelPartyConfig
+from label_party.config.names import NAME_PATTERN
+from label_party.config.sections import EPOCH_PLACE, LabelPartyConfig
 from label_party.release.prior_in_force import open_session, prior_in_force
 from label_party.release.run import Outcome, run_release
 from label_party.sources.addresses import Source

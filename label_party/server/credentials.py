@@ -12,7 +12,7 @@ import grpc
 from common.errors import ConfigError, LabelveilError
 from common.security.certificate_checks import check_not_ended, check_pair, read_chain
 from common.security.tls import check_tls13_only
-from label_party.config.sections import ServerSection
+from label_party.config.serving import ServerSection
 from label_party.server.handshakes import Handshakes
 
 _log = logging.getLogger(__name__)

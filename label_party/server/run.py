@@ -27,7 +27,8 @@ from common.errors import ConfigError
 from common.files import PUBLIC, appearing
 from common.wire import evaluation_pb2, evaluation_pb2_grpc
 from common.wire import label_release_pb2_grpc as stubs
-from label_party.config.sections import LabelPartyConfig, ServerSection
+from label_party.config.sections import LabelPartyConfig
+from label_party.config.serving import ServerSection
 from label_party.events.submitted import Populations
 from label_party.monitoring.budget_metrics import BudgetMetrics
 from label_party.monitoring.calls import Call, Telemetry

@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BeforeValidator
 
+from common.config import Words
 from common.errors import ConfigError
 
 STORES = ("s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl", "https", "http")
@@ -108,7 +109,11 @@ def check_address(value: Any) -> Any:
     return text
 
 
-Address = Annotated[Path | str, BeforeValidator(check_address)]
+Address = Annotated[
+    Path | str,
+    BeforeValidator(check_address),
+    Words("a path, or the address of an object or a database"),
+]
 """A path, or the address of an object or a database."""
 
 

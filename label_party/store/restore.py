@@ -36,7 +36,8 @@ from common.exact.rational import decimal_value
 from common.files import sync
 from common.guarantees import Guarantee, PureDP
 from common.release.folder import SIGNATURE_FILE
-from label_party.config.sections import NAME_PATTERN, LabelPartyConfig
+from label_party.config.names import NAME_PATTERN
+from label_party.config.sections import LabelPartyConfig
 from label_party.store.backup import FORMAT, INDEX_FILE
 from label_party.store.budget import Proposal
 from label_party.store.disk import translating_errors

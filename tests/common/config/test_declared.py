@@ -70,7 +70,7 @@ def test_bounds_are_words() -> None:
     assert bounds("budget.epsilon") == "a number above 0 and at most 40"
     assert bounds("budget.total") == "a number above 0"
     assert bounds("budget.way") == '"one" or "many"'
-    assert bounds("budget.rows") == 'a whole number at least 2 or "auto"'
+    assert bounds("budget.rows") == '"auto" or a whole number of at least 2'
     assert bounds("place.names") == "a list, each a name of small letters"
     assert bounds("place.colour") == '"red" or "blue"'
     assert bounds("place.wait") == "a number above 0, in seconds"
@@ -81,8 +81,8 @@ def test_bounds_are_words() -> None:
     ("key", "value", "line"),
     [
         ("budget.epsilon", -1, "epsilon=-1 must be a number above 0 and at most 40; set [budget]"),
-        ("budget.rows", 1, 'rows=1 must be a whole number at least 2 or "auto"'),
-        ("budget.rows", "all", "rows='all' must be a whole number at least 2"),
+        ("budget.rows", 1, 'rows=1 must be "auto" or a whole number of at least 2'),
+        ("budget.rows", "all", "rows='all' must be \"auto\" or a whole number of at least 2"),
         ("budget.way", "two", 'way=\'two\' must be "one" or "many"; set [budget] way'),
         ("place.names", ["ann", "B"], "names=['ann', 'B'] must be a list, each a name of small"),
         ("place.colour", "green", 'colour=\'green\' must be "red" or "blue"; set [place] colour'),
@@ -98,14 +98,15 @@ def test_a_mistake_names_value_bound_and_remedy(key: str, value: Any, line: str)
 
 def test_the_file_shows_every_setting_and_loads(tmp_path: Path) -> None:
     text = commented_toml(File, "A file.", {"place.folder": Path("a b"), "budget.total": None})
-    assert text.startswith("# A file.\n\n[budget]\n# What may be spent.\n# What a run reveals.")
-    assert "Less is better. A number above 0 and at most 40.\nepsilon = 1.0\n" in text
+    assert text.startswith("# A file.\n\n# What may be spent.\n[budget]\n# What a run reveals.")
+    assert "Less is better. Value: a number above 0 and at most 40.\nepsilon = 1.0\n" in text
     assert "# Whether to hurry.\nquick = false\n" in text
     for line in ("# total = 3.5", 'way = "one"', 'rows = "auto"', '# names = ["ann"]'):
         assert f"\n{line}\n" in text
     path = tmp_path / "file.toml"
-    write_config(path, text)
-    loaded = load_config(File, path)
+    loaded = write_config(path, File, "A file.", {"place.folder": Path("a b")})
+    assert path.read_text() == text
+    assert load_config(File, path) == loaded
     assert loaded.place.folder == Path("a b")
     assert loaded.place.listen == "host:1"
     every = text.replace("\n# total", "\ntotal").replace("\n# names", "\nnames")
@@ -121,7 +122,7 @@ def test_the_file_shows_every_setting_and_loads(tmp_path: Path) -> None:
         ],
     )
     with pytest.raises(ConfigError, match="--force"):
-        write_config(path, text)
+        write_config(path, File, "A file.")
 
 
 def program(seen: list[Any], optional: bool = False) -> typer.Typer:
@@ -140,7 +141,7 @@ def program(seen: list[Any], optional: bool = False) -> typer.Typer:
         seen.extend([config, own, loud])
 
     @with_options(File, "budget.epsilon", file=Path("file.toml"))
-    def init(given: Given[File]) -> None:
+    def init(given: Given) -> None:
         """Write it."""
         seen.append(given)
 
@@ -165,7 +166,7 @@ def test_flags_are_made_of_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     seen.clear()
     assert CliRunner().invoke(app, ["init", "-c", "new.toml", "--epsilon", "0.5"]).exit_code == 0
     assert seen[0].path == Path("new.toml")
-    assert seen[0].overrides == {"budget.epsilon": 0.5}
+    assert seen[0].values == {"budget.epsilon": 0.5}
 
 
 @pytest.mark.parametrize(
@@ -173,8 +174,8 @@ def test_flags_are_made_of_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     [
         ("--epsilon=-1", r"epsilon=-1 must be .* set \[budget\] epsilon in file\.toml"),
         ("--epsilon much", "epsilon='much' must be a number above 0"),
-        ("--k 0", "^--k=0 must be a whole number at least 1$"),
-        ("--k many", "^--k='many' must be a whole number at least 1$"),
+        ("--k 0", "^--k=0 must be a whole number of at least 1$"),
+        ("--k many", "^--k='many' must be a whole number of at least 1$"),
         ("--k 13 --json", "--k 13 does not go with --json"),
         ("--config none.toml", "none.toml does not exist"),
     ],
@@ -208,9 +209,9 @@ def test_help_and_page_say_what_the_field_says() -> None:
         == "What a run reveals. [budget.epsilon: a number above 0 and at most 40]"
     )
     assert helps["--rows"].endswith(
-        '[budget.rows: a whole number at least 2 or "auto"; default auto]'
+        '[budget.rows: "auto" or a whole number of at least 2; default auto]'
     )
-    assert helps["--most"] == "At most so many. [a whole number at least 1; default 20]"
+    assert helps["--most"] == "At most so many. [a whole number of at least 1; default 20]"
     page = reference(File, group)
     assert (
         "| `epsilon` | a number above 0 and at most 40 | required | What a run reveals. Less"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from common.config.declare import as_toml, declared
 from common.exact.rational import decimal_value
 from label_party.config import sections as config
 from tests.label_party.conftest import Party, Result
@@ -20,10 +21,10 @@ from tests.label_party.conftest import Party, Result
         ({"privacy__epsilon": -1}, ["epsilon=-1", "above 0", "[privacy] epsilon"]),
         ({"privacy__epsilon": 0}, ["epsilon=0", "above 0"]),
         ({"privacy__epsilon": 41}, ["epsilon=41", "at most 40"]),
-        ({"privacy__epsilon": "nan"}, ["epsilon=nan", "finite number"]),
+        ({"privacy__epsilon": "nan"}, ["epsilon=nan", "a finite number above 0"]),
         ({"privacy__epsilon": "much"}, ["epsilon='much'", "[privacy] epsilon"]),
         ({"privacy__total_epsilon": 0}, ["total_epsilon=0", "above 0"]),
-        ({"privacy__prior_share": 1}, ["prior_share=1", "between 0 and 1"]),
+        ({"privacy__prior_share": 1}, ["prior_share=1", "above 0 and below 1"]),
         ({"privacy__unit": "user"}, ["unit='user'", "max_records_per_user"]),
         ({"privacy__max_records_per_user": 3}, ["no effect", "unit"]),
         ({"domain__lower": 10}, ["lower=10", "upper=10", "domain is empty"]),
@@ -36,13 +37,16 @@ from tests.label_party.conftest import Party, Result
         ({"data__data_set": "../etc"}, ["data_set='../etc'", "[data] data_set"]),
         ({"data__epoch": ".hidden"}, ["epoch='.hidden'", "[data] epoch"]),
         ({"data__duplicates": "first"}, ["duplicates='first'", '"sum"', "[data] duplicates"]),
-        ({"randomizer__name": "magic"}, ["randomizer='magic'", "rr-on-bins"]),
+        ({"randomizer__name": "magic"}, ["name='magic'", '"rr-on-bins"', "[randomizer] name"]),
         ({"randomizer__loss": "cubic"}, ["loss='cubic'", "squared"]),
         ({"server__listen": "nowhere"}, ["listen='nowhere'", "host:port"]),
         ({"server__client_san": "*.example"}, ["client_san='*.example'", "exact"]),
         ({"server__clients": "{'x.example' = ['labels']}"}, ["client_san", "[server] clients"]),
-        ({"server__clients": "{'*.example' = ['labels']}"}, ["clients='*.example'", "exact"]),
-        ({"server__clients": "{'x.example' = []}"}, ["'x.example'", "no data set"]),
+        (
+            {"server__clients": "{'*.example' = ['labels']}"},
+            ["'*.example'", "exact", "[server] clients"],
+        ),
+        ({"server__clients": "{'x.example' = []}"}, ["'x.example'", "at least one data set"]),
         ({"observability__listen": "loopback"}, ["listen='loopback'", "[observability] listen"]),
         ({"privacy__epsilom": 1}, ["privacy.epsilom", "mean privacy.epsilon?"]),
     ],
@@ -148,3 +152,39 @@ def test_the_clients_of_a_server(party: Party) -> None:
     assert party.config().entitlements == {
         "a.example": {"labels"}, "spiffe://b/c": {"labels", "installs"},
     }  # fmt: skip
+
+
+def test_a_file_that_an_older_init_wrote_means_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Result]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_cli("init").code == 0
+    before = config.load(Path(__file__).parent / "written_before.toml")
+    assert before == config.load(Path("label_party.toml"))
+
+
+def test_every_setting_says_what_it_decides() -> None:
+    for one in declared(config.LabelPartyConfig):
+        assert one.description.endswith("."), one.name
+        assert one.default is not None or one.example is not None, one.name
+
+
+def test_every_example_in_the_file_is_valid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Result]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_cli("init").code == 0
+    examples = [one for one in declared(config.LabelPartyConfig) if one.example is not None]
+    together = {  # settings that have an effect only beside others
+        "data.labels_query": ["data.labels=sqlite:///sales.db"],
+        "data.population_query": ["data.population=sqlite:///sales.db"],
+        "domain.edges": ["domain.upper=10"],
+        "privacy.user": ["privacy.unit=user", "privacy.max_records_per_user=1"],
+        "privacy.max_records_per_user": ["privacy.unit=user", "privacy.user=u"],
+        "engine.master": ["engine.name=spark"],
+    }
+    text = Path("label_party.toml").read_text().replace('client_san = "feature-party"\n', "")
+    Path("label_party.toml").write_text(text)
+    for one in examples:
+        settings = [*together.get(one.name, []), f"{one.name}={as_toml(one.example)}"]
+        config.load(Path("label_party.toml"), settings=settings)

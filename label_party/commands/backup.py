@@ -1,0 +1,54 @@
+"""``label-party backup`` and ``label-party restore``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from common.config import Section, setting
+from label_party.commands.options import Quiet, options
+from label_party.config.sections import LabelPartyConfig
+
+
+class BackupOptions(Quiet):
+    to: Path = setting(..., "The file to write; it must not exist.")
+
+
+@options("store.directory")
+def backup(config: LabelPartyConfig, wanted: BackupOptions) -> None:
+    """Copy the ledger and all releases to one file, while they are served or built."""
+    from label_party.store.backup import run_backup
+
+    made = run_backup(config, wanted.to, quiet=wanted.quiet)
+    if not wanted.quiet:
+        typer.echo(f"wrote {made.path}: {made.releases:,} releases, {made.size:,} bytes")
+
+
+class Stated(Section):
+    nothing_since: bool = setting(
+        False, "State that nothing was released since.", flag="--nothing-since"
+    )
+    lost: list[str] = setting(
+        list,
+        "State that this was released since and is gone: spent, never built again.",
+        metavar="EPOCH[:PURPOSE][=EPSILON]",
+    )
+
+
+@options("store.directory", "data.data_set")
+def restore(
+    file: Annotated[Path, typer.Argument(help="What label-party backup wrote.")],
+    config: LabelPartyConfig,
+    stated: Stated,
+) -> None:
+    """Make a store from a backup; what was released since must be stated, or it is spent twice."""
+    from label_party.store.restore import parse_lost
+    from label_party.store.restore import restore as restore_backup
+
+    lost = [parse_lost(config, text) for text in stated.lost]
+    done = restore_backup(config, file, lost, nothing_since=stated.nothing_since)
+    typer.echo(f"restored the backup of {done.made_at}: {done.releases:,} releases")
+    for name in done.counted:
+        typer.echo(f"found in the store and counted as spent: {name}")

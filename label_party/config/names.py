@@ -1,0 +1,26 @@
+"""Names of data sets and epochs."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, StringConstraints
+
+from common.config import Words
+
+
+def _as_text(value: Any) -> Any:
+    """Take ``epoch = 2`` and ``epoch = 2024-06-02`` for the names that they look like."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if whole or type(value) is date else value
+
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+Name = Annotated[
+    str,
+    BeforeValidator(_as_text),
+    StringConstraints(pattern=NAME_PATTERN),
+    Words("a name of up to 64 letters, digits, dots, dashes and underscores"),
+]
+"""Names a directory and travels in requests."""

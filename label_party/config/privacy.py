@@ -1,0 +1,116 @@
+"""The section of label_party.toml that says what may be spent."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from common.config import Section, setting
+from common.errors import ConfigError
+from common.exact.rational import decimal_value
+from common.guarantees import ApproximateDP, PureDP, Unit
+from common.randomizers.base import MAX_EPSILON
+
+
+class PrivacySection(Section):
+    """What one release spends, whose labels it protects, and what the data set may spend."""
+
+    epsilon: float = setting(
+        ...,
+        "What this release may reveal about the labels of one privacy unit. Useful values lie"
+        " between 0.1 and 8; smaller is more private.",
+        gt=0,
+        le=MAX_EPSILON,
+        example=1.0,
+    )
+    total_epsilon: float | None = setting(
+        None,
+        "What all releases of the data set together may spend. Default: epsilon, that is one"
+        " release.",
+        gt=0,
+        example=1.0,
+    )
+    total_delta: float = setting(
+        0.0,
+        "Failure probability that all releases together may have, far below 1 / number of events."
+        " At 0 only releases with a pure epsilon fit (labels, top-k); `top-k --stable` needs more."
+        " Half of it pays for the releases' own delta, half for adding up different kinds of"
+        " guarantees.",
+        ge=0,
+        lt=1,
+    )
+    unit: Literal["record", "user"] = setting(
+        "record",
+        'Whose labels are protected. A "record" is one event, a "user" all events of one user.',
+    )
+    user: str | None = setting(
+        None,
+        'For unit = "user": column with the user of each event. It stands in `population` if there'
+        " is one, else in `labels`.",
+        example="user_id",
+    )
+    max_records_per_user: int | None = setting(
+        None,
+        'For unit = "user": how many events of one user keep their label. The others get'
+        " `missing`.",
+        ge=1,
+        example=5,
+    )
+    epochs: Literal["additive", "disjoint"] = setting(
+        "additive",
+        'How epochs add up. "additive": against total_epsilon and total_delta. "disjoint": no event'
+        " occurs in two epochs, and each epoch may spend the whole total. Per user it is"
+        ' "additive".',
+    )
+    prior_share: float = setting(
+        0.125,
+        "The largest share of epsilon spent on the noisy histogram of all labels.",
+        gt=0,
+        lt=1,
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.unit == "user":
+            if not self.user or self.max_records_per_user is None:
+                raise ConfigError(
+                    "unit='user' needs to know whose event is whose and how many one may have;"
+                    " set [privacy] user and max_records_per_user"
+                )
+            if self.epochs == "disjoint":
+                raise ConfigError(
+                    "epochs='disjoint' must be 'additive' when unit='user': one user has events"
+                    " in many epochs; set [privacy] epochs"
+                )
+        elif self.user is not None or self.max_records_per_user is not None:
+            raise ConfigError(
+                "user and max_records_per_user have no effect when unit='record'; remove them or"
+                ' set [privacy] unit = "user"'
+            )
+        return self
+
+    @property
+    def privacy_unit(self) -> Unit:
+        return Unit(self.unit)
+
+    @property
+    def group(self) -> int:
+        """The most records that one privacy unit may have."""
+        return self.max_records_per_user or 1
+
+    @property
+    def charge(self) -> PureDP:
+        """What one release is charged: ε as written, in decimals, not the float's binary value.
+
+        Three releases at 0.1 then fit a total of 0.3 exactly.
+        """
+        return PureDP.of(decimal_value(self.epsilon), unit=self.privacy_unit)
+
+    @property
+    def limit(self) -> PureDP | ApproximateDP:
+        """What the data set may spend; by default one release, and no δ."""
+        total = decimal_value(self.epsilon if self.total_epsilon is None else self.total_epsilon)
+        if not self.total_delta:
+            return PureDP.of(total, unit=self.privacy_unit)
+        return ApproximateDP.of(total, decimal_value(self.total_delta), unit=self.privacy_unit)

@@ -267,9 +267,8 @@ def _words(kind: Any, notes: Any = ()) -> str:
     if origin is Annotated:
         return _words(parts[0], [*parts[1:], *notes])
     if origin in (Union, UnionType):
-        words_first = sorted(parts, key=lambda part: get_origin(part) is not Literal)
-        alternatives = [_words(part, notes) for part in words_first if part is not type(None)]
-        return " or ".join(dict.fromkeys(alternatives))
+        alternatives = {_words(part, notes): None for part in parts if part is not type(None)}
+        return " or ".join(sorted(alternatives, key=lambda words: not words.startswith('"')))
     if origin is Literal:
         return _choice(parts)
     if origin is list:

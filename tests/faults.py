@@ -126,7 +126,7 @@ def experiments(folder: Path, *modules: str) -> Iterator[Experiments]:
         yield Experiments(process)
     finally:
         process.stdin.close()
-        process.wait(20)
+        process.wait(60)
         process.stdout.close()
 
 

@@ -9,8 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,16 +18,6 @@ from typing import Any
 from tests.label_party.conftest import Party
 
 ROOT = Path(__file__).parents[2]
-
-
-def wait(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Return as soon as a condition holds; fail if it does not within a generous time."""
-    pause, polls = threading.Event(), int(seconds / 0.02)
-    for _ in range(polls):
-        if condition():
-            return
-        pause.wait(0.02)
-    raise AssertionError("waited in vain")
 
 
 def get(address: str, path: str, accept: str = "") -> tuple[int, str]:
@@ -105,7 +94,7 @@ def serving(party: Party, **settings: Any) -> Iterator[Served]:
         yield Served(process, address, observed, log_path)
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(20)
+        process.wait(60)
         process.stdout.close()
 
 

@@ -26,8 +26,8 @@ from label_party.server.health import Vitals
 from label_party.server.limits import StreamLimit
 from label_party.server.run import Running, open_server
 from label_party.store.release_store import Store
-from tests.label_party.conftest import EVENTS, Client, Party
-from tests.label_party.serving import get, metrics, wait
+from tests.label_party.conftest import EVENTS, Client, Party, eventually
+from tests.label_party.serving import get, metrics
 
 Connect = Callable[..., Client]
 
@@ -61,13 +61,13 @@ def test_without_a_ledger_it_is_alive_and_not_ready(
             damage()
             assert get(address, "/readyz") == (503, "the ledger cannot be read\n")
             assert get(address, "/livez")[0] == 200
-            wait(lambda: _status(health) == health_pb2.HealthCheckResponse.NOT_SERVING)
+            eventually(lambda: _status(health) == health_pb2.HealthCheckResponse.NOT_SERVING)
             assert metrics(address)["label_party_ledger_readable"] == 0
             for side in party.store.glob("ledger.sqlite-*"):
                 side.unlink()
             ledger.write_bytes(kept)
             assert get(address, "/readyz")[0] == 200
-            wait(lambda: _status(health) == health_pb2.HealthCheckResponse.SERVING)
+            eventually(lambda: _status(health) == health_pb2.HealthCheckResponse.SERVING)
 
 
 def _status(health: health_pb2_grpc.HealthStub) -> object:
@@ -128,12 +128,13 @@ def parts(party: Party, address: str, threads: ThreadPoolExecutor) -> Iterator[V
 
 
 def test_stuck_threads_are_dead(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vitals, "BEAT_SECONDS", 0.1)
     released = threading.Event()
     with ThreadPoolExecutor(2) as threads, parts(party, "127.0.0.1:1", threads) as found:
         assert found.dead() == []
         stuck = [threads.submit(released.wait, 30) for _ in range(2)]
-        assert found.dead() == ["no serving thread is free"]
+        with monkeypatch.context() as hasty:
+            hasty.setattr(vitals, "BEAT_SECONDS", 0.1)
+            assert found.dead() == ["no serving thread is free"]
         released.set()
         assert all(call.result() for call in stuck)
         assert found.dead() == []
@@ -167,7 +168,7 @@ def test_while_it_stops_it_is_alive_and_not_ready(party: Party, connect: Connect
         first = next(call)
         closing.append(metrics(address)["label_party_fetches_active"])
         ended = threads.submit(opened.__exit__, None, None, None)
-        wait(lambda: get(address, "/readyz") == (503, "stopping\n"))
+        eventually(lambda: get(address, "/readyz") == (503, "stopping\n"))
         assert get(address, "/livez") == (200, "ok\n")
         rows = len(first.codes) + sum(len(message.codes) for message in call)
         ended.result(20)
@@ -185,7 +186,7 @@ def test_metrics_say_what_happened(party: Party, connect: Connect) -> None:
         with pytest.raises(grpc.RpcError):
             client.describe("labels", "9")
         method = 'label_party_requests_total{method="%s",status="%s"}'
-        wait(lambda: metrics(address).get(method % ("DescribeRelease", "NOT_FOUND")) == 1)
+        eventually(lambda: metrics(address).get(method % ("DescribeRelease", "NOT_FOUND")) == 1)
         found = metrics(address)
         assert found[method % ("DescribeRelease", "OK")] == 1
         assert found[method % ("FetchRelease", "OK")] == 2
@@ -221,7 +222,7 @@ def test_a_cancelled_fetch_is_counted_as_one(party: Party, connect: Connect) -> 
             next(call)
         call.cancel()
         name = 'label_party_requests_total{method="FetchRelease",status="CANCELLED"}'
-        wait(lambda: metrics(address).get(name) == 1)
+        eventually(lambda: metrics(address).get(name) == 1)
         assert 0 < metrics(address)['label_party_rows_sent_total{data_set="labels"}'] < 60_000
 
 

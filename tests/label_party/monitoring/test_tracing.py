@@ -13,8 +13,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
 
 from label_party.server.run import running
-from tests.label_party.conftest import CLIENT, EVENTS, Client, Party
-from tests.label_party.serving import wait
+from tests.label_party.conftest import CLIENT, EVENTS, Client, Party, eventually
 
 Connect = Callable[..., Client]
 
@@ -96,7 +95,7 @@ def test_a_collector_that_is_down_keeps_nobody_waiting(
     with running(party.config(observability__tracing="true")) as address:
         client = connect(address)
         answered: list[bytes] = []
-        wait(lambda: answered.append(client.describe().manifest) or len(answered) == 3)
+        eventually(lambda: answered.append(client.describe().manifest) or len(answered) == 3)
         assert len(set(answered)) == 1
 
 

@@ -19,6 +19,7 @@ import pytest
 from common.program.simulation import Settings, simulate
 from common.program.simulation.processes import StageFailed
 from common.release.folder import read_release
+from tests.statistics import deviations
 
 pytest.importorskip("torch", reason="the features party needs torch")
 
@@ -134,7 +135,7 @@ def test_label_noise_agrees_with_the_randomizers_own_word(
     by_label = (channel.probabilities * losses).sum(axis=1)
     spread = (channel.probabilities * losses**2).sum(axis=1) - by_label**2
     error = np.sqrt(spread[labels].sum()) / ROWS
-    assert abs(run[1]["label_mse"] - by_label[labels].mean()) < 6 * error
+    assert abs(run[1]["label_mse"] - by_label[labels].mean()) < deviations() * error
 
 
 def test_predictions_cover_all_events(

@@ -80,21 +80,21 @@ class FailsOnce:
 
 
 @dataclass
-class Failing:
+class Failing(Engine):
     """An engine some of whose tasks fail once."""
 
     engine: Engine
     folder: Path
     steps: int = 0
 
-    def run(self, tasks: Sequence[Any], secrets: Secrets) -> Iterator[Any]:
+    def stream(self, tasks: Sequence[Any], secrets: Secrets) -> Iterator[Any]:
         self.steps += 1
         marks = [self.folder / f"{self.steps}-{index}" for index in range(len(tasks))]
         some = [
             FailsOnce(task, mark) if index % 9 == 0 else task
             for index, (task, mark) in enumerate(zip(tasks, marks, strict=True))
         ]
-        return self.engine.run(some, secrets)
+        return self.engine.stream(some, secrets)
 
 
 @dataclass(frozen=True)

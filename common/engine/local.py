@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
-from common.engine.task import EngineError, ResultT, Secrets, Task
+from common.engine.task import Engine, EngineError, ResultT, Secrets, Task
 
 
-class InProcess:
+class InProcess(Engine):
     """Runs one task after another, here."""
 
-    def run(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> Iterator[ResultT]:
+    def stream(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> Iterator[ResultT]:
         for task in tasks:
             yield task.run(secrets)
 
 
-class Pool:
+class Pool(Engine):
     """Runs tasks in worker processes of this machine.
 
     Workers are spawned, never forked: a process that has started gRPC's threads must not be
@@ -29,7 +29,7 @@ class Pool:
         self._executor = executor
         self._workers = workers
 
-    def run(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> Iterator[ResultT]:
+    def stream(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> Iterator[ResultT]:
         waiting: deque[Future[ResultT]] = deque()
         try:
             for task in tasks:

@@ -12,17 +12,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.arrays import Booleans, Integers
+from common.engine.task import Secrets
 from common.files import appearing
 
 Keys = NDArray[np.bytes_]
 Columns = dict[str, NDArray[Any]]
 
+KEY_TYPE = "S16"
+ROW_TYPE = "<i8"
 _COUNT = np.dtype("<i8")
 
 
@@ -90,57 +93,93 @@ def match_keys(ordered: Keys, keys: Keys) -> tuple[Integers, Booleans]:
     return at.astype(np.int64), (heads[at] == wanted) & (tails[at] == rest)
 
 
-def write_buckets(
-    path: Path,
-    bucket: NDArray[np.integer],
-    buckets: int,
-    columns: Mapping[str, NDArray[Any]],
-    *,
-    durable: bool = False,
-) -> None:
-    """Write a task's rows.
+class KeyedRows(Protocol):
+    """Rows that a task can read."""
 
-    Parameters
+    def columns(self, secrets: Secrets) -> Columns:
+        """(n,) values by name; the first are the 16-byte keys that the rows are sent by."""
+        ...
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The files through which the tasks of one step send rows to those of the next.
+
+    Attributes
     ----------
-    path
-        The file; it appears when it is complete.
-    bucket
-        (n,) where each row goes, 0 … buckets - 1.
-    columns
-        (n,) values each, of fixed width.
+    files
+        One for each task that sends.
+    buckets
+        How many tasks receive.
+    types
+        Names and NumPy types, of fixed width, of the columns.
     durable
-        Whether to wait until the bytes are on the disk.
+        Whether a file waits until its bytes are on the disk.
     """
-    order = np.argsort(bucket.astype(np.uint16 if buckets <= 1 << 16 else np.int64), kind="stable")
-    counts = np.bincount(bucket, minlength=buckets).astype(_COUNT)
-    with appearing(path, durable=durable) as file:
-        file.write(counts.tobytes())
-        for column in columns.values():
-            file.write(column[order].tobytes())
+
+    files: Files
+    buckets: int
+    types: Mapping[str, str]
+    durable: bool = False
+
+    def tasks(self, parts: Iterable[KeyedRows]) -> list[Send]:
+        """Return the tasks that send some parts' rows to the buckets of their keys."""
+        return [Send(part, self, index) for index, part in enumerate(parts)]
+
+    def send(self, index: int, bucket: NDArray[np.integer], columns: Columns) -> None:
+        """Write a task's rows.
+
+        Parameters
+        ----------
+        index
+            Which task it is.
+        bucket
+            (n,) where each row goes, 0 … buckets - 1.
+        columns
+            (n,) values each.
+        """
+        narrow = bucket.astype(np.uint16 if self.buckets <= 1 << 16 else np.int64)
+        order = np.argsort(narrow, kind="stable")
+        counts = np.bincount(bucket, minlength=self.buckets).astype(_COUNT)
+        with appearing(self.files[index], durable=self.durable) as file:
+            file.write(counts.tobytes())
+            for name, kind in self.types.items():
+                file.write(columns[name][order].astype(kind, casting="same_kind").tobytes())
+
+    def receive(self, bucket: int) -> Columns:
+        """Read one bucket's rows from all files, in the files' order."""
+        parts: dict[str, list[NDArray[Any]]] = {name: [] for name in self.types}
+        for path in self.files:
+            with path.open("rb") as file:
+                counts = np.fromfile(file, dtype=_COUNT, count=self.buckets)
+                first, rows = int(counts[:bucket].sum()), int(counts[bucket])
+                total, offset = int(counts.sum()), counts.nbytes
+                for name, kind in self.types.items():
+                    width = np.dtype(kind).itemsize
+                    file.seek(offset + first * width)
+                    parts[name].append(np.fromfile(file, dtype=kind, count=rows))
+                    offset += total * width
+        return {
+            name: np.concatenate(found) if found else np.empty(0, dtype=self.types[name])
+            for name, found in parts.items()
+        }
 
 
-def read_bucket(
-    paths: Iterable[Path], bucket: int, buckets: int, columns: Mapping[str, str]
-) -> Columns:
-    """Read one bucket's rows from all files, in the files' order.
+@dataclass(frozen=True)
+class Send:
+    """Send rows to the buckets of their keys."""
 
-    Parameters
-    ----------
-    columns
-        Names and NumPy types of the columns, as they were written.
-    """
-    parts: dict[str, list[NDArray[Any]]] = {name: [] for name in columns}
-    for path in paths:
-        with path.open("rb") as file:
-            counts = np.fromfile(file, dtype=_COUNT, count=buckets)
-            first, rows = int(counts[:bucket].sum()), int(counts[bucket])
-            total, offset = int(counts.sum()), buckets * _COUNT.itemsize
-            for name, kind in columns.items():
-                width = np.dtype(kind).itemsize
-                file.seek(offset + first * width)
-                parts[name].append(np.fromfile(file, dtype=kind, count=rows))
-                offset += total * width
-    return {
-        name: np.concatenate(found) if found else np.empty(0, dtype=columns[name])
-        for name, found in parts.items()
-    }
+    rows: KeyedRows
+    exchange: Exchange
+    index: int
+
+    @property
+    def out(self) -> Path:
+        return self.exchange.files[self.index]
+
+    def run(self, secrets: Secrets) -> int:
+        """Return the number of rows."""
+        columns = self.rows.columns(secrets)
+        keys = next(iter(columns.values()))
+        self.exchange.send(self.index, key_buckets(keys, self.exchange.buckets), columns)
+        return keys.size

@@ -31,7 +31,7 @@ from typing import Any, Protocol, TypeVar
 
 from common.console import stderr
 from common.engine.secret_service import KeyService, ServiceAddress, ask
-from common.engine.task import EngineError, EngineSection, Secrets, Task
+from common.engine.task import Engine, EngineError, EngineSection, Secrets, Task
 from common.errors import LabelveilError
 
 ResultT = TypeVar("ResultT")
@@ -53,7 +53,7 @@ class TextLog(Protocol):
     def fileno(self) -> int: ...
 
 
-class SparkEngine:
+class SparkEngine(Engine):
     """Runs tasks in a Spark session.
 
     Parameters
@@ -118,7 +118,7 @@ class SparkEngine:
             finally:
                 session.stop()
 
-    def run(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> Iterator[ResultT]:
+    def stream(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> Iterator[ResultT]:
         """Yield the tasks' results in the tasks' order."""
         if not tasks:
             return

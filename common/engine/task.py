@@ -8,6 +8,7 @@ nothing that running it once does not.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, Self, TypeVar
@@ -94,15 +95,19 @@ class Task(Protocol, Generic[ResultT_co]):
         ...
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """Runs tasks."""
 
-    def run(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> Iterator[ResultT]:
-        """Yield the tasks' results in the tasks' order.
+    @abstractmethod
+    def stream(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> Iterator[ResultT]:
+        """Yield the tasks' results as they come, in the tasks' order.
 
         Raises
         ------
         LabelveilError
             What a task raised, or that workers were lost.
         """
-        ...
+
+    def run(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> list[ResultT]:
+        """Do all tasks and return their results."""
+        return list(self.stream(tasks, secrets))

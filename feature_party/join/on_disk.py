@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from common.engine.local import InProcess
-from common.engine.shuffle import Files
+from common.engine.shuffle import Exchange, Files, Send
 from common.engine.task import Engine, EngineError, Secrets, Task
 from common.errors import DataError, LabelveilError, ReleaseError
 from common.files import PARQUET_SUFFIXES, appearing, exclusive, sync
@@ -39,14 +39,15 @@ from feature_party.join.matches import MatchCounts
 from feature_party.join.shards import JOIN_MANIFEST, JoinedShards, shard_path
 from feature_party.join.tasks import (
     CODE,
+    CODES_OF_ROWS,
+    KEYED_CODES,
     ROW,
+    ROWS_OF_KEYS,
     DiskFull,
     HashKeys,
     Match,
     Once,
     Released,
-    SendKeys,
-    SendLabels,
     WriteShard,
     slices_of,
 )
@@ -221,7 +222,7 @@ class _Join:
         self.engine, self.progress = engine, progress
         files = [(path, _rows_of(path)) for path in self._parquet(features)]
         self.rows = sum(rows for _, rows in files)
-        self.slices = slices_of(files, sizes.slice_rows)
+        self.slices = slices_of(files, sizes.slice_rows, key)
         self.released = sum(manifest.population.rows for manifest in self.manifests)
         self.buckets = max(1, -(-(self.rows + self.released) // sizes.bucket_rows))
         outputs = [manifest.channel.outputs.size for manifest in self.manifests]
@@ -255,37 +256,26 @@ class _Join:
         )
 
     def _by_key(self) -> list[dict[str, Any]]:
-        ours, theirs = self._files("ours", len(self.slices)), []
-        send = [
-            SendKeys(part, self.key, self.buckets, path)
-            for part, path in zip(self.slices, ours, strict=True)
-        ]
-        self._run("hash keys", send)
-        parts: list[SendLabels] = []
+        ours = self._exchange("ours", len(self.slices), self.buckets, ROWS_OF_KEYS)
+        self._run("hash keys", ours.tasks(self.slices))
+        theirs: list[Exchange] = []
+        send: list[Send] = []
         for index, (folder, manifest) in enumerate(zip(self.folders, self.manifests, strict=True)):
             self._check_population(folder, manifest)
             step = max(1, self.sizes.slice_rows // manifest.content.block_rows)
-            ranges = list(
-                block_ranges(manifest.population.rows, step * manifest.content.block_rows)
-            )
-            theirs.append(self._files(f"theirs-{index}", len(ranges)))
-            parts += [
-                SendLabels(_blocks(folder, manifest, start, stop), self.buckets, path)
-                for (start, stop), path in zip(ranges, theirs[-1], strict=True)
+            rows = step * manifest.content.block_rows
+            parts = [
+                _blocks(folder, manifest, start, stop)
+                for start, stop in block_ranges(manifest.population.rows, rows)
             ]
-        self._run("read labels", parts)
-        matched = self._files("matched", self.buckets)
+            name = f"theirs-{index}"
+            theirs.append(self._exchange(name, len(parts), self.buckets, KEYED_CODES))
+            send += theirs[-1].tasks(parts)
+        self._run("read labels", send)
+        matched = self._exchange("matched", self.buckets, len(self.slices), CODES_OF_ROWS)
+        rows = self.sizes.slice_rows
         tasks = [
-            Match(
-                bucket,
-                self.buckets,
-                ours,
-                tuple(theirs),
-                self.offsets,
-                self.sizes.slice_rows,
-                len(self.slices),
-                matched[bucket],
-            )
+            Match(bucket, ours, tuple(theirs), self.offsets, matched, rows)
             for bucket in range(self.buckets)
         ]
         if repeated := sum(self._run("match", tasks)):
@@ -293,20 +283,16 @@ class _Join:
                 f"{repeated:,} rows repeat a key that occurred before in column {self.key!r}; keep"
                 " one row for each event"
             )
-        for path in (*ours, *(path for files in theirs for path in files)):
-            path.unlink(missing_ok=True)
+        for done in (ours, *theirs):
+            for path in done.files:
+                path.unlink(missing_ok=True)
         return self._write([matched] * len(self.slices))
 
     def _by_order(self) -> list[dict[str, Any]]:
         folder, manifest = self.folders[0], self.manifests[0]
         hashed = self._files("hashed", len(self.slices))
-        self._run(
-            "hash keys",
-            [
-                HashKeys(part, self.key, path)
-                for part, path in zip(self.slices, hashed, strict=True)
-            ],
-        )
+        tasks = [HashKeys(part, path) for part, path in zip(self.slices, hashed, strict=True)]
+        self._run("hash keys", tasks)
         digest = hashlib.sha256()
         for path in hashed:
             digest.update(path.read_bytes())
@@ -330,16 +316,9 @@ class _Join:
             ]
         )
 
-    def _write(self, sources: Sequence[Files | Released]) -> list[dict[str, Any]]:
+    def _write(self, sources: Sequence[Exchange | Released]) -> list[dict[str, Any]]:
         tasks = [
-            WriteShard(
-                part,
-                index,
-                len(self.slices),
-                source,
-                self.offsets,
-                shard_path(self.work / "shards", index),
-            )
+            WriteShard(part, index, source, self.offsets, shard_path(self.work / "shards", index))
             for index, (part, source) in enumerate(zip(self.slices, sources, strict=True))
         ]
         return self._run("write shards", tasks)
@@ -349,13 +328,16 @@ class _Join:
         self.progress(step, 0, len(tasks))
         once = [Once(task, self.work / f"done-{task.out.name}") for task in tasks]
         results = []
-        for result in self.engine.run(once, Secrets(self.secret)):
+        for result in self.engine.stream(once, Secrets(self.secret)):
             results.append(result)
             self.progress(step, len(results), len(tasks))
         return results
 
     def _files(self, kind: str, count: int) -> Files:
         return Files(self.work / kind, count)
+
+    def _exchange(self, kind: str, count: int, buckets: int, types: dict[str, str]) -> Exchange:
+        return Exchange(self._files(kind, count), buckets, types, durable=True)
 
     def _check_population(self, folder: Path, manifest: Manifest) -> None:
         """Compare the digest of all keys, which follow each other as rows do."""

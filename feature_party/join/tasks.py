@@ -22,19 +22,19 @@ from numpy.typing import NDArray
 
 from common.arrays import Integers
 from common.engine.shuffle import (
-    Files,
+    KEY_TYPE,
+    ROW_TYPE,
+    Columns,
+    Exchange,
     Keys,
-    key_buckets,
     match_keys,
-    read_bucket,
     sort_keys,
-    write_buckets,
 )
 from common.engine.task import Secrets, Task
 from common.errors import DataError, ReleaseError
 from common.exact.channel import Codes
 from common.files import appearing
-from common.release.blocks import KEY_BYTES, block_ranges, encode_codes, keys_bytes
+from common.release.blocks import block_ranges, encode_codes, keys_bytes
 from common.release.event_keys import hash_keys
 from common.release.manifest import block_digest
 from feature_party.tables import first_line
@@ -44,7 +44,9 @@ CODE = "privatized_label_code"
 ROW = "feature_row"
 """Column of the shards with the row of each event in the features."""
 
-KEY_TYPE = f"S{KEY_BYTES}"
+ROWS_OF_KEYS = {"key": KEY_TYPE, "row": ROW_TYPE}
+KEYED_CODES = {"key": KEY_TYPE, "code": "<u2"}
+CODES_OF_ROWS = {"row": ROW_TYPE, "code": "<u4"}
 ResultT = TypeVar("ResultT")
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -109,11 +111,14 @@ class FeatureSlice:
     ----------
     pieces
         File, and first and last row + 1 in it.
+    key
+        Its key column.
     """
 
     start: int
     stop: int
     pieces: tuple[tuple[Path, int, int], ...]
+    key: str
 
     def read(self, *columns: str) -> pl.DataFrame:
         """Read columns, or all of them.
@@ -132,12 +137,16 @@ class FeatureSlice:
         except pl.exceptions.PolarsError as error:
             raise DataError(f"{self.pieces[0][0]} cannot be read: {first_line(error)}") from None
 
-    def hashed(self, key: str, secret: bytes) -> Keys:
+    def columns(self, secrets: Secrets) -> Columns:
+        """Hash their keys, and number them."""
+        return {"key": self.hashed(secrets.join), "row": np.arange(self.start, self.stop)}
+
+    def hashed(self, secret: bytes) -> Keys:
         """(n,) hashed keys."""
-        return np.frombuffer(hash_keys(self.read(key)[key], secret), dtype=KEY_TYPE)
+        return np.frombuffer(hash_keys(self.read(self.key)[self.key], secret), dtype=KEY_TYPE)
 
 
-def slices_of(files: Iterable[tuple[Path, int]], rows: int) -> list[FeatureSlice]:
+def slices_of(files: Iterable[tuple[Path, int]], rows: int, key: str) -> list[FeatureSlice]:
     """Cut files, given with their numbers of rows, into slices of ``rows``."""
     files = list(files)
     starts = [0, *accumulate(count for _, count in files)]
@@ -150,6 +159,7 @@ def slices_of(files: Iterable[tuple[Path, int]], rows: int) -> list[FeatureSlice
                 for (path, count), first in zip(files, starts, strict=False)
                 if count and first < stop and start < first + count
             ),
+            key,
         )
         for start, stop in block_ranges(starts[-1], rows)
     ]
@@ -160,38 +170,14 @@ class HashKeys:
     """Hash the keys of a slice of the features, in their order, for a population we submitted."""
 
     slice: FeatureSlice
-    key: str
     out: Path
 
     def run(self, secrets: Secrets) -> int:
         """Return the number of rows."""
-        keys = self.slice.hashed(self.key, secrets.join)
+        keys = self.slice.hashed(secrets.join)
         with appearing(self.out, durable=True) as file:
             file.write(keys.tobytes())
         return keys.size
-
-
-def _send(out: Path, keys: NDArray[Any], buckets: int, columns: dict[str, NDArray[Any]]) -> int:
-    """Send rows to the buckets that their keys are of, durably; returns their number."""
-    write_buckets(out, key_buckets(keys, buckets), buckets, columns, durable=True)
-    return keys.size
-
-
-@dataclass(frozen=True)
-class SendKeys:
-    """Hash the keys of a slice of the features, and send them to the buckets that they are of."""
-
-    slice: FeatureSlice
-    key: str
-    buckets: int
-    out: Path
-
-    def run(self, secrets: Secrets) -> int:
-        """Return the number of rows."""
-        keys = self.slice.hashed(self.key, secrets.join)
-        rows = np.arange(self.slice.start, self.slice.stop, dtype="<i8")
-        columns: dict[str, NDArray[Any]] = {"key": keys, "row": rows}
-        return _send(self.out, keys, self.buckets, columns)
 
 
 @dataclass(frozen=True)
@@ -252,20 +238,9 @@ class Released:
             raise ReleaseError(f"code {int(codes.max())} is outside the {self.outputs} outputs")
         return np.frombuffer(table.tobytes(), dtype=KEY_TYPE), codes
 
-
-@dataclass(frozen=True)
-class SendLabels:
-    """Verify blocks of a release, and send their rows to the buckets of their keys."""
-
-    released: Released
-    buckets: int
-    out: Path
-
-    def run(self, secrets: Secrets) -> int:
-        """Return the number of rows."""
-        keys, codes = self.released.read()
-        columns: dict[str, NDArray[Any]] = {"key": keys, "code": codes.astype("<u2")}
-        return _send(self.out, keys, self.buckets, columns)
+    def columns(self, secrets: Secrets) -> Columns:
+        """Verify keys and codes."""
+        return dict(zip(KEYED_CODES, self.read(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -275,43 +250,40 @@ class Match:
     Attributes
     ----------
     ours, theirs
-        Files of the features, and of each release.
+        Where keys of the features come from, and labels of each release.
     offsets
         First code of each release among the codes of all.
-    slice_rows, slices
-        Rows of a slice, and how many slices there are.
+    matched, slice_rows
+        Where the rows go, and rows of a slice.
     """
 
     bucket: int
-    buckets: int
-    ours: Files
-    theirs: tuple[Files, ...]
+    ours: Exchange
+    theirs: tuple[Exchange, ...]
     offsets: tuple[int, ...]
+    matched: Exchange
     slice_rows: int
-    slices: int
-    out: Path
+
+    @property
+    def out(self) -> Path:
+        return self.matched.files[self.bucket]
 
     def run(self, secrets: Secrets) -> int:
         """Return how many rows repeat a key of an earlier one; then nothing is matched."""
-        mine = read_bucket(self.ours, self.bucket, self.buckets, {"key": KEY_TYPE, "row": "<i8"})
+        mine = self.ours.receive(self.bucket)
         repeated = _repeated(mine["key"])
         if repeated:
             return repeated
-        rows, codes = [np.empty(0, "<i8")], [np.empty(0, "<u4")]
-        for files, offset in zip(self.theirs, self.offsets, strict=True):
-            columns = {"key": KEY_TYPE, "code": "<u2"}
-            sent = read_bucket(files, self.bucket, self.buckets, columns)
+        rows, codes = [np.empty(0, np.int64)], [np.empty(0, np.uint32)]
+        for releases, offset in zip(self.theirs, self.offsets, strict=True):
+            sent = releases.receive(self.bucket)
             if _repeated(sent["key"]):
                 raise ReleaseError("the release names an event twice; fetch again")
             found = _match(mine, sent)
             rows.append(found[0])
-            codes.append((found[1].astype(np.int64) + offset).astype("<u4"))
-        values: dict[str, NDArray[Any]] = {
-            "row": np.concatenate(rows),
-            "code": np.concatenate(codes),
-        }
-        where = values["row"] // self.slice_rows
-        write_buckets(self.out, where, self.slices, values, durable=True)
+            codes.append(found[1].astype(np.uint32) + np.uint32(offset))
+        columns: Columns = {"row": np.concatenate(rows), "code": np.concatenate(codes)}
+        self.matched.send(self.bucket, columns["row"] // self.slice_rows, columns)
         return 0
 
 
@@ -323,8 +295,8 @@ class WriteShard:
     ----------
     slice
         The rows.
-    index, shards
-        Which of how many.
+    index
+        Which it is.
     matched
         What was matched, or the release's blocks that the rows lie in where we submitted it.
     offsets
@@ -333,17 +305,15 @@ class WriteShard:
 
     slice: FeatureSlice
     index: int
-    shards: int
-    matched: Files | Released
+    matched: Exchange | Released
     offsets: tuple[int, ...]
     out: Path
 
     def run(self, secrets: Secrets) -> dict[str, Any]:
         """Return the number of different events, and of labels from each release."""
         start, stop = self.slice.start, self.slice.stop
-        if isinstance(self.matched, Files):
-            columns = {"row": "<i8", "code": "<u4"}
-            found = read_bucket(self.matched, self.index, self.shards, columns)
+        if isinstance(self.matched, Exchange):
+            found = self.matched.receive(self.index)
             order = np.lexsort((found["code"], found["row"]))
             rows, codes = found["row"][order], found["code"][order]
         else:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from common.arrays import Floats
-from common.engine.shuffle import Files, Keys
+from common.engine.shuffle import KEY_TYPE, Exchange, Files, Keys
 from common.engine.task import Engine, Secrets, Task
 from common.entropy import Entropy
 from common.exact.channel import FiniteChannel
@@ -27,21 +27,24 @@ from label_party.events.completion import Facts, Tally, check_facts
 from label_party.events.epoch import Rows
 from label_party.events.row_ranges import Counted, RowWriter
 from label_party.events.tasks import (
+    LABEL_TYPE,
+    LABELS_OF_ROWS,
+    ROWS,
+    ROWS_OF_KEYS,
+    ROWS_OF_USERS,
     Complete,
     Count,
     FindBeyond,
-    Hash,
     Limit,
     Piece,
     Place,
     Randomize,
     Range,
-    SendUsers,
     Slice,
-    Spread,
+    SubmittedSlice,
     read_keys,
 )
-from label_party.sources.tables import copy_as_parquet, parquet_files
+from label_party.sources.tables import KEY, LABEL, USER, copy_as_parquet, parquet_files
 from label_party.store.disk import translating_errors
 from label_party.store.release_store import PART_ROWS
 
@@ -87,6 +90,13 @@ class Table:
         for path, total in self.files:
             for start, stop in block_ranges(total, rows):
                 yield Slice(replace(self.wanted, source=path), start, stop)
+
+    @property
+    def types(self) -> dict[str, str]:
+        """Columns of its slices."""
+        labels = {} if self.wanted.label is None else {LABEL: LABEL_TYPE}
+        users = {} if self.wanted.user is None else {USER: KEY_TYPE}
+        return {KEY: KEY_TYPE} | labels | users
 
 
 @dataclass(frozen=True)
@@ -170,7 +180,7 @@ class StoredEvents:
         """Return the histogram of all labels."""
         points = tuple(grid.points.tolist())
         tasks = [Count(part, points) for part in self._ranges(1)]
-        counted = list(self._work.run(tasks, entropy))
+        counted = self._work.run(tasks, entropy)
         return sum(counted[1:], counted[0])
 
     def randomize(
@@ -198,7 +208,7 @@ class StoredEvents:
         ]
         blocks: list[str] = []
         population = hashlib.sha256()
-        for task, digests in zip(tasks, self._work.run(tasks, entropy), strict=True):
+        for task, digests in zip(tasks, self._work.stream(tasks, entropy), strict=True):
             for piece in task.rows.pieces:
                 first, last = max(task.rows.start, piece.start), min(task.rows.stop, piece.stop)
                 keys = read_keys(piece.path, first - piece.start, last - piece.start)
@@ -230,17 +240,25 @@ class Work:
     join: bytes
     sizes: Sizes
 
-    def run(
+    def run(self, tasks: Sequence[Task[ResultT]], entropy: Entropy | None = None) -> list[ResultT]:
+        """Run tasks, with the release's key if they draw from it, and return their results."""
+        return list(self.stream(tasks, entropy))
+
+    def stream(
         self, tasks: Sequence[Task[ResultT]], entropy: Entropy | None = None
     ) -> Iterator[ResultT]:
-        """Run tasks, with the release's key if they draw from it."""
+        """Yield the results as they come, in the tasks' order."""
         if entropy is None:
-            return self.engine.run(tasks, Secrets(self.join))
-        return self.engine.run(tasks, Secrets(self.join, entropy.key, entropy.secure))
+            return self.engine.stream(tasks, Secrets(self.join))
+        return self.engine.stream(tasks, Secrets(self.join, entropy.key, entropy.secure))
 
     def files(self, kind: str, count: int) -> Files:
         """Name the files that a step's tasks will write."""
         return Files(self.folder / kind, count)
+
+    def exchange(self, kind: str, count: int, buckets: int, types: dict[str, str]) -> Exchange:
+        """Name the files that ``count`` tasks will write for the next step's."""
+        return Exchange(self.files(kind, count), buckets, types)
 
 
 def complete_external(
@@ -263,23 +281,25 @@ def complete_external(
     buckets = max(1, -(-sources.rows // work.sizes.bucket_rows))
     labels, listed = _exchange(sources, buckets, work, progress)
     completed = work.files("completed", buckets)
+    ranges = None
+    if sources.submitted is not None:
+        count = -(-sources.submitted[1] // work.sizes.bucket_rows)
+        ranges = Exchange(completed, count, LABELS_OF_ROWS)
     tasks = [
         Complete(
             bucket=bucket,
-            buckets=buckets,
             labels=labels,
             population=listed,
             missing=config.missing_value,
             duplicates=config.data.duplicates,
             users=config.privacy.unit == "user",
             out=completed[bucket],
-            submitted=sources.submitted is not None,
+            ranges=ranges,
             range_rows=work.sizes.bucket_rows,
-            rows=sources.submitted[1] if sources.submitted else 0,
         )
         for bucket in range(buckets)
     ]
-    found = list(work.run(tasks))
+    found = work.run(tasks)
     facts = sum((facts for facts, _ in found), Facts())
     check_facts(
         facts,
@@ -287,9 +307,9 @@ def complete_external(
         config.data.duplicates,
         submitted=sources.submitted is not None,
     )
-    _remove([*labels, *(listed or ())])
-    if sources.submitted is not None:
-        pieces = _place(completed, *sources.submitted, work)
+    _remove([*labels.files, *(listed.files if listed else ())])
+    if sources.submitted is not None and ranges is not None:
+        pieces = _place(ranges, *sources.submitted, work)
         return StoredEvents(pieces, facts.tally(0), work, submitted=True)
     ends = list(accumulate(each.rows for each, _ in found))
     pieces = [
@@ -306,42 +326,35 @@ def complete_external(
 
 def _exchange(
     sources: Sources, buckets: int, work: Work, progress: Progress
-) -> tuple[Files, Files | None]:
+) -> tuple[Exchange, Exchange | None]:
     """Hash labels and population, and send their rows to the buckets of their keys."""
     size = work.sizes.slice_rows
     slices = list(sources.labels.slices(size))
-    labels = work.files("labels", len(slices))
-    tasks: list[Hash | Spread] = [
-        Hash(part, buckets, out) for part, out in zip(slices, labels, strict=True)
-    ]
-    listed = None
+    labels = work.exchange("labels", len(slices), buckets, sources.labels.types)
+    tasks, listed = labels.tasks(slices), None
     if sources.population is not None:
         slices = list(sources.population.slices(size))
-        listed = work.files("listed", len(slices))
-        tasks += [Hash(part, buckets, out) for part, out in zip(slices, listed, strict=True)]
+        listed = work.exchange("listed", len(slices), buckets, sources.population.types)
+        tasks += listed.tasks(slices)
     elif sources.submitted is not None:
         path, rows = sources.submitted
-        ranges = list(block_ranges(rows, size))
-        listed = work.files("listed", len(ranges))
-        tasks += [
-            Spread(path, start, stop, buckets, out)
-            for (start, stop), out in zip(ranges, listed, strict=True)
-        ]
-    for done in work.run(tasks):
+        ranges = [SubmittedSlice(path, *ends) for ends in block_ranges(rows, size)]
+        listed = work.exchange("listed", len(ranges), buckets, ROWS_OF_KEYS)
+        tasks += listed.tasks(ranges)
+    for done in work.stream(tasks):
         progress(done)
     return labels, listed
 
 
-def _place(files: Files, keys: Path, rows: int, work: Work) -> list[Piece]:
+def _place(ranges: Exchange, keys: Path, rows: int, work: Work) -> list[Piece]:
     """Put completed labels in the order in which their keys were submitted."""
-    ranges = list(block_ranges(rows, work.sizes.bucket_rows))
-    placed = work.files("placed", len(ranges))
+    placed = work.files("placed", ranges.buckets)
     tasks = [
-        Place(index, len(ranges), start, stop, files, keys, placed[index])
-        for index, (start, stop) in enumerate(ranges)
+        Place(index, start, stop, ranges, keys, placed[index])
+        for index, (start, stop) in enumerate(block_ranges(rows, work.sizes.bucket_rows))
     ]
-    list(work.run(tasks))
-    _remove(files)
+    work.run(tasks)
+    _remove(ranges.files)
     return [Piece(task.out, task.start, task.stop) for task in tasks]
 
 
@@ -349,28 +362,17 @@ def _limit_users(
     pieces: list[Piece], limit: int, missing: float, buckets: int, work: Work
 ) -> tuple[list[Piece], int]:
     """Find the events beyond their users' limit, and give them the missing value."""
-    users = work.files("users", len(pieces))
-    list(work.run([SendUsers(p, buckets, out) for p, out in zip(pieces, users, strict=True)]))
+    users = work.exchange("users", len(pieces), buckets, ROWS_OF_USERS)
+    work.run(users.tasks(pieces))
     starts = tuple(piece.start for piece in pieces)
-    beyond = work.files("beyond", buckets)
-    list(
-        work.run(
-            [
-                FindBeyond(bucket, buckets, users, limit, starts, out)
-                for bucket, out in enumerate(beyond)
-            ]
-        )
-    )
+    beyond = work.exchange("beyond", buckets, len(pieces), ROWS)
+    work.run([FindBeyond(bucket, users, limit, starts, beyond) for bucket in range(buckets)])
     limited = work.files("limited", len(pieces))
-    over = sum(
-        work.run(
-            [
-                Limit(piece, index, len(pieces), beyond, missing, limited[index])
-                for index, piece in enumerate(pieces)
-            ]
-        )
-    )
-    _remove([*users, *beyond, *(piece.path for piece in pieces)])
+    tasks = [
+        Limit(piece, index, beyond, missing, limited[index]) for index, piece in enumerate(pieces)
+    ]
+    over = sum(work.run(tasks))
+    _remove([*users.files, *beyond.files, *(piece.path for piece in pieces)])
     return [
         Piece(out, piece.start, piece.stop) for piece, out in zip(pieces, limited, strict=True)
     ], over

@@ -19,11 +19,9 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import polars as pl
-from numpy.typing import NDArray
 
 from common.arrays import Floats
-from common.engine.shuffle import Files, Keys, key_buckets, read_bucket, write_buckets
+from common.engine.shuffle import KEY_TYPE, ROW_TYPE, Columns, Exchange, Keys
 from common.engine.task import Secrets
 from common.exact.channel import FiniteChannel
 from common.files import appearing
@@ -41,9 +39,12 @@ from label_party.events.epoch import Rows
 from label_party.events.row_ranges import Counted, count_rows, randomize_rows
 from label_party.sources.tables import KEY, LABEL, USER
 
-KEY_TYPE = f"S{KEY_BYTES}"
-_LABEL_TYPE = "<f8"
-_ROW_TYPE = "<i8"
+LABEL_TYPE = "<f8"
+_ROW = "row"
+ROWS_OF_KEYS = {KEY: KEY_TYPE, _ROW: ROW_TYPE}
+ROWS_OF_USERS = {USER: KEY_TYPE, _ROW: ROW_TYPE}
+LABELS_OF_ROWS = {_ROW: ROW_TYPE, LABEL: LABEL_TYPE}
+ROWS = {_ROW: ROW_TYPE}
 
 
 @dataclass(frozen=True)
@@ -54,50 +55,31 @@ class Slice:
     start: int
     stop: int
 
-    def read(self) -> pl.DataFrame:
-        """Read them."""
-        return self.table.read((self.start, self.stop))
-
-
-@dataclass(frozen=True)
-class Hash:
-    """Hash the keys (and users) of a slice, and send its rows to the buckets of their keys."""
-
-    slice: Slice
-    buckets: int
-    out: Path
-
-    def run(self, secrets: Secrets) -> int:
-        """Return the number of rows."""
-        events = self.slice.read()
-        keys = hash_column(events[KEY], secrets.join)
-        columns: dict[str, NDArray[np.generic]] = {KEY: keys}
+    def columns(self, secrets: Secrets) -> Columns:
+        """Read them, and hash their keys and users."""
+        events = self.table.read((self.start, self.stop))
+        columns: Columns = {KEY: hash_column(events[KEY], secrets.join)}
         if LABEL in events.columns:
-            values = events[LABEL].fill_null(float("nan")).to_numpy()
-            columns[LABEL] = values.astype(_LABEL_TYPE)
+            columns[LABEL] = events[LABEL].fill_null(float("nan")).to_numpy()
         if USER in events.columns:
             columns[USER] = hash_column(events[USER], secrets.join)
-        write_buckets(self.out, key_buckets(keys, self.buckets), self.buckets, columns)
-        return keys.size
+        return columns
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Send a slice of a submitted population, with its row numbers, to the buckets of its keys."""
+class SubmittedSlice:
+    """Some rows of a submitted population."""
 
     keys: Path
     start: int
     stop: int
-    buckets: int
-    out: Path
 
-    def run(self, secrets: Secrets) -> int:
-        """Return the number of rows."""
-        keys = read_keys(self.keys, self.start, self.stop)
-        rows = np.arange(self.start, self.stop, dtype=_ROW_TYPE)
-        columns = {KEY: keys, "row": rows}
-        write_buckets(self.out, key_buckets(keys, self.buckets), self.buckets, columns)
-        return keys.size
+    def columns(self, secrets: Secrets) -> Columns:
+        """Read their keys, and number them."""
+        return {
+            KEY: read_keys(self.keys, self.start, self.stop),
+            _ROW: np.arange(self.start, self.stop),
+        }
 
 
 @dataclass(frozen=True)
@@ -106,40 +88,29 @@ class Complete:
 
     Attributes
     ----------
-    bucket, buckets
-        Which of how many.
-    labels, population
-        Files of :class:`Hash` or :class:`Spread` tasks; None: the labels' own keys.
-    submitted
-        Whether the population was submitted: then labels are sent on to their rows' ranges.
-    range_rows
-        Rows of such a range.
-    rows
-        Rows of the whole submitted population.
+    population
+        None: the labels' own keys.
+    out
+        The file to write, unless the population was submitted.
+    ranges, range_rows
+        If it was: where labels are sent on to the ranges of their rows, and rows of such a range.
     """
 
     bucket: int
-    buckets: int
-    labels: Files
-    population: Files | None
+    labels: Exchange
+    population: Exchange | None
     missing: float
     duplicates: Duplicates
     users: bool
     out: Path
-    submitted: bool = False
+    ranges: Exchange | None = None
     range_rows: int = 0
-    rows: int = 0
 
     def run(self, secrets: Secrets) -> tuple[Facts, int]:
         """Return what was found, and how many rows name a conflicting user."""
         own_users = self.users and self.population is None
-        types = {KEY: KEY_TYPE, LABEL: _LABEL_TYPE} | ({USER: KEY_TYPE} if own_users else {})
-        labels = read_bucket(self.labels, self.bucket, self.buckets, types)
-        listed = {}
-        if self.population is not None:
-            extra = {"row": _ROW_TYPE} if self.submitted else {USER: KEY_TYPE}
-            wanted = {KEY: KEY_TYPE} | (extra if self.submitted or self.users else {})
-            listed = read_bucket(self.population, self.bucket, self.buckets, wanted)
+        labels = self.labels.receive(self.bucket)
+        listed = {} if self.population is None else self.population.receive(self.bucket)
         part = complete_part(
             labels[KEY],
             labels[LABEL],
@@ -147,15 +118,14 @@ class Complete:
             missing=self.missing,
             duplicates=self.duplicates,
         )
-        if self.submitted:
-            ranges = -(-self.rows // self.range_rows)
-            rows = listed["row"][part.order]
-            columns = {"row": rows, LABEL: part.labels}
-            write_buckets(self.out, rows // self.range_rows, ranges, columns)
+        if self.ranges is not None:
+            rows = listed[_ROW][part.order]
+            columns = {_ROW: rows, LABEL: part.labels}
+            self.ranges.send(self.bucket, rows // self.range_rows, columns)
             return part.facts, 0
         with appearing(self.out) as file:
             file.write(part.keys.tobytes())
-            file.write(part.labels.astype(_LABEL_TYPE).tobytes())
+            file.write(part.labels.astype(LABEL_TYPE).tobytes())
             if self.users:
                 users = (labels if own_users else listed)[USER]
                 file.write(users[part.order].tobytes())
@@ -164,38 +134,20 @@ class Complete:
 
 
 @dataclass(frozen=True)
-class SendUsers:
-    """Send a bucket's users, with their row numbers, to buckets of users."""
-
-    piece: Piece
-    buckets: int
-    out: Path
-
-    def run(self, secrets: Secrets) -> None:
-        users = self.piece.users()
-        rows = np.arange(self.piece.start, self.piece.stop, dtype=_ROW_TYPE)
-        columns = {USER: users, "row": rows}
-        write_buckets(self.out, key_buckets(users, self.buckets), self.buckets, columns)
-
-
-@dataclass(frozen=True)
 class FindBeyond:
     """Find the rows of a bucket's users beyond the limit; send them to the pieces they are of."""
 
     bucket: int
-    buckets: int
-    files: Files
+    users: Exchange
     limit: int
     starts: tuple[int, ...]
-    out: Path
+    beyond: Exchange
 
     def run(self, secrets: Secrets) -> None:
-        found = read_bucket(
-            self.files, self.bucket, self.buckets, {USER: KEY_TYPE, "row": _ROW_TYPE}
-        )
-        rows = found["row"][beyond_limit(found[USER], self.limit)]
+        found = self.users.receive(self.bucket)
+        rows = found[_ROW][beyond_limit(found[USER], self.limit)]
         piece = np.searchsorted(np.array(self.starts), rows, side="right") - 1
-        write_buckets(self.out, piece, len(self.starts), {"row": rows})
+        self.beyond.send(self.bucket, piece, {_ROW: rows})
 
 
 @dataclass(frozen=True)
@@ -204,19 +156,18 @@ class Limit:
 
     piece: Piece
     index: int
-    pieces: int
-    files: Files
+    beyond: Exchange
     missing: float
     out: Path
 
     def run(self, secrets: Secrets) -> int:
         """Return how many."""
-        rows = read_bucket(self.files, self.index, self.pieces, {"row": _ROW_TYPE})["row"]
+        rows = self.beyond.receive(self.index)[_ROW]
         keys, labels = self.piece.read(self.piece.start, self.piece.stop)
         labels[rows - self.piece.start] = self.missing
         with appearing(self.out) as file:
             file.write(keys.tobytes())
-            file.write(labels.astype(_LABEL_TYPE).tobytes())
+            file.write(labels.astype(LABEL_TYPE).tobytes())
         return rows.size
 
 
@@ -225,18 +176,16 @@ class Place:
     """Put the labels of a range of rows in the order of the rows."""
 
     index: int
-    ranges: int
     start: int
     stop: int
-    files: Files
+    ranges: Exchange
     keys: Path
     out: Path
 
     def run(self, secrets: Secrets) -> None:
-        types = {"row": _ROW_TYPE, LABEL: _LABEL_TYPE}
-        found = read_bucket(self.files, self.index, self.ranges, types)
-        labels = np.empty(self.stop - self.start, dtype=_LABEL_TYPE)
-        labels[found["row"] - self.start] = found[LABEL]
+        found = self.ranges.receive(self.index)
+        labels = np.empty(self.stop - self.start, dtype=LABEL_TYPE)
+        labels[found[_ROW] - self.start] = found[LABEL]
         with appearing(self.out) as file:
             file.write(read_keys(self.keys, self.start, self.stop).tobytes())
             file.write(labels.tobytes())
@@ -255,15 +204,16 @@ class Piece:
         keys = read_keys(self.path, start - self.start, stop - self.start)
         labels = np.fromfile(
             self.path,
-            dtype=_LABEL_TYPE,
+            dtype=LABEL_TYPE,
             count=stop - start,
             offset=self._rows * KEY_BYTES + (start - self.start) * 8,
         )
         return keys, labels
 
-    def users(self) -> Keys:
-        """Return the users of all its rows."""
-        return np.fromfile(self.path, dtype=KEY_TYPE, offset=self._rows * (KEY_BYTES + 8))
+    def columns(self, secrets: Secrets) -> Columns:
+        """Read the users of all its rows, and number them."""
+        users = np.fromfile(self.path, dtype=KEY_TYPE, offset=self._rows * (KEY_BYTES + 8))
+        return {USER: users, _ROW: np.arange(self.start, self.stop)}
 
     @property
     def _rows(self) -> int:

@@ -122,13 +122,13 @@ def _build(folder: Path, chosen: LabelPartyConfig, events: Any, tally: Any) -> M
 
 
 @dataclass
-class Watching:
+class Watching(Engine):
     """An engine that keeps what another one would send to its workers."""
 
     pickled: bytes = b""
     steps: int = 0
 
-    def run(self, tasks: Sequence[Any], secrets: Secrets) -> Iterator[Any]:
+    def stream(self, tasks: Sequence[Any], secrets: Secrets) -> Iterator[Any]:
         self.steps += 1
         self.pickled += b"".join(pickle.dumps(task) for task in tasks)
-        return InProcess().run(tasks, secrets)
+        return InProcess().stream(tasks, secrets)

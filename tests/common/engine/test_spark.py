@@ -25,7 +25,7 @@ JOIN = bytes(range(32))
 @needs_java
 def test_a_task_that_always_fails_is_one_line(spark: SparkSession) -> None:
     with pytest.raises(EngineError, match=r"^Spark gave up \(\w+\)[^\n]*$"):
-        list(SparkEngine(spark.session).run([Fails()], Secrets(JOIN)))
+        SparkEngine(spark.session).run([Fails()], Secrets(JOIN))
 
 
 @pytest.mark.slow
@@ -41,7 +41,7 @@ def test_how_far_it_is_is_told_now_and_then(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("common.engine.spark.TELL_SECONDS", 0.001)
-    found = list(SparkEngine(spark.session, 2).run([Interpreter()] * 5, Secrets(JOIN)))
+    found = SparkEngine(spark.session, 2).run([Interpreter()] * 5, Secrets(JOIN))
     assert found == [sys.executable] * 5
     assert re.search(r"Spark: \d of this step's \d tasks are done", capsys.readouterr().err)
 
@@ -55,7 +55,7 @@ from tests.engines import Fails, Interpreter
 with SparkEngine.open(EngineSection(name="spark", master="local[1]")) as engine:
     print(*engine.run([Interpreter()], Secrets(bytes(32))))
     try:
-        list(engine.run([Fails()], Secrets(bytes(32))))
+        engine.run([Fails()], Secrets(bytes(32)))
     except EngineError as error:
         print(error)
 """

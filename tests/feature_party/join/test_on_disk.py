@@ -103,13 +103,13 @@ class Killed(Exception):
 
 
 @dataclass
-class Counting:
+class Counting(Engine):
     """An engine that counts what tasks really do, and dies after some of them."""
 
     last: int = 1 << 30
     done: list[str] = field(default_factory=list)
 
-    def run(self, tasks: Sequence[Any], secrets: Secrets) -> Iterator[Any]:
+    def stream(self, tasks: Sequence[Any], secrets: Secrets) -> Iterator[Any]:
         for task in tasks:
             yield replace(task, task=_Counted(task.task, self)).run(secrets)
 
@@ -226,7 +226,7 @@ def test_a_full_disk_is_one_line_and_what_is_done_is_kept(
 
 def test_a_lost_worker_is_one_line(world: World, tmp_path: Path) -> None:
     class Lost(InProcess):
-        def run(self, tasks: Sequence[Any], secrets: Secrets) -> Iterator[Any]:
+        def stream(self, tasks: Sequence[Any], secrets: Secrets) -> Iterator[Any]:
             raise EngineError("a worker process died")
 
     with pytest.raises(EngineError):

@@ -137,7 +137,7 @@ def test_a_worker_that_dies_is_one_line() -> None:
         ProcessPoolExecutor(1, mp_context=context) as executor,
         pytest.raises(EngineError, match=r"worker process died.*\[engine\] workers"),
     ):
-        list(Pool(executor, 1).run([Dies()], Secrets(JOIN)))
+        Pool(executor, 1).run([Dies()], Secrets(JOIN))
 
 
 def test_neither_tasks_nor_reprs_hold_a_secret(events: Path, tmp_path: Path) -> None:

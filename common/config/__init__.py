@@ -25,7 +25,8 @@ not in the text. Options that are flags alone (`--plot`, `--json`) are fields of
 which is handed to the command; :mod:`common.config.options` shows how.
 """
 
-from common.config.declare import Choice, Section, Words, setting
+from common.config.declare import Section, setting
 from common.config.load import checked, load_config, parse_settings
+from common.config.wording import Choice, Words
 
 __all__ = ["Choice", "Section", "Words", "checked", "load_config", "parse_settings", "setting"]

@@ -7,7 +7,8 @@ from collections import defaultdict
 from pydantic import BaseModel
 from typer.core import TyperGroup, TyperOption
 
-from common.config.declare import Setting, as_toml, declared, doc, sections
+from common.config.declare import Setting, declared, doc, sections
+from common.config.wording import as_toml
 
 
 def reference(model: type[BaseModel], program: TyperGroup) -> str:

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from common.config.declare import Setting, as_toml, declared, doc, sections
+from common.config.declare import Setting, declared, doc, sections
 from common.config.load import load_config
+from common.config.wording import as_toml
 from common.errors import ConfigError
 
 ModelT = TypeVar("ModelT", bound=BaseModel)

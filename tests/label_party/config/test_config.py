@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from common.config.declare import as_toml, declared
+from common.config.declare import declared
+from common.config.wording import as_toml
 from common.exact.rational import decimal_value
 from label_party.config import sections as config
 from tests.label_party.conftest import Party, Result

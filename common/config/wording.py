@@ -1,0 +1,133 @@
+"""What a value may be, in words and in TOML notation."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt, MinLen
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import no_info_after_validator_function
+
+NOUNS: dict[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Path: "a path",
+}
+_METAVARS = {int: "INTEGER", float: "NUMBER", str: "TEXT", Path: "PATH", bool: "BOOLEAN"}
+
+
+@dataclass(frozen=True)
+class Words:
+    """Beside a type: what a value may be, in words, and what the type does not check of it."""
+
+    text: str
+    holds: Callable[[Any], bool] = lambda value: True
+
+    def __get_pydantic_core_schema__(
+        self, source: type[Any], handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return no_info_after_validator_function(self._check, handler(source))
+
+    def _check(self, value: Any) -> Any:
+        if not self.holds(value):
+            raise ValueError(f"must be {self.text}")
+        return value
+
+
+class Choice(Words):
+    """Beside ``str``: one of names that are known only at run time."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__(_choice(tuple(names)), frozenset(names).__contains__)
+
+
+def arms(kind: Any) -> list[Any]:
+    """Return the alternatives of a type, without their notes and without None."""
+    if get_origin(kind) is Annotated:
+        return arms(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        return [arm for part in get_args(kind) for arm in arms(part)]
+    return [] if kind is type(None) else [kind]
+
+
+def metavar(kind: Any) -> str:
+    """What stands for a value in a command's help."""
+    return "|".join(
+        "|".join(map(str, get_args(arm)))
+        if get_origin(arm) is Literal
+        else _METAVARS.get(arm, "VALUE")
+        for arm in arms(kind)
+    )
+
+
+def in_words(kind: Any, notes: Any = ()) -> str:
+    """Say what a value of a type may be, with the notes beside it: ``a number above 0``."""
+    notes = [inner for note in notes for inner in getattr(note, "metadata", [note])]
+    for note in notes:
+        if isinstance(note, Words):
+            return note.text
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return in_words(parts[0], [*parts[1:], *notes])
+    if origin in (Union, UnionType):
+        alternatives = {in_words(part, notes): None for part in parts if part is not type(None)}
+        return " or ".join(sorted(alternatives, key=lambda words: not words.startswith('"')))
+    if origin is Literal:
+        return _choice(parts)
+    if origin is list:
+        some = "at least one of " if any(isinstance(note, MinLen) for note in notes) else ""
+        return f"a list, {some}each {in_words(parts[0])}"
+    if origin is dict or kind is dict:
+        return "a table"
+    return NOUNS.get(kind, "a value") + (_range(notes) if kind in (int, float) else "")
+
+
+def _range(notes: Any) -> str:
+    ends = {
+        word: getattr(note, name)
+        for note in notes
+        for name, law, word in (
+            ("gt", Gt, "above"),
+            ("ge", Ge, "at least"),
+            ("lt", Lt, "below"),
+            ("le", Le, "at most"),
+        )
+        if isinstance(note, law)
+    }
+    shown = {word: f"{end:,}".removesuffix(".0") for word, end in ends.items()}
+    if set(shown) == {"at least", "at most"}:
+        return f" from {shown['at least']} to {shown['at most']}"
+    words = " and ".join(f"{word} {end}" for word, end in shown.items())
+    return f" of {words}" if words.startswith("at") else f" {words}" if words else ""
+
+
+def _choice(names: tuple[Any, ...]) -> str:
+    *others, last = [as_toml(name) for name in names]
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def as_toml(value: Any) -> str:
+    """Return a value in TOML notation."""
+    if isinstance(value, dict):
+        inner = ", ".join(f"{_key(name)} = {as_toml(part)}" for name, part in value.items())
+        return f"{{ {inner} }}" if inner else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(as_toml, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    return json.dumps(str(value), ensure_ascii=False)  # a JSON string is a TOML basic string
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)

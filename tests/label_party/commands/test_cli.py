@@ -1,0 +1,69 @@
+"""The command line is made of the settings: flags, help, and what is said of a mistake."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from typer.core import TyperCommand
+from typer.main import get_group
+
+from common.config.declare import declared
+from label_party.commands.cli import app
+from label_party.config.sections import LabelPartyConfig
+from tests.label_party.conftest import Party, Result
+
+COMMANDS = get_group(app).commands
+SETTINGS = {one.name: one for one in declared(LabelPartyConfig)}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_says_what_it_does_and_shows_an_example(
+    name: str, run_cli: Callable[..., Result]
+) -> None:
+    shown = run_cli(name, "--help")
+    assert shown.code == 0
+    assert f"label-party {name}" in " ".join(shown.out.split("Example")[-1].split())
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=list(COMMANDS))
+def test_no_flag_means_two_things(command: TyperCommand) -> None:
+    flags = Counter(flag for one in command.params for flag in (*one.opts, *one.secondary_opts))
+    assert flags.most_common(1)[0][1] == 1, flags
+
+
+def test_a_flag_of_a_setting_names_it_and_its_bounds() -> None:
+    shown = {
+        (one.name or "").replace("__", "."): getattr(one, "help", "")
+        for command in COMMANDS.values()
+        for one in command.params
+    }
+    assert "privacy.epsilon" in shown
+    for name, text in shown.items():
+        if name in SETTINGS:
+            assert f"[{name}" in text
+            assert not SETTINGS[name].says_more_than_its_type or SETTINGS[name].bounds in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["release", "--epsilon", "0"], ["epsilon=0 must be", "at most 40", "[privacy] epsilon"]),
+        (["release", "--lower", "low"], ["lower='low' must be a number, in label units"]),
+        (["release", "--set", "privacy.epsilom=1"], ["did you mean privacy.epsilon?"]),
+        (["release", "--set", "epsilon=1"], ["did you mean privacy.epsilon or evaluation.epsilon"]),
+        (["serve", "--set", "sever.listen=x:1"], ["sever is not", "did you mean server?"]),
+        (["watch", "--interval", "0"], ["interval=0 must be a number above 0, in seconds"]),
+        (["plan", "--rows", "0"], ["--rows=0 must be a whole number of at least 1"]),
+        (["top-k", "--by", "a", "--categories", "b"], ["--k N, --adaptive and --stable"]),
+        (["synthesize", "--column", "a=b", "--delta", "1"], ["--delta=1 must be", "below 1"]),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line(
+    party: Party, arguments: list[str], parts: list[str]
+) -> None:
+    error = party.run(*arguments).error
+    for part in parts:
+        assert part in error
+    assert party.nothing_left()

@@ -1,1 +1,1 @@
-"""The configuration of the labels party, and the files that `init` writes."""
+"""The configuration of the labels party: one section for each table of label_party.toml."""

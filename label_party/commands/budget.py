@@ -4,40 +4,72 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.table import Table
 
+from common.config import Section, setting
 from common.console import stdout
 from common.guarantees import Guarantee
 from label_party.commands.options import Json, options
 from label_party.config.sections import LabelPartyConfig
+from label_party.store.release_store import Store
 
 if TYPE_CHECKING:
-    from label_party.store.account import Account
+    from label_party.store.account import AccountState
     from label_party.store.ledger import Restore
 
 
 @options("store.directory")
-def budget(config: LabelPartyConfig, shown: Json) -> None:
-    """Show what every data set may spend, who spent what, when, and what is left."""
-    from label_party.store.account import account, restores
+def budget(context: typer.Context, config: LabelPartyConfig, shown: Json) -> None:
+    """Show what every account may spend, who spent what, when, and what is left."""
+    from label_party.store.account import read_accounts, restores
 
-    print_account(account(config), shown.as_json, restores(config))
+    if context.invoked_subcommand is None:
+        print_account(read_accounts(config), shown.as_json, restores(config))
 
 
-def print_account(accounts: list[Account], as_json: bool, restored: Sequence[Restore] = ()) -> None:
+class RaiseOptions(Section):
+    to: float = setting(
+        ..., "What the account may spend from now on, above its cap.", gt=0, metavar="EPSILON"
+    )
+    delta: float = setting(0.0, "With this failure probability in all.", ge=0, lt=1)
+    reason: str = setting(..., "Why. It stays in the ledger, with who and when.", min_length=1)
+
+
+@options("store.directory", "data.data_set", "privacy.account")
+def raise_cap(config: LabelPartyConfig, wanted: RaiseOptions) -> None:
+    """Raise the cap of an account: the only way in which more may be spent than agreed at first."""
+    with Store(config.store.directory).open_ledger() as ledger:
+        privacy = config.privacy.model_copy(
+            update={"total_epsilon": wanted.to, "total_delta": wanted.delta}
+        )
+        ledger.raise_cap(config.account, privacy.limit, wanted.reason)
+        print(f"account {config.account} may now spend {ledger.cap(config.account)} in all")
+
+
+def print_account(accounts: list[AccountState], as_json: bool, restored: Sequence[Restore] = ()) -> None:
     """Print all accounts; below a table also when the ledger was restored."""
     if as_json:
         print(json.dumps([_plain(entry) for entry in accounts], indent=2, ensure_ascii=False))
         return
     for entry in accounts:
-        print(f"data set {entry.data_set}: budget {entry.limit}")
+        print(f"account {entry.account}: budget {entry.limit}")
+        for cap in entry.caps[1:]:
+            print(f"raised to {cap.guarantee} {cap.set_at[:16]} by {cap.set_by}: {cap.reason}")
+        for said in entry.separations:
+            print(
+                f"{said.events:,} events of {said.account} are events of {said.other}, too, and"
+                f" counted apart, {said.said_at[:16]} by {said.said_by}: {said.reason}"
+            )
         table = Table()
-        for column in ("epoch", "for", "spent", "state", "who", "when (UTC)", "release"):
+        for column in ("data set", "epoch", "for", "spent", "state", "who", "when (UTC)", "release"):
             table.add_column(column)
         for charge in entry.charges:
             table.add_row(
+                charge.data_set,
                 charge.epoch,
                 charge.purpose,
                 _short(charge.guarantee),
@@ -58,14 +90,17 @@ def print_account(accounts: list[Account], as_json: bool, restored: Sequence[Res
         )
 
 
-def _plain(entry: Account) -> dict[str, Any]:
+def _plain(entry: AccountState) -> dict[str, Any]:
     return {
-        "data_set": entry.data_set,
+        "account": entry.account,
         "total": _guarantee(entry.limit),
         "spent": _guarantee(entry.spent),
         "left": _guarantee(entry.left),
+        "caps": [asdict(cap) | {"guarantee": _guarantee(cap.guarantee)} for cap in entry.caps],
+        "separations": [asdict(said) for said in entry.separations],
         "charges": [
             {
+                "data_set": charge.data_set,
                 "epoch": charge.epoch,
                 "purpose": charge.purpose,
                 "composition": charge.composition,
@@ -84,7 +119,7 @@ def _plain(entry: Account) -> dict[str, Any]:
 
 
 def _short(guarantee: Guarantee | None) -> str:
-    """Leave adjacency and unit out: the heading states them for the whole data set."""
+    """Leave adjacency and unit out: the heading states them for the whole account."""
     return "nothing" if guarantee is None else str(guarantee).partition(" (")[0]
 
 

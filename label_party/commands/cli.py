@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from common.console import program, run
 from label_party.commands.backup import backup, restore
-from label_party.commands.budget import budget
+from label_party.commands.budget import budget, raise_cap
 from label_party.commands.init import init
 from label_party.commands.plan import plan
 from label_party.commands.release import release
@@ -32,7 +32,14 @@ app.command(
     " label-party plan --prior-file guess.csv --rows 100000"
 )(plan)
 app.command(epilog="Example: label-party serve --listen 0.0.0.0:50051")(serve)
-app.command(epilog="Example: label-party budget --json")(budget)
+budgets = program("")
+budgets.callback(
+    invoke_without_command=True,
+    epilog="Examples: label-party budget --json; label-party budget raise --to 2"
+    " --reason 'a second year was agreed'",
+)(budget)
+budgets.command("raise")(raise_cap)
+app.add_typer(budgets, name="budget")
 app.command(epilog="Example: label-party backup --to /backups/labels-2024-06-01.tar")(backup)
 app.command(
     epilog="Examples: label-party restore labels.tar --nothing-since;"

@@ -11,10 +11,17 @@ from common.errors import ConfigError
 from common.exact.rational import decimal_value
 from common.guarantees import ApproximateDP, PureDP, Unit
 from common.randomizers.base import MAX_EPSILON
+from label_party.config.names import Name
+
+
+NOT_IN_REQUEST = {
+    "total_epsilon", "total_delta", "epochs", "account", "separate", "separate_reason"
+}  # fmt: skip
+"""Settings that say what may be spent, and so do not change what a release is."""
 
 
 class PrivacySection(Section):
-    """What one release spends, whose labels it protects, and what the data set may spend."""
+    """What one release spends, whose labels it protects, and what the account may spend."""
 
     epsilon: float = setting(
         ...,
@@ -26,8 +33,9 @@ class PrivacySection(Section):
     )
     total_epsilon: float | None = setting(
         None,
-        "What all releases of the data set together may spend. Default: epsilon, that is one"
-        " release.",
+        "What all releases of the account together may spend. The first release records it in the"
+        " ledger as the account's cap: a lower one holds at once, a higher one takes `label-party"
+        " budget raise`. Default: the cap, and for a first release epsilon.",
         gt=0,
         example=1.0,
     )
@@ -63,6 +71,22 @@ class PrivacySection(Section):
         " occurs in two epochs, and each epoch may spend the whole total. Per user it is"
         ' "additive".',
     )
+    account: Name | None = setting(
+        None,
+        "Whose budget pays. Data sets that are about the same events name the same account; default:"
+        " an account of the data set's own.",
+        example="shop",
+    )
+    separate: bool = setting(
+        False,
+        "Whether this account pays by itself although some of its events have paid from another."
+        " Say so only where a label here tells nothing about the label there.",
+    )
+    separate_reason: str | None = setting(
+        None,
+        "Why that is so. The ledger keeps the reason and `label-party budget` shows it.",
+        example="installs and purchases of one click, agreed on 2024-06-01",
+    )
     prior_share: float = setting(
         0.125,
         "The largest share of epsilon spent on the noisy histogram of all labels.",
@@ -72,6 +96,11 @@ class PrivacySection(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.separate != bool((self.separate_reason or "").strip()):
+            raise ConfigError(
+                "separate=true needs a reason for the ledger to keep, and a reason needs"
+                " separate=true; set [privacy] separate and separate_reason"
+            )
         if self.unit == "user":
             if not self.user or self.max_records_per_user is None:
                 raise ConfigError(
@@ -109,7 +138,7 @@ class PrivacySection(Section):
 
     @property
     def limit(self) -> PureDP | ApproximateDP:
-        """What the data set may spend; by default one release, and no δ."""
+        """What the account may spend as configured; by default one release, and no δ."""
         total = decimal_value(self.epsilon if self.total_epsilon is None else self.total_epsilon)
         if not self.total_delta:
             return PureDP.of(total, unit=self.privacy_unit)

@@ -20,7 +20,7 @@ from common.randomizers.grid import Grid
 from common.randomizers.losses import LOSS_NAMES
 from label_party.config.names import Name
 from label_party.config.offers import EvaluationSection, WatchSection
-from label_party.config.privacy import PrivacySection
+from label_party.config.privacy import NOT_IN_REQUEST, PrivacySection
 from label_party.config.serving import ObservabilitySection, ServerSection
 from label_party.sources.addresses import Address, Source, locate
 
@@ -302,6 +302,11 @@ class LabelPartyConfig(Section):
         return self.model_copy(update={"data": self.data.at(epoch)})
 
     @property
+    def account(self) -> str:
+        """Whose budget pays: the account that is named, or the data set's own."""
+        return self.privacy.account or self.data.data_set
+
+    @property
     def missing_value(self) -> float:
         """What an event without a label gets: as configured, else 0 where it lies in the domain."""
         if self.data.missing is not None:
@@ -340,7 +345,7 @@ class LabelPartyConfig(Section):
             "duplicates": self.data.duplicates,
             "domain": self.domain.model_dump(mode="json"),
             "privacy": self.privacy.model_dump(
-                mode="json", exclude={"total_epsilon", "total_delta", "epochs"}
+                mode="json", exclude=NOT_IN_REQUEST
             ),
             "randomizer": self.randomizer.model_dump(mode="json"),
         }

@@ -1,7 +1,8 @@
-"""The ledger as metrics: releases and budgets of every data set, read at each scrape."""
+"""The ledger as metrics: releases and budgets of every account, read at each scrape."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from prometheus_client.core import GaugeMetricFamily
@@ -10,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from common.errors import LabelveilError
 from common.guarantees import Guarantee
-from label_party.store.account import Account
+from label_party.store.account import AccountState
 
 
 class BudgetMetrics(Collector):
@@ -22,7 +23,7 @@ class BudgetMetrics(Collector):
         Reads the ledger.
     """
 
-    def __init__(self, accounts: Callable[[], list[Account]]) -> None:
+    def __init__(self, accounts: Callable[[], list[AccountState]]) -> None:
         self._accounts = accounts
 
     def describe(self) -> list[Metric]:
@@ -40,25 +41,28 @@ class BudgetMetrics(Collector):
         yield GaugeMetricFamily(
             "label_party_ledger_readable", "Whether the ledger could be read.", value=readable
         )
-        releases = _family("label_party_releases", "Committed releases.")
+        releases = _family("label_party_releases", "Committed releases.", "data_set")
         families = {
-            "limit": _family("label_party_budget_epsilon", "What a data set may spend."),
+            "limit": _family("label_party_budget_epsilon", "What an account may spend."),
             "spent": _family("label_party_budget_epsilon_spent", "What it has spent."),
             "left": _family("label_party_budget_epsilon_left", "What it has left."),
         }
         for entry in accounts:
-            committed = sum(charge.manifest_sha256 is not None for charge in entry.charges)
-            releases.add_metric([entry.data_set], committed)
+            committed = Counter(
+                charge.data_set for charge in entry.charges if charge.manifest_sha256 is not None
+            )
+            for data_set, count in committed.items():
+                releases.add_metric([data_set], count)
             for name, family in families.items():
                 epsilon = _epsilon(getattr(entry, name), nothing=0.0 if name == "spent" else None)
                 if epsilon is not None:
-                    family.add_metric([entry.data_set], epsilon)
+                    family.add_metric([entry.account], epsilon)
         yield releases
         yield from families.values()
 
 
-def _family(name: str, text: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, text, labels=["data_set"])
+def _family(name: str, text: str, label: str = "account") -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, labels=[label])
 
 
 def _epsilon(guarantee: Guarantee | None, *, nothing: float | None) -> float | None:

@@ -46,7 +46,7 @@ from label_party.server.limits import RateLimits, StreamLimit
 from label_party.server.release_service import LabelReleaseService
 from label_party.server.submission import Reception
 from label_party.server.unreadable_requests import ReadRequests
-from label_party.store.account import Account, account
+from label_party.store.account import AccountState, read_accounts
 from label_party.store.disk import StoreBusy
 from label_party.store.recovery import recover
 from label_party.store.release_store import Store
@@ -226,9 +226,9 @@ def _measure(
             partial(_end, credentials, which),
         )
 
-    def accounts() -> list[Account]:
+    def accounts() -> list[AccountState]:
         catalog.check()
-        return account(config)
+        return read_accounts(config)
 
     telemetry.add(BudgetMetrics(accounts))
     telemetry.add(ProcessCollector(registry=None))

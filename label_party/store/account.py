@@ -1,4 +1,4 @@
-"""What every data set may spend, has spent and has left, read from the ledger."""
+"""What every account may spend, has spent and has left, read from the ledger."""
 
 from __future__ import annotations
 
@@ -7,58 +7,73 @@ from dataclasses import dataclass
 from common.errors import PrivacyError
 from common.guarantees import Guarantee
 from label_party.config.sections import LabelPartyConfig
-from label_party.store.ledger import Charge, Ledger, Restore
+from label_party.store.ledger import Cap, Charge, Ledger, Restore, Separation
 from label_party.store.release_store import Store
 
 
 @dataclass(frozen=True)
-class Account:
-    """One data set's budget.
+class AccountState:
+    """One account's budget.
 
     Attributes
     ----------
+    limit
+        What may be spent now: the cap, or less where the configuration says so.
     left
         What a further release of the configured kind may spend; None where that is not one number.
     """
 
-    data_set: str
+    account: str
     limit: Guarantee
     spent: Guarantee | None
     left: Guarantee | None
+    caps: list[Cap]
+    separations: list[Separation]
     charges: list[Charge]
 
 
-def account(config: LabelPartyConfig) -> list[Account]:
-    """Read the ledger; the configured data set is listed even if it has spent nothing."""
-    name, limit = config.data.data_set, config.privacy.limit
+def read_accounts(config: LabelPartyConfig) -> list[AccountState]:
+    """Read the ledger; the configured account is listed even if it has spent nothing."""
+    name, configured = config.account, config.privacy.limit
     store = Store(config.store.directory)
     if not store.ledger_path.exists():
-        return [Account(name, limit, None, limit, [])]
+        return [AccountState(name, configured, None, configured, [], [], [])]
     with store.open_ledger() as ledger:
+        said = ledger.separations()
         accounts = []
-        for data_set in sorted({*ledger.data_sets(), name}):
-            total = _total(config, ledger, data_set)
-            spent = ledger.spent(data_set, total)
-            composition = config.privacy.epochs if data_set == name else "additive"
-            left = ledger.left(data_set, total, composition)
-            accounts.append(Account(data_set, total, spent, left, ledger.charges(data_set)))
+        for account in sorted({*ledger.accounts(), name}):
+            limit = limit_in_force(config, ledger) if account == name else ledger.cap(account)
+            assert limit is not None  # only the configured account may have no cap yet
+            composition = config.privacy.epochs if account == name else "additive"
+            accounts.append(
+                AccountState(
+                    account,
+                    limit,
+                    ledger.spent(account, limit),
+                    ledger.left(account, limit, composition),
+                    ledger.caps(account),
+                    [entry for entry in said if account in (entry.account, entry.other)],
+                    ledger.charges(account=account),
+                )
+            )
         return accounts
 
 
-def _total(config: LabelPartyConfig, ledger: Ledger, data_set: str) -> Guarantee:
-    """Return the configured total, or the last one in force where that cannot count the charges.
+def limit_in_force(config: LabelPartyConfig, ledger: Ledger) -> Guarantee:
+    """Return what the configured account may spend: what the file states, or else its cap.
 
-    It cannot if they are of another privacy unit, or concentrated and total_delta is 0 now.
+    The cap, too, where the stated limit cannot count the charges: if they are of another privacy
+    unit, or concentrated and total_delta is 0 now.
     """
-    configured, last = config.privacy.limit, ledger.limit(data_set)
-    if last is None:
+    configured, cap = config.privacy.limit, ledger.cap(config.account)
+    if cap is None:
         return configured
-    if data_set != config.data.data_set:
-        return last
+    if config.privacy.total_epsilon is None and not config.privacy.total_delta:
+        return cap
     try:
-        ledger.spent(data_set, configured)
+        ledger.spent(config.account, configured)
     except PrivacyError:
-        return last
+        return cap
     return configured
 
 

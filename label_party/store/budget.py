@@ -1,4 +1,4 @@
-"""The arithmetic of a data set's budget: what one record may have lost, and what is left.
+"""The arithmetic of an account's budget: what one record may have lost, and what is left.
 
 The limit's kind decides how charges add up. A pure limit admits charges with a pure ε, which add
 exactly. An (ε, δ) limit admits every kind, by :func:`common.guarantees.adaptive_total`; half of its
@@ -65,7 +65,7 @@ def spent(charges: Iterable[Spending], limit: Guarantee) -> Guarantee | None:
 
 
 def check_fits(
-    data_set: str, charges: Iterable[Spending], proposal: Proposal, limit: Guarantee
+    account: str, charges: Iterable[Spending], proposal: Proposal, limit: Guarantee
 ) -> None:
     """Refuse a charge that would bring any record above the limit.
 
@@ -82,7 +82,7 @@ def check_fits(
     try:
         after = spent([*existing, proposal], limit)
     except PrivacyError as error:
-        asked = f"data set {data_set!r}: {proposal.guarantee} and earlier charges"
+        asked = f"account {account!r}: {proposal.guarantee} and earlier charges"
         if isinstance(limit, ApproximateDP) and limit.exact_delta > 0:
             raise BudgetError(f"{asked} do not add up under {limit}: {error}") from error
         raise BudgetError(
@@ -96,9 +96,28 @@ def check_fits(
         if isinstance(limit, ApproximateDP):
             halves = " (half of total_delta is for charges' own delta, half for adding up)"
         raise BudgetError(
-            f"data set {data_set!r}: asked for {proposal.guarantee}, but {rest}{halves}; ask for"
+            f"account {account!r}: asked for {proposal.guarantee}, but {rest}{halves}; ask for"
             f" less with --epsilon, or raise [privacy] {_setting(after, limit)}"
         )
+
+
+def at_most(limit: Guarantee, cap: Guarantee) -> bool:
+    """Return whether a limit allows nothing that a cap forbids; a pure ε has δ = 0.
+
+    Raises
+    ------
+    PrivacyError
+        If they are about different neighbours.
+    """
+    limit.same_neighbours(cap)
+    if type(limit) is type(cap):
+        return limit.within(cap)
+    pair = [
+        (one.exact_epsilon, getattr(one, "exact_delta", 0))
+        for one in (limit, cap)
+        if isinstance(one, PureDP | ApproximateDP)
+    ]
+    return len(pair) == 2 and pair[0][0] <= pair[1][0] and pair[0][1] <= pair[1][1]
 
 
 def remaining(limit: Guarantee, lost: Guarantee | None) -> Guarantee | None:

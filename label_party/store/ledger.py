@@ -1,4 +1,8 @@
-"""The ledger: what every data set may spend, what it has spent, and which releases exist.
+"""The ledger: what every account may spend, what it has spent, and which releases exist.
+
+An *account* is a body of events with one budget: a data set's own, or one that several share.
+Its *cap* is recorded with its first charge. A lower limit may be asked for at any time; a higher
+one takes :meth:`Ledger.raise_cap`, which records who raised it, when and why, for ever.
 
 One SQLite file in write-ahead mode with full synchronisation. A charge is first *reserved*, then
 *committed* together with the release's digest in one transaction; a reservation whose owner died is
@@ -42,6 +46,8 @@ class Charge:
 
     Attributes
     ----------
+    account
+        What pays for it: by default the data set's name.
     composition
         ``additive``, or ``disjoint`` if no record occurs in another epoch's charge.
     request
@@ -51,6 +57,7 @@ class Charge:
     """
 
     id: int
+    account: str
     data_set: str
     epoch: str
     purpose: str
@@ -69,6 +76,36 @@ class Charge:
     def lost(self) -> bool:
         """Whether this was released once, and its bytes are gone: spent, never built again."""
         return self.state == "committed" and self.manifest_sha256 is None
+
+
+@dataclass(frozen=True)
+class Cap:
+    """What an account may spend, from when on, and why it was raised; the first has no reason."""
+
+    guarantee: Guarantee
+    reason: str
+    set_at: str
+    set_by: str
+
+
+@dataclass(frozen=True)
+class Covered:
+    """The events of a charge: a file of fingerprints, named by its digest."""
+
+    sha256: str
+    events: int
+
+
+@dataclass(frozen=True)
+class Separation:
+    """Somebody's word that an account's events are not another's, although they share some."""
+
+    account: str
+    other: str
+    events: int
+    reason: str
+    said_at: str
+    said_by: str
 
 
 @dataclass(frozen=True)
@@ -117,9 +154,11 @@ class Ledger:
         charge: Guarantee,
         limit: Guarantee,
         *,
+        account: str = "",
         composition: Composition = "additive",
         request: dict[str, Any] | None = None,
         purpose: str = LABELS,
+        covered: Covered | None = None,
     ) -> int:
         """Set a charge aside, so that nothing else can spend it, and return its number.
 
@@ -128,16 +167,24 @@ class Ledger:
         charge
             What the release will spend at most.
         limit
-            What the data set may spend in all; remembered, with who set it and when.
+            What the account may spend in all: its cap from the first charge on, at most its cap
+            afterwards.
+        account
+            What pays; the data set's own by default.
+        covered
+            Which events the charge is about.
 
         Raises
         ------
         BudgetError
-            If the charge does not fit, or the epoch has one already; nothing is spent.
+            If the charge does not fit, the limit is above the cap, or the epoch has a charge for
+            this purpose already; nothing is spent.
         """
+        account = account or data_set
         with self._transaction() as database:
+            self._check_cap(account, limit)
             proposal = spending.Proposal(epoch, composition, charge)
-            spending.check_fits(data_set, self.charges(data_set), proposal, limit)
+            spending.check_fits(account, self.charges(account=account), proposal, limit)
             existing = self._find(data_set, epoch, purpose)
             if existing is not None:
                 raise BudgetError(
@@ -149,17 +196,14 @@ class Ledger:
             database.execute(
                 "INSERT OR IGNORE INTO data_sets (name, created) VALUES (?, ?)", (data_set, now)
             )
-            if self.limit(data_set) != limit:
-                database.execute(
-                    "INSERT INTO limits (data_set, guarantee, set_at, set_by, software)"
-                    " VALUES (?, ?, ?, ?, ?)",
-                    (data_set, _dump(limit.to_json()), now, _who(), software()),
-                )
+            if self.cap(account) is None:
+                self._set_cap(account, limit, "")
             cursor = database.execute(
-                "INSERT INTO charges (data_set, epoch, purpose, composition, state, guarantee,"
-                " request, who, software, reserved_at)"
-                " VALUES (?, ?, ?, ?, 'reserved', ?, ?, ?, ?, ?)",
+                "INSERT INTO charges (account, data_set, epoch, purpose, composition, state,"
+                " guarantee, request, who, software, reserved_at)"
+                " VALUES (?, ?, ?, ?, ?, 'reserved', ?, ?, ?, ?, ?)",
                 (
+                    account,
                     data_set,
                     epoch,
                     purpose,
@@ -171,6 +215,11 @@ class Ledger:
                     now,
                 ),
             )
+            if covered is not None:
+                database.execute(
+                    "INSERT INTO coverage (charge, sha256, events) VALUES (?, ?, ?)",
+                    (cursor.lastrowid, covered.sha256, covered.events),
+                )
             return int(cursor.lastrowid or 0)
 
     def commit(self, charge: int, manifest_sha256: str, rows: int) -> None:
@@ -195,6 +244,8 @@ class Ledger:
         purpose: str,
         outcome: tuple[str, int] | None,
         request: dict[str, Any],
+        *,
+        account: str = "",
     ) -> None:
         """Record as spent what was released under another ledger, whether or not it fits.
 
@@ -213,10 +264,11 @@ class Ledger:
                 "INSERT OR IGNORE INTO data_sets (name, created) VALUES (?, ?)", (data_set, now)
             )
             cursor = database.execute(
-                "INSERT INTO charges (data_set, epoch, purpose, composition, state, guarantee,"
-                " request, who, software, reserved_at, committed_at)"
-                " VALUES (?, ?, ?, ?, 'committed', ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO charges (account, data_set, epoch, purpose, composition, state,"
+                " guarantee, request, who, software, reserved_at, committed_at)"
+                " VALUES (?, ?, ?, ?, ?, 'committed', ?, ?, ?, ?, ?, ?)",
                 (
+                    account or data_set,
                     data_set,
                     proposal.epoch,
                     purpose,
@@ -277,10 +329,12 @@ class Ledger:
         with self._transaction() as database:
             database.execute("DELETE FROM charges WHERE id = ? AND state = 'reserved'", (charge,))
 
-    def charges(self, data_set: str | None = None) -> list[Charge]:
-        """Return all entries, oldest first."""
-        where = "" if data_set is None else " WHERE data_set = ?"
-        return self._select(where, () if data_set is None else (data_set,))
+    def charges(self, data_set: str | None = None, *, account: str | None = None) -> list[Charge]:
+        """Return all entries, or those of a data set or an account, oldest first."""
+        wanted = {"data_set": data_set, "account": account}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        where = " AND ".join(f"charges.{name} = ?" for name in given)
+        return self._select(f" WHERE {where}" if where else "", tuple(given.values()))
 
     def reservations(self) -> list[Charge]:
         """Return the charges that are set aside and not committed."""
@@ -304,24 +358,90 @@ class Ledger:
             rows = self._database.execute("SELECT name FROM data_sets ORDER BY name").fetchall()
         return [str(row["name"]) for row in rows]
 
-    def limit(self, data_set: str) -> Guarantee | None:
-        """Return what a data set may spend, as last set; None if it never spent anything."""
+    def accounts(self) -> list[str]:
+        """Return the names of all accounts that ever spent, in alphabetical order."""
         with _translating_errors(self.path):
-            row = self._database.execute(
-                "SELECT guarantee FROM limits WHERE data_set = ? ORDER BY id DESC LIMIT 1",
-                (data_set,),
-            ).fetchone()
-        return None if row is None else guarantee_from_json(json.loads(row["guarantee"]))
+            rows = self._database.execute(
+                "SELECT DISTINCT account FROM charges ORDER BY account"
+            ).fetchall()
+        return [str(row["account"]) for row in rows]
 
-    def spent(self, data_set: str, limit: Guarantee) -> Guarantee | None:
+    def caps(self, account: str) -> list[Cap]:
+        """Return every cap that an account ever had, oldest first; the last one holds."""
+        with _translating_errors(self.path):
+            rows = self._database.execute(
+                "SELECT * FROM caps WHERE account = ? ORDER BY id", (account,)
+            ).fetchall()
+        return [
+            Cap(
+                guarantee_from_json(json.loads(row["guarantee"])),
+                row["reason"],
+                row["set_at"],
+                row["set_by"],
+            )
+            for row in rows
+        ]
+
+    def cap(self, account: str) -> Guarantee | None:
+        """Return what an account may spend in all; None if it never spent anything."""
+        caps = self.caps(account)
+        return caps[-1].guarantee if caps else None
+
+    def raise_cap(self, account: str, to: Guarantee, reason: str) -> None:
+        """Raise an account's cap, for a reason that stays in the ledger.
+
+        Raises
+        ------
+        BudgetError
+            If the account never spent, the reason is empty, or ``to`` is not above the cap.
+        """
+        with self._transaction():
+            cap = self.cap(account)
+            if cap is None:
+                raise BudgetError(
+                    f"account {account!r} has no cap yet: its first charge records [privacy]"
+                    " total_epsilon and total_delta; set those instead"
+                )
+            if not reason.strip():
+                raise BudgetError("reason='' must say why the cap is raised; set --reason TEXT")
+            if not spending.at_most(cap, to) or spending.at_most(to, cap):
+                raise BudgetError(
+                    f"account {account!r} is capped at {cap}, and {to} is not above it; set --to to"
+                    " more (a lower limit needs no command: set [privacy] total_epsilon)"
+                )
+            self._set_cap(account, to, reason.strip())
+
+    def coverage(self) -> list[tuple[Charge, Covered]]:
+        """Return the charges of which it is known which events they are about, oldest first."""
+        with _translating_errors(self.path):
+            rows = self._database.execute("SELECT * FROM coverage").fetchall()
+        covered = {row["charge"]: Covered(row["sha256"], row["events"]) for row in rows}
+        return [(entry, covered[entry.id]) for entry in self.charges() if entry.id in covered]
+
+    def separate(self, account: str, other: str, events: int, reason: str) -> None:
+        """Remember why an account's charges do not count against another that shares events."""
+        with self._transaction() as database:
+            database.execute(
+                "INSERT INTO separations (account, other, events, reason, said_at, said_by)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                (account, other, events, reason, _now(), _who()),
+            )
+
+    def separations(self) -> list[Separation]:
+        """Return what was said so, oldest first."""
+        with _translating_errors(self.path):
+            rows = self._database.execute("SELECT * FROM separations ORDER BY id").fetchall()
+        return [Separation(*tuple(row)[1:]) for row in rows]
+
+    def spent(self, account: str, limit: Guarantee) -> Guarantee | None:
         """Return what one record may have lost so far, reservations included, as a limit counts."""
-        return spending.spent(self.charges(data_set), limit)
+        return spending.spent(self.charges(account=account), limit)
 
     def left(
-        self, data_set: str, limit: Guarantee, composition: Composition = "additive"
+        self, account: str, limit: Guarantee, composition: Composition = "additive"
     ) -> Guarantee | None:
         """Return what a charge of a new epoch may spend; None where that is not one number."""
-        met = spending.seen_by_next(self.charges(data_set), composition)
+        met = spending.seen_by_next(self.charges(account=account), composition)
         return spending.remaining(limit, spending.spent(met, limit))
 
     def backup(self, path: Path) -> None:
@@ -332,6 +452,25 @@ class Ledger:
                 self._database.backup(copy)
             finally:
                 copy.close()
+
+    def _check_cap(self, account: str, limit: Guarantee) -> None:
+        caps = self.caps(account)
+        if not caps:
+            return
+        cap = caps[-1]
+        if not spending.at_most(limit, cap.guarantee):
+            raise BudgetError(
+                f"a limit of {limit} is above what account {account!r} is capped at,"
+                f" {cap.guarantee} since {cap.set_at[:10]}; lower [privacy] total_epsilon and"
+                " total_delta, or run: label-party budget raise --to EPSILON --reason TEXT"
+            )
+
+    def _set_cap(self, account: str, cap: Guarantee, reason: str) -> None:
+        self._database.execute(
+            "INSERT INTO caps (account, guarantee, reason, set_at, set_by, software)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            (account, _dump(cap.to_json()), reason, _now(), _who(), software()),
+        )
 
     def _find(self, data_set: str, epoch: str, purpose: str) -> Charge | None:
         found = self._select(
@@ -364,6 +503,7 @@ class Ledger:
 def _charge(row: sqlite3.Row) -> Charge:
     return Charge(
         id=row["id"],
+        account=row["account"],
         data_set=row["data_set"],
         epoch=row["epoch"],
         purpose=row["purpose"],

@@ -65,6 +65,48 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             software TEXT NOT NULL
         )""",
     ),
+    (
+        # an account is what a budget belongs to; until now it was the data set
+        "DROP TRIGGER committed_charges_stay",
+        "ALTER TABLE charges ADD COLUMN account TEXT NOT NULL DEFAULT ''",
+        "UPDATE charges SET account = data_set",
+        """CREATE TRIGGER committed_charges_stay BEFORE UPDATE ON charges
+            WHEN OLD.state = 'committed'
+            BEGIN SELECT RAISE(ABORT, 'a committed charge never changes'); END""",
+        # every cap that was ever in force, who set it, and why it was raised
+        """CREATE TABLE caps (
+            id INTEGER PRIMARY KEY,
+            account TEXT NOT NULL,
+            guarantee TEXT NOT NULL,
+            reason TEXT NOT NULL,
+            set_at TEXT NOT NULL,
+            set_by TEXT NOT NULL,
+            software TEXT NOT NULL
+        )""",
+        """INSERT INTO caps (account, guarantee, reason, set_at, set_by, software)
+            SELECT data_set, guarantee, '', set_at, set_by, software FROM limits ORDER BY id""",
+        "DROP TABLE limits",
+        """CREATE TRIGGER caps_stay BEFORE UPDATE ON caps
+            BEGIN SELECT RAISE(ABORT, 'a cap never changes; a later one takes its place'); END""",
+        """CREATE TRIGGER caps_last BEFORE DELETE ON caps
+            BEGIN SELECT RAISE(ABORT, 'a cap is never deleted'); END""",
+        # which events a charge is about: a file of fingerprints, and why an account says that its
+        # events are none of another's although they share some
+        """CREATE TABLE coverage (
+            charge INTEGER PRIMARY KEY REFERENCES charges (id) ON DELETE CASCADE,
+            sha256 TEXT NOT NULL,
+            events INTEGER NOT NULL
+        )""",
+        """CREATE TABLE separations (
+            id INTEGER PRIMARY KEY,
+            account TEXT NOT NULL,
+            other TEXT NOT NULL,
+            events INTEGER NOT NULL,
+            reason TEXT NOT NULL,
+            said_at TEXT NOT NULL,
+            said_by TEXT NOT NULL
+        )""",
+    ),
 )
 """One tuple of statements for each schema version; only ever append."""
 

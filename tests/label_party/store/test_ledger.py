@@ -21,7 +21,7 @@ from common.guarantees import (
 )
 from common.guarantees.base import Adjacency
 from label_party.store.budget import Composition, remaining
-from label_party.store.ledger import Ledger, LedgerError
+from label_party.store.ledger import Covered, Ledger, LedgerError
 from label_party.store.schema import MIGRATIONS
 
 DIGEST = "ab" * 32
@@ -240,14 +240,60 @@ def test_guarantees_of_any_kind_come_back_as_they_were(path: Path) -> None:
         assert remaining(gaussian, gaussian) is None
 
 
-def test_changed_totals_are_remembered(path: Path) -> None:
+def test_the_first_limit_is_the_cap_and_only_a_reason_raises_it(path: Path) -> None:
     with Ledger(path) as ledger:
         spend(ledger, "1", "0.1", total=1)
-        spend(ledger, "2", "0.1", total=2)
-        assert ledger.limit("d") == pure(2)
+        spend(ledger, "2", "0.1", total="0.5")  # a lower limit holds, and leaves the cap alone
+        assert ledger.cap("d") == pure(1)
+        with pytest.raises(BudgetError, match=r"is capped at, ε = 1 .* budget raise --to"):
+            spend(ledger, "3", "0.1", total=2)
+        with pytest.raises(BudgetError, match="is capped at, ε"):
+            ledger.reserve("d", "3", pure("0.1"), mixed(1))  # δ > 0 is above a pure cap
+        with pytest.raises(BudgetError, match="--reason"):
+            ledger.raise_cap("d", pure(2), " ")
+        for lower in (pure(1), pure("0.5")):
+            with pytest.raises(BudgetError, match="is not above it"):
+                ledger.raise_cap("d", lower, "why not")
+        with pytest.raises(BudgetError, match="has no cap yet"):
+            ledger.raise_cap("other", pure(2), "early")
+        ledger.raise_cap("d", pure(2), "a second year was agreed")
+        spend(ledger, "3", "0.1", total=2)
+        assert [(cap.guarantee, cap.reason) for cap in ledger.caps("d")] == [
+            (pure(1), ""),
+            (pure(2), "a second year was agreed"),
+        ]
+        ledger.raise_cap("d", mixed(2), "releases with a delta")
+        assert ledger.cap("d") == mixed(2)
     database = sqlite3.connect(path)
-    assert database.execute("SELECT count(*) FROM limits").fetchone() == (2,)
+    for statement in ("UPDATE caps SET reason = 'none'", "DELETE FROM caps"):
+        with pytest.raises(sqlite3.IntegrityError, match="a cap"):
+            database.execute(statement)
     database.close()
+
+
+def test_data_sets_that_share_an_account_share_its_budget(path: Path) -> None:
+    with Ledger(path) as ledger:
+        ledger.reserve("clicks", "1", pure("0.75"), pure(1), account="shop")
+        with pytest.raises(BudgetError, match=r"account 'shop'.*ε = 0.25"):
+            ledger.reserve("sales", "1", pure("0.5"), pure(1), account="shop")
+        ledger.reserve("sales", "1", pure("0.25"), pure(1), account="shop")
+        ledger.reserve("sales", "2", pure(1), pure(1))  # an account of its own
+        assert ledger.accounts() == ["sales", "shop"]
+        assert ledger.spent("shop", pure(1)) == pure(1)
+        assert [entry.account for entry in ledger.charges("sales")] == ["shop", "sales"]
+
+
+def test_what_a_charge_covers_goes_with_it(path: Path) -> None:
+    with Ledger(path) as ledger:
+        covered = Covered("ab" * 32, 7)
+        taken_back = ledger.reserve("d", "1", pure(1), pure(1), covered=covered)
+        assert [found for _, found in ledger.coverage()] == [covered]
+        ledger.abandon(taken_back)
+        assert ledger.coverage() == []
+        ledger.separate("d", "e", 7, "a test list of ours")
+        assert [(said.other, said.events, said.reason) for said in ledger.separations()] == [
+            ("e", 7, "a test list of ours")
+        ]
 
 
 def test_the_file_is_as_durable_as_sqlite_can_make_it(path: Path) -> None:
@@ -270,7 +316,7 @@ def test_a_newer_schema_is_refused_and_an_older_one_migrated(path: Path) -> None
     database.close()
 
 
-OLD_SCHEMAS = ["7017b632165682f1"]
+OLD_SCHEMAS = ["7017b632165682f1", "63a2cb0ae92f95cd"]
 """First digits of each published version's digest: what is out there must not be rewritten."""
 
 
@@ -301,10 +347,11 @@ def test_every_older_ledger_keeps_its_charges(path: Path, version: int) -> None:
         (entry,) = ledger.charges()
         assert (entry.id, entry.guarantee, entry.rows) == (7, pure("0.25"), 10)
         assert entry.request == {"label": "y"}
-        assert ledger.limit("d") == pure("0.25")
+        assert (ledger.cap("d"), entry.account) == (pure("0.25"), "d")
         assert ledger.restores() == []
         with pytest.raises(BudgetError, match="left of"):
             ledger.reserve("d", "2", pure("0.1"), pure("0.25"))
+        ledger.raise_cap("d", pure(1), "another year")
         spend(ledger, "2", "0.75")
     Ledger(path).close()
 

@@ -6,7 +6,7 @@ and gives it to another, so two counts move apart by at most 2: ε-DP at rate ε
 boundary stays without an answer and counts as a hit; the batch stops at the τ-th. What is charged
 is the number of hits, which is fixed, not of queries: the guarantee holds for any number of them.
 
-Source: Cohen and Lyu, NeurIPS 2023, Sections 2.3 and 2.5.
+Source: Cohen and Lyu, NeurIPS 2023, Section 2.7.
 """
 
 from __future__ import annotations

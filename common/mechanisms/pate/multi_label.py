@@ -127,7 +127,7 @@ class StableMajority:
     StableTopK without the choice of k: the majority fixes the set, and its margin
     ``g = min_j |2 n_j − n|`` moves by at most 2 when a teacher's votes are withdrawn or replaced.
     If g exceeds 2, every neighbour has the same majority set, so g is to this set what the gap is
-    to a top-k set, and the proof of propose-test-release (Zhu and Wang 2022, Theorem 11) applies
+    to a top-k set, and the proof of propose-test-release (Zhu and Wang 2022, Lemma 18) applies
     word for word. The whole budget goes to the test; the price is that one contested label silences
     a query, where StableTopK may find another gap.
 

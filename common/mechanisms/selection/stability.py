@@ -5,7 +5,7 @@ If the k-th and the (k+1)-st count differ by more than a gap can move, no neighb
 most δ_t. A gap moves by at most 1 when a user comes or goes (``step`` = 1), and by at most 2 when
 one user's votes are replaced by others (``step`` = 2).
 
-Source: Zhu and Wang 2022, Algorithms 4 and 5 with Theorems 11 and 12. Their threshold is a tail
+Source: Zhu and Wang 2022, Algorithms 4 and 5 with Lemma 18 and Corollary 19. Their threshold is a tail
 bound of the continuous law; here noise is discrete and the threshold is its exact quantile.
 """
 
@@ -33,7 +33,7 @@ _ERROR = 1e-10
 class GaussianTest:
     """Pass if ``max{s, gap} + N_Z(σ²) > s + T``, T the (1 − δ_t)-quantile of the noise, s the step.
 
-    δ_t-approximate s²/(2σ²)-zCDP together with the set that it lets through (Theorem 11).
+    δ_t-approximate s²/(2σ²)-zCDP together with the set that it lets through (Lemma 18).
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class GaussianTest:
 class LaplaceTest:
     """Pass if ``max{s, gap} + Lap_Z(s/ε) > s + T``, T the (1 − δ_t)-quantile of the noise.
 
-    (ε, δ_t)-DP together with the set that it lets through (Theorem 12).
+    (ε, δ_t)-DP together with the set that it lets through (Corollary 19).
 
     Attributes
     ----------

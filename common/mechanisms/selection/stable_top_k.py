@@ -1,6 +1,6 @@
 """StableTopK: choose k where the counts fall off a cliff, then show the set without noise.
 
-Source: Zhu and Wang 2022, Algorithms 2 and 3 with Theorems 13 and 14. Both halves are exact, and
+Source: Zhu and Wang 2022, Algorithms 2 and 3 with Theorems 11 and 12. Both halves are exact, and
 the guarantee is computed from the noise that is really drawn: ρ = ε_c²/8 for the choice of k plus
 1/(2σ²) for the test, and the noise's exact tail as the failure probability.
 """
@@ -47,7 +47,7 @@ def variance_for(rho: Fraction, step: int = 1) -> Fraction:
 class StableTopK:
     """Adaptive k: δ-approximate ρ-zCDP for the chosen k and the unordered top-k set, or ⊥.
 
-    Utility (Theorem 13): if some gap among the considered ranks exceeds all others by
+    Utility: if some gap among the considered ranks exceeds all others by
     ``2 (ln(m) + t)/ε_c`` and is at least ``T + 2 + s``, with T the test's threshold, then exactly
     its set comes out but for probability ``e^{−t} + P[noise < −s]``.
 

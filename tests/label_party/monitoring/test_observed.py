@@ -197,9 +197,9 @@ def test_metrics_say_what_happened(party: Party, connect: Connect) -> None:
         assert found['label_party_request_seconds_count{method="FetchRelease"}'] == 2
         assert found["label_party_fetches_active"] == 0
         assert found['label_party_releases{data_set="labels"}'] == 2
-        assert found['label_party_budget_epsilon{data_set="labels"}'] == 3
-        assert found['label_party_budget_epsilon_spent{data_set="labels"}'] == 2
-        assert found['label_party_budget_epsilon_left{data_set="labels"}'] == 1
+        assert found['label_party_budget_epsilon{account="labels"}'] == 3
+        assert found['label_party_budget_epsilon_spent{account="labels"}'] == 2
+        assert found['label_party_budget_epsilon_left{account="labels"}'] == 1
         assert found["label_party_connections_total"] == 1
         assert found["process_open_fds"] > 0
         _, text = get(address, "/metrics")

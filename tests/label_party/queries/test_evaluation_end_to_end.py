@@ -51,7 +51,9 @@ def invoke(command: str, *arguments: str) -> str:
 
 
 def test_the_labels_party_scores_the_held_out_events(party: Party, features: list[str]) -> None:
-    assert party.release(privacy__epsilon=0.2).code == 0  # an estimate that is nowhere near
+    assert (
+        party.release(privacy__epsilon=0.2, privacy__total_epsilon=40).code == 0
+    )  # an estimate that is nowhere near
     offered = party.config(
         evaluation__offered="true",
         evaluation__epsilon=30,

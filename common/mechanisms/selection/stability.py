@@ -5,8 +5,8 @@ If the k-th and the (k+1)-st count differ by more than a gap can move, no neighb
 most δ_t. A gap moves by at most 1 when a user comes or goes (``step`` = 1), and by at most 2 when
 one user's votes are replaced by others (``step`` = 2).
 
-Source: Zhu and Wang 2022, Algorithms 4 and 5 with Lemma 18 and Corollary 19. Their threshold is a tail
-bound of the continuous law; here noise is discrete and the threshold is its exact quantile.
+Source: Zhu and Wang 2022, Algorithms 4 and 5 with Lemma 18 and Corollary 19. Their threshold is a
+tail bound of the continuous law; here noise is discrete and the threshold is its exact quantile.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ def test_the_labels_party_scores_the_held_out_events(party: Party, features: lis
         first = json.loads(Path("metrics.json").read_text())
         assert invoke("evaluate", "--ask", "squared", *features) == said
     assert "labels party: squared loss" in said
-    assert first["asked_from_true_labels"]
-    assert first["asked_answers_left"] == 1
+    # at this ε the estimate is nearly always off, but it may happen to be right
+    assert first["asked_answers_left"] == 2 - first["asked_from_true_labels"]
     scale = (first["asked_high"] - first["asked_value"]) / math.log(20)
     # beyond 21 scales the noise lies once in a billion
     assert abs(first["asked_value"] - _true_loss(party.folder)) < 21 * scale < 8

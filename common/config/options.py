@@ -33,6 +33,7 @@ from pydantic import BaseModel
 
 from common.config.declare import Section, Setting, declared
 from common.config.load import checked, load_config, parse_value
+from common.errors import ConfigError
 
 Made = tuple[list[Parameter], Callable[[Mapping[str, Any]], Any]]
 """Options of a command, and what they become together."""
@@ -87,6 +88,8 @@ def with_options(
                 made[name] = [own], itemgetter(name)
 
         def command(**given: Any) -> None:
+            if _is_for_a_command_below(given):
+                return
             function(**{name: build(given) for name, (_, build) in made.items()})
 
         command.__name__, command.__doc__ = function.__name__, function.__doc__
@@ -96,6 +99,17 @@ def with_options(
         return command
 
     return decorate
+
+
+def _is_for_a_command_below(given: Mapping[str, Any]) -> bool:
+    """Whether a group is only passed through; options before its command would go unread."""
+    contexts = [value for value in given.values() if hasattr(value, "invoked_subcommand")]
+    below = contexts[0].invoked_subcommand if contexts else None
+    if below is None:
+        return False
+    if any(value and value not in contexts for value in given.values()):
+        raise ConfigError(f"options before {below!r} would be ignored; put them behind it")
+    return True
 
 
 def _file_options(

@@ -50,7 +50,9 @@ def raise_cap(config: LabelPartyConfig, wanted: RaiseOptions) -> None:
         print(f"account {config.account} may now spend {ledger.cap(config.account)} in all")
 
 
-def print_account(accounts: list[AccountState], as_json: bool, restored: Sequence[Restore] = ()) -> None:
+def print_account(
+    accounts: list[AccountState], as_json: bool, restored: Sequence[Restore] = ()
+) -> None:
     """Print all accounts; below a table also when the ledger was restored."""
     if as_json:
         print(json.dumps([_plain(entry) for entry in accounts], indent=2, ensure_ascii=False))
@@ -65,7 +67,16 @@ def print_account(accounts: list[AccountState], as_json: bool, restored: Sequenc
                 f" counted apart, {said.said_at[:16]} by {said.said_by}: {said.reason}"
             )
         table = Table()
-        for column in ("data set", "epoch", "for", "spent", "state", "who", "when (UTC)", "release"):
+        for column in (
+            "data set",
+            "epoch",
+            "for",
+            "spent",
+            "state",
+            "who",
+            "when (UTC)",
+            "release",
+        ):
             table.add_column(column)
         for charge in entry.charges:
             table.add_row(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import typer
+
 from common.console import program, run
 from label_party.commands.backup import backup, restore
 from label_party.commands.budget import budget, raise_cap
@@ -32,7 +34,7 @@ app.command(
     " label-party plan --prior-file guess.csv --rows 100000"
 )(plan)
 app.command(epilog="Example: label-party serve --listen 0.0.0.0:50051")(serve)
-budgets = program("")
+budgets = typer.Typer(rich_markup_mode=None)
 budgets.callback(
     invoke_without_command=True,
     epilog="Examples: label-party budget --json; label-party budget raise --to 2"

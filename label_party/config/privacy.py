@@ -13,7 +13,6 @@ from common.guarantees import ApproximateDP, PureDP, Unit
 from common.randomizers.base import MAX_EPSILON
 from label_party.config.names import Name
 
-
 NOT_IN_REQUEST = {
     "total_epsilon", "total_delta", "epochs", "account", "separate", "separate_reason"
 }  # fmt: skip
@@ -73,8 +72,8 @@ class PrivacySection(Section):
     )
     account: Name | None = setting(
         None,
-        "Whose budget pays. Data sets that are about the same events name the same account; default:"
-        " an account of the data set's own.",
+        "Whose budget pays. Data sets that are about the same events name the same account."
+        " Default: one of the data set's own.",
         example="shop",
     )
     separate: bool = setting(

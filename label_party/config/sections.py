@@ -344,9 +344,7 @@ class LabelPartyConfig(Section):
             "missing": self.missing_value,
             "duplicates": self.data.duplicates,
             "domain": self.domain.model_dump(mode="json"),
-            "privacy": self.privacy.model_dump(
-                mode="json", exclude=NOT_IN_REQUEST
-            ),
+            "privacy": self.privacy.model_dump(mode="json", exclude=NOT_IN_REQUEST),
             "randomizer": self.randomizer.model_dump(mode="json"),
         }
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from common.errors import PrivacyError
 from common.guarantees import Guarantee
 from label_party.config.sections import LabelPartyConfig
+from label_party.store.budget import at_most
 from label_party.store.ledger import Cap, Charge, Ledger, Restore, Separation
 from label_party.store.release_store import Store
 
@@ -60,7 +61,7 @@ def read_accounts(config: LabelPartyConfig) -> list[AccountState]:
 
 
 def limit_in_force(config: LabelPartyConfig, ledger: Ledger) -> Guarantee:
-    """Return what the configured account may spend: what the file states, or else its cap.
+    """Return what the configured account may spend: what the file states, at most its cap.
 
     The cap, too, where the stated limit cannot count the charges: if they are of another privacy
     unit, or concentrated and total_delta is 0 now.
@@ -72,9 +73,9 @@ def limit_in_force(config: LabelPartyConfig, ledger: Ledger) -> Guarantee:
         return cap
     try:
         ledger.spent(config.account, configured)
+        return configured if at_most(configured, cap) else cap
     except PrivacyError:
         return cap
-    return configured
 
 
 def restores(config: LabelPartyConfig) -> list[Restore]:

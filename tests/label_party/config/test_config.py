@@ -182,6 +182,7 @@ def test_every_example_in_the_file_is_valid(
         "domain.edges": ["domain.upper=10"],
         "privacy.user": ["privacy.unit=user", "privacy.max_records_per_user=1"],
         "privacy.max_records_per_user": ["privacy.unit=user", "privacy.user=u"],
+        "privacy.separate_reason": ["privacy.separate=true"],
         "engine.master": ["engine.name=spark"],
     }
     text = Path("label_party.toml").read_text().replace('client_san = "feature-party"\n', "")

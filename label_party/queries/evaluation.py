@@ -1,25 +1,29 @@
 """Answer a model's owner about its loss on true labels, under one budget, through Thresholdout.
 
 All answers for an epoch are paid for at once, before the first: that buys a *session*, a secret key
-and a digest of the labels that it is about, kept as :mod:`label_party.store.pay_once` says. Noise
-is a function of that key, the question and the number of answers given so far, and every answer is
-on the disk before anybody sees it. So a process may die at any point: what it had not answered is
-answered the same way by the next one, and the same question has the same answer for ever.
+and the labels as they are then, clipped to the domain. Noise is a function of that key, the
+question and the number of answers given so far, and every answer is on the disk before anybody sees
+it. So a process may die at any point: what it had not answered is answered the same way by the next
+one, and the same question has the same answer for ever. Labels that change later change nothing,
+and nobody can tell from an answer, or a refusal, that they did.
 
-Answers lie in ``<store>/answers/<data set>/<epoch>/``, one file each. They count what was used up:
-after restoring the store from a backup, name another epoch.
+``outcome.bin`` of a session (:mod:`label_party.store.pay_once`) holds its key and its labels: it is
+for the labels party alone, as the labels are, and stays on this disk, readable by its owner.
+Backups take the answers and leave it out. Without it a session is closed: what was answered can be
+asked again, and nothing else.
+
+Answers lie in ``<store>/answers/<data set>/<epoch>/``, one file each; they count what was used up.
 """
 
 from __future__ import annotations
 
 import hashlib
-import hmac
 import json
 import os
 import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 import numpy as np
 
@@ -33,13 +37,12 @@ from common.mechanisms.thresholdout import RESOLUTION, Thresholdout, rounded
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.open import open_events
 from label_party.store.disk import exclusive, translating_errors
-from label_party.store.pay_once import pay_once
-from label_party.store.purchase import Purchase
-from label_party.store.release_store import Store, StoredRelease
+from label_party.store.ledger import EVALUATION
+from label_party.store.pay_once import pay_once, read_outcome
+from label_party.store.purchase import Payment, Purchase, find_payment
+from label_party.store.release_store import OUTCOME_FILE, Store, StoredRelease
 
-FORMAT = "labelveil-evaluation/2"
-PURPOSE = "evaluation against true labels"
-ANSWERS = "answers"
+FORMAT = "labelveil-evaluation/3"
 _KEY_BYTES = 32
 _LOCK_FILE = "lock"
 
@@ -64,6 +67,28 @@ class Answered:
     from_labels: bool
     answers_left: int
     noise_scale: float
+
+
+@dataclass(frozen=True)
+class Session:
+    """What answers are made of: the key of their noise, and (rows,) labels in release order."""
+
+    key: bytes
+    labels: Floats
+
+    def to_bytes(self) -> bytes:
+        """A line of JSON, and the labels."""
+        header = json.dumps({"format": FORMAT, "key": self.key.hex()}, sort_keys=True)
+        return header.encode() + b"\n" + self.labels.astype("<f8").tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self | None:
+        """Read it back; None if it is of another format."""
+        line, _, labels = data.partition(b"\n")
+        header = json.loads(line)
+        if header["format"] != FORMAT:
+            return None
+        return cls(bytes.fromhex(header["key"]), np.frombuffer(labels, "<f8"))
 
 
 class Evaluation:
@@ -91,7 +116,7 @@ class Evaluation:
         )
         self._config, self._store = config, store
         self._lock = threading.Lock()
-        self._labels: Floats | None = None
+        self._session: Session | None = None
 
     def offers(self, release: StoredRelease, loss: str) -> bool:
         """Whether questions about a release and a loss are taken."""
@@ -123,11 +148,10 @@ class Evaluation:
             + np.float64(estimate).tobytes()
             + np.ascontiguousarray(predictions, dtype="<f8").tobytes()
         ).hexdigest()
-        folder = self._store.directory / ANSWERS / release.manifest.data_set
-        folder = folder / release.manifest.epoch
+        purchase = self._purchase(release)
+        folder = self._store.answers(purchase.data_set, purchase.epoch)
         with self._lock:
-            labels = self._read_labels(release)
-            key = self._session(release, labels)
+            paid = find_payment(self._store, purchase)
             with translating_errors(folder):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with exclusive(folder / _LOCK_FILE, "another process is answering a question"):
@@ -136,8 +160,10 @@ class Evaluation:
                     return known[question]
                 if len(known) >= self.settings.questions:
                     raise BudgetError(f"{len(known)} questions were asked, and no more are taken")
+                if self._session is None:
+                    self._session = self._open(release, purchase, paid)
                 used = sum(answer.from_labels for answer in known.values())
-                answer = self._answer(labels, predictions, estimate, used, question, key)
+                answer = self._answer(self._session, predictions, estimate, used, question)
                 _write(folder / f"{question}.json", answer)
         return answer
 
@@ -152,20 +178,19 @@ class Evaluation:
 
     def _answer(
         self,
-        labels: Floats,
+        session: Session,
         predictions: Floats,
         estimate: float,
         used: int,
         question: str,
-        key: bytes,
     ) -> Answered:
-        values = self.losses(labels, predictions)
+        values = self.losses(session.labels, predictions)
         answer = self.mechanism.answer(
             values,
             estimate / self.largest_loss,
             used=used,
             question=question,
-            entropy=Entropy(key),
+            entropy=Entropy(session.key),
         )
         unit = self.largest_loss / (values.size * RESOLUTION)
         return Answered(
@@ -175,31 +200,12 @@ class Evaluation:
             noise_scale=float(self.mechanism.scale) * unit,
         )
 
-    def _read_labels(self, release: StoredRelease) -> Floats:
-        """The true labels in release order, read once."""
-        if self._labels is None:
-            digest, first = hashlib.sha256(), 0
-            with open_events(self._config, quiet=True) as events:
-                found = np.empty(events.rows)
-                for keys, labels in events.parts():
-                    digest.update(keys.tobytes())
-                    found[first : first + labels.size] = labels
-                    first += labels.size
-            if digest.hexdigest() != release.manifest.population.digest:
-                raise DataError(
-                    f"the population is no longer that of epoch {self._config.data.epoch!r};"
-                    " restore the files that it was released from"
-                )
-            self._labels = found
-        return self._labels
-
-    def _session(self, release: StoredRelease, labels: Floats) -> bytes:
-        """Pay for all answers, once, and return the key of their noise."""
+    def _purchase(self, release: StoredRelease) -> Purchase:
         config = self._config
-        purchase = Purchase(
+        return Purchase(
             release.manifest.data_set,
             release.manifest.epoch,
-            PURPOSE,
+            EVALUATION,
             self.mechanism.guarantee,
             config.privacy.limit,
             config.privacy.epochs,
@@ -212,28 +218,39 @@ class Evaluation:
             },
         )
 
-        def build() -> bytes:
-            key = os.urandom(_KEY_BYTES)
-            session = {"format": FORMAT, "key": key.hex(), "labels": _fingerprint(key, labels)}
-            return json.dumps(session, sort_keys=True).encode()
-
-        session: dict[str, Any] = json.loads(pay_once(self._store, purchase, build).data)
-        if session["format"] != FORMAT:  # /1: the asker could choose two questions of equal noise
+    def _open(self, release: StoredRelease, purchase: Purchase, paid: Payment | None) -> Session:
+        """Pay for all answers, or read the session that did."""
+        place = (purchase.data_set, purchase.epoch, EVALUATION)
+        which = f"the evaluation of epoch {purchase.epoch!r}"
+        if paid is None:
+            session = Session(os.urandom(_KEY_BYTES), self._read_labels(release))
+            data = pay_once(self._store, purchase, session.to_bytes).data
+        elif (self._store.outcome_path(*place) / OUTCOME_FILE).exists():
+            data = read_outcome(self._store, paid.charge)
+        else:  # how many answers were given is not known
             raise ReleaseError(
-                f"the evaluation of epoch {release.manifest.epoch!r} was begun by an earlier"
-                " version, whose noise an asker could cancel, and is closed; name another epoch"
+                f"{which} was restored from a backup and is closed; name another epoch"
             )
-        key = bytes.fromhex(session["key"])
-        if session["labels"] != _fingerprint(key, labels):
+        found = Session.from_bytes(data)
+        if found is None:  # /1: the asker could choose two questions of equal noise
             raise ReleaseError(
-                f"the labels are no longer those that epoch {release.manifest.epoch!r} was"
-                " evaluated on; restore the files, or name another epoch"
+                f"{which} was begun by an earlier version and is closed; name another epoch"
             )
-        return key
+        return found
 
-
-def _fingerprint(key: bytes, labels: Floats) -> str:
-    return hmac.new(key, np.ascontiguousarray(labels, dtype="<f8").tobytes(), "sha256").hexdigest()
+    def _read_labels(self, release: StoredRelease) -> Floats:
+        """The true labels in release order, as they are now."""
+        domain, digest, parts = self._config.domain, hashlib.sha256(), []
+        with open_events(self._config, quiet=True) as events:
+            for keys, labels in events.parts():
+                digest.update(keys.tobytes())
+                parts.append(np.clip(labels, domain.lower, domain.upper))
+        if digest.hexdigest() != release.manifest.population.digest:
+            raise DataError(
+                f"the population is no longer that of epoch {self._config.data.epoch!r};"
+                " restore the files that it was released from"
+            )
+        return np.concatenate(parts)
 
 
 def _read_answers(folder: Path) -> dict[str, Answered]:

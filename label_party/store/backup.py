@@ -2,6 +2,7 @@
 
     ledger.sqlite                            a copy by SQLite's online backup
     releases/…, outcomes/…                   the directories that this copy committed
+    answers/…                                what was answered in evaluations
     populations/…                            the submitted populations of those releases
     backup.json                              digests of all of the above, last
 
@@ -9,8 +10,10 @@ It may be taken while the store is served and while something is being built. Th
 consistent: the ledger is copied first, and what it has committed is on the disk already and never
 changes again. Reservations are struck from the copy, since their bytes are not in it.
 
-A backup holds what the store holds, and no more: randomized labels and hashed keys, the ledger, no
-raw label, no secret and no private key. Do not copy the ledger's file in any other way: a plain
+A backup holds what was released, and no more: randomized labels and hashed keys, other outcomes,
+answers, the ledger; no raw label, no secret, no private key and no key of any noise. Of an
+evaluation, whose session holds labels and such a key, it takes the answers alone; restored, it is
+closed. Do not copy the ledger's file in any other way: a plain
 copy of a running ledger may be torn, and one with a reservation may take a release that was served
 since for one that was not.
 
@@ -39,8 +42,8 @@ from common.files import appearing, sync
 from common.version import software
 from label_party.config.sections import LabelPartyConfig
 from label_party.store.disk import StoreError
-from label_party.store.ledger import Charge, Ledger
-from label_party.store.release_store import LEDGER_FILE, Store, is_release
+from label_party.store.ledger import EVALUATION, Charge, Ledger
+from label_party.store.release_store import CHARGE_FILE, LEDGER_FILE, Store, is_release
 
 FORMAT = "labelveil-backup/1"
 INDEX_FILE = "backup.json"
@@ -146,7 +149,11 @@ def _copy_ledger(store: Store, path: Path) -> list[Charge]:
 
 def _files(store: Store, charge: Charge) -> list[Path]:
     folder = store.folder(charge.data_set, charge.epoch, charge.purpose)
-    found = [path for path in folder.glob("*") if path.is_file() and path.name[0] != "."]
+    if charge.purpose == EVALUATION:  # labels, and the key of the noise on answers, stay here
+        answers = store.answers(charge.data_set, charge.epoch).glob("*.json")
+        found = [*folder.glob(CHARGE_FILE), *answers]
+    else:
+        found = [path for path in folder.glob("*") if path.is_file() and path.name[0] != "."]
     if not found:
         raise ReleaseError(f"{folder} is gone; restore it from an earlier backup first")
     if is_release(charge):

@@ -35,6 +35,9 @@ State = Literal["reserved", "committed"]
 LABELS = "labels"
 """Purpose of the charge of a label release."""
 
+EVALUATION = "evaluation against true labels"
+"""Purpose of the charge of a session of answers, whose bytes stay on the labels party's disk."""
+
 
 class LedgerError(LabelveilError):
     """The ledger cannot be read or written; nothing was spent."""

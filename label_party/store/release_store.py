@@ -6,6 +6,7 @@
                                               PART_ROWS also keys-000001.bin, codes-000001.bin, …
     <store>/scratch/                          completed labels on their way (label_party.store.disk)
     <store>/outcomes/<data set>/<epoch>/<purpose>/     outcome.bin, charge.json
+    <store>/answers/<data set>/<epoch>/       answers of an evaluation, one file each
     <store>/populations/                      what the features party submitted
 
 A directory appears by one rename, after all its bytes are on the disk, and is shown to nobody until
@@ -24,7 +25,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from common.errors import ReleaseError
-from common.files import sync
+from common.files import PRIVATE, sync
 from common.release.blocks import block_ranges
 from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
 from common.release.manifest import Manifest, block_digest, manifest_digest
@@ -42,6 +43,7 @@ RELEASES = "releases"
 POPULATIONS = "populations"
 SCRATCH = "scratch"
 OUTCOMES = "outcomes"
+ANSWERS = "answers"
 OUTCOME_FILE = "outcome.bin"
 CHARGE_FILE = "charge.json"
 _PARTIAL = ".partial-"
@@ -125,8 +127,11 @@ class Store:
 
     def outcome_path(self, data_set: str, epoch: str, purpose: str) -> Path:
         """Return the directory of an outcome other than a label release."""
-        name = hashlib.sha256(purpose.encode()).hexdigest()[:16]
-        return _place(self.directory / OUTCOMES, data_set, epoch) / name
+        return _place(self.directory / OUTCOMES, data_set, epoch) / outcome_name(purpose)
+
+    def answers(self, data_set: str, epoch: str) -> Path:
+        """Return the directory of an evaluation's answers."""
+        return _place(self.directory / ANSWERS, data_set, epoch)
 
     def folder(self, data_set: str, epoch: str, purpose: str) -> Path:
         """Return where the bytes lie that a charge paid for."""
@@ -144,7 +149,8 @@ class Store:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             partial.mkdir(mode=0o700)
             for name, content in ((OUTCOME_FILE, data), (CHARGE_FILE, facts)):
-                with (partial / name).open("xb") as file:
+                # an evaluation's holds labels
+                with open(partial / name, "xb", opener=_privately) as file:
                     file.write(content)
                     sync(file)
             sync(partial)
@@ -372,6 +378,11 @@ def _part_paths(folder: Path, part: int) -> tuple[Path, Path]:
     return folder / f"keys-{part:06}.bin", folder / f"codes-{part:06}.bin"
 
 
+def outcome_name(purpose: str) -> str:
+    """Return the name of an outcome's directory."""
+    return hashlib.sha256(purpose.encode()).hexdigest()[:16]
+
+
 def is_release(entry: Charge) -> bool:
     """Whether an entry paid for a directory of ``releases``; other purposes lie elsewhere."""
     return entry.state == "committed" and entry.purpose == LABELS
@@ -382,6 +393,10 @@ def _place(root: Path, data_set: str, epoch: str) -> Path:
         if not name or name.startswith(".") or "/" in name:
             raise StoreError(f"{name!r} cannot be the name of a release")
     return root / data_set / epoch
+
+
+def _privately(path: str, flags: int) -> int:
+    return os.open(path, flags, PRIVATE)
 
 
 def _partial(path: Path) -> Path:

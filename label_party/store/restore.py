@@ -15,7 +15,8 @@ let the same budget be spent again, and an epoch be built a second time with oth
 - *Nothing was released since.* The operator says that, too: ``--nothing-since``.
 
 One of the two must be said, and the ledger records by whom and when. A restored store serves the
-same bytes as before.
+same bytes as before. Evaluations are closed by it: how many answers were given since the backup is
+not known, so what was answered stays, and no more is.
 """
 
 from __future__ import annotations
@@ -41,14 +42,22 @@ from label_party.config.sections import LabelPartyConfig
 from label_party.store.backup import FORMAT, INDEX_FILE
 from label_party.store.budget import Proposal
 from label_party.store.disk import translating_errors
-from label_party.store.ledger import LABELS, Ledger
+from label_party.store.ledger import EVALUATION, LABELS, Ledger
 from label_party.store.pay_once import read_outcome
 from label_party.store.recovery import recover
-from label_party.store.release_store import LEDGER_FILE, Store, is_release
+from label_party.store.release_store import (
+    ANSWERS,
+    LEDGER_FILE,
+    OUTCOME_FILE,
+    OUTCOMES,
+    Store,
+    is_release,
+    outcome_name,
+)
 
 _RESTORING = ".restoring"
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
-_MEMBER = re.compile(rf"ledger\.sqlite|(releases|outcomes|populations)(/{_PART}){{3,4}}")
+_MEMBER = re.compile(rf"ledger\.sqlite|(releases|outcomes|answers|populations)(/{_PART}){{3,4}}")
 _BLOCK = 1 << 20
 
 
@@ -129,6 +138,7 @@ def restore(
                 " to restore here, and leave the other files where they are"
             )
         with _extracted(store, path) as (folder, index):
+            _close_evaluations(folder)
             _place_folders(store, folder)
             statement = {
                 "nothing_since": nothing_since,
@@ -141,6 +151,7 @@ def restore(
                     proposal = Proposal(entry.epoch, "additive", entry.guarantee)
                     ledger.count(config.data.data_set, proposal, entry.purpose, None, {})
                 releases = _verify(store, ledger)
+            _close_evaluations(store.directory)
             with translating_errors(store.directory):
                 for left in folder.glob(f"{LEDGER_FILE}-*"):
                     left.unlink()  # empty: closing the ledger moved everything into its file
@@ -206,14 +217,20 @@ def _damaged(path: Path) -> ReleaseError:
 
 def _place_folders(store: Store, folder: Path) -> None:
     """Move directories to their names; those that are there already must be the same."""
-    parts = [*folder.glob("releases/*/*"), *folder.glob("outcomes/*/*/*")]
-    for source in sorted([*parts, *folder.glob("populations/*/*")]):
+    kinds = ("releases/*/*", "outcomes/*/*/*", "answers/*/*", "populations/*/*")
+    for source in sorted(path for kind in kinds for path in folder.glob(kind)):
         target = store.directory / source.relative_to(folder)
         with translating_errors(target):
             if target.exists():
                 for file in source.iterdir():
-                    if file.name != SIGNATURE_FILE:  # a release may be signed again with a new key
-                        _check_same(file, target / file.name)
+                    there = target / file.name
+                    if source.parents[1].name == ANSWERS and not there.exists():
+                        file.rename(there)
+                        sync(target)
+                    elif (
+                        file.name != SIGNATURE_FILE
+                    ):  # a release may be signed again with a new key
+                        _check_same(file, there)
                 continue
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             sync(source)
@@ -222,6 +239,14 @@ def _place_folders(store: Store, folder: Path) -> None:
                 sync(above)
                 if above == store.directory:
                     break
+
+
+def _close_evaluations(root: Path) -> None:
+    """Remove what further answers would be made of."""
+    with translating_errors(root):
+        for path in root.glob(f"{OUTCOMES}/*/*/{outcome_name(EVALUATION)}/{OUTCOME_FILE}"):
+            path.unlink()
+            sync(path.parent)
 
 
 def _check_same(one: Path, other: Path) -> None:
@@ -245,6 +270,6 @@ def _verify(store: Store, ledger: Ledger) -> int:
     for entry in at_hand:
         if is_release(entry):
             store.open_release(entry).close()
-        else:
+        elif entry.purpose != EVALUATION:
             read_outcome(store, entry)
     return len(at_hand)

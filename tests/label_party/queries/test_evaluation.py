@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -20,10 +22,10 @@ from common.wire import evaluation_pb2_grpc as stubs
 from common.wire.label_release_pb2 import DescribeReleaseResponse
 from label_party.config.sections import EvaluationSection
 from label_party.queries import evaluation
-from label_party.queries.evaluation import Evaluation
+from label_party.queries.evaluation import Evaluation, Session
 from label_party.server.run import running
-from label_party.store.ledger import Ledger
-from label_party.store.release_store import Store
+from label_party.store.ledger import EVALUATION, Ledger
+from label_party.store.release_store import Store, outcome_name
 from tests.label_party.conftest import EVENTS, Client, Party
 
 Connect = Callable[..., Client]
@@ -107,7 +109,7 @@ def serve(party: Party, connect: Connect) -> Callable[..., Any]:
 
 def charges(party: Party) -> list[dict[str, Any]]:
     (account,) = json.loads(party.run("budget", "--json").out)
-    return [c for c in account["charges"] if c["purpose"] == evaluation.PURPOSE]
+    return [c for c in account["charges"] if c["purpose"] == EVALUATION]
 
 
 def test_a_good_estimate_is_confirmed_and_a_bad_one_corrected(serve: Any, party: Party) -> None:
@@ -201,16 +203,84 @@ def test_a_crash_neither_spends_twice_nor_changes_an_answer(
     assert len(charges(party)) == 1
 
 
-def test_labels_must_stay_as_they_were(serve: Any, party: Party) -> None:
+def test_what_happens_to_labels_later_changes_nothing(serve: Any, party: Party) -> None:
+    """Neither an answer nor a refusal tells that a label has changed, or that the file is gone."""
+    with serve() as asker:
+        first = asker.ask(np.zeros(EVENTS), 99.0)
+    text = (party.folder / "labels.csv").read_text()
+    for changed in (text.replace("event-4,4", "event-4,9"), "damaged"):
+        (party.folder / "labels.csv").write_text(changed)
+        with serve() as asker:
+            assert asker.ask(np.zeros(EVENTS), 99.0) == first
+    with serve(evaluation__epsilon=20) as asker:
+        answer = asker.ask(np.ones(EVENTS), 99.0)
+        assert answer.loss == pytest.approx(
+            asker.loss(np.ones(EVENTS)), abs=20 * answer.noise_scale
+        )
+        assert answer.answers_left == 1
+
+
+def session(party: Party) -> Path:
+    (path,) = party.store.glob(f"outcomes/labels/1/{outcome_name(EVALUATION)}/outcome.bin")
+    return path
+
+
+def test_a_session_is_for_its_owner_alone(serve: Any, party: Party) -> None:
     with serve() as asker:
         asker.ask(np.zeros(EVENTS), 99.0)
-    text = (party.folder / "labels.csv").read_text()
-    (party.folder / "labels.csv").write_text(text.replace("event-4,4", "event-4,5"))
+    path = session(party)
+    assert path.stat().st_mode & 0o777 == 0o600
+    kept = Session.from_bytes(path.read_bytes())
+    assert kept is not None
+    assert sorted(kept.labels.tolist()) == sorted(TRUTH.tolist())
+
+
+def test_a_backup_holds_no_key_of_noise_and_no_label(serve: Any, party: Party) -> None:
     with serve() as asker:
-        assert asker.refused(np.ones(EVENTS), 99.0) == (
-            grpc.StatusCode.FAILED_PRECONDITION,
-            "no evaluation can be given now",
-        )
+        given = [asker.ask(np.full(EVENTS, float(i)), 99.0) for i in range(2)]
+    kept = Session.from_bytes(session(party).read_bytes())
+    assert kept is not None
+    assert party.run("backup", "--to", "b.tar").code == 0
+    data = (party.folder / "b.tar").read_bytes()
+    key = (kept.key, kept.key.hex().encode(), base64.b64encode(kept.key).rstrip(b"="))
+    for secret in (*key, kept.labels.tobytes()[:256]):
+        assert secret not in data
+    for secret in (key[1], kept.labels.tobytes()[:256]):
+        assert secret in session(party).read_bytes()  # in these forms it would be found
+    assert b"outcome.bin" not in data
+    assert data.count(b"labelveil-evaluation") == 0
+    assert sum(str(answer.loss).encode() in data for answer in given) == 2
+
+
+@pytest.mark.parametrize("lost", ["store", "ledger"])
+def test_a_restored_session_is_closed_and_its_answers_can_be_read(
+    serve: Any, party: Party, lost: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serve() as asker:
+        first = asker.ask(np.zeros(EVENTS), 99.0)
+        assert party.run("backup", "--to", "b.tar").code == 0
+        second = asker.ask(np.ones(EVENTS), 99.0)  # the backup does not know of it
+    if lost == "store":
+        party.store.rename(party.folder / "old_store")
+    else:
+        for path in party.store.glob("ledger.sqlite*"):
+            path.unlink()
+    assert party.run("restore", "b.tar", "--nothing-since").code == 0
+    assert not list(party.store.glob(f"outcomes/*/*/{outcome_name(EVALUATION)}/outcome.bin"))
+    with serve() as asker:
+        assert asker.ask(np.zeros(EVENTS), 99.0) == first
+        for predictions in (np.ones(EVENTS), np.full(EVENTS, 2.0)):
+            if lost == "ledger" and predictions[0] == 1:
+                assert asker.ask(predictions, 99.0) == second
+                continue
+            assert asker.refused(predictions, 99.0) == (
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "no evaluation can be given now",
+            )
+    (reason, *_) = [r.reason for r in caplog.records if r.levelname == "ERROR"]  # type: ignore[attr-defined]
+    assert "was restored from a backup and is closed; name another epoch" in reason
+    assert len(charges(party)) == 1
+    assert party.run("backup", "--to", "c.tar").code == 0
 
 
 def test_a_session_whose_noise_an_asker_could_cancel_is_closed(
@@ -221,9 +291,10 @@ def test_a_session_whose_noise_an_asker_could_cancel_is_closed(
 ) -> None:
     with monkeypatch.context() as patch, serve() as asker:
         patch.setattr(evaluation, "FORMAT", "labelveil-evaluation/1")
-        asker.ask(np.zeros(EVENTS), 99.0)
+        given = asker.ask(np.zeros(EVENTS), 99.0)
     with serve() as asker:
-        for predictions in (np.zeros(EVENTS), np.ones(EVENTS)):
+        assert asker.ask(np.zeros(EVENTS), 99.0) == given
+        for predictions in (np.ones(EVENTS), np.full(EVENTS, 2.0)):
             assert asker.refused(predictions, 99.0) == (
                 grpc.StatusCode.FAILED_PRECONDITION,
                 "no evaluation can be given now",
@@ -300,7 +371,7 @@ def test_a_replaced_label_moves_the_sum_by_one_record(
     for changed in (-1e9, 0.0, 3.3, 1e9):
         labels = TRUTH.copy()
         labels[17] = changed
-        subject._answer(labels, predictions, 1.0, 0, "q", bytes(32))
+        subject._answer(Session(bytes(32), labels), predictions, 1.0, 0, "q")
     sums = [int(values.sum()) for values in seen]
     assert max(sums) - min(sums) == RESOLUTION  # attained, and not passed
     assert subject.mechanism.sensitivity == RESOLUTION

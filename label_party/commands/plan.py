@@ -14,6 +14,7 @@ from common.console import numbers, progress, stderr, stdout
 from common.errors import ConfigError
 from common.randomizers.design.conditionals import EXPLAINED
 from label_party.commands.options import Json, options
+from label_party.commands.outputs import check_plot
 from label_party.config.sections import LabelPartyConfig
 
 if TYPE_CHECKING:
@@ -118,27 +119,6 @@ def _json(plan: Plan) -> dict[str, object]:
         "candidates": [row.to_json() for row in plan.rows],
         "unfit": plan.unfit,
     }
-
-
-def check_plot(path: Path) -> None:
-    """Refuse a picture that could not be drawn, before anything is computed for it.
-
-    Raises
-    ------
-    ConfigError
-        If matplotlib is not installed, or the file's ending names no picture format.
-    """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-    except ImportError as error:
-        raise ConfigError(
-            "--plot needs matplotlib, which is not installed; pip install 'labelveil[report]'"
-        ) from error
-    known = sorted(FigureCanvasAgg.get_supported_filetypes())
-    if path.suffix.lower().removeprefix(".") not in known:
-        raise ConfigError(f"--plot {path} must end in one of .{', .'.join(known)}")
-    if not path.absolute().parent.is_dir():
-        raise ConfigError(f"--plot {path}: there is no folder {path.parent}; make it first")
 
 
 def draw_plan(plan: Plan, path: Path) -> None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from common.config import setting
 from common.console import numbers
+from common.files import PARQUET_SUFFIXES
 from label_party.commands.options import Quiet, options
+from label_party.commands.outputs import check_output
 from label_party.config.sections import LabelPartyConfig
 
 if TYPE_CHECKING:
@@ -51,6 +53,8 @@ def synthesize(wanted: TableOptions, config: LabelPartyConfig) -> None:
     """
     from label_party.queries import synthetic_table as synthesis
 
+    if wanted.out is not None:
+        check_output("--out", wanted.out, (".csv", ".json", *PARQUET_SUFFIXES))
     edges = numbers("--edges", wanted.edges) if wanted.edges else None
     request = synthesis.Request(
         columns=synthesis.named_lists(wanted.column),
@@ -71,7 +75,7 @@ def write_table(result: Synthetic, path: Path) -> None:
 
     suffix = path.suffix.lower()
     try:
-        if suffix in (".parquet", ".pq"):
+        if suffix in PARQUET_SUFFIXES:
             result.table().write_parquet(path)
         elif suffix == ".json":
             path.write_bytes(result.data)

@@ -14,6 +14,7 @@ from common.console import stdout
 from common.errors import ConfigError
 from common.guarantees import guarantee_from_json
 from label_party.commands.options import options
+from label_party.commands.outputs import check_output, check_plot
 from label_party.config.sections import LabelPartyConfig
 
 if TYPE_CHECKING:
@@ -54,10 +55,12 @@ class TopKOptions(Section):
 
 @options(
     "data.labels",
+    "data.population",
     "data.data_set",
     "data.epoch",
     "privacy.epsilon",
     "privacy.total_epsilon",
+    "keys.secret_file",
     "store.directory",
 )
 def top_k(wanted: TopKOptions, config: LabelPartyConfig) -> None:
@@ -68,6 +71,10 @@ def top_k(wanted: TopKOptions, config: LabelPartyConfig) -> None:
     """
     from label_party.queries.top_k import Request, run_top_k
 
+    if wanted.out is not None:
+        check_output("--out", wanted.out)
+    if wanted.plot is not None:
+        check_plot(wanted.plot)
     delta = config.privacy.total_delta / 10 if wanted.delta is None else wanted.delta
     result = run_top_k(
         config,
@@ -132,17 +139,15 @@ def print_top_k(result: TopK) -> None:
 
 
 def draw_top_k(result: TopK, path: Path) -> None:
-    """Draw the leaders as a bar chart with 95% intervals."""
-    try:
-        import matplotlib as mpl
-    except ModuleNotFoundError as error:
-        raise ConfigError("--plot needs matplotlib; install labelveil[report]") from error
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
+    """Draw the leaders as a bar chart with 95% intervals; ``path`` is checked already."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
     document = result.document
     rows = sorted(document["leaders"], key=lambda row: row["users"])
-    figure, axis = plt.subplots(figsize=(7, 1 + 0.35 * len(rows)))
+    figure = Figure(figsize=(7, 1 + 0.35 * len(rows)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axis = figure.subplots()
     axis.barh(
         [row["category"] for row in rows],
         [row["users"] for row in rows],
@@ -154,6 +159,7 @@ def draw_top_k(result: TopK, path: Path) -> None:
     axis.set_xlim(left=0)
     axis.set_xlabel("distinct users, with noise; bars show 95% intervals")
     axis.set_title(f"Leading by {document['by']}, ε = {document['guarantee']['epsilon']}")
-    figure.tight_layout()
-    figure.savefig(path)
-    plt.close(figure)
+    try:
+        figure.savefig(path)
+    except OSError as error:
+        raise ConfigError(f"--plot {path} cannot be written: {error.strerror}") from error

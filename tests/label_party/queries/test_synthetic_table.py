@@ -199,6 +199,8 @@ def test_a_dead_process_spends_nothing(shop: Party, monkeypatch: pytest.MonkeyPa
         (["--labels", "missing.csv"], "does not exist"),
         (["--epsilon", "0"], "above 0"),
         (["--epsilon", "5"], "left"),
+        (["--out", "nowhere/table.csv"], "there is no folder"),
+        (["--out", "table.xlsx"], "must end in one of .csv, .json"),
     ],
 )
 def test_refusals_are_one_line_and_free(shop: Party, more: list[str], words: str) -> None:

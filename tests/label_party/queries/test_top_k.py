@@ -148,6 +148,10 @@ def test_a_dead_process_spends_nothing(shop: Party, monkeypatch: pytest.MonkeyPa
         (["--k", "2", "--categories", "nothing.txt"], "cannot be read"),
         (["--k", "2", "--categories", "one.txt"], "at least 2"),
         (["--k", "2", "--labels", "missing.csv"], "does not exist"),
+        (["--k", "2", "--plot", "leaders.jpgg"], "must end in one of"),
+        (["--k", "2", "--plot", "nowhere/leaders.png"], "there is no folder"),
+        (["--k", "2", "--out", "nowhere/one.json"], "there is no folder"),
+        (["--k", "2", "--out", "."], "cannot be written"),
     ],
 )
 def test_refusals_are_one_line_and_free(shop: Party, more: list[str], words: str) -> None:

@@ -15,7 +15,7 @@ from common.randomizers.losses import LOSS_NAMES, get_loss
 from common.randomizers.prior import private_prior
 from tests.benchmarks.harness import Bench, Cell, Table
 
-SIZES = (1_000, 10_000, 100_000)
+SIZES = (500, 1_000, 4_000)
 EPSILONS = (0.5, 4.0)
 ROWS = 1_000_000
 

@@ -5,26 +5,27 @@ For a bin S of consecutive labels and c = e^ε - 1,
     L(S) = min over ŷ of  G(ŷ) + c Σ_{y in S} p_y ℓ(ŷ, y),     G(ŷ) = Σ_{all y} p_y ℓ(ŷ, y),
 
 a weighted version of "best constant" with weights p_y (1 + c·1[y in S]). Bins are half-open index
-ranges (r, i): labels r … i - 1. The *confined* cost is the same minimum over those ŷ that lie
-between the bin's neighbours, the labels r - 1 and i
-(:mod:`common.randomizers.binning.shortest_path` says what that is good for); ℓ is convex in ŷ, so
-the minimum is at the nearest point allowed.
+ranges (r, i): labels r … i - 1.
 
 c reaches e^40, so a bin's own spread must not be the difference of two prefix sums over the whole
 grid: an error in their last digit, times c, would outweigh everything. All sums are of terms of one
-sign (:class:`~common.randomizers.binning.range_sums.RangeSums`).
+sign.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import numpy as np
 
 from common.arrays import Floats, Indices
 from common.errors import ConfigError
-from common.randomizers.binning.range_sums import Divergence, RangeSums
+from common.randomizers.binning.range_sums import RangeSums
 from common.randomizers.losses import Loss
+
+Divergence = Callable[[Floats, Floats], Floats]
+"""D(a, a + t) from a and t: a Bregman divergence, so that the mean is the best constant."""
 
 MAX_CUSTOM_LABELS = 1024
 """The most labels that a loss without a closed form may have: it takes O(k³) time."""
@@ -47,43 +48,21 @@ class IntervalCosts(ABC):
 
     Attributes
     ----------
-    ordered
-        Whether the loss grows with the distance between label and prediction, either of them fixed
-        (Assumption 4 of Ghazi et al. 2023), so that the confined cost can stand for the cost.
     offset
         What a subclass leaves out of every L(S): the ratio of any partition is short of its loss by
         this much.
     """
 
-    ordered: bool = True
     offset: float = 0.0
 
     def __init__(self, labels: Floats, prior: Floats, boost: float) -> None:
         self.labels = labels
         self.prior = prior
         self.boost = boost
-        edges = np.concatenate([[-np.inf], labels, [np.inf]])
-        self._least, self._most = edges[:-1], edges[1:]  # by r and by i: where ŷ is confined to
-
-    @property
-    def size(self) -> int:
-        return int(self.labels.size)
 
     @abstractmethod
-    def cost(self, r: Indices, i: Indices) -> Floats:
-        """(n,) costs L(r, i) of n bins."""
-
-    @abstractmethod
-    def confined(self, r: Indices, i: Indices) -> Floats:
-        """(n,) confined costs of n bins; r or i may be a single index."""
-
-    @abstractmethod
-    def minimiser(self, r: Indices, i: Indices) -> Floats:
-        """(n,) output values of n bins."""
-
-    def whole(self) -> float:
-        """Loss of the best constant: L of the whole grid without its boost."""
-        return float(self.cost(np.array([0]), np.array([self.size]))[0] / (1 + self.boost))
+    def ending(self, i: int) -> tuple[Floats, Floats]:
+        """Return the costs, and the output values, of bins (0, i) … (i - 1, i)."""
 
 
 class _MeanCosts(IntervalCosts):
@@ -94,49 +73,41 @@ class _MeanCosts(IntervalCosts):
     2005). With m and μ the bin's mass and mean, M the mean of all labels and
     ŷ = (M + c m μ) / (1 + c m):
 
-        L(S) = V + c V_S + D(M, ŷ) + c m D(μ, ŷ),    V_S = Σ_{y in S} p_y D(y, μ),
-
-    and confining ŷ to a point z adds (1 + c m) D(ŷ, z).
+        L(S) = V + c V_S + D(M, ŷ) + c m D(μ, ŷ),    V_S = Σ_{y in S} p_y D(y, μ).
     """
 
     def __init__(self, labels: Floats, prior: Floats, boost: float, divergence: Divergence) -> None:
         super().__init__(labels, prior, boost)
         self._divergence = divergence
-        self._sums = RangeSums(labels, prior, divergence)
-        whole = self._sums.spread(np.array([0]), np.array([labels.size - 1]))
-        self._above, self._spread = float(whole.above[0]), float(whole.within[0])
+        _, above, within = self._sums(labels.size)
+        self._above, self._spread = float(above[0]), float(within[0])
         self._mean = float(labels[0]) + self._above
         self._offsets = labels - labels[0]
 
-    def cost(self, r: Indices, i: Indices) -> Floats:
-        return self._solve(r, i, confined=False)
+    def _sums(self, i: int) -> tuple[Floats, Floats, Floats]:
+        """Of bins (0, i) … (i - 1, i): mass, mean less the first label, and V_S.
 
-    def confined(self, r: Indices, i: Indices) -> Floats:
-        return self._solve(r, i, confined=True)
+        A bin grows downwards, label by label. The next one draws the mean, ``apart`` from it,
+        towards itself.
+        """
+        y, p = self.labels[:i][::-1], self.prior[:i][::-1]
+        mass, gaps = np.cumsum(p), y[:-1] - y[1:]
+        above = np.append(0.0, np.cumsum(mass[:-1] * gaps)) / mass
+        apart = above[:-1] + gaps
+        grown = mass[:-1] * self._divergence(y[1:] + apart, -apart * p[1:] / mass[1:])
+        grown += p[1:] * self._divergence(y[1:], above[1:])
+        return mass[::-1], above[::-1], np.append(0.0, np.cumsum(grown))[::-1]
 
-    def _solve(self, r: Indices, i: Indices, *, confined: bool) -> Floats:
-        bins = self._sums.spread(r, i - 1)
-        first = self.labels[r]
-        boosted = self.boost * bins.mass
+    def ending(self, i: int) -> tuple[Floats, Floats]:
+        mass, above, within = self._sums(i)
+        boosted = self.boost * mass
         total = 1 + boosted
-        apart = (self._above - self._offsets[r]) - bins.above  # from the bin's mean to that of all
-        costs = self._spread + self.boost * bins.within
-        costs += self._divergence(np.full(apart.shape, self._mean), -apart * (boosted / total))
-        costs += boosted * self._divergence(first + bins.above, apart / total)
-        if confined:
-            value = (self._mean + boosted * (first + bins.above)) / total
-            beyond = bins.above + apart / total  # ŷ less the first label
-            short = (self._least[r] - first) - beyond
-            over = beyond - (self._most[i] - first)
-            move = np.where(short > 0, short, np.where(over > 0, -over, 0.0))
-            costs += total * self._divergence(value, move)
-        return np.asarray(costs)
-
-    def minimiser(self, r: Indices, i: Indices) -> Floats:
-        bins = self._sums.spread(r, i - 1)
-        boosted = self.boost * bins.mass
-        above = (self._above + boosted * (self._offsets[r] + bins.above)) / (1 + boosted)
-        return np.asarray(np.clip(self.labels[0] + above, self.labels[0], self.labels[-1]))
+        apart = (self._above - self._offsets[:i]) - above  # from the bin's mean to that of all
+        costs = self._spread + self.boost * within
+        costs += self._divergence(np.full(i, self._mean), -apart * (boosted / total))
+        costs += boosted * self._divergence(self.labels[:i] + above, apart / total)
+        values = self.labels[0] + (self._above + boosted * (self._offsets[:i] + above)) / total
+        return costs, np.clip(values, self.labels[0], self.labels[-1])
 
 
 class _PoissonCosts(_MeanCosts):
@@ -192,7 +163,7 @@ class _AbsoluteCosts(IntervalCosts):
             every, np.full_like(every, labels.size - 1)
         )
 
-    def _medians(self, r: Indices, i: Indices) -> Indices:
+    def _medians(self, r: Indices, i: int) -> Indices:
         """Indices of the weighted medians of bins (r, i)."""
         c, mass = self.boost, self._mass
         start, end = mass[r], mass[i]
@@ -205,37 +176,24 @@ class _AbsoluteCosts(IntervalCosts):
         found = np.searchsorted(mass[1:], target, side="left")
         # rounding must not move a median out of the bin that holds it
         found = np.where(inside, np.minimum(np.maximum(found, r), i - 1), found)
-        return np.asarray(np.minimum(found, self.size - 1), dtype=np.int64)
+        return np.asarray(np.minimum(found, self.labels.size - 1), dtype=np.int64)
 
-    def _at(self, label: Indices, r: Indices, i: Indices) -> Floats:
-        """The bins' costs where ŷ is a label of the grid."""
-        last = i - 1
-        nearest = np.minimum(np.maximum(label, r), last)
+    def ending(self, i: int) -> tuple[Floats, Floats]:
+        r, last = np.arange(i), np.full(i, i - 1)
+        median = self._medians(r, i)
+        nearest = np.clip(median, r, last)
         own = self._sums.below(r, nearest) + self._sums.above(nearest, last)
-        outside = np.abs(self.labels[label] - self.labels[nearest])
+        outside = np.abs(self.labels[median] - self.labels[nearest])
         own += np.where(outside > 0, self._sums.mass(r, last) * outside, 0.0)
-        return np.asarray(self._overall[label] + self.boost * own)
-
-    def cost(self, r: Indices, i: Indices) -> Floats:
-        return self._at(self._medians(r, i), r, i)
-
-    def confined(self, r: Indices, i: Indices) -> Floats:
-        r, i = np.broadcast_arrays(r, i)
-        near = np.clip(self._medians(r, i), np.maximum(r - 1, 0), np.minimum(i, self.size - 1))
-        return self._at(near, r, i)
-
-    def minimiser(self, r: Indices, i: Indices) -> Floats:
-        return np.asarray(self.labels[self._medians(r, i)])
+        return self._overall[median] + self.boost * own, self.labels[median]
 
 
 class _ConvexCosts(IntervalCosts):
-    """Any convex loss, by golden-section search for all bins of one end at once; O(k³), kept.
+    """Any convex loss, by golden-section search for all bins of one end at once: O(k³) in all.
 
     The search ends between two labels; the better of them is taken if it is better still, because
     that is where a loss with a kink has its minimum.
     """
-
-    ordered = False
 
     def __init__(self, labels: Floats, prior: Floats, boost: float, loss: Loss) -> None:
         super().__init__(labels, prior, boost)
@@ -245,13 +203,10 @@ class _ConvexCosts(IntervalCosts):
                 f" {MAX_CUSTOM_LABELS:,}, or one of the named losses"
             )
         self.loss = loss
-        shape = (labels.size, labels.size + 1)
-        self._costs, self._values = np.full(shape, np.inf), np.full(shape, np.nan)
-        for i in range(1, labels.size + 1):
-            self._costs[:i, i], self._values[:i, i] = self._search(i)
 
-    def _search(self, i: int) -> tuple[Floats, Floats]:
-        inside = np.tri(i, self.size, -1) == 0  # row r: labels from r on
+    def ending(self, i: int) -> tuple[Floats, Floats]:
+        size = self.labels.size
+        inside = np.tri(i, size, -1) == 0  # row r: labels from r on
         inside[:, i:] = False
         weights = self.prior * (1 + self.boost * inside)
         low, high = np.full(i, self.labels[0]), np.full(i, self.labels[-1])
@@ -268,7 +223,7 @@ class _ConvexCosts(IntervalCosts):
                 np.where(go_left, at_left, value),
             )
         best, cost = left, at_left
-        above = np.clip(np.searchsorted(self.labels, best), 1, self.size - 1)
+        above = np.clip(np.searchsorted(self.labels, best), 1, size - 1)
         for candidate in (self.labels[above - 1], self.labels[above]):
             value = self._value(candidate, weights)
             best, cost = np.where(value < cost, candidate, best), np.minimum(cost, value)
@@ -276,14 +231,6 @@ class _ConvexCosts(IntervalCosts):
 
     def _value(self, predictions: Floats, weights: Floats) -> Floats:
         return np.asarray((self.loss.matrix(predictions, self.labels) * weights).sum(axis=1))
-
-    def cost(self, r: Indices, i: Indices) -> Floats:
-        return np.asarray(self._costs[r, i])
-
-    confined = cost
-
-    def minimiser(self, r: Indices, i: Indices) -> Floats:
-        return np.asarray(self._values[r, i])
 
 
 def interval_costs(labels: Floats, prior: Floats, boost: float, loss: Loss) -> IntervalCosts:

@@ -9,15 +9,11 @@ level make up the range: O(k log k) numbers in all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from common.arrays import Booleans, Floats, Indices
-
-Divergence = Callable[[Floats, Floats], Floats]
-"""D(a, a + t) from a and t: a Bregman divergence, so that the mean is the best constant."""
 
 
 @dataclass(frozen=True)
@@ -30,25 +26,6 @@ class _Halves:
     single: Booleans
 
 
-@dataclass(frozen=True)
-class Spread:
-    """What ranges weigh, where their means lie and how far their labels are from them.
-
-    Attributes
-    ----------
-    mass
-        Σ p.
-    above
-        The mean less the range's first label, >= 0.
-    within
-        Σ p D(label, mean).
-    """
-
-    mass: Floats
-    above: Floats
-    within: Floats
-
-
 class RangeSums:
     """Weights and distances of ranges of labels; ranges are given by their first and last label.
 
@@ -58,13 +35,10 @@ class RangeSums:
         (k,) strictly ascending.
     prior
         (k,) > 0.
-    divergence
-        By which :meth:`spread` measures distances; without one that method is not available.
     """
 
-    def __init__(self, labels: Floats, prior: Floats, divergence: Divergence | None = None) -> None:
+    def __init__(self, labels: Floats, prior: Floats) -> None:
         self.labels = labels
-        self._divergence = divergence
         levels = max(labels.size - 1, 1).bit_length()
         size = 1 << levels
         self._size = size
@@ -75,13 +49,12 @@ class RangeSums:
         p = np.append(prior, np.zeros(size - labels.size))
         shape = (levels + 1, size)
         self._mass, self._near, self._far = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-        self._within = np.zeros(shape if divergence is not None else (levels + 1, 0))
         self._mass[0] = p
         for level in range(1, levels + 1):
             half = 1 << (level - 1)
             for side in (0, 1):
                 self._fill(level, side, half, y, p)
-        for name in ("_mass", "_near", "_far", "_within"):
+        for name in ("_mass", "_near", "_far"):
             setattr(self, name, getattr(self, name).ravel())
 
     def _fill(self, level: int, side: int, half: int, y: Floats, p: Floats) -> None:
@@ -100,19 +73,6 @@ class RangeSums:
         part(self._mass[level])[:] = mass
         part(self._far[level])[:] = far
         part(self._near[level])[:] = np.cumsum(weight * np.abs(label - middle), axis=1)
-        if self._divergence is None or half == 1:
-            return
-        # one more label, `apart` from the mean of those before, moves that mean towards itself
-        inner, outer, added = mass[:, :-1], mass[:, 1:], weight[:, 1:]
-        safe = np.where(inner > 0, inner, 1.0)
-        apart = far[:, :-1] / safe + gaps
-        sign = 1.0 if side == 0 else -1.0
-        towards = sign * apart * inner / np.where(outer > 0, outer, 1.0)
-        away = sign * apart * added / np.where(outer > 0, outer, 1.0)
-        before = label[:, 1:] + sign * apart
-        grown = inner * self._divergence(before, -away)
-        grown += added * self._divergence(label[:, 1:], towards)
-        np.cumsum(grown, axis=1, out=part(self._within[level])[:, 1:])
 
     def _halves(self, first: Indices, last: Indices) -> _Halves:
         level = self._bits[first ^ last]
@@ -140,21 +100,3 @@ class RangeSums:
         outside = self.labels[at.middle] - self.labels[first]
         total = self._far[at.left] + self._near[at.right] + self._mass[at.right] * outside
         return np.asarray(np.where(at.single, 0.0, total))
-
-    def spread(self, first: Indices, last: Indices) -> Spread:
-        """Weight, mean and divergence from the mean of labels first … last."""
-        assert self._divergence is not None
-        at = self._halves(first, last)
-        left, right = self._mass[at.left], np.where(at.single, 0.0, self._mass[at.right])
-        mass = left + right
-        near_left, near_right = self._near[at.left], self._near[at.right]
-        outside = self.labels[at.middle] - self.labels[first]
-        above = self._far[at.left] + np.where(at.single, 0.0, near_right + right * outside)
-        # the two means, `apart`, move to their common one
-        apart = near_left / left + near_right / np.where(right > 0, right, 1.0)
-        low = self.labels[first] + self._far[at.left] / left
-        high = self.labels[at.middle] + near_right / np.where(right > 0, right, 1.0)
-        within = self._within[at.left] + np.where(at.single, 0.0, self._within[at.right])
-        within += left * self._divergence(low, apart * right / mass)
-        within += right * self._divergence(high, -apart * left / mass)
-        return Spread(mass, above / mass, within)

@@ -8,7 +8,11 @@ Privacy*, ICLR 2023, Theorem 5). Note that the least label error does not give t
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -16,11 +20,11 @@ from common.arrays import Floats, Integers
 from common.exact.channel import FiniteChannel, exp_lower_bound, randomized_response_rows
 from common.randomizers.base import Problem, Randomizer, register
 from common.randomizers.binning.interval_costs import interval_costs
-from common.randomizers.binning.shortest_path import cheapest_path
 from common.randomizers.exact_rows import check_size
 
 _MAX_ROUNDS = 100
-_FEW_EDGES = 2048
+_KEPT = 4096
+"""The most labels whose bins' costs are kept from round to round, in 64 MB."""
 
 
 @dataclass(frozen=True)
@@ -46,44 +50,52 @@ class Binning:
 
 
 def optimal_binning(problem: Problem) -> Binning:
-    """Find the best bins exactly, with the number of bins free: O(k log k) memory and bin costs.
+    """Find the best bins exactly, with the number of bins free, in O(k²) time a round.
 
     The objective is a ratio N/D: N = Σ_j L(S_j) over the bins and D = e^ε - 1 + d. Dinkelbach's
-    method (1967) minimises N - λD for a trial λ, which is a shortest path
-    (:mod:`common.randomizers.binning.shortest_path`), sets λ to the ratio of the partition found
-    and repeats until λ no longer falls. It starts from the best constant output. The first rounds
-    allow an edge at every 4^j-th label only: any partition's ratio is a sound λ, and what they find
-    is so near the optimum that one or two rounds over all edges remain. (Algorithm 2 of Ghazi et
-    al. tabulates every number of bins instead, in O(k³).)
+    method (1967) minimises N - λD for a trial λ, which is a shortest path, sets λ to the ratio of
+    the partition found and repeats until λ no longer falls: three or four rounds from the best
+    constant output on. (Algorithm 2 of Ghazi et al. tabulates every number of bins instead, in
+    O(k³).)
     """
     keep = np.flatnonzero(problem.prior > 0)  # a label of no mass may join any bin for free
     boost = float(exp_lower_bound(problem.epsilon) - 1)
     costs = interval_costs(problem.labels[keep], problem.prior[keep], boost, problem.loss)
-    best, edges = costs.whole(), np.array([0, keep.size])
-    rounds = 0
-    for stride in _strides(keep.size):
-        allowed = np.append(np.arange(0, keep.size, stride), keep.size)
-        while rounds < _MAX_ROUNDS:
-            rounds += 1
-            path = cheapest_path(costs, best, allowed)
-            ratio = float(costs.cost(path[:-1], path[1:]).sum()) / (boost + path.size - 1)
-            falls = ratio < best - 1e-15 * abs(best)
-            if ratio < best:
-                best, edges = ratio, path
-            if not falls:
-                break
-    values = costs.minimiser(edges[:-1], edges[1:])
+    ending = lru_cache(None if keep.size <= _KEPT else 0)(lambda i: costs.ending(i)[0])
+    best, edges = float(ending(keep.size)[0]) / (1 + boost), [0, keep.size]
+    rounds, falls = 0, True
+    while falls and rounds < _MAX_ROUNDS:
+        rounds += 1
+        path = _cheapest_path(ending, keep.size, best)
+        total = math.fsum(ending(i)[r] for r, i in pairwise(path))
+        ratio = total / (boost + len(path) - 1)
+        falls = ratio < best - 1e-15 * abs(best)
+        if ratio < best:
+            best, edges = ratio, path
+    values = np.array([costs.ending(i)[1][r] for r, i in pairwise(edges)])
     full = np.append(keep, problem.labels.size)[edges]
     full[0] = 0
     return Binning(full, values, best + costs.offset, rounds)
 
 
-def _strides(labels: int) -> list[int]:
-    """Distances between the edges that rounds may use, down to 1."""
-    strides = [1]
-    while labels // strides[-1] > _FEW_EDGES:
-        strides.append(4 * strides[-1])
-    return strides[::-1]
+def _cheapest_path(ending: Callable[[int], Floats], size: int, penalty: float) -> list[int]:
+    """Edges, from 0 to ``size``, that minimise Σ (L(S_j) - penalty).
+
+    ``ending(i)`` is (i,) costs L(r, i) of the bins (0, i) … (i - 1, i).
+
+        F[i] = min over r < i of  F[r] + L(r, i) - penalty.
+
+    L violates the quadrangle inequality, so no r can be skipped without more ado.
+    """
+    best, previous = np.zeros(size + 1), np.zeros(size + 1, dtype=np.int64)
+    for i in range(1, size + 1):
+        found = best[:i] + ending(i)
+        previous[i] = found.argmin()
+        best[i] = found[previous[i]] - penalty
+    path = [size]
+    while path[-1] > 0:
+        path.append(int(previous[path[-1]]))
+    return path[::-1]
 
 
 @register("rr-on-bins")

@@ -1,4 +1,4 @@
-"""The best bins by a plain O(k²) program in extended precision: no pruning, no confinement."""
+"""The best bins by a plain O(k²) program in extended precision."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _COSTS = {"squared": _squared, "poisson": _poisson, "absolute": _absolute}
 
 
 def adversarial_priors(k: int, seed: int) -> dict[str, Floats]:
-    """(k,) priors that pruning could get wrong: tails, holes, ties, noise, far-apart atoms."""
+    """(k,) priors that a search could get wrong: tails, holes, ties, noise, far-apart atoms."""
     draw = np.random.default_rng(seed)
     place = np.arange(k)
     steps = np.repeat(draw.random(math.ceil(k / 7)), 7)[:k]

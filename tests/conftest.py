@@ -7,8 +7,9 @@ from hypothesis import settings
 import common  # noqa: F401  before any test module imports gRPC: TLS 1.3 only
 from tests.commands import run_command
 from tests.engines import spark
+from tests.statistics import repeatable
 
-__all__ = ["run_command", "spark"]
+__all__ = ["repeatable", "run_command", "spark"]
 
 # Time says more about the machine than about the code; tests/benchmarks measures it.
 settings.register_profile("labelveil", deadline=None)

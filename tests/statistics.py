@@ -111,6 +111,13 @@ def repeatable_entropy(seed: int = 0) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def repeatable() -> Iterator[None]:
+    """As above, for one test."""
+    with repeatable_entropy():
+        yield
+
+
 def laplace_mass(scale: float | Fraction) -> Callable[[Integers], Floats]:
     """The discrete Laplace law: P(z) ∝ exp(-|z| / scale)."""
     ratio = math.exp(-1 / float(scale))

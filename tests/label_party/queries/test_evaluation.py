@@ -30,11 +30,14 @@ from tests.label_party.conftest import EVENTS, Client, Party
 
 Connect = Callable[..., Client]
 
+EPSILON = 40
 OFFERED = {
     "evaluation__offered": "true",
-    "evaluation__epsilon": 20,
+    "evaluation__epsilon": EPSILON,
     "evaluation__answers": 3,
-    "privacy__total_epsilon": 30,
+    # noise turns a confirmation into a correction less than once in a billion questions
+    "evaluation__tolerance": 0.1,
+    "privacy__total_epsilon": EPSILON + 10,
 }
 TRUTH = np.array([float(i % 10) if i % 2 == 0 else 0.0 for i in range(EVENTS)])
 LARGEST = 100.0
@@ -119,16 +122,15 @@ def test_a_good_estimate_is_confirmed_and_a_bad_one_corrected(serve: Any, party:
         good = asker.ask(predictions, loss + 0.5)
         assert good.source == wire.LOSS_SOURCE_ESTIMATE
         assert good.loss == pytest.approx(loss + 0.5, abs=1e-3)
-        assert (good.answers_left, good.largest_loss, good.tolerance) == (3, LARGEST, 5.0)
+        assert (good.answers_left, good.largest_loss, good.tolerance) == (3, LARGEST, 10.0)
         bad = asker.ask(predictions, 90.0)
         assert bad.source == wire.LOSS_SOURCE_TRUE_LABELS
         # σ = 2BΔ/ε records, of a mean over 200
-        assert bad.noise_scale == pytest.approx(2 * 3 / 20 / EVENTS * LARGEST)
+        assert bad.noise_scale == pytest.approx(2 * 3 / EPSILON / EVENTS * LARGEST)
         assert bad.loss == pytest.approx(loss, abs=20 * bad.noise_scale)
-        assert bad.loss != pytest.approx(loss, abs=1e-9)
         assert bad.answers_left == 2
     (charge,) = charges(party)
-    assert guarantee_from_json(charge["guarantee"]) == PureDP.of(20)
+    assert guarantee_from_json(charge["guarantee"]) == PureDP.of(EPSILON)
 
 
 def test_rows_may_be_left_out(serve: Any) -> None:
@@ -137,20 +139,22 @@ def test_rows_may_be_left_out(serve: Any) -> None:
         answer = asker.ask(predictions, 90.0)
         assert answer.loss == pytest.approx(0, abs=20 * answer.noise_scale)
         rows = int(np.count_nonzero(asker.truth > 4))
-        assert answer.noise_scale == pytest.approx(2 * 3 / 20 / rows * LARGEST)
+        assert answer.noise_scale == pytest.approx(2 * 3 / EPSILON / rows * LARGEST)
 
 
 def test_the_same_question_has_the_same_answer_across_restarts(serve: Any, party: Party) -> None:
     predictions = np.linspace(0, 9, EVENTS)
     with serve() as asker:
         first = asker.ask(predictions, 99.0).SerializeToString(deterministic=True)
-        other = asker.ask(predictions, 98.0)
-        assert asker.ask(predictions, 99.0).SerializeToString(deterministic=True) == first
-        assert other.loss != asker.ask(predictions, 99.0).loss  # its noise is its own
+        others = [asker.ask(predictions, estimate) for estimate in (98.0, 97.0)]
+        again = asker.ask(predictions, 99.0)
+        assert again.SerializeToString(deterministic=True) == first
+        # their noise is their own: it is the same for all three once in a hundred million
+        assert len({again.loss, *(other.loss for other in others)}) > 1
     with serve() as asker:
         assert asker.ask(predictions, 99.0).SerializeToString(deterministic=True) == first
     assert len(charges(party)) == 1
-    assert len(list(party.store.glob("answers/labels/1/*.json"))) == 2
+    assert len(list(party.store.glob("answers/labels/1/*.json"))) == 3
 
 
 def test_answers_and_questions_are_used_up(serve: Any) -> None:
@@ -343,7 +347,7 @@ def test_nothing_is_offered_unless_the_labels_party_says_so(serve: Any, party: P
 
 
 def test_a_budget_that_does_not_allow_it_is_not_passed(serve: Any, party: Party) -> None:
-    with serve(privacy__total_epsilon=20.5) as asker:
+    with serve(privacy__total_epsilon=EPSILON + 0.5) as asker:
         code, text = asker.refused(np.zeros(EVENTS), 99.0)
         assert (code, text) == (
             grpc.StatusCode.FAILED_PRECONDITION,
@@ -387,4 +391,4 @@ def test_users_with_several_events_need_more_noise(party: Party) -> None:
     config = party.config(**OFFERED, **settings)
     mechanism = Evaluation(config, Store(config.store.directory)).mechanism
     assert mechanism.sensitivity == 3 * RESOLUTION
-    assert mechanism.guarantee == PureDP.of(20, unit=Unit.USER)
+    assert mechanism.guarantee == PureDP.of(EPSILON, unit=Unit.USER)

@@ -63,6 +63,7 @@ def truth(party: Party, **settings: Any) -> np.ndarray:
     return synthesize._records(config, request(party), lists, quiet=True)
 
 
+@pytest.mark.usefixtures("repeatable")
 def test_a_table_is_released_once_and_stays_the_same_bytes(shop: Party) -> None:
     made = shop.run(*arguments("--out", "one.csv"))
     assert made.code == 0, made

@@ -216,7 +216,7 @@ def test_what_happens_to_labels_later_changes_nothing(serve: Any, party: Party) 
         (party.folder / "labels.csv").write_text(changed)
         with serve() as asker:
             assert asker.ask(np.zeros(EVENTS), 99.0) == first
-    with serve(evaluation__epsilon=20) as asker:
+    with serve() as asker:
         answer = asker.ask(np.ones(EVENTS), 99.0)
         assert answer.loss == pytest.approx(
             asker.loss(np.ones(EVENTS)), abs=20 * answer.noise_scale

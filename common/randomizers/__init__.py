@@ -20,6 +20,7 @@ from common.randomizers.thresholds import build_randomized_thresholds, threshold
 from common.randomizers.two_point import build_two_point
 from common.randomizers.two_step import (
     BudgetSplit,
+    Recipe,
     TwoStep,
     second_step,
     split_budget,
@@ -32,6 +33,7 @@ __all__ = [
     "BudgetSplit",
     "NoisyPrior",
     "Randomizer",
+    "Recipe",
     "TwoStep",
     "build_discrete_laplace",
     "build_discrete_staircase",

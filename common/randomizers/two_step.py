@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -111,18 +111,53 @@ class TwoStep:
         return self.prior.guarantee.compose(labels) if self.prior_paid else labels
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """How labels are randomized, whatever their number and ε.
+
+    Attributes
+    ----------
+    randomizer, loss, options
+        As in :func:`build_randomizer`.
+    group
+        Records of one privacy unit whose labels may change together; each label gets ε₂ / group.
+    prior_share
+        The largest share of ε that a prior may take.
+    spent
+        What of ε these labels have spent before; it is left out of ε₂.
+    """
+
+    randomizer: str = "auto"
+    loss: str | Loss | LossFunction = "squared"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    group: int = 1
+    prior_share: float | Fraction = PRIOR_SHARE
+    spent: Fraction = Fraction(0)
+
+    def build(self, prior: NoisyPrior, grid: Grid, split: BudgetSplit, rows: int) -> Randomizer:
+        """Build the randomizer that spends what ``split`` leaves the labels."""
+        return build_randomizer(
+            self.randomizer,
+            labels=grid.points,
+            prior=prior.probabilities,
+            epsilon=_round_down(split.labels / self.group),
+            loss=self.loss,
+            rows=rows,
+            **self.options,
+        )
+
+    def rest(self, epsilon: Fraction) -> Fraction:
+        """Return what is left for the labels."""
+        if not 0 <= self.spent < epsilon:
+            raise PrivacyError(
+                f"{float(self.spent):g} is spent of epsilon={float(epsilon):g}, which leaves"
+                " nothing for the labels; raise epsilon"
+            )
+        return epsilon - self.spent
+
+
 def two_step(
-    counts: ArrayLike,
-    grid: Grid,
-    epsilon: float,
-    entropy: Entropy,
-    *,
-    randomizer: str = "auto",
-    loss: str | Loss | LossFunction = "squared",
-    options: Mapping[str, Any] | None = None,
-    group: int = 1,
-    prior_share: float | Fraction = PRIOR_SHARE,
-    spent: Fraction = Fraction(0),
+    counts: ArrayLike, grid: Grid, epsilon: float, entropy: Entropy, recipe: Recipe
 ) -> TwoStep:
     """Spend ε₁ on the prior and build the randomizer that spends the rest.
 
@@ -136,35 +171,18 @@ def two_step(
         Budget of one privacy unit for the whole message, > 0.
     entropy
         Source of the prior's noise.
-    randomizer, loss, options
-        As in :func:`build_randomizer`.
-    group
-        Records of one privacy unit whose labels may change together; each label gets ε₂ / group.
-    prior_share
-        The largest share of ε that the prior may take.
-    spent
-        What of ε these labels have spent before; it is left out of ε₂.
     """
     histogram = np.asarray(counts)
     rows = int(histogram.sum())
-    split = split_budget(epsilon, len(grid), max(rows, 1), largest_share=prior_share)
-    split = replace(split, labels=_rest(split.labels, spent))
-    prior = private_prior(histogram, split.prior, entropy, group=group)
-    built = _build(prior, grid, split.labels, rows, randomizer, loss, options, group)
-    return TwoStep(split, prior, built, group)
+    split = split_budget(epsilon, len(grid), max(rows, 1), largest_share=recipe.prior_share)
+    split = replace(split, labels=recipe.rest(split.labels))
+    prior = private_prior(histogram, split.prior, entropy, group=recipe.group)
+    built = recipe.build(prior, grid, split, rows)
+    return TwoStep(split, prior, built, recipe.group)
 
 
 def second_step(
-    prior: NoisyPrior,
-    grid: Grid,
-    epsilon: float,
-    rows: int,
-    *,
-    randomizer: str = "auto",
-    loss: str | Loss | LossFunction = "squared",
-    options: Mapping[str, Any] | None = None,
-    group: int = 1,
-    spent: Fraction = Fraction(0),
+    prior: NoisyPrior, grid: Grid, epsilon: float, rows: int, recipe: Recipe
 ) -> TwoStep:
     """Build the randomizer from a histogram of other records, and spend all of ε on the labels.
 
@@ -174,43 +192,11 @@ def second_step(
         Released before, over ``grid``.
     rows
         Number of labels to be randomized.
-    grid, epsilon, randomizer, loss, options, group, spent
-        As in :func:`two_step`.
     """
     check_epsilon(epsilon)
-    split = BudgetSplit(Fraction(0), _rest(Fraction(epsilon), spent), capped=False)
-    built = _build(prior, grid, split.labels, rows, randomizer, loss, options, group)
-    return TwoStep(split, prior, built, group, prior_paid=False)
-
-
-def _rest(epsilon: Fraction, spent: Fraction) -> Fraction:
-    if not 0 <= spent < epsilon:
-        raise PrivacyError(
-            f"{float(spent):g} is spent of epsilon={float(epsilon):g}, which leaves nothing for"
-            " the labels; raise epsilon"
-        )
-    return epsilon - spent
-
-
-def _build(
-    prior: NoisyPrior,
-    grid: Grid,
-    epsilon: Fraction,
-    rows: int,
-    randomizer: str,
-    loss: str | Loss | LossFunction,
-    options: Mapping[str, Any] | None,
-    group: int,
-) -> Randomizer:
-    return build_randomizer(
-        randomizer,
-        labels=grid.points,
-        prior=prior.probabilities,
-        epsilon=_round_down(epsilon / group),
-        loss=loss,
-        rows=rows,
-        **(options or {}),
-    )
+    split = BudgetSplit(Fraction(0), recipe.rest(Fraction(epsilon)), capped=False)
+    built = recipe.build(prior, grid, split, rows)
+    return TwoStep(split, prior, built, recipe.group, prior_paid=False)
 
 
 def _round_down(value: Fraction) -> float:

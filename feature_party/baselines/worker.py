@@ -22,7 +22,7 @@ from common.arrays import Floats
 from common.entropy import system_entropy
 from common.errors import LabelveilError
 from common.mechanisms.central.names import CENTRAL
-from common.randomizers import Randomizer, two_step
+from common.randomizers import Randomizer, Recipe, two_step
 from common.randomizers.base import ROUNDING_STREAM
 from common.randomizers.grid import Grid
 from feature_party.baselines.central import central_predictions
@@ -70,7 +70,7 @@ class Experiment:
         entropy = system_entropy()
         indices = grid.round(self.truth, entropy.words(ROUNDING_STREAM, 0, rows))
         counts = np.bincount(indices, minlength=len(grid))
-        two = two_step(counts, grid, epsilon, entropy, randomizer=randomizer, loss=spec["loss"])
+        two = two_step(counts, grid, epsilon, entropy, Recipe(randomizer, spec["loss"]))
         codes = two.randomizer.randomize_indices(indices, entropy)
         entropy.destroy()
         problem = LabelProblem.from_channel(

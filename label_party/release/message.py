@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from common.errors import PrivacyError
 from common.exact.channel import FiniteChannel
 from common.exact.rational import decimal_value
 from common.guarantees import PureDP, compose
-from common.randomizers import TwoStep, second_step, two_step
+from common.randomizers import Recipe, TwoStep, second_step, two_step
 from common.randomizers.grid import Grid
 from common.release.blocks import KEY_BYTES
 from common.release.manifest import (
@@ -117,24 +117,19 @@ def build(
     privacy = config.privacy
     grid = config.domain.build(events.rows, privacy.epsilon)
     epsilon = _at_most(decimal_value(privacy.epsilon))
-    asked: dict[str, Any] = {
-        "randomizer": config.randomizer.name,
-        "loss": config.randomizer.loss,
-        "options": config.randomizer.options,
-        "group": privacy.group,
-    }
+    method = config.randomizer
+    recipe = Recipe(method.name, method.loss, method.options, privacy.group, privacy.prior_share)
     drift = None
     if in_force is not None:
         counted = events.count(in_force.grid, entropy)
         drift = in_force.test_for_drift(counted.counts, entropy)
-        asked["spent"] = drift.spent
+        recipe = replace(recipe, spent=drift.spent)
     if in_force is not None and drift is not None and not drift.section.drifted:
         grid = in_force.grid
-        two = second_step(in_force.prior, grid, epsilon, events.rows, **asked)
+        two = second_step(in_force.prior, grid, epsilon, events.rows, recipe)
     else:
         counted = events.count(grid, entropy)
-        share = privacy.prior_share
-        two = two_step(counted.counts, grid, epsilon, entropy, prior_share=share, **asked)
+        two = two_step(counted.counts, grid, epsilon, entropy, recipe)
     content, population = _randomize(events, two, entropy, writer, progress)
     manifest = _manifest(config, grid, two, content, population, drift)
     if not manifest.total_guarantee.within(privacy.charge):

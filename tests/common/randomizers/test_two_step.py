@@ -16,7 +16,7 @@ from common.entropy import WordSource, seeded_entropy
 from common.errors import DataError, PrivacyError
 from common.exact.noise import discrete_laplace
 from common.guarantees import Unit
-from common.randomizers import TwoStep, private_prior, split_budget, two_step
+from common.randomizers import Recipe, TwoStep, private_prior, split_budget, two_step
 from common.randomizers import prior as prior_module
 from common.randomizers.grid import Grid
 from common.randomizers.prior import rational_epsilon
@@ -53,7 +53,7 @@ class Enumeration:
 
             self._patch.setattr(prior_module, "discrete_laplace", noise)
             self._seen[key] = two_step(
-                np.array(counts), GRID, self.epsilon, seeded_entropy(0), randomizer="rr-on-bins"
+                np.array(counts), GRID, self.epsilon, seeded_entropy(0), Recipe("rr-on-bins")
             )
         return self._seen[key]
 
@@ -163,7 +163,7 @@ def test_noise_of_scale_2_over_epsilon_lands_on_every_cell() -> None:
 def test_a_users_records_scale_the_noise_and_the_label_budget() -> None:
     counts = np.array([40, 30, 30])
     steps = two_step(
-        counts, GRID, 2.0, seeded_entropy(0), randomizer="rr-on-bins", group=5, prior_share=0.5
+        counts, GRID, 2.0, seeded_entropy(0), Recipe("rr-on-bins", group=5, prior_share=0.5)
     )
     assert steps.prior.scale == 10 / steps.split.prior
     assert steps.prior.guarantee.unit == steps.labels_guarantee.unit == Unit.USER

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from common.entropy import seeded_entropy
-from common.randomizers import two_step
+from common.randomizers import Recipe, two_step
 from common.randomizers.grid import Grid
 from common.release.blocks import block_ranges, encode_codes
 from common.release.manifest import FORMAT, Manifest, block_digest, content_digest
@@ -29,7 +29,7 @@ def make_release(
     grid = Grid.from_count(0, points - 1, points)
     indices = (entropy.words("test labels", 0, rows) % np.uint64(points)).astype(np.int64)
     counts = np.bincount(indices, minlength=points)
-    both = two_step(counts, grid, epsilon, entropy, randomizer=randomizer, group=group)
+    both = two_step(counts, grid, epsilon, entropy, Recipe(randomizer, group=group))
     channel = both.randomizer.channel
     codes = encode_codes(both.randomizer.randomize_indices(indices, entropy), channel.code_bytes)
     keys = entropy.words("test keys", 0, 2 * rows).tobytes() if keyed else b""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from common.entropy import seeded_entropy
-from common.randomizers import two_step
+from common.randomizers import Recipe, two_step
 from common.randomizers.grid import Grid
 from common.release.blocks import block_ranges, encode_codes
 from common.release.manifest import Manifest, block_digest, content_digest
@@ -26,7 +26,7 @@ def _manifest(labels: np.ndarray, label: str, data_set: str) -> tuple[Manifest, 
     grid = Grid.from_step(0, 77, 1)
     entropy = seeded_entropy(5)
     counts = np.bincount(labels.astype(int), minlength=len(grid))
-    both = two_step(counts, grid, 1.0, entropy, randomizer="rr-on-bins")
+    both = two_step(counts, grid, 1.0, entropy, Recipe("rr-on-bins"))
     codes = both.randomizer.randomize(labels, entropy)
     width = both.randomizer.channel.code_bytes
     blocks = [

@@ -25,7 +25,7 @@ from common.arrays import Integers
 from common.entropy import seeded_entropy
 from common.mechanisms.selection import Ranking, count_users
 from common.mechanisms.selection.leaders import Leaders, StableLeaders
-from common.randomizers import two_step
+from common.randomizers import Recipe, two_step
 from common.randomizers.base import ROUNDING_STREAM
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.open import open_events
@@ -160,7 +160,7 @@ def the_prior(config: LabelPartyConfig) -> Integers:
 def prior_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Fraction:
     split = two_step(
         one, config.domain.build(len(EVENTS), 1.0), config.privacy.epsilon, seeded_entropy(1),
-        randomizer="randomized-response", group=config.privacy.group,
+        Recipe("randomized-response", group=config.privacy.group),
     )  # fmt: skip
     return int(np.abs(one - other).sum()) / split.prior.scale / split.prior.exact_epsilon
 
@@ -177,7 +177,7 @@ def labels_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> flo
     grid = config.domain.build(len(EVENTS), 1.0)
     two = two_step(
         np.bincount(one, minlength=len(grid)), grid, config.privacy.epsilon, seeded_entropy(1),
-        randomizer="randomized-response", group=config.privacy.group,
+        Recipe("randomized-response", group=config.privacy.group),
     )  # fmt: skip
     chances = two.randomizer.channel.probabilities
     ratios = np.abs(np.log(chances[one] / chances[other])).max(axis=1)

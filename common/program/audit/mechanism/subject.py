@@ -23,7 +23,7 @@ from common.errors import ConfigError
 from common.exact.channel import FiniteChannel
 from common.program.audit.attacks.implementation import Mechanism
 from common.program.audit.attacks.replay import Labels, Message
-from common.randomizers import Randomizer, build_randomizer, two_step
+from common.randomizers import Randomizer, Recipe, build_randomizer, two_step
 from common.randomizers.grid import Grid
 
 REPLAY_EPSILON = 1.5
@@ -84,16 +84,9 @@ class NamedSubject:
         """The two-step procedure over this grid's first three points, as a release runs it."""
         grid = Grid(self.labels[: min(3, self.labels.size)])
         counts = np.bincount(labels.astype(np.int64), minlength=len(grid))
-        two = two_step(
-            counts,
-            grid,
-            REPLAY_EPSILON,
-            entropy,
-            randomizer=self.name,
-            loss=self.loss,
-            options=self.options,
-            prior_share=Fraction(1, 2),
-        )
+        half = Fraction(1, 2)
+        recipe = Recipe(self.name, self.loss, self.options, prior_share=half)
+        two = two_step(counts, grid, REPLAY_EPSILON, entropy, recipe)
         channel = two.randomizer.channel
         return Message(
             tuple(two.prior.noisy_counts.tolist()),

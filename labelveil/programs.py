@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from labelveil.own_packages import check_own_packages
 
 
@@ -34,3 +36,5 @@ def _check() -> None:
         check_own_packages()
     except ImportError as error:
         raise SystemExit(f"error: {error}") from None
+    # What this process starts, workers included, shall not look into the working directory first.
+    os.environ["PYTHONSAFEPATH"] = "1"

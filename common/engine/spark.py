@@ -123,6 +123,8 @@ class SparkEngine(Engine):
         if not tasks:
             return
         context = self._session.sparkContext
+        # or workers would look for our packages in whatever folder they are started in first
+        context.environment["PYTHONSAFEPATH"] = "1"
         rows = [(index, bytearray(pickle.dumps(task))) for index, task in enumerate(tasks)]
         host = context.getConf().get("spark.driver.host", "127.0.0.1")
         if context.master.startswith("local"):

@@ -11,13 +11,13 @@ import json
 import os
 import queue
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from common.errors import LabelveilError
+from common.program.children import child_command, child_environment
 from common.program.comparison.jobs import Job
 
 WORKER = "feature_party.baselines.worker"
@@ -81,16 +81,15 @@ def run_jobs(
 
 def _start(workers: int, log: Path) -> subprocess.Popen[str]:
     threads = str(max(1, (os.cpu_count() or 1) // workers))
-    environment = {**os.environ, "OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "PASSIVE"}
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a") as errors:
         return subprocess.Popen(
-            [sys.executable, "-m", WORKER],
+            child_command(WORKER),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env=environment,
+            env=child_environment(OMP_NUM_THREADS=threads, OMP_WAIT_POLICY="PASSIVE"),
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from common.errors import LabelveilError
+from common.program.children import child_command, child_environment
 from common.program.simulation.screen import Screen
 
 _POLL_SECONDS = 0.1
@@ -43,7 +43,7 @@ class Party:
 
     def __init__(self, module: str, arguments: Sequence[str], directory: Path, log: Path) -> None:
         self.name = f"{module.replace('_', '-')} {arguments[0]}"
-        self._command = [sys.executable, "-m", module, *arguments]
+        self._command = child_command(module, *arguments)
         self._directory = directory
         self._log = log
         self._screen = Screen(self._keep)
@@ -55,7 +55,8 @@ class Party:
         self._process = subprocess.Popen(
             self._command,
             cwd=self._directory,
-            env=_environment(),
+            # progress bars are drawn although nobody sees a terminal
+            env=child_environment(FORCE_COLOR="1", COLUMNS="100"),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -156,10 +157,3 @@ def serving(arguments: Sequence[str], directory: Path, log: Path, port_file: Pat
                 raise server.failure()
             ready.wait(_POLL_SECONDS)
         yield int(port_file.read_text())
-
-
-def _environment() -> dict[str, str]:
-    """Return this environment, with progress bars drawn although nobody sees a terminal."""
-    root = str(Path(__file__).parents[3])
-    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
-    return {**os.environ, "PYTHONPATH": path, "FORCE_COLOR": "1", "COLUMNS": "100"}

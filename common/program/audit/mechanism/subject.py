@@ -23,6 +23,7 @@ from common.errors import ConfigError
 from common.exact.channel import FiniteChannel
 from common.program.audit.attacks.implementation import Mechanism
 from common.program.audit.attacks.replay import Labels, Message
+from common.program.children import child_command, child_environment
 from common.randomizers import Randomizer, Recipe, build_randomizer, two_step
 from common.randomizers.grid import Grid
 
@@ -192,7 +193,7 @@ def load_callable(target: str) -> Mechanism:
     if not (module and separator and name):
         raise ConfigError(f"{target!r} must be module:function")
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+        sys.path.append(os.getcwd())
     try:
         found = importlib.import_module(module)
     except ImportError as error:
@@ -234,18 +235,9 @@ def cold_output(subject: Subject, rows: int = 256) -> bytes:
     ConfigError
         If that process fails.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "common.program.audit.mechanism.cold_start",
-        json.dumps(subject.spec()),
-        str(rows),
-    ]
-    root = str(Path(__file__).parents[4])
-    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
-    done = subprocess.run(
-        command, capture_output=True, env={**os.environ, "PYTHONPATH": path}, check=False
-    )
+    module = "common.program.audit.mechanism.cold_start"
+    command = child_command(module, json.dumps(subject.spec()), str(rows))
+    done = subprocess.run(command, capture_output=True, env=child_environment(), check=False)
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         raise ConfigError(f"a second process could not run it: {lines[-1] if lines else '?'}")

@@ -21,7 +21,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "if what == 'crash': raise RuntimeError('lost')\n"
         "if what == 'stay': signal.pause()\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
     return "pretend"
 
 

@@ -135,6 +135,12 @@ class FiniteChannel:
         return log_upper_bound(self.ratio)
 
     @property
+    def is_terse(self) -> bool:
+        """Whether every row is that of some input, and no two rows are alike."""
+        used = len(set(self.row_of.tolist()))
+        return used == len(self.rows) == len(set(self.rows))
+
+    @property
     def code_bytes(self) -> int:
         """Bytes a code takes in a release: 1 up to 256 outputs, otherwise 2."""
         return 1 if self.outputs.size <= 256 else 2

@@ -9,19 +9,24 @@ from fractions import Fraction
 
 from common.errors import PrivacyError
 
-_RATIONAL = re.compile(r"[0-9]{1,200}(/0*[1-9][0-9]{0,199})?")
+_RATIONAL = re.compile(r"[0-9]{1,1000}(/0*[1-9][0-9]{0,999})?")
+_LARGEST = 10**200
 _TAYLOR_TERMS = 200
 _DIGITS = 100
 
 
 def parse_rational(text: object) -> Fraction:
-    """Read an integer or a fraction such as ``3/2``, of at most 200 digits above and below.
+    """Read an integer or a fraction such as ``3/2``: at most 1,000 digits above and below, and the
+    value below 10²⁰⁰, so that it has a float.
 
     ``Fraction`` itself also reads ``1e999999999`` and would try to write that out.
     """
     if not (isinstance(text, str) and _RATIONAL.fullmatch(text)):
         raise PrivacyError(f"{text!r:.60} must be an integer or a fraction >= 0, as text")
-    return Fraction(text)
+    value = Fraction(text)
+    if value >= _LARGEST:
+        raise PrivacyError(f"{text:.60} must be below 1e200")
+    return value
 
 
 def exp_lower_bound(epsilon: float | Fraction) -> Fraction:

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any, Self
 
 from common.errors import PrivacyError
+from common.exact.rational import parse_rational
 from common.exact.rounding import above, float_above
 from common.guarantees.base import Adjacency, Guarantee, Unit, register
 
@@ -102,7 +103,8 @@ class ApproximateDP(Guarantee):
     def from_parameters(
         cls, parameters: Mapping[str, Any], adjacency: Adjacency, unit: Unit
     ) -> Self:
-        return cls(adjacency, unit, Fraction(parameters["epsilon"]), Fraction(parameters["delta"]))
+        epsilon, delta = (parse_rational(parameters[name]) for name in ("epsilon", "delta"))
+        return cls(adjacency, unit, epsilon, delta)
 
     def _with(self, epsilon: Fraction, delta: Fraction) -> Self:
         return type(self)(self.adjacency, self.unit, epsilon, min(delta, Fraction(1)))

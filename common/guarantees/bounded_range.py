@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any, Self
 
 from common.errors import PrivacyError
+from common.exact.rational import parse_rational
 from common.exact.rounding import float_above
 from common.guarantees.base import Adjacency, Guarantee, Unit, register
 
@@ -100,8 +101,8 @@ class BoundedRange(Guarantee):
     def from_parameters(
         cls, parameters: Mapping[str, Any], adjacency: Adjacency, unit: Unit
     ) -> Self:
-        parts = tuple((Fraction(epsilon), int(count)) for epsilon, count in parameters["parts"])
-        return cls(adjacency, unit, parts)
+        parts = parameters["parts"]
+        return cls(adjacency, unit, tuple((parse_rational(e), int(count)) for e, count in parts))
 
     def _with(self, counts: Mapping[Fraction, int]) -> Self:
         parts = tuple(sorted(counts.items(), reverse=True))

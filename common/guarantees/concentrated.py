@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any, Self
 
 from common.errors import PrivacyError
+from common.exact.rational import parse_rational
 from common.exact.rounding import float_above
 from common.guarantees.approximate import check_delta
 from common.guarantees.base import Adjacency, Guarantee, Unit, register
@@ -92,7 +93,8 @@ class ZeroConcentratedDP(Guarantee):
     def from_parameters(
         cls, parameters: Mapping[str, Any], adjacency: Adjacency, unit: Unit
     ) -> Self:
-        return cls(adjacency, unit, Fraction(parameters["rho"]), Fraction(parameters["delta"]))
+        rho, delta = (parse_rational(parameters[name]) for name in ("rho", "delta"))
+        return cls(adjacency, unit, rho, delta)
 
     def _with(self, rho: Fraction, delta: Fraction) -> Self:
         return type(self)(self.adjacency, self.unit, rho, min(delta, Fraction(1)))

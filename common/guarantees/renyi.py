@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from common.errors import PrivacyError
+from common.exact.rational import parse_rational
 from common.exact.rounding import above
 from common.guarantees.approximate import check_delta
 from common.guarantees.base import Adjacency, Guarantee, Unit, register
@@ -212,9 +213,9 @@ class RenyiDP(Guarantee):
         return cls(
             adjacency,
             unit,
-            tuple(Fraction(order) for order in parameters["orders"]),
-            tuple(Fraction(value) for value in parameters["values"]),
-            Fraction(parameters["delta"]),
+            tuple(parse_rational(order) for order in parameters["orders"]),
+            tuple(parse_rational(value) for value in parameters["values"]),
+            parse_rational(parameters["delta"]),
         )
 
     def __str__(self) -> str:

@@ -15,6 +15,7 @@ from common.entropy import Entropy
 from common.errors import ConfigError, PrivacyError
 from common.exact.channel import Codes, FiniteChannel
 from common.guarantees import PureDP
+from common.randomizers.facts import describe
 from common.randomizers.grid import Grid
 from common.randomizers.losses import Loss, LossFunction, get_loss
 
@@ -123,11 +124,15 @@ Builder = Callable[..., Randomizer]
 _BUILDERS: dict[str, Builder] = {}
 
 
-def register(name: str) -> Callable[[Builder], Builder]:
-    """Decorator: make ``builder(problem, **options) -> Randomizer`` available under a name."""
+def register(name: str, **details: Any) -> Callable[[Builder], Builder]:
+    """Decorator: make ``builder(problem, **options) -> Randomizer`` available under a name.
+
+    ``details`` are the types of what its randomizers say about themselves.
+    """
 
     def add(builder: Builder) -> Builder:
         _BUILDERS[name] = builder
+        describe(name, builder, details)
         return builder
 
     return add

@@ -22,7 +22,7 @@ def build_randomized_response(problem: Problem) -> Randomizer:
     return Randomizer("randomized-response", channel, problem.prior, problem.loss, {})
 
 
-@register("rr-with-prior")
+@register("rr-with-prior", m=int, accuracy=float)
 def build_rr_with_prior(problem: Problem) -> Randomizer:
     """RRWithPrior (Ghazi et al., *Deep Learning with Label Differential Privacy*, NeurIPS 2021).
 

@@ -27,10 +27,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from common.arrays import Floats, Indices
 from common.errors import ConfigError
@@ -39,7 +38,7 @@ from common.randomizers.base import Problem, Randomizer, register
 from common.randomizers.design.knots import choose_knots, interpolation
 from common.randomizers.exact_rows import sorted_channel
 
-WEIGHTINGS = ("uniform", "prior", "sqrt", "prior-label")
+Weighting = Literal["uniform", "prior", "sqrt", "prior-label"]
 
 _BUDGET = 400_000
 _OUTPUTS = 256
@@ -75,11 +74,21 @@ class _Cells:
     row_of: Indices
 
 
-@register("randomized-thresholds")
+@register(
+    "randomized-thresholds",
+    weights=Weighting | Literal["explicit"],
+    bins=int,
+    thresholds=list[float],
+    threshold_weights=list[float],
+    partitions=list[list[int]],
+    partition_weights=list[float],
+    output_partition=list[int],
+    output_bin=list[int],
+)
 def build_randomized_thresholds(
     problem: Problem,
     *,
-    weights: str | ArrayLike = "uniform",
+    weights: Weighting | list[float] = "uniform",
     bins: int = 2,
     thresholds: int | None = None,
 ) -> Randomizer:
@@ -150,8 +159,8 @@ def threshold_weights(labels: Floats, prior: Floats, weighting: str) -> Floats:
         raw = mass * ((labels[:-1] + labels[1:]) / 2 - labels[0])
     else:
         raise ConfigError(
-            f"weights={weighting!r} must be one of {', '.join(WEIGHTINGS)}, or one number for each"
-            " threshold between neighbouring grid points"
+            f"weights={weighting!r} must be one of {', '.join(get_args(Weighting))}, or one number"
+            " for each threshold between neighbouring grid points"
         )
     return np.asarray(raw / raw.sum() if raw.sum() > 0 else gaps / gaps.sum())
 

@@ -19,7 +19,7 @@ from common.randomizers.base import Problem, Randomizer, register
 from common.randomizers.exact_rows import check_size
 
 
-@register("two-point")
+@register("two-point", reach=float)
 def build_two_point(problem: Problem) -> Randomizer:
     """Build the unbiased randomizer with two outputs; prior and loss play no part in it.
 

@@ -11,6 +11,7 @@ digests.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,12 +97,30 @@ def read_release(directory: Path) -> Release:
     labels_path = directory / LABELS_FILE
     data = read_manifest(directory)
     manifest = Manifest.from_bytes(data)
-    try:
-        labels = pl.read_parquet(labels_path)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise ReleaseError(f"{labels_path} cannot be read as Parquet: {error}") from error
+    labels = read_labels(labels_path, manifest)
     verify_rows(manifest, labels)
     return Release(manifest, data, labels)
+
+
+def read_labels(path: Path, manifest: Manifest) -> pl.DataFrame:
+    """Read a labels file's rows, without verifying them.
+
+    Raises
+    ------
+    ReleaseError
+        If it is no Parquet file, or has other columns than a labels file, or too many rows: it is
+        asked before anything is decoded, for a few bytes can stand for any number of rows.
+    """
+    try:
+        file = pl.scan_parquet(path)
+        _check_columns(file.collect_schema())
+        rows = file.select(pl.len()).collect().item()
+        if rows > manifest.population.rows:
+            raise ReleaseError(f"{path}: {rows:,} rows instead of {manifest.population.rows:,}")
+        return file.collect()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise ReleaseError(f"{path} cannot be read as Parquet: {reason:.300}") from error
 
 
 def read_manifest(directory: Path) -> bytes:
@@ -120,14 +139,18 @@ def read_manifest(directory: Path) -> bytes:
     return (directory / MANIFEST_FILE).read_bytes()
 
 
+def _check_columns(schema: Mapping[str, object]) -> None:
+    if dict(schema) != _SCHEMA:
+        raise ReleaseError(
+            f"columns {dict(schema)!s:.300} instead of a binary key, a UInt16 code and a label"
+        )
+
+
 def verify_rows(manifest: Manifest, labels: pl.DataFrame) -> None:
     """Check a release's rows against its manifest's count, block digests and population digest."""
     if labels.height != manifest.population.rows:
         raise ReleaseError(f"{labels.height:,} rows instead of {manifest.population.rows:,}")
-    if dict(labels.schema) != _SCHEMA:
-        raise ReleaseError(
-            f"columns {dict(labels.schema)} instead of a binary key, a UInt16 code and a label"
-        )
+    _check_columns(labels.schema)
     if labels["code"].null_count() or labels["label"].null_count():
         raise ReleaseError("a code or label is missing")
     keyed = manifest.content.key_bytes > 0

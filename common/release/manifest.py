@@ -11,23 +11,32 @@ import json
 import math
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from common.arrays import Floats
-from common.errors import PrivacyError, ReleaseError
+from common.errors import ConfigError, PrivacyError, ReleaseError
 from common.exact.channel import FiniteChannel
 from common.exact.rational import parse_rational
 from common.guarantees import Guarantee, PureDP, Unit, compose, guarantee_from_json
 from common.randomizers import NoisyPrior
+from common.randomizers.facts import check_details, check_options
+from common.release.blocks import BLOCK_ROWS
+from common.release.claims import (
+    ChannelClaim,
+    Count,
+    Digest,
+    Name,
+    PureClaim,
+    Rational,
+    Rows,
+    SessionClaim,
+)
 
 FORMAT = "labelveil-release/1"
 MAX_MANIFEST_BYTES = 1 << 26
-
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Count = Annotated[int, Field(ge=-(1 << 62), le=1 << 62)]
 
 
 class _Section(BaseModel):
@@ -37,7 +46,7 @@ class _Section(BaseModel):
 class LabelSection(_Section):
     """What is public about a label: its name, bounds, grid and the value of a missing one."""
 
-    name: str
+    name: str = Field(max_length=256)
     grid: list[float]
     missing: float
 
@@ -47,34 +56,53 @@ class PriorSection(_Section):
 
     noisy_counts: list[Count]
     noise: Literal["discrete-laplace"] = "discrete-laplace"
-    scale: str
-    """Scale of the noise on each cell, a rational number."""
-    guarantee: dict[str, Any]
+    scale: Rational
+    """Scale of the noise on each cell."""
+    guarantee: PureClaim
 
 
 class RandomizerSection(_Section):
     """The randomizer and its exact channel from the grid to the outputs."""
 
     name: str
-    loss: str
+    loss: Literal["squared", "absolute", "poisson"]
     details: dict[str, Any]
-    channel: dict[str, Any]
-    guarantee: dict[str, Any]
+    """What its builder says that it did, and ``options``, what that was asked to do."""
+    channel: ChannelClaim
+    guarantee: PureClaim
     """Of all labels of one privacy unit."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        check_options(self.name, self.options)
+        stated = {key: value for key, value in self.details.items() if key != "options"}
+        check_details(self.name, stated)
+        return self
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the builder was asked for."""
+        options = self.details.get("options", {})
+        return options if isinstance(options, dict) else {"options": options}
+
+    @property
+    def shown_options(self) -> str:
+        """All of them: the one part of a manifest that can be shown, but not rebuilt."""
+        return ", ".join(f"{name}={value!r}" for name, value in self.options.items()) or "none"
 
 
 class PrivacySection(_Section):
     """The claim: what one privacy unit spends by this release."""
 
     requested_epsilon: float = Field(gt=0)
-    records_per_unit: int = Field(ge=1)
-    total: dict[str, Any]
+    records_per_unit: Rows
+    total: PureClaim
 
 
 class PopulationSection(_Section):
     """Which events the release covers, in which order."""
 
-    rows: int = Field(ge=1, le=1 << 40)
+    rows: Rows
     digest: Digest
     """SHA-256 over the 16-byte keys in row order, hexadecimal."""
     keys: Literal["hmac-sha256-128", "submitted"]
@@ -86,7 +114,7 @@ class ContentSection(_Section):
 
     code_bytes: Literal[1, 2]
     key_bytes: Literal[0, 16]
-    block_rows: int = Field(ge=1)
+    block_rows: Rows
     blocks: list[Digest]
     digest: Digest
 
@@ -94,9 +122,9 @@ class ContentSection(_Section):
 class InForceSection(_Section):
     """The release that paid for a prior, which later epochs use until it no longer fits."""
 
-    epoch: str
+    epoch: Name
     manifest: Digest
-    rows: int = Field(ge=1, le=1 << 40)
+    rows: Rows
     """Labels that its histogram counted."""
 
 
@@ -105,9 +133,8 @@ class SessionSection(_Section):
 
     outcome: Digest
     """SHA-256 that the ledger names the session's charge by."""
-    state: dict[str, Any]
-    """Terms, hits and calls after this test, as :class:`common.mechanisms.interactive.Session`
-    states them."""
+    state: SessionClaim
+    """Terms, hits and calls after this test."""
 
 
 class TrialSection(_Section):
@@ -115,10 +142,10 @@ class TrialSection(_Section):
 
     statistic: Literal["cdf-distance"] = "cdf-distance"
     noise: Literal["discrete-laplace"] = "discrete-laplace"
-    scale: str
-    """Scale of the noise on the statistic, in events, a rational number."""
+    scale: Rational
+    """Scale of the noise on the statistic, in events."""
     threshold: int = Field(ge=0, le=1 << 62)
-    guarantee: dict[str, Any]
+    guarantee: PureClaim
     """Of this one test, for one privacy unit."""
     session: SessionSection | None = None
 
@@ -138,10 +165,10 @@ class Manifest(_Section):
     """Everything that is public about one release."""
 
     format: Literal["labelveil-release/1"]
-    software: str
-    data_set: str
-    epoch: str
-    created: str
+    software: str = Field(pattern=r"^labelveil/[0-9A-Za-z.+-]{1,40}$")
+    data_set: Name
+    epoch: Name
+    created: str = Field(pattern=r"^[0-9]{4}(-[0-9]{2}){2}T([0-9]{2}:){2}[0-9]{2}Z$")
     """UTC, ISO 8601, to the second."""
     label: LabelSection
     prior: PriorSection
@@ -160,7 +187,7 @@ class Manifest(_Section):
         return channel
 
     @cached_property
-    def _channel(self) -> tuple[dict[str, Any], FiniteChannel]:
+    def _channel(self) -> tuple[ChannelClaim, FiniteChannel]:
         return self.randomizer.channel, FiniteChannel.from_json(self.randomizer.channel)
 
     @cached_property
@@ -224,23 +251,37 @@ class Manifest(_Section):
         return text.encode()
 
     @classmethod
+    def parse(cls, data: bytes) -> Manifest:
+        """Read a manifest without believing it: its form is checked, none of its claims.
+
+        Raises
+        ------
+        ReleaseError
+            If it is malformed, or says anything that a manifest has no place for.
+        """
+        try:
+            return cls.model_validate(_parse_json(data), strict=True)
+        except (ValidationError, PrivacyError, ConfigError) as error:
+            reason = str(error)
+            if isinstance(error, ValidationError):
+                first = error.errors()[0]
+                where = ".".join(str(part) for part in first["loc"])
+                reason = f"{where or 'document':.100}: {first['msg']:.300}"
+            raise ReleaseError(f"the manifest is not a {FORMAT} manifest: {reason}") from error
+
+    @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
-        """Parse a manifest and check every claim that it makes about itself.
+        """Read a manifest and check every claim that it makes about itself.
 
         Raises
         ------
         ReleaseError
             If it is malformed, or if a claimed guarantee is not what its own integers give.
         """
-        try:
-            manifest = cls.model_validate(_parse_json(data), strict=True)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise ReleaseError(
-                f"the manifest is not a {FORMAT} manifest: {where or 'document'}: {first['msg']}"
-            ) from error
+        manifest = cls.parse(data)
         manifest.check()
+        if manifest.to_bytes() != data:  # or the way in which it is written could tell something
+            raise ReleaseError("the manifest is not in canonical form: sorted keys, no white space")
         return manifest
 
     def check(self) -> None:
@@ -258,6 +299,12 @@ class Manifest(_Section):
 
     def _check(self) -> None:
         channel, k = self.channel, len(self.label.grid)
+        if channel.to_json() != self.randomizer.channel or not channel.is_terse:
+            raise ReleaseError("the manifest's channel is not written as channels are")
+        longest = max(k, channel.outputs.size)
+        for name, value in self.randomizer.details.items():
+            if name != "options" and _items(value) > longest:
+                raise ReleaseError(f"the randomizer's detail {name} has more than {longest} items")
         if channel.inputs.tolist() != self.label.grid:
             raise ReleaseError("the manifest's channel is not defined on the manifest's label grid")
         if len(self.prior.noisy_counts) != k:
@@ -311,6 +358,9 @@ class Manifest(_Section):
             )
 
     def _check_layout(self, channel: FiniteChannel) -> None:
+        most = max(BLOCK_ROWS, self.population.rows >> 13)
+        if self.content.block_rows > most:  # a reader holds a whole block
+            raise ReleaseError(f"blocks of {self.content.block_rows:,} rows, more than {most:,}")
         blocks = -(-self.population.rows // self.content.block_rows)
         if len(self.content.blocks) != blocks:
             raise ReleaseError(f"{len(self.content.blocks)} block digests for {blocks} blocks")
@@ -320,6 +370,10 @@ class Manifest(_Section):
             raise ReleaseError(
                 f"codes of {self.content.code_bytes} bytes for {channel.outputs.size} outputs"
             )
+
+
+def _items(value: Any) -> int:
+    return sum(map(_items, value)) if isinstance(value, list) else 1
 
 
 def manifest_digest(data: bytes) -> str:
@@ -339,7 +393,7 @@ def block_digest(keys: bytes | memoryview, codes: bytes | memoryview) -> str:
     return digest.hexdigest()
 
 
-def _pure(data: dict[str, Any]) -> PureDP:
+def _pure(data: PureClaim) -> PureDP:
     guarantee = guarantee_from_json(data)
     if not isinstance(guarantee, PureDP):
         raise ReleaseError(f"a {guarantee.kind} guarantee where a pure one is expected")

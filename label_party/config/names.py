@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, StringConstraints
 
 from common.config import Words
+from common.release.claims import NAME_PATTERN as NAME_PATTERN
 
 
 def _as_text(value: Any) -> Any:
@@ -16,7 +17,6 @@ def _as_text(value: Any) -> Any:
     return str(value) if whole or type(value) is date else value
 
 
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 Name = Annotated[
     str,
     BeforeValidator(_as_text),

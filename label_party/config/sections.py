@@ -16,6 +16,7 @@ from common.config import Choice, Section, load_config, setting
 from common.engine.task import EngineSection
 from common.errors import ConfigError
 from common.randomizers import randomizer_names
+from common.randomizers.facts import check_digits, check_options
 from common.randomizers.grid import Grid
 from common.randomizers.losses import LOSS_NAMES
 from label_party.config.names import Name
@@ -218,8 +219,14 @@ class RandomizerSection(Section):
     )
     loss: Annotated[str, Choice(LOSS_NAMES)] = setting("squared", "Loss of the regression.")
     options: dict[str, Any] = setting(
-        dict, "Options of the randomizer, where it takes any.", example={"bins": 4}
+        dict, "Options of the randomizer, where it takes any.", example={"points": 32}
     )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        check_options(self.name, self.options)
+        check_digits(self.options)
+        return self
 
 
 class KeysSection(Section):

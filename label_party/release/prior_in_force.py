@@ -120,7 +120,7 @@ def _paid_session(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Pai
             continue
         state = test.session.state
         if session.state is None or state["calls"] > session.state["calls"]:
-            session, last = replace(session, state=state), max(last, entry.id)
+            session, last = replace(session, state=dict(state)), max(last, entry.id)
     lost = sum(entry.lost and entry.id > last for entry in releases)
     return replace(session, lost_hits=lost)
 

@@ -72,7 +72,7 @@ def build_manifest(
     return Manifest.model_validate(
         {
             "format": FORMAT,
-            "software": "test",
+            "software": "labelveil/test",
             "data_set": "sales",
             "epoch": "one",
             "created": "2024-01-01T00:00:00Z",
@@ -83,7 +83,7 @@ def build_manifest(
                 "guarantee": prior.guarantee.to_json(),
             },
             "randomizer": {
-                "name": "thresholds",
+                "name": "randomized-thresholds",
                 "loss": loss,
                 "details": {},
                 "channel": channel.to_json(),

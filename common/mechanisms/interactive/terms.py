@@ -17,7 +17,7 @@ Only the hit cost can be charged hit by hit, to a budget that other releases sha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -200,7 +200,7 @@ class Terms:
         }
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read :meth:`to_json`; raises ``PrivacyError`` where it is not one."""
         try:
             return cls(

@@ -46,7 +46,7 @@ _REACH = 16.0
 _EVEN = 1e-9
 
 
-@register("laplace")
+@register("laplace", scale=float, clip=bool)
 def build_laplace(
     problem: Problem, *, clip: bool = False, points: int = _POINTS, tails: int = _TAILS
 ) -> Randomizer:
@@ -68,7 +68,7 @@ def build_laplace(
     return _continuous("laplace", problem, law, clip, points, tails, {"scale": law.scale})
 
 
-@register("staircase")
+@register("staircase", gamma=float, clip=bool)
 def build_staircase(
     problem: Problem,
     *,
@@ -94,7 +94,7 @@ def build_staircase(
     return _continuous("staircase", problem, law, clip, points, tails, {"gamma": gamma})
 
 
-@register("discrete-laplace")
+@register("discrete-laplace", steps=int, clip=bool)
 def build_discrete_laplace(
     problem: Problem, *, clip: bool = False, tails: int = _TAILS
 ) -> Randomizer:
@@ -118,7 +118,7 @@ def build_discrete_laplace(
     return _discrete("discrete-laplace", problem, lattice, law, clip, tails, {})
 
 
-@register("discrete-staircase")
+@register("discrete-staircase", r=int, steps=int, clip=bool)
 def build_discrete_staircase(
     problem: Problem, *, clip: bool = False, r: int | None = None, tails: int = _TAILS
 ) -> Randomizer:

@@ -18,7 +18,7 @@ from common.randomizers.exact_rows import check_size, sorted_channel
 _POINTS = 256
 
 
-@register("exponential")
+@register("exponential", scale=float)
 def build_exponential(problem: Problem, *, points: int = _POINTS) -> Randomizer:
     """Build the exponential mechanism; each output stands for the cell around a grid point.
 

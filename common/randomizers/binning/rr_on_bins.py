@@ -98,7 +98,7 @@ def _cheapest_path(ending: Callable[[int], Floats], size: int, penalty: float) -
     return path[::-1]
 
 
-@register("rr-on-bins")
+@register("rr-on-bins", bin_edges=list[float], bins=int)
 def build_rr_on_bins(problem: Problem) -> Randomizer:
     """Build randomized response over the optimal bins for this prior, ε and loss."""
     binning = optimal_binning(problem)

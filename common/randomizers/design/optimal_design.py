@@ -57,6 +57,14 @@ DEFAULT_ROWS = 20_000
 THRESHOLD_SHARES = (0.3, 0.2, 0.1, 0.05, 0.02)
 """Shares of the events that uniform randomized thresholds may get, the largest first."""
 
+_DETAILS = {
+    "points": list[float],
+    "predicted_excess_error": float,
+    "optimality_gap": float,
+    "effective_rows": float,
+    "explained": float,
+    "threshold_share": float,
+}
 _SHARE_COST = 0.05
 _STEPS = 150
 _GAP = 5e-3
@@ -260,8 +268,8 @@ def decoding_values(channel: Floats, labels: Floats, prior: Floats) -> Floats:
     return np.asarray(centre + values)
 
 
-@register("auto")
-@register("optimal-design")
+@register("auto", **_DETAILS)
+@register("optimal-design", **_DETAILS)
 def build_optimal_design(
     problem: Problem,
     points: int = POINTS,

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from common.arrays import Floats
 from common.errors import ConfigError, PrivacyError
@@ -54,9 +53,9 @@ class _Scale:
         return np.asarray(self.middle + self.half * values)
 
 
-@register("unbiased")
+@register("unbiased", points=list[float], outputs=int, steps=int, gap=float, prior_floor=float)
 def build_unbiased(
-    problem: Problem, *, points: int | None = None, outputs: int | ArrayLike | None = None
+    problem: Problem, *, points: int | None = None, outputs: int | list[float] | None = None
 ) -> Randomizer:
     """Build the optimal unbiased randomizer for this prior and ε, under squared loss.
 
@@ -148,7 +147,7 @@ def _free_columns(targets: Floats, boost: float, solution: Solution) -> Columns:
     return columns.reduced(boost).corrected(targets, boost)
 
 
-def _places(outputs: int | ArrayLike, scale: _Scale, boost: float) -> Floats:
+def _places(outputs: int | list[float], scale: _Scale, boost: float) -> Floats:
     reach = (boost + 2) / boost
     if isinstance(outputs, int):
         if outputs < 2:

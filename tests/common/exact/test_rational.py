@@ -75,13 +75,14 @@ def test_rationals_survive_text() -> None:
         "1\n",
         "１",
         "1_0",
-        "9" * 201,
+        "9" * 1001,
+        "1" + "0" * 200,
         1,
         1.0,
         None,
     ],
 )
 def test_anything_else_is_not_a_rational(text: object) -> None:
-    with pytest.raises(PrivacyError, match="fraction") as caught:
+    with pytest.raises(PrivacyError, match=r"fraction|1e200") as caught:
         parse_rational(text)
     assert len(str(caught.value)) < 200

@@ -77,7 +77,7 @@ def test_run_does_everything(
     assert metrics["epsilon"] == 4.5
     assert metrics["epsilon_prior"] + metrics["epsilon_labels"] == pytest.approx(4.5)
     assert (metrics["rows"], metrics["outputs"], metrics["matched"]) == (1500, 16, 1500)
-    assert metrics["randomizer"] == "thresholds"
+    assert metrics["randomizer"] == "randomized-thresholds"
     assert metrics["objective"] == "likelihood"
     assert metrics["estimated_mse_low"] < metrics["estimated_mse"] < metrics["estimated_mse_high"]
     assert metrics["estimated_mse_method"] == "unbiased"

@@ -36,7 +36,7 @@ def _manifest(labels: np.ndarray, label: str, data_set: str) -> tuple[Manifest, 
     manifest = Manifest.model_validate(
         {
             "format": "labelveil-release/1",
-            "software": "labelveil 0.1.0",
+            "software": "labelveil/0.1.0",
             "data_set": data_set,
             "epoch": "2026-01",
             "created": "2026-01-31T12:00:00Z",

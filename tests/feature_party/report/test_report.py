@@ -93,7 +93,6 @@ def test_the_page_loads_nothing(make_inputs: MakeInputs) -> None:
 def test_names_on_the_page_are_text(make_inputs: MakeInputs) -> None:
     inputs = make_inputs(
         label=HOSTILE,
-        data_set=HOSTILE,
         warnings=[HOSTILE],
         settings={HOSTILE: {HOSTILE: HOSTILE}},
         metrics={HOSTILE: HOSTILE, "test_mse": 1.0},

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
-from common.errors import PrivacyError, ReleaseError
+from common.errors import ConfigError, PrivacyError, ReleaseError
 from common.exact.rational import parse_rational
 from common.guarantees import PureDP
 from common.program.audit.attacks.exact_channel import WORDS, certify
 from common.program.audit.bounds import clopper_pearson_lower
 from common.program.audit.verdict import GATE, Check, Verdict, verdict_of
+from common.randomizers.facts import MOST_DIGITS, check_digits
+from common.release.claims import PureClaim
 from common.release.manifest import Manifest
 
 
@@ -40,10 +42,12 @@ def facts(manifest: Manifest, digest: str) -> dict[str, str]:
         f" {manifest.label.grid[0]:g} to {manifest.label.grid[-1]:g}",
         "randomizer": f"{manifest.randomizer.name},"
         f" {len(manifest.randomizer.channel.get('outputs', []))} outputs",
+        "options": manifest.randomizer.shown_options,
+        "a missing label counts as": f"{manifest.label.missing!r}",
         "ε requested": f"{manifest.privacy.requested_epsilon:g}",
         **_prior_facts(manifest),
         "ε for the labels": _told(manifest.randomizer.guarantee),
-        "protects": f"one {manifest.privacy.total.get('unit', '?')}, at most"
+        "protects": f"one {manifest.privacy.total['unit']}, at most"
         f" {manifest.privacy.records_per_unit} labels",
     }
 
@@ -198,6 +202,23 @@ def prior_support_check(manifest: Manifest, alpha: float = GATE) -> Check:
     )
 
 
+def options_check(manifest: Manifest) -> Check:
+    """Options are the one thing that cannot be rebuilt: they are short, and shown."""
+    found, holds = manifest.randomizer.shown_options, True
+    try:
+        check_digits(manifest.randomizer.options)
+    except ConfigError as error:
+        found, holds = f"{error}.", False
+    return Check(
+        name="options",
+        verdict=verdict_of(holds),
+        claim="The randomizer's options are settings, with no room for anything else.",
+        tried=f"Numbers of more than {MOST_DIGITS} significant digits were looked for. Whether they"
+        " were chosen without looking at labels, no number can show.",
+        found=found,
+    )
+
+
 def out_of_reach() -> list[Check]:
     """What neither the manifest nor the labels file can show, and what can."""
     return [
@@ -247,12 +268,9 @@ def plots(manifest: Manifest) -> dict[str, Any]:
     return {"output_ratios": {"outputs": outputs.tolist(), "ratios": ratios}}
 
 
-def _exact(guarantee: dict[str, Any]) -> Fraction:
-    return parse_rational(guarantee.get("epsilon"))
+def _exact(guarantee: PureClaim) -> Fraction:
+    return parse_rational(guarantee["epsilon"])
 
 
-def _told(guarantee: dict[str, Any]) -> str:
-    try:
-        return f"{float(_exact(guarantee)):.6g}"
-    except PrivacyError:
-        return "?"
+def _told(guarantee: PureClaim) -> str:
+    return f"{float(_exact(guarantee)):.6g}"

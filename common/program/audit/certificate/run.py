@@ -7,7 +7,6 @@ but one, no trust in the code that made the release. What cannot be decided from
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from pydantic import ValidationError
 
 from common.errors import PrivacyError, ReleaseError
 from common.program.audit.certificate import manifest_checks as claims
@@ -23,9 +21,8 @@ from common.program.audit.certificate.rebuild import rebuilt_check
 from common.program.audit.certificate.signature_check import signature_check
 from common.program.audit.verdict import Audit, Check, Verdict, verdict_of
 from common.release.blocks import block_ranges, encode_codes, keys_bytes
-from common.release.folder import LABELS_FILE, MANIFEST_FILE
+from common.release.folder import LABELS_FILE, MANIFEST_FILE, read_labels
 from common.release.manifest import (
-    MAX_MANIFEST_BYTES,
     Manifest,
     block_digest,
     content_digest,
@@ -72,26 +69,8 @@ def read_evidence(directory: Path) -> Evidence:
                 f"{path} is missing; name a folder with {MANIFEST_FILE} and {LABELS_FILE}"
             )
     data = manifest_path.read_bytes()
-    try:
-        labels = pl.read_parquet(labels_path)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise ReleaseError(f"{labels_path} cannot be read as Parquet: {error}") from error
-    missing = {"key", "code", "label"} - set(labels.columns)
-    if missing:
-        raise ReleaseError(f"{labels_path} has no column {sorted(missing)[0]!r}")
-    return Evidence(directory, data, parse_manifest(data), labels)
-
-
-def parse_manifest(data: bytes) -> Manifest:
-    """Parse a manifest for its form alone; :meth:`Manifest.from_bytes` would refuse false claims,
-    which are what an audit is to report one by one."""
-    if len(data) > MAX_MANIFEST_BYTES:
-        raise ReleaseError(f"a manifest of {len(data):,} bytes is larger than any release needs")
-    try:
-        return Manifest.model_validate(json.loads(data.decode("utf-8")), strict=True)
-    except (ValidationError, ValueError, RecursionError) as error:
-        first = str(error).splitlines()[0]
-        raise ReleaseError(f"the manifest cannot be understood: {first}") from error
+    manifest = Manifest.parse(data)
+    return Evidence(directory, data, manifest, read_labels(labels_path, manifest))
 
 
 def certificate(
@@ -122,6 +101,7 @@ def certificate(
         ("ε split", lambda: claims.arithmetic_check(manifest)),
         ("prior noise", lambda: claims.prior_scale_check(manifest)),
         ("prior support", lambda: claims.prior_support_check(manifest)),
+        ("options", lambda: claims.options_check(manifest)),
         ("rebuild the channel", lambda: rebuilt_check(manifest)),
         ("outputs", lambda: outputs_check(manifest, evidence.labels)),
         ("digests", lambda: content_check(manifest, evidence.labels)),

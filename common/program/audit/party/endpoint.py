@@ -219,9 +219,9 @@ def _refusal(error: grpc.RpcError) -> Refusal:
 
 
 def _epoch(manifest: bytes) -> str:
-    from common.program.audit.certificate.run import parse_manifest
+    from common.release.manifest import Manifest
 
-    return parse_manifest(manifest).epoch
+    return Manifest.parse(manifest).epoch
 
 
 def _read(option: str, path: Path) -> bytes:

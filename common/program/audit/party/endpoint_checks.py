@@ -11,16 +11,17 @@ import numpy as np
 from common.entropy import system_entropy
 from common.program.audit.attacks.implementation import TIMING_BINS, id_set_check, row_order_check
 from common.program.audit.attacks.two_worlds import View, choose_event, count_event
-from common.program.audit.certificate.run import certificate, parse_manifest, read_evidence
+from common.program.audit.certificate.run import certificate, read_evidence
 from common.program.audit.party.endpoint import REQUESTS, Answer, Endpoint
 from common.program.audit.verdict import Check, Verdict, statistical, verdict_of
 from common.release.blocks import KEY_BYTES
 from common.release.folder import labels_frame, write_release
+from common.release.manifest import Manifest
 
 
 def resume_check(endpoint: Endpoint, whole: Answer) -> Check:
     """Small messages and a resumed fetch give the same rows."""
-    rows = parse_manifest(whole.manifest).population.rows
+    rows = Manifest.parse(whole.manifest).population.rows
     small = endpoint.fetch(chunk=4096)
     middle = rows // 2
     rest = endpoint.fetch(start_row=middle)
@@ -56,7 +57,7 @@ def refusals_check(endpoint: Endpoint) -> Check:
 
 def fetched_certificate(answer: Answer) -> list[Check]:
     """The certificate of exactly what was fetched; what it cannot decide is left out."""
-    manifest = parse_manifest(answer.manifest)
+    manifest = Manifest.parse(answer.manifest)
     with tempfile.TemporaryDirectory() as folder:
         frame = labels_frame(manifest, answer.keys, answer.codes)
         write_release(Path(folder), answer.manifest, frame)

@@ -22,7 +22,6 @@ from common.program.audit.attacks.implementation import (
 from common.program.audit.attacks.model_attack import attack_control
 from common.program.audit.attacks.static_rule import release_sources, static_check
 from common.program.audit.certificate import manifest_checks as claims
-from common.program.audit.certificate.run import parse_manifest
 from common.program.audit.party.canary_parties import UPPER, Plan, World, Worlds, make_worlds
 from common.program.audit.party.endpoint import (
     Answer,
@@ -88,7 +87,7 @@ def _running(audit: Audit, connection: Connection, progress: Progress) -> None:
     with connected(connection) as endpoint, tempfile.TemporaryDirectory() as folder:
         progress(RUNNING_STEPS[0])
         whole = endpoint.fetch()
-        manifest = parse_manifest(whole.manifest)
+        manifest = Manifest.parse(whole.manifest)
         audit.claimed = claims.claimed_epsilon(manifest)
         audit.facts = claims.facts(manifest, manifest_digest(whole.manifest))
         audit.plots |= claims.plots(manifest)
@@ -119,7 +118,7 @@ def _canaries(audit: Audit, plan: Plan, progress: Progress, *, certify: bool) ->
         connected(second) as other,
     ):
         answers = one.fetch(), other.fetch()
-        manifest = parse_manifest(answers[0].manifest)
+        manifest = Manifest.parse(answers[0].manifest)
         audit.claimed = audit.claimed or claims.claimed_epsilon(manifest)
         audit.facts |= {"canary events": f"{plan.rows:,}", "canary ε": f"{plan.epsilon:g}"}
         progress(CANARY_STEPS[2])
@@ -277,7 +276,7 @@ def _spent(accounts: list[dict[str, Any]]) -> Fraction:
 
 def _noise(answer: Answer) -> bytes:
     """Everything random in an answer."""
-    return repr(parse_manifest(answer.manifest).prior.noisy_counts).encode() + answer.codes
+    return repr(Manifest.parse(answer.manifest).prior.noisy_counts).encode() + answer.codes
 
 
 def _unable(refused: str) -> Check:

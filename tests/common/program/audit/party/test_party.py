@@ -119,7 +119,7 @@ def test_the_command_line(write: WriteRelease, tmp_path: Path) -> None:
     done = runner.invoke(app, arguments)
     assert done.exit_code == 0, done.output
     assert json.loads((out / "audit.json").read_text())["verdict"] == "pass"
-    assert "<h1>All 11 claims" in (out / "audit.html").read_text()
+    assert "<h1>All 12 claims" in (out / "audit.html").read_text()
 
     def lie(data: dict[str, dict[str, str]]) -> None:
         data["population"]["digest"] = "0" * 64

@@ -1,0 +1,74 @@
+"""What a manifest may claim: values of one form each, so that the form itself says nothing."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field, with_config
+from typing_extensions import TypedDict
+
+from common.exact.rational import parse_rational
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=-(1 << 62), le=1 << 62)]
+Rows = Annotated[int, Field(ge=1, le=1 << 40)]
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+
+
+def _lowest_terms(text: str) -> str:
+    if str(parse_rational(text)) != text:
+        raise ValueError(f"{text!r:.40} must be in lowest terms")
+    return text
+
+
+Rational = Annotated[str, Field(max_length=401), AfterValidator(_lowest_terms)]
+"""An exact number >= 0; there is one way to write it, so that the way says nothing."""
+
+_CLOSED = ConfigDict(extra="forbid")
+
+
+@with_config(_CLOSED)
+class PureClaim(TypedDict):
+    """ε of one replaced label, or of all labels of one user."""
+
+    kind: Literal["pure"]
+    adjacency: Literal["replace-label"]
+    unit: Literal["record", "user"]
+    epsilon: Rational
+
+
+@with_config(_CLOSED)
+class ChannelClaim(TypedDict):
+    """A channel as :meth:`common.exact.channel.FiniteChannel.to_json` writes it."""
+
+    inputs: list[float]
+    outputs: list[float]
+    row_of: list[int]
+    rows: list[list[str]]
+
+
+@with_config(_CLOSED)
+class TermsClaim(TypedDict):
+    """A session's terms, as :meth:`common.mechanisms.interactive.Terms.to_json` writes them."""
+
+    epsilon: Rational
+    q: Rational
+    hits: Count
+    call_delta: Rational
+    families: Count
+    adjacency: Literal["replace-label"]
+    unit: Literal["record", "user"]
+
+
+@with_config(_CLOSED)
+class SessionClaim(TypedDict):
+    """A session's state, as :meth:`common.mechanisms.interactive.Session.to_json` writes it."""
+
+    version: Literal[1]
+    terms: TermsClaim
+    hits: Annotated[list[Count], Field(min_length=1, max_length=64)]
+    calls: Count
+    call_delta: Rational
+    runs: Count

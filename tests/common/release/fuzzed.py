@@ -1,0 +1,124 @@
+"""Read mutated releases as a features party and an auditor would; run by ``test_fuzz``.
+
+    python -m tests.common.release.fuzzed FOLDER SEED CASES
+
+Prints one JSON line: how many were read, the slowest, and by how much memory grew at most.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import resource
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from common.errors import LabelveilError
+from common.program.audit.certificate.run import certificate, read_evidence
+from common.release.folder import LABELS_FILE, MANIFEST_FILE, read_release
+
+NUMBERS: list[Any] = [
+    0, -1, 1, 2**31, 2**40, 2**62, 2**64, 10**400, -(10**18), 0.5, 1e308, -0.0, 5e-324,
+    "1e400000000", "1/3", "9" * 150, f"1/{'9' * 150}", "2" * 5000, "", "0", "-1", "inf", "٣",
+    None, True, [], {}, [[]], "\x00", [0] * 5000, ["1"] * 5000, [1e308, 1e-308],
+]  # fmt: skip
+
+
+def mutate_json(chance: random.Random, text: bytes) -> bytes:
+    """Change one to three values, anywhere, or the bytes themselves."""
+    if chance.random() < 0.2:
+        return mutate_bytes(chance, text)
+    data = json.loads(text)
+    for _ in range(chance.randint(1, 3)):
+        place = data
+        while True:
+            key = chance.choice(list(place) if isinstance(place, dict) else range(len(place)))
+            inner = place[key]
+            if isinstance(inner, dict | list) and inner and chance.random() < 0.9:
+                place = inner
+                continue
+            break
+        what = chance.random()
+        if what < 0.7:
+            place[key] = chance.choice(NUMBERS)
+        elif what < 0.8:
+            del place[key]
+            if not place:
+                break
+        elif isinstance(place, dict):
+            place[chance.choice(["more", "options", "drift", "labels"])] = chance.choice(NUMBERS)
+        else:
+            place.extend(place[:1] * chance.choice([1, 3, 3000]))
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode(
+        errors="replace"
+    )
+    return text
+
+
+def mutate_bytes(chance: random.Random, data: bytes) -> bytes:
+    found = bytearray(data)
+    for _ in range(chance.choice([1, 1, 1, 2, 8, 64])):
+        at = chance.randrange(len(found) + 1)
+        what = chance.random()
+        if what < 0.7 and at < len(found):
+            found[at] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)])
+        elif what < 0.8:
+            del found[at : at + chance.choice([1, 4, 100])]
+        elif what < 0.9:
+            found[at:at] = chance.randbytes(chance.choice([1, 4, 100]))
+        else:
+            del found[at:]
+        if not found:
+            break
+    return bytes(found)
+
+
+def read(folder: Path) -> bool:
+    """Whether anybody took it for a release; every other ending is one line."""
+    taken = False
+    for reader in (read_release, lambda path: certificate(read_evidence(path))):
+        try:
+            found = reader(folder)
+        except LabelveilError as error:
+            if "\n" in str(error) or len(str(error)) > 1500:
+                raise ValueError(f"not one line: {error}") from error
+        else:
+            taken |= getattr(found, "passed", True)
+    return taken
+
+
+def main(folder: Path, seed: int, cases: int) -> None:
+    manifest = (folder / MANIFEST_FILE).read_bytes()
+    labels = (folder / LABELS_FILE).read_bytes()
+    victim = folder / "mutated"
+    read(folder)
+    chance, slowest, taken = random.Random(seed), 0.0, 0
+    base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for case in range(cases):
+        victim.mkdir()
+        other, rows = manifest, labels
+        if case % 2:
+            rows = mutate_bytes(chance, labels)
+        else:
+            other = mutate_json(chance, manifest)
+        (victim / MANIFEST_FILE).write_bytes(other)
+        (victim / LABELS_FILE).write_bytes(rows)
+        start = time.process_time()
+        try:
+            taken += read(victim) and (other, rows) != (manifest, labels)
+        except BaseException as error:  # a panic of a library is none of Exception
+            with contextlib.suppress(OSError):
+                shutil.copytree(victim, folder / "found")
+            raise SystemExit(f"case {case} of seed {seed}: {error!r:.500}") from error
+        slowest = max(slowest, time.process_time() - start)
+        shutil.rmtree(victim)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) / 1024
+    print(json.dumps({"taken": taken, "slowest": slowest, "grown": grown}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,212 @@
+"""A manifest has no place for anything but itself, and no release, however made, is a bomb."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.errors import ConfigError, PrivacyError, ReleaseError
+from common.guarantees import guarantee_from_json
+from common.program.audit.certificate.manifest_checks import options_check
+from common.program.audit.certificate.rebuild import rebuilt_check
+from common.program.audit.certificate.run import certificate, read_evidence
+from common.program.audit.verdict import Verdict
+from common.randomizers import build_randomizer, randomizer_names
+from common.randomizers.facts import check_details, check_digits, check_options
+from common.release.folder import MANIFEST_FILE, labels_frame, write_release
+from common.release.manifest import Manifest
+from tests.common.program.audit.conftest import in_key_order
+from tests.common.release.releases import make_release
+
+LABELS = [float(i % 5) for i in range(2000)]
+MADE = in_key_order(*make_release(300, randomizer="randomized-thresholds"))
+BOMB = "1e400000000"
+
+
+def written(folder: Path, data: dict[str, Any]) -> Path:
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    write_release(folder, text.encode(), labels_frame(*MADE))
+    return folder
+
+
+def passes(folder: Path) -> bool:
+    """Whether the certificate is good in every point that it can decide."""
+    try:
+        return certificate(read_evidence(folder)).passed
+    except ReleaseError:
+        return False
+
+
+def data() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(MADE[0].to_bytes())
+    return found
+
+
+def test_the_release_itself_passes(tmp_path: Path) -> None:
+    assert passes(written(tmp_path, data()))
+
+
+def hide(*path: str, value: Any = LABELS) -> Callable[[dict[str, Any]], None]:
+    def change(manifest: dict[str, Any]) -> None:
+        for key in path[:-1]:
+            manifest = manifest[key]
+        manifest[path[-1]] = value
+
+    return change
+
+
+def unused_row(manifest: dict[str, Any]) -> None:
+    """Weights of no label: nothing but their sum is checked by an eye on labels."""
+    channel = manifest["randomizer"]["channel"]
+    row = list(channel["rows"][0])
+    row[0], row[1] = str(int(row[0]) - 1234), str(int(row[1]) + 1234)
+    channel["rows"].append(row)
+
+
+def swapped_twins(manifest: dict[str, Any]) -> None:
+    """Which of two equal rows a label names says a bit."""
+    channel = manifest["randomizer"]["channel"]
+    channel["rows"].append(channel["rows"][0])
+    channel["row_of"] = [len(channel["rows"]) - 1, *channel["row_of"][1:]]
+
+
+def padded_weight(manifest: dict[str, Any]) -> None:
+    rows = manifest["randomizer"]["channel"]["rows"]
+    rows[0][0] = rows[0][0].zfill(20)
+
+
+def other_terms(manifest: dict[str, Any]) -> None:
+    manifest["prior"]["scale"] = f"{int(manifest['prior']['scale']) * 10**30}/{10**30}"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        hide("randomizer", "details", "labels"),
+        hide("randomizer", "details", "thresholds"),
+        hide("randomizer", "details", "partitions", value=[[int(v) for v in LABELS]]),
+        hide("randomizer", "details", "threshold_weights", value=[0.1, 0.2, 0.3, 0.4000001]),
+        hide("randomizer", "details", "weights", value="0,1,2,3,4"),
+        hide("randomizer", "details", "options", value=LABELS),
+        hide("randomizer", "details", "options", value={"labels": LABELS}),
+        hide("randomizer", "details", "options", value={"bins": 2, "weights": "0123401234"}),
+        hide("randomizer", "details", "options", value={"weights": [0.123456789, 1.0, 1.0, 1.0]}),
+        hide("randomizer", "channel", "labels"),
+        hide("randomizer", "guarantee", "labels"),
+        hide("randomizer", "labels"),
+        hide("randomizer", "name", value="0123401234"),
+        hide("randomizer", "loss", value="0123401234"),
+        hide("prior", "guarantee", "labels"),
+        hide("privacy", "total", "labels"),
+        hide("label", "labels"),
+        hide("label", "name", value="01234" * 400),
+        hide("software", value="labelveil/1 " + "01234" * 400),
+        hide("epoch", value="01234" * 400),
+        hide("created", value="2026-11-20T00:00:00Z 01234"),
+        hide("labels"),
+        unused_row,
+        swapped_twins,
+        padded_weight,
+        other_terms,
+    ],
+)
+@pytest.mark.parametrize("version", ["this", "labelveil/0.0.1"])
+def test_labels_have_no_place(
+    tmp_path: Path, change: Callable[[dict[str, Any]], None], version: str
+) -> None:
+    """Whichever version the manifest says that it is of."""
+    manifest = data()
+    if version != "this":
+        manifest["software"] = version
+    change(manifest)
+    if version == "this" or not _only_numbers(manifest):
+        assert not passes(written(tmp_path, manifest))
+
+
+def _only_numbers(manifest: dict[str, Any]) -> bool:
+    """A number that only the other version could rebuild: the certificate says so."""
+    details, own = manifest["randomizer"]["details"], MADE[0].randomizer.details
+    return details.keys() == own.keys() and all(
+        not isinstance(own[name], list) or len(own[name]) == len(details[name]) for name in own
+    )
+
+
+def test_the_way_of_writing_says_nothing(tmp_path: Path) -> None:
+    folder = written(tmp_path, data())
+    text = (folder / MANIFEST_FILE).read_text()
+    for other in (
+        text + " ",
+        text.replace('"epoch"', '"\\u0065poch"'),
+        json.dumps(dict(reversed(data().items())), separators=(",", ":")),
+        text.replace(":1.0,", ":1.00,", 1),
+    ):
+        assert other != text
+        (folder / MANIFEST_FILE).write_text(other)
+        assert not passes(folder)
+        with pytest.raises(ReleaseError):
+            Manifest.from_bytes(other.encode())
+
+
+def test_every_randomizer_says_what_it_registered() -> None:
+    for name in randomizer_names():
+        built = build_randomizer(name, labels=np.arange(9.0), prior=np.ones(9), epsilon=1.0)
+        check_details(built.name, json.loads(json.dumps(dict(built.details))))
+        with pytest.raises(ConfigError, match="labels"):
+            check_details(built.name, {**built.details, "labels": LABELS})
+        check_options(name, {})
+        with pytest.raises(ConfigError, match="labels"):
+            check_options(name, {"labels": 1})
+
+
+def test_an_option_has_six_digits() -> None:
+    check_digits({"explained": 0.123456, "points": 32, "weights": [1e-9, 123456e10], "clip": True})
+    for value in (0.1234567, 1 / 3, 1234567, 10**30, -0.1234567):
+        with pytest.raises(ConfigError, match="6 significant digits"):
+            check_digits({"explained": value})
+        with pytest.raises(ConfigError, match="6 significant digits"):
+            check_digits({"weights": [1.0, value]})
+    with pytest.raises(ConfigError, match="at most"):
+        check_options("laplace", {"tails": 10**12})
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        {"kind": "pure", "epsilon": BOMB},
+        {"kind": "approximate", "epsilon": BOMB, "delta": "0"},
+        {"kind": "approximate", "epsilon": "1", "delta": f"1/{BOMB}"},
+        {"kind": "zcdp", "rho": BOMB, "delta": "0"},
+        {"kind": "renyi", "orders": [BOMB], "values": ["1"], "delta": "0"},
+        {"kind": "renyi", "orders": ["2"], "values": [BOMB], "delta": "0"},
+        {"kind": "bounded-range", "parts": [[BOMB, 1]]},
+    ],
+)
+def test_a_number_is_no_bomb(tmp_path: Path, claim: dict[str, Any]) -> None:
+    sides = {"adjacency": "replace-label", "unit": "record"}
+    with pytest.raises(PrivacyError, match="must be an integer or a fraction"):
+        guarantee_from_json(claim | sides)
+    for place in (("prior", "guarantee"), ("randomizer", "guarantee"), ("privacy", "total")):
+        manifest = data()
+        manifest[place[0]][place[1]] = claim | sides
+        assert not passes(written(tmp_path, manifest))
+
+
+def test_a_block_is_no_bomb() -> None:
+    manifest = data()
+    manifest["content"]["block_rows"] = 1 << 40
+    text = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
+    with pytest.raises(ReleaseError, match="blocks of 1,099,511,627,776 rows, more than 65,536"):
+        Manifest.from_bytes(text)
+
+
+@pytest.mark.parametrize("name", ["bins", "thresholds"])
+def test_manifests_from_before_the_schema_still_verify(name: str) -> None:
+    """Released when ``details`` took anything; one has options."""
+    old = Manifest.from_bytes((Path(__file__).parent / "old" / f"{name}.json").read_bytes())
+    assert rebuilt_check(old).verdict is Verdict.PASS
+    assert options_check(old).verdict is Verdict.PASS

@@ -6,13 +6,10 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import polars as pl
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 
 from common.arrays import Floats
 from common.console import progress, stderr
@@ -20,18 +17,15 @@ from common.errors import ConfigError, DataError
 from common.release.event_keys import read_secret
 from common.release.folder import read_manifest
 from common.release.manifest import Manifest
-from feature_party.client.questions import ask, released_rows
+from feature_party.client.questions import Verdict, ask, released_rows
 from feature_party.client.release_client import Fetched, ReleaseClient
 from feature_party.client.submission import Population, hash_population
 from feature_party.config import FeaturePartyConfig, LabelsPartySection
-from feature_party.evaluation.error_estimates import estimate_absolute_error, estimate_squared_error
-from feature_party.evaluation.metrics import nonprivate_metrics, release_metrics
+from feature_party.evaluation.scores import Scores, score
 from feature_party.evaluation.true_labels import match_true_labels
 from feature_party.join.matches import MatchCounts
 from feature_party.join.on_disk import Progress as JoinProgress
 from feature_party.join.shards import JoinedShards
-from feature_party.learning.decoding import decoder
-from feature_party.learning.several_releases import JointProblem
 from feature_party.model.model import Model
 from feature_party.model.prediction import predict_file
 from feature_party.report import ReportInputs, write_report
@@ -39,8 +33,8 @@ from feature_party.tables import check_key, collect_table, scan_table
 from feature_party.training.encoded_shards import remove_shards
 from feature_party.training.examples import Prepared, PreparedShards
 from feature_party.training.fitting import EpochRecord
-from feature_party.training.prepare import join_shards
-from feature_party.training.run import CHECKPOINTS, SHARDS, prepare, train
+from feature_party.training.prepare import join_shards, prepare
+from feature_party.training.run import train
 from feature_party.training.workers import ALONE, Workers, joined_workers
 
 
@@ -147,7 +141,15 @@ class Stages:
         with self._timed("join"), self._join_progress() as show:
             secret = read_secret(config.secret_file)
             folders = config.release_folders
-            joined = join_shards(folders, config.features, config, secret, progress=show)
+            joined = join_shards(
+                folders,
+                config.features,
+                config.key,
+                secret,
+                config.join,
+                config.engine,
+                progress=show,
+            )
         self._warn_of_poor(joined.matches)
         return joined
 
@@ -160,7 +162,7 @@ class Stages:
     def _join_progress(self) -> Iterator[JoinProgress]:
         """Show a join's steps, one after another."""
         with progress(quiet=self.quiet or not self.workers.first) as bar:
-            tasks: dict[str, Any] = {}
+            tasks: dict[str, TaskID] = {}
 
             def show(step: str, done: int, total: int) -> None:
                 if step not in tasks:
@@ -178,11 +180,16 @@ class Stages:
     def prepared(self) -> Prepared | PreparedShards:
         """The join of release and features, with the holdout set apart."""
         if self._prepared is None:
+            config, secret = self.config, read_secret(self.config.secret_file)
             with self._timed("join"), self._join_progress() as show:
                 self._prepared = prepare(
-                    self.config.release_folders,
-                    self.config.features,
-                    self.config,
+                    config.release_folders,
+                    config.features,
+                    config.key,
+                    secret,
+                    config.training,
+                    config.join,
+                    config.engine,
                     workers=self.workers,
                     progress=show,
                 )
@@ -196,13 +203,11 @@ class Stages:
 
     def train(self) -> Model:
         """Train and save the model."""
-        prepared = self.prepared
-        directory = self.config.output.model
-        checkpoints = directory / CHECKPOINTS if self.config.training.checkpoint else None
-        truth = self._truth() if self.config.training.objective == "true" else None
+        events, section, directory = self.prepared, self.config.training, self.config.output.model
+        truth = self._truth() if section.objective == "true" else None
         quiet = self.quiet or not self.workers.first
         with self._timed("train"), progress(quiet=quiet) as bar:
-            tasks: dict[str, Any] = {}
+            tasks: dict[str, TaskID] = {}
 
             def show(what: str, record: EpochRecord) -> None:
                 if what not in tasks:
@@ -211,19 +216,21 @@ class Stages:
                 bar.update(tasks[what], completed=record.epoch, note=note)
 
             model = train(
-                prepared,
-                config=self.config,
+                events,
+                section,
+                self.config.data,
+                shards=directory / "shards",
                 true_labels=truth,
                 on_epoch=show,
-                checkpoints=checkpoints,
+                checkpoints=directory / "checkpoints" if section.checkpoint else None,
                 workers=self.workers,
             )
         if not self.workers.first:
             return model
         model.save(directory)
-        if self.config.training.shards == "auto":
-            remove_shards(directory / SHARDS)
-        for warning in model.facts["warnings"]:
+        if section.shards == "auto":
+            remove_shards(directory / "shards")
+        for warning in model.facts.warnings:
             stderr.print(f"[bold yellow]warning:[/] {warning}")
         return model
 
@@ -238,18 +245,18 @@ class Stages:
             "seed": training.seed,
         }
         for name, value in wanted.items():
-            if model.facts.get(name) != value:
+            found = getattr(model.facts, name)
+            if found != value:
                 raise DataError(
-                    f"the model in {self.config.output.model} was trained with"
-                    f" {name}={model.facts.get(name)!r}, not {value!r}: its holdout is another;"
-                    " train again"
+                    f"the model in {self.config.output.model} was trained with {name}={found!r},"
+                    f" not {value!r}: its holdout is another; train again"
                 )
         return model
 
     def evaluate(
         self, model: Model, nonprivate: Path | None = None, ask_loss: str | None = None
-    ) -> dict[str, Any]:
-        """Score the held-out events; writes metrics and report, and returns the metrics.
+    ) -> Scores:
+        """Score the held-out events; writes metrics and report.
 
         Parameters
         ----------
@@ -261,54 +268,19 @@ class Stages:
         ask_loss
             ``squared`` or ``absolute``: have the labels party compare predictions with true labels.
         """
-        beside = nonprivate_metrics(nonprivate) if nonprivate is not None else {}
-        prepared = self.prepared
-        if not prepared.holdout.size:
-            raise DataError("holdout=0 leaves no event to score on; set [training] holdout")
+        events, output = self.prepared, self.config.output
         with self._timed("evaluate"):
-            table, codes = prepared.held_out()
-            predicted = model.distributions(model.encoder.encode(table))
-            problem, support = prepared.problem, model.support
-            squared = estimate_squared_error(problem, support, predicted, codes)
-            absolute = estimate_absolute_error(problem, support, predicted, codes)
-            metrics: dict[str, Any] = {
-                **release_metrics(self.manifests),
-                "objective": model.facts["objective"],
-                "head": model.facts["head"],
-                "events_in_release": prepared.matches.release_rows,
-                "events_in_features": prepared.matches.feature_rows,
-                "matched": prepared.matches.matched,
-                "training_rows": prepared.training_rows,
-                "holdout_rows": int(prepared.holdout.size),
-                "estimated_mse": squared.value,
-                "estimated_mse_low": squared.low,
-                "estimated_mse_high": squared.high,
-                "estimated_mse_method": squared.method,
-                "estimated_mae": absolute.value,
-                "estimated_mae_low": absolute.low,
-                "estimated_mae_high": absolute.high,
-                "estimated_mae_method": absolute.method,
-                "decoding_slope": (model.facts["slope"] or {}).get("value"),
-            }
+            labels = None if self.true_labels is None else self._truth()
+            scores = score(model, events, self.manifests, labels, nonprivate)
             if ask_loss is not None:
-                estimate = squared.value if ask_loss == "squared" else absolute.value
-                metrics |= self._ask(table, predicted.points, ask_loss, estimate)
-            truth = None
-            if self.true_labels is not None:
-                labels = self._truth()
-                truth = labels[prepared.holdout]
-                constant = float(np.delete(labels, prepared.holdout).mean())
-                metrics["test_mse"] = float(np.mean((predicted.points - truth) ** 2))
-                metrics["test_mae"] = float(np.mean(np.abs(predicted.points - truth)))
-                metrics["constant_mse"] = float(np.mean((constant - truth) ** 2))
-                metrics |= beside
-                metrics["relative_mse"] = metrics["test_mse"] / metrics["constant_mse"]
-        metrics["training_seconds"] = model.facts.get("seconds")
-        metrics["warnings"] = list(model.facts["warnings"])
-        self._report(model, metrics, predicted.points, codes, truth)
-        metrics["timings"] = {name: round(value, 3) for name, value in self.timings.items()}
-        self._write_metrics(metrics)
-        return metrics
+                scores = replace(scores, answer=(ask_loss, self._ask(scores, ask_loss)))
+        with self._timed("report"):
+            write_report(output.report, ReportInputs.of(scores))
+        timings = {name: round(value, 3) for name, value in self.timings.items()}
+        metrics = {**scores.to_json(), "timings": timings}
+        output.metrics.parent.mkdir(parents=True, exist_ok=True)
+        output.metrics.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        return scores
 
     def predict(self, model: Model) -> int:
         """Predict every row of the features file."""
@@ -326,10 +298,8 @@ class Stages:
                 on_rows=lambda done, total: bar.update(task, completed=done, total=total),
             )
 
-    def _ask(
-        self, table: pl.DataFrame, points: Floats, loss: str, estimate: float
-    ) -> dict[str, Any]:
-        """What the labels party says of the held-out events, as metrics."""
+    def _ask(self, scores: Scores, loss: str) -> Verdict:
+        """What the labels party says of the held-out events."""
         config, folders = self.config, self.config.release_folders
         if len(folders) > 1:
             raise ConfigError(
@@ -337,18 +307,10 @@ class Stages:
                 " --ask out, or set [labels_party] epoch to one of them"
             )
         secret = read_secret(config.secret_file)
-        rows = released_rows(folders[0], table[config.key], self.prepared.holdout, secret)
+        rows = released_rows(folders[0], scores.keys, scores.events.holdout, secret)
+        estimate = scores.squared if loss == "squared" else scores.absolute
         manifest = read_manifest(folders[0])
-        verdict = ask(config.labels_party, manifest, rows, points, loss, estimate)
-        return {
-            "asked_loss": loss,
-            "asked_value": verdict.loss,
-            "asked_low": verdict.low,
-            "asked_high": verdict.high,
-            "asked_from_true_labels": verdict.from_labels,
-            "asked_answers_left": verdict.answers_left,
-            "asked_largest_loss": verdict.largest,
-        }
+        return ask(config.labels_party, manifest, rows, scores.points, loss, estimate.value)
 
     def _truth(self) -> Floats:
         """(m,) true labels of all matched events."""
@@ -365,57 +327,6 @@ class Stages:
             self.manifests[-1].label.missing,
             truth.key,
         )
-
-    def _write_metrics(self, metrics: dict[str, Any]) -> None:
-        path = self.config.output.metrics
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
-
-    def _report(
-        self,
-        model: Model,
-        metrics: dict[str, Any],
-        points: Floats,
-        codes: np.ndarray[Any, np.dtype[np.unsignedinteger[Any]]],
-        truth: Floats | None,
-    ) -> None:
-        problem, shown = self.prepared.problem, np.ones(codes.size, dtype=np.bool_)
-        warnings = list(model.facts["warnings"])
-        if isinstance(problem, JointProblem):
-            # one page draws one channel: the last epoch's, with its held-out events
-            count = len(problem.parts)
-            shown = problem.split(codes.astype(np.int64)) == count - 1
-            codes = (codes - problem.starts[count - 1]).astype(np.uint16)
-            problem = problem.parts[-1]
-            warnings.append(
-                f"one model of {count} epochs: errors are about all of them, pictures about the"
-                f" {int(shown.sum()):,} held-out events of epoch {self.manifests[-1].epoch}"
-            )
-        decoding = decoder(problem, problem.grid)
-        scalar = {
-            name: value for name, value in metrics.items() if isinstance(value, int | float | str)
-        }
-        with self._timed("report"):
-            path = self.config.output.report
-            write_report(
-                path,
-                ReportInputs(
-                    manifest=self.manifests[-1],
-                    release_id=self.prepared.release_id,
-                    matches=self.prepared.matches,
-                    history=model.facts["history"],
-                    metrics=scalar,
-                    predictions=points[shown],
-                    codes=codes[shown].astype(np.uint16),
-                    decoded_outputs=decoding.values[:, 0],
-                    decoding_exact=decoding.exact,
-                    true_labels=None if truth is None else truth[shown],
-                    objective=model.facts["objective"],
-                    head=model.facts["head"],
-                    settings={"training": model.facts["settings"]},
-                    warnings=warnings,
-                ),
-            )
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:

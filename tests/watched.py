@@ -13,11 +13,11 @@ from common.release.event_keys import write_secret
 from common.release.folder import labels_frame, write_release
 from common.release.manifest import Manifest
 from feature_party.config import FeaturePartyConfig
-from feature_party.training.run import prepare, train
 from label_party.config.sections import LabelPartyConfig
 from label_party.release.run import run_release
 from label_party.release.watch import release_new
 from label_party.store.release_store import Store, is_release
+from tests.feature_party.learn import prepare, train
 
 KEY, LABEL = "event", "amount"
 
@@ -108,7 +108,7 @@ def run_arm(
         }
     )
     prepared = prepare(folders, folder / "features.parquet", settings)
-    model = train(prepared, config=settings)
+    model = train(prepared, settings)
     labels = prepared.joined.table.select(KEY).join(truth, on=KEY, maintain_order="left")
     true = labels[LABEL].clip(config.domain.lower, config.domain.upper).to_numpy()
     held = prepared.holdout

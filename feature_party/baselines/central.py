@@ -6,6 +6,7 @@ all baselines; they take it, and the number of events, to be public.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,7 @@ from common.mechanisms.central.gaussian_regression import label_process
 from common.mechanisms.central.label_ridge import label_ridge
 from common.mechanisms.central.names import DP_SGD, FEATURE_AWARE_GAUSSIAN, NEED_DELTA
 from common.mechanisms.central.scaling import LabelScaling
-from feature_party.config import FeaturePartyConfig
+from feature_party.config import DataSection
 from feature_party.model.encoding import Encoded, Encoder
 
 _PIECES = 8
@@ -43,7 +44,8 @@ def central_predictions(
     labels: Floats,
     queries: pl.DataFrame,
     *,
-    config: FeaturePartyConfig,
+    data: DataSection,
+    hidden: Sequence[int],
     bounds: tuple[float, float],
     epsilon: float,
     delta: float | None,
@@ -58,19 +60,18 @@ def central_predictions(
         Training events.
     queries
         Events to predict.
-    config
-        Uses ``data`` and the hidden layers of ``training``.
+    data, hidden
+        What the features' columns are, and the sizes of a network's hidden layers.
     bounds
         Public bounds of the labels.
     epsilon, delta
         Budget; δ for :data:`common.mechanisms.central.names.NEED_DELTA` alone.
     """
-    section = config.data
     encoder = Encoder.fit(
         features,
-        numeric=section.numeric,
-        categorical=section.categorical,
-        ignore=[*section.ignore, section.key],
+        numeric=data.numeric,
+        categorical=data.categorical,
+        ignore=[*data.ignore, data.key],
         pieces=_PIECES,
     )
     rows = dense_features(encoder, encoder.encode(features))
@@ -84,8 +85,7 @@ def central_predictions(
         assert delta is not None
         from feature_party.baselines.dp_sgd import train_privately
 
-        hidden = tuple(config.training.hidden)
-        network = train_privately(rows, scaled, epsilon, delta, entropy, hidden)
+        network = train_privately(rows, scaled, epsilon, delta, entropy, tuple(hidden))
         chosen = f"DP-SGD, noise multiplier {network.noise_multiplier:.3g}"
         return Central(scaling.invert(network.predict(asked)), chosen, network.guarantee)
     if name == FEATURE_AWARE_GAUSSIAN:

@@ -26,12 +26,13 @@ from common.randomizers import Randomizer, Recipe, two_step
 from common.randomizers.base import ROUNDING_STREAM
 from common.randomizers.grid import Grid
 from feature_party.baselines.central import central_predictions
-from feature_party.config import FeaturePartyConfig
+from feature_party.config import DataSection, TrainingSection
 from feature_party.join.in_memory import Joined
 from feature_party.join.matches import MatchCounts
 from feature_party.learning.problem import LabelProblem
+from feature_party.training.examples import Prepared
 from feature_party.training.holdout import split_holdout
-from feature_party.training.run import Prepared, train
+from feature_party.training.run import train
 
 _BASELINE_EPSILON = 1.0
 """For the reference on true labels, which uses the grid of a release but none of its codes."""
@@ -57,7 +58,7 @@ class Experiment:
     """
 
     def __init__(self, spec: dict[str, Any]) -> None:
-        self.spec = spec
+        self.spec, self.columns = spec, DataSection(key=spec["key"])
         self.features = pl.read_parquet(spec["features"])
         truth = pl.read_parquet(spec["truth"])
         self.truth: Floats = np.clip(truth["label"].to_numpy(), spec["lower"], spec["upper"])
@@ -86,13 +87,14 @@ class Experiment:
         reference = job["objective"] == "true"
         name = "rr-on-bins" if reference else job["randomizer"]
         simulated = self._simulate(name, job["epsilon"] or _BASELINE_EPSILON, job["run"])
-        config = self._config(job)
+        section = self._training(job)
         rows = self.truth.size
-        training, holdout = split_holdout(rows, config.training.holdout, config.training.seed)
+        training, holdout = split_holdout(rows, section.holdout, section.seed)
         matches = MatchCounts(rows, rows, rows)
         joined = Joined(self.features, simulated.codes, matches, np.arange(rows))
-        prepared = Prepared(joined, training, holdout, simulated.problem, "comparison")
-        model = train(prepared, config=config, true_labels=self.truth if reference else None)
+        key, labels = self.columns.key, self.truth if reference else None
+        events = Prepared(joined, training, holdout, simulated.problem, "comparison", key)
+        model = train(events, section, self.columns, true_labels=labels)
         encoded = model.encoder.encode(self.features[holdout])
         error = model.distributions(encoded).points - self.truth[holdout]
         sent = self.truth if reference else simulated.randomizer.channel.outputs[simulated.codes]
@@ -103,21 +105,21 @@ class Experiment:
             "test_mae": float(np.mean(np.abs(error))),
             "constant_mse": float(np.mean(constant**2)),
             "outputs": int(simulated.randomizer.channel.outputs.size),
-            "chosen": f"{simulated.randomizer.name}, {model.facts['head']}",
+            "chosen": f"{simulated.randomizer.name}, {model.facts.head}",
             "seconds": round(time.monotonic() - begun, 3),
         }
 
     def _central(self, job: dict[str, Any]) -> dict[str, Any]:
         """What a trusted curator would reach; there is no randomized label."""
-        config, spec = self._config({**job, "objective": "auto", "head": "auto"}), self.spec
-        section = config.training
+        section, spec = self._training({**job, "objective": "auto", "head": "auto"}), self.spec
         training, holdout = split_holdout(self.truth.size, section.holdout, section.seed)
         found = central_predictions(
             job["randomizer"],
             self.features[training],
             self.truth[training],
             self.features[holdout],
-            config=config,
+            data=self.columns,
+            hidden=section.hidden,
             bounds=(spec["lower"], spec["upper"]),
             epsilon=job["epsilon"],
             delta=spec.get("delta"),
@@ -134,7 +136,7 @@ class Experiment:
             "guarantee": found.guarantee.to_json(),
         }
 
-    def _config(self, job: dict[str, Any]) -> FeaturePartyConfig:
+    def _training(self, job: dict[str, Any]) -> TrainingSection:
         section = {
             **self.spec["training"],
             "objective": job["objective"],
@@ -143,9 +145,7 @@ class Experiment:
             "seed": job["run"],
             "checkpoint": False,
         }
-        return FeaturePartyConfig.model_validate(
-            {"data": {"key": self.spec["key"]}, "training": section}
-        )
+        return TrainingSection.model_validate(section)
 
 
 def serve(lines: Iterable[str], answers: TextIO) -> None:

@@ -43,6 +43,7 @@ from feature_party.commands.options import (
 from feature_party.config import TEMPLATE, FeaturePartyConfig
 
 if TYPE_CHECKING:
+    from feature_party.evaluation.scores import Scores
     from feature_party.join.matches import MatchCounts
     from feature_party.pipeline import Stages
 
@@ -185,14 +186,13 @@ def train(
     overrides = training_overrides(objective, head, ensemble, epochs, seed, device)
     overrides |= data_overrides(features, key, secret_file, release, model)
     stages = _stages(config, settings, quiet, overrides, (true_labels, true_label, true_key), True)
-    trained = stages.train_together()
+    facts = stages.train_together().facts
     if not stages.workers.first:
         return
     _echo_matches(stages.prepared.matches)
     typer.echo(
-        f"objective {trained.facts['objective']}, head {trained.facts['head'] or '-'},"
-        f" {trained.facts['training_rows']:,} training rows,"
-        f" {trained.facts['seconds']:.1f} s; model in {stages.config.output.model}"
+        f"objective {facts.objective}, head {facts.head or '-'}, {facts.training_rows:,} training"
+        f" rows, {facts.seconds:.1f} s; model in {stages.config.output.model}"
     )
 
 
@@ -229,7 +229,7 @@ def evaluate(
     overrides = data_overrides(features, key, secret_file, release, model)
     overrides |= {"output.metrics": metrics, "output.report": report}
     stages = _stages(config, settings, quiet, overrides, (true_labels, true_label, true_key))
-    _echo_metrics(stages, stages.evaluate(stages.load(), nonprivate_metrics, ask))
+    _echo_scores(stages, stages.evaluate(stages.load(), nonprivate_metrics, ask))
 
 
 @app.command(
@@ -347,7 +347,7 @@ def run(
     stages.fetch()
     trained = stages.train()
     stages.predict(trained)
-    _echo_metrics(stages, stages.evaluate(trained))
+    _echo_scores(stages, stages.evaluate(trained))
 
 
 def _submit(stages: Stages) -> None:
@@ -396,27 +396,27 @@ def _echo_matches(counts: MatchCounts) -> None:
     )
 
 
-def _echo_metrics(stages: Stages, metrics: dict[str, Any]) -> None:
-    _echo_matches(stages.prepared.matches)
-    low, high = metrics["estimated_mse_low"], metrics["estimated_mse_high"]
-    interval = "" if low is None else f"95%: {low:.6g} … {high:.6g}, "
+def _echo_scores(stages: Stages, scores: Scores) -> None:
+    _echo_matches(scores.events.matches)
+    error = scores.squared
+    interval = "" if error.low is None else f"95%: {error.low:.6g} … {error.high:.6g}, "
     typer.echo(
-        f"estimated test MSE {metrics['estimated_mse']:.6g} ({interval}"
-        f"{metrics['estimated_mse_method']}), from {metrics['holdout_rows']:,} held-out events"
+        f"estimated test MSE {error.value:.6g} ({interval}{error.method}), from"
+        f" {scores.points.size:,} held-out events"
     )
-    if "asked_value" in metrics:
+    if scores.answer is not None:
+        loss, verdict = scores.answer
         source, reach = "your estimate, not contradicted by true labels", "about "
-        if metrics["asked_from_true_labels"]:
+        if verdict.from_labels:
             source, reach = "from true labels, with noise", "95%: "
         typer.echo(
-            f"labels party: {metrics['asked_loss']} loss {metrics['asked_value']:.6g} ({source};"
-            f" {reach}{metrics['asked_low']:.6g} … {metrics['asked_high']:.6g}),"
-            f" {metrics['asked_answers_left']} answers left"
+            f"labels party: {loss} loss {verdict.loss:.6g} ({source};"
+            f" {reach}{verdict.low:.6g} … {verdict.high:.6g}), {verdict.answers_left} answers left"
         )
-    if "test_mse" in metrics:
+    if scores.truth is not None:
         typer.echo(
-            f"true test MSE {metrics['test_mse']:.6g}, MAE {metrics['test_mae']:.6g};"
-            f" predicting the mean {metrics['constant_mse']:.6g}"
+            f"true test MSE {scores.truth.mse:.6g}, MAE {scores.truth.mae:.6g};"
+            f" predicting the mean {scores.truth.constant_mse:.6g}"
         )
     typer.echo(f"metrics in {stages.config.output.metrics}, report {stages.config.output.report}")
 

@@ -24,7 +24,6 @@ from common.arrays import Floats
 from common.errors import DataError
 from feature_party.learning.decoding import decoder, indicator_decoder, squares
 from feature_party.learning.problem import LabelProblem
-from feature_party.learning.several_releases import JointProblem
 from feature_party.learning.support import Support
 from feature_party.model.model import Predictions
 
@@ -107,15 +106,10 @@ def _estimate(
     codes: NDArray[np.integer],
     terms: Callable[[LabelProblem, Support, Predictions, Any], tuple[Floats, Method]],
 ) -> Estimate:
-    if not isinstance(problem, JointProblem):
-        return Estimate.of_terms(*terms(problem, support, predicted, codes))
     # every row is decoded by its own release's channel; the estimate is as sure as the least sure
     found, methods = np.empty(codes.size), []
-    release = problem.split(codes.astype(np.int64))
-    for number, part in enumerate(problem.parts):
-        mine = release == number
-        if mine.any():
-            own = codes[mine].astype(np.int64) - problem.starts[number]
+    for part, mine, own in problem.by_release(codes):
+        if own.size:
             found[mine], method = terms(part, support, predicted.of(mine), own)
             methods.append(method)
     return Estimate.of_terms(found, max(methods, key=get_args(Method).index, default="unbiased"))

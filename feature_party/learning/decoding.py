@@ -18,7 +18,6 @@ import numpy as np
 
 from common.arrays import Floats
 from feature_party.learning.problem import LabelProblem
-from feature_party.learning.several_releases import JointProblem
 
 _RELATIVE_RANK = 1e-10
 _EXACT = 1e-6
@@ -59,8 +58,18 @@ def decoder(problem: LabelProblem, targets: Floats, ridge: float = 0.0) -> Decod
         >= 0; how much bias is traded for variance. The decoder minimises
         Σ_y p_y (Σ_z K[y, z] u_z − h(y))² + ridge · Σ_z P(z) u_z².
     """
-    if isinstance(problem, JointProblem):
-        return _joint(problem, [decoder(part, targets, ridge) for part in problem.parts])
+    # every release by its own channel: labels may have drifted from one to the next
+    found = [_decoder(part, targets, ridge) for part in problem.releases]
+    each = tuple(all(flags) for flags in zip(*(one.each for one in found), strict=True))
+    return Decoder(
+        values=np.concatenate([one.values for one in found]),
+        bias=np.einsum("e,ekm->km", problem.shares, np.stack([one.bias for one in found])),
+        exact=all(each),
+        each=each,
+    )
+
+
+def _decoder(problem: LabelProblem, targets: Floats, ridge: float) -> Decoder:
     wanted = targets.reshape(targets.shape[0], -1).astype(np.float64)
     weight = np.maximum(problem.row_prior, 1e-9 / problem.rows.shape[0])
     means = np.zeros((problem.rows.shape[0], wanted.shape[1]))
@@ -93,17 +102,6 @@ def decoder(problem: LabelProblem, targets: Floats, ridge: float = 0.0) -> Decod
     span = np.maximum(np.ptp(wanted, axis=0), 1e-300)
     each = np.all(np.abs(bias) <= _EXACT * span, axis=0)
     return Decoder(values, bias, bool(each.all()), tuple(each.tolist()))
-
-
-def _joint(problem: JointProblem, found: list[Decoder]) -> Decoder:
-    """Decode every release by its own channel: labels may have drifted from one to the next."""
-    each = tuple(all(flags) for flags in zip(*(one.each for one in found), strict=True))
-    return Decoder(
-        values=np.concatenate([one.values for one in found]),
-        bias=np.einsum("e,ekm->km", problem.shares, np.stack([one.bias for one in found])),
-        exact=all(each),
-        each=each,
-    )
 
 
 def indicator_decoder(problem: LabelProblem) -> Decoder:

@@ -183,7 +183,7 @@ def build_objective(
     name: str,
     problem: LabelProblem,
     support: Support,
-    head: str = "gaussian",
+    head: str | None = None,
     tilts: Floats | None = None,
 ) -> Objective:
     """Build an objective by name.
@@ -195,12 +195,12 @@ def build_objective(
     problem, support
         The public facts, and the cells of predicted distributions.
     head
-        The likelihood's head; other objectives ignore it.
+        The likelihood's head, gaussian by default; other objectives ignore it.
     tilts
         Those of a canonical head that has been trained.
     """
     if name == "likelihood":
-        return LikelihoodObjective(problem, support, build_head(head, support, tilts))
+        return LikelihoodObjective(problem, support, build_head(head or "gaussian", support, tilts))
     grid = problem.grid
     if name == "true":
         decoded, kind = np.zeros(0), problem.loss

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.arrays import Floats, Indices
+from common.arrays import Booleans, Floats, Indices
 from common.errors import ConfigError
 from common.exact.channel import FiniteChannel
 from common.release.manifest import Manifest
@@ -42,6 +43,11 @@ class LabelProblem:
         (d,) values that the codes stand for.
     loss
         ``squared``, ``absolute`` or ``poisson``: what predictions are judged by.
+    parts
+        Of several releases, each one's facts over the common grid: see
+        :mod:`feature_party.learning.several_releases`.
+    shares
+        (e,) the releases' shares of the rows, summing to 1.
     """
 
     grid: Floats
@@ -50,6 +56,8 @@ class LabelProblem:
     row_of: Indices
     outputs: Floats
     loss: str = "squared"
+    parts: tuple[LabelProblem, ...] = ()
+    shares: Floats = field(default_factory=lambda: np.ones(1))
 
     @classmethod
     def from_channel(
@@ -72,6 +80,20 @@ class LabelProblem:
     def from_manifest(cls, manifest: Manifest) -> LabelProblem:
         """Take the facts from a verified manifest."""
         return cls.from_channel(manifest.channel, manifest.noisy_prior, manifest.randomizer.loss)
+
+    @property
+    def releases(self) -> tuple[LabelProblem, ...]:
+        """The facts of each release, oldest first."""
+        return self.parts or (self,)
+
+    def by_release(
+        self, codes: NDArray[np.integer]
+    ) -> Iterator[tuple[LabelProblem, Booleans, Indices]]:
+        """Yield each release, which of (n,) codes are its own, and those as it sent them."""
+        first = first_codes(self.releases)
+        for part, start, stop in zip(self.releases, first, first[1:], strict=False):
+            mine = (start <= codes) & (codes < stop)
+            yield part, mine, codes[mine].astype(np.int64) - start
 
     @cached_property
     def channel(self) -> Floats:
@@ -111,7 +133,33 @@ class LabelProblem:
         explained = float(np.sum(joint**2 / marginal))
         return min(explained / self.deviation**2, 1.0)
 
+    def to_json(self) -> dict[str, Any]:
+        """What a trained model needs: everything, or of several releases grid and prior alone.
+
+        Their channels would be most of its file; one that says nothing stands for them.
+        """
+        rows, row_of, outputs = self.rows, self.row_of, self.outputs
+        if self.parts:
+            rows, row_of = np.ones((1, 1)), np.zeros(self.grid.size, dtype=np.int64)
+            outputs = np.array([self.mean])
+        arrays: dict[str, NDArray[Any]] = {"grid": self.grid, "prior": self.prior}
+        arrays |= {"rows": rows, "row_of": row_of, "outputs": outputs}
+        return {name: array.tolist() for name, array in arrays.items()} | {"loss": self.loss}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> LabelProblem:
+        """Inverse of :meth:`to_json`."""
+        grid, prior, rows, outputs = (
+            np.asarray(data[name], np.float64) for name in ("grid", "prior", "rows", "outputs")
+        )
+        return cls(grid, prior, rows, np.asarray(data["row_of"], np.int64), outputs, data["loss"])
+
     def check_codes(self, codes: NDArray[Any]) -> None:
         """Raise ``ConfigError`` if a code is not one of the d outputs."""
         if codes.size and int(codes.max()) >= self.outputs.size:
             raise ConfigError(f"code {int(codes.max())} is outside the {self.outputs.size} outputs")
+
+
+def first_codes(parts: Sequence[LabelProblem]) -> Indices:
+    """(e + 1,) first code of each release among the codes of all, and their number."""
+    return np.concatenate([[0], np.cumsum([part.outputs.size for part in parts])]).astype(np.int64)

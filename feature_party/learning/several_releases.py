@@ -11,56 +11,14 @@ over the releases and for none of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
-from common.arrays import Floats, Indices
+from common.arrays import Floats
 from common.errors import DataError
 from common.randomizers.design.knots import interpolation
 from feature_party.learning.problem import LabelProblem
-
-
-@dataclass(frozen=True)
-class JointProblem(LabelProblem):
-    """The public facts about labels that several releases randomized.
-
-    Attributes
-    ----------
-    parts
-        Each release's facts, over the common grid.
-    shares
-        (e,) their shares of the rows, summing to 1.
-    """
-
-    parts: tuple[LabelProblem, ...] = ()
-    shares: Floats = field(default_factory=lambda: np.zeros(0))
-
-    @property
-    def starts(self) -> Indices:
-        """(e + 1,) first code of each release, and the number of codes."""
-        return starts(self.parts)
-
-    def split(self, codes: Indices) -> Indices:
-        """(n,) release that each code belongs to."""
-        return np.asarray(np.searchsorted(self.starts, codes, side="right") - 1)
-
-    @property
-    def alone(self) -> LabelProblem:
-        """What a trained model needs of it: grid and prior, behind a channel that says nothing."""
-        return LabelProblem(
-            grid=self.grid,
-            prior=self.prior,
-            rows=np.ones((1, 1)),
-            row_of=np.zeros(self.grid.size, dtype=np.int64),
-            outputs=np.array([self.mean]),
-            loss=self.loss,
-        )
-
-
-def starts(parts: Sequence[LabelProblem]) -> Indices:
-    """(e + 1,) first code of each release among the codes of all, and their number."""
-    return np.concatenate([[0], np.cumsum([part.outputs.size for part in parts])]).astype(np.int64)
 
 
 def join_problems(parts: Sequence[LabelProblem], rows: Sequence[int]) -> LabelProblem:
@@ -97,7 +55,7 @@ def join_problems(parts: Sequence[LabelProblem], rows: Sequence[int]) -> LabelPr
     )
     distinct, row_of = np.unique(columns, axis=0, return_inverse=True)
     prior = np.asarray(sum(s * p.prior for s, p in zip(shares, over, strict=True)))
-    return JointProblem(
+    return LabelProblem(
         grid=grid,
         prior=prior / prior.sum(),
         rows=distinct,

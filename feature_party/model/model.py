@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from common.errors import DataError
 from feature_party.learning.heads import LinearHead
 from feature_party.learning.objectives import LikelihoodObjective, Objective, build_objective
 from feature_party.learning.problem import LabelProblem
-from feature_party.learning.several_releases import JointProblem
 from feature_party.learning.support import Support
 from feature_party.model.encoding import Encoded, Encoder
+from feature_party.model.facts import ModelFacts
 from feature_party.model.network import Ensemble, NetworkShape
 from feature_party.tables import Table, collect_table
 
@@ -84,20 +84,20 @@ class Model:
         Cells of predicted distributions.
     experts
         Trained ensembles; all of them give distributions, or there is just one.
+    facts
+        What is known about the training run.
     shrinkage
         Share of the released prior that predicted distributions are mixed with, 0 … 1.
     adjustment
         (m,) factors that the experts' mixture is multiplied by, and then normalised; or None.
-    facts
-        What is known about the training run (``objective``, ``head``, ``history``, …), as JSON.
     """
 
     encoder: Encoder
     problem: LabelProblem
     support: Support
     experts: Sequence[Expert]
+    facts: ModelFacts
     shrinkage: float = 0.0
-    facts: dict[str, Any] = field(default_factory=dict)
     adjustment: Floats | None = None
 
     @property
@@ -171,14 +171,6 @@ class Model:
         """Write ``model.json`` and ``weights.pt``; the former comes last."""
         directory.mkdir(parents=True, exist_ok=True)
         torch.save([e.network.state_dict() for e in self.experts], directory / WEIGHTS_FILE)
-        facts = self.problem
-        if isinstance(facts, JointProblem):
-            facts = facts.alone  # the channels of all its releases would be the most of the file
-        problem = {
-            name: value.tolist() if isinstance(value, np.ndarray) else value
-            for name, value in vars(facts).items()
-            if name in LabelProblem.__dataclass_fields__
-        }
         experts = [
             {
                 "objective": expert.objective.name,
@@ -192,11 +184,11 @@ class Model:
         data = {
             "format": FORMAT,
             "encoder": self.encoder.to_json(),
-            "problem": problem,
+            "problem": self.problem.to_json(),
             "experts": experts,
             "shrinkage": self.shrinkage,
             "adjustment": None if self.adjustment is None else self.adjustment.tolist(),
-            "facts": self.facts,
+            "facts": self.facts.model_dump(),
         }
         (directory / MODEL_FILE).write_text(json.dumps(data), encoding="utf-8")
 
@@ -216,11 +208,7 @@ class Model:
             data = json.loads(path.read_text(encoding="utf-8"))
             if data["format"] != FORMAT:
                 raise DataError(f"{path} has format {data['format']!r}, not {FORMAT!r}")
-            stored = data["problem"]
-            loss = stored.pop("loss")
-            row_of = np.asarray(stored.pop("row_of"), dtype=np.int64)
-            arrays = {name: np.asarray(value, np.float64) for name, value in stored.items()}
-            problem = LabelProblem(**arrays, row_of=row_of, loss=loss)
+            problem = LabelProblem.from_json(data["problem"])
             support = Support.of(problem)
             states = torch.load(directory / WEIGHTS_FILE, map_location=device, weights_only=True)
             experts = [
@@ -233,12 +221,13 @@ class Model:
             adjustment = None if stored is None else np.asarray(stored, np.float64)
             if adjustment is not None and adjustment.shape != support.prior.shape:
                 raise ValueError(f"{adjustment.size} factors for {support.size} cells")
+            facts = ModelFacts.model_validate(data["facts"])
         except (KeyError, TypeError, ValueError, OSError, RuntimeError) as error:
             raise DataError(
                 f"the model in {directory} is damaged ({type(error).__name__}: {error});"
                 " train it again"
             ) from error
-        return cls(encoder, problem, support, experts, share, data["facts"], adjustment)
+        return cls(encoder, problem, support, experts, facts, share, adjustment)
 
 
 def _tilts(objective: Objective) -> list[list[float]] | None:

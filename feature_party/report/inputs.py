@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import numpy as np
 
 from common.arrays import Floats
 from common.exact.channel import Codes
 from common.release.manifest import Manifest
+from feature_party.evaluation.scores import Scores
 from feature_party.join.matches import MatchCounts
+from feature_party.learning.decoding import decoder
+from feature_party.model.facts import EpochLosses
 
 
 @dataclass(frozen=True)
@@ -25,8 +30,7 @@ class ReportInputs:
     matches
         Match counts of release and features, None where no join took place.
     history
-        One mapping an epoch: ``epoch``, ``train_loss`` and, if there was a validation share,
-        ``validation_loss``.
+        One record an epoch.
     metrics
         Errors by name, on events that were not trained on. ``estimated_mse``,
         ``estimated_mse_low`` and ``estimated_mse_high`` (from privatized labels, 95% interval);
@@ -56,7 +60,7 @@ class ReportInputs:
     manifest: Manifest
     release_id: str
     matches: MatchCounts | None = None
-    history: Sequence[Mapping[str, float | None]] = ()
+    history: Sequence[EpochLosses] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
     predictions: Floats | None = None
     codes: Codes | None = None
@@ -69,6 +73,42 @@ class ReportInputs:
     head: str = ""
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     warnings: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, scores: Scores) -> ReportInputs:
+        """What a page shows of a model's scores.
+
+        It draws one channel: of several releases the last one's, with its held-out events.
+        """
+        events, facts, manifest = scores.events, scores.facts, scores.manifests[-1]
+        *earlier, (problem, shown, codes) = events.problem.by_release(scores.codes)
+        warnings = list(facts.warnings)
+        if earlier:
+            warnings.append(
+                f"one model of {1 + len(earlier)} epochs: errors are about all of them, pictures"
+                f" about the {codes.size:,} held-out events of epoch {manifest.epoch}"
+            )
+        decoding = decoder(problem, problem.grid)
+        return cls(
+            manifest=manifest,
+            release_id=events.release_id,
+            matches=events.matches,
+            history=facts.history,
+            metrics={
+                name: value
+                for name, value in scores.to_json().items()
+                if isinstance(value, int | float | str)
+            },
+            predictions=scores.points[shown],
+            codes=codes.astype(np.uint16),
+            decoded_outputs=decoding.values[:, 0],
+            decoding_exact=decoding.exact,
+            true_labels=None if scores.truth is None else scores.truth.labels[shown],
+            objective=facts.objective,
+            head=facts.head,
+            settings={"training": asdict(facts.settings)},
+            warnings=warnings,
+        )
 
     @property
     def simulated(self) -> bool:

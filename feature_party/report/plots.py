@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from markupsafe import Markup
@@ -25,6 +24,7 @@ from common.report.figures import (
     clean,
     responsive_figure,
 )
+from feature_party.model.facts import EpochLosses
 from feature_party.report.scoring import Decile, label_boundaries
 
 
@@ -211,31 +211,29 @@ def joint(
     )
 
 
-def loss_curve(history: Sequence[Mapping[str, Any]]) -> Markup:
+def loss_curve(history: Sequence[EpochLosses]) -> Markup:
     """Training and validation loss by epoch, the best epoch marked."""
-    epochs = [int(row["epoch"]) for row in history]
-    train = [float(row["train_loss"]) for row in history]
-    held = [row.get("validation_loss") for row in history]
-    known = [(e, float(v)) for e, v in zip(epochs, held, strict=True) if v is not None]
+    epochs = [record.epoch for record in history]
+    train = [record.train_loss for record in history]
+    held = [record.validation_loss for record in history]
 
     def draw(figure: Figure, narrow: bool) -> None:
         axes = figure.subplots()
         axes.plot(epochs, train, color=MUTED, linewidth=1.8, label="training")
-        if known:
-            axes.plot(*zip(*known, strict=True), color=MAIN, linewidth=2.2, label="validation")
-            best = min(known, key=lambda point: point[1])
-            axes.plot(*best, "o", color=MAIN, markersize=8)
-            axes.annotate(
-                f"epoch {best[0]}",
-                best,
-                xytext=(0, 8),
-                textcoords="offset points",
-                ha="center",
-                fontsize=9,
-            )
+        axes.plot(epochs, held, color=MAIN, linewidth=2.2, label="validation")
+        best = min(zip(epochs, held, strict=True), key=lambda point: point[1])
+        axes.plot(*best, "o", color=MAIN, markersize=8)
+        axes.annotate(
+            f"epoch {best[0]}",
+            best,
+            xytext=(0, 8),
+            textcoords="offset points",
+            ha="center",
+            fontsize=9,
+        )
         # The first epochs can be so high that nothing else is visible.
-        shown = np.array([*train, *(v for _, v in known)])
-        late = np.array([*train[1:], *(v for e, v in known if e > epochs[0])])
+        shown = np.array([*train, *held])
+        late = np.array([*train[1:], *held[1:]])
         if late.size > 2 and np.isfinite(late).all():
             spread = late.max() - late.min()
             if shown.max() > late.max() + 3 * spread and spread > 0:

@@ -117,6 +117,10 @@ class Shards:
             found[here] = codes[rows[here] - starts[part]]
         return found
 
+    def source(self, objective: Objective, device: torch.device) -> Source:
+        """The rows with what an objective needs of each."""
+        return ShardSource(self, objective, device)
+
 
 class ShardSource(Source):
     """Training rows in shards; the next one is read while one is trained on.

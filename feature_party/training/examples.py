@@ -37,6 +37,10 @@ class Events(Protocol):
         """Digest of the release's manifest, or of several manifests' digests."""
 
     @property
+    def key(self) -> str:
+        """Column of the events' keys."""
+
+    @property
     def matches(self) -> MatchCounts:
         """Counts on both sides."""
 

@@ -28,6 +28,7 @@ from torch import Tensor
 from common.arrays import Floats, Integers
 from common.files import PUBLIC, appearing
 from feature_party.learning.objectives import Objective
+from feature_party.model.facts import FitSettings
 from feature_party.model.network import Dropout, Ensemble, NetworkShape
 from feature_party.training.batches import Plan, Rows, Source
 from feature_party.training.workers import ALONE, Workers
@@ -43,33 +44,6 @@ KEEP_SECONDS = 60.0
 _SMOOTHED = 3
 """Epochs whose losses are averaged: under label noise the loss of held-out labels wanders from
 epoch to epoch by more than the model changes, and a lucky early epoch must not end the training."""
-
-
-@dataclass(frozen=True)
-class FitSettings:
-    """How one ensemble is trained; every ``auto`` is already resolved.
-
-    Attributes
-    ----------
-    learning_rate
-        Peak of the cosine schedule.
-    weight_decay
-        Decoupled (AdamW) or L2 (RMSProp) coefficient.
-    validation
-        Share of the rows that each member leaves out.
-    """
-
-    members: int
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    optimizer: str
-    weight_decay: float
-    hidden: tuple[int, ...]
-    dropout: float
-    validation: float
-    patience: int
-    seed: int
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 
 from common.engine.start import open_engine
+from common.engine.task import EngineSection
 from common.errors import DataError
-from common.release.event_keys import read_secret
 from common.release.folder import Release, read_manifest, read_release, write_release
 from common.release.manifest import Manifest, manifest_digest
-from feature_party.config import FeaturePartyConfig
+from feature_party.config import JoinSection, TrainingSection
 from feature_party.join.in_memory import join_release, join_releases
 from feature_party.join.on_disk import JoinSizes, Progress, join_content, join_to_shards
 from feature_party.join.shards import JOIN_MANIFEST, JoinedShards
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.several_releases import join_problems, starts
+from feature_party.learning.problem import LabelProblem, first_codes
+from feature_party.learning.several_releases import join_problems
 from feature_party.tables import Table, scan_table, streamed_file
 from feature_party.training.examples import MOST_HELD_OUT, Prepared, PreparedShards
 from feature_party.training.holdout import held_events, split_events, split_holdout
@@ -30,8 +30,11 @@ from feature_party.training.workers import ALONE, Workers
 def prepare(
     release: Release | Path | Sequence[Release | Path],
     features: Table,
-    config: FeaturePartyConfig,
-    secret: bytes | None = None,
+    key: str,
+    secret: bytes,
+    training: TrainingSection,
+    join: JoinSection,
+    engine: EngineSection,
     *,
     workers: Workers = ALONE,
     progress: Progress = lambda step, done, total: None,
@@ -43,71 +46,73 @@ def prepare(
     release
         A verified release, or the directory of one; or several, oldest first, that one model is to
         learn from.
-    features
-        One row an event.
-    config
-        Uses the sections ``data``, ``keys``, ``join``, ``engine`` and ``training``.
+    features, key
+        One row an event, and the column that names it.
     secret
-        The shared key secret; None reads the configured file.
+        The shared key secret.
+    training
+        How large the holdout is, who is in it, and whether to go through shards.
+    join, engine
+        Where shards are written, and what matches them.
     workers
         Those who train together: the first alone writes shards.
     progress
         Called while shards are written.
     """
     several = [release] if isinstance(release, Release | Path) else list(release)
-    if secret is None:
-        secret = read_secret(config.secret_file)
     data = [read_manifest(one) if isinstance(one, Path) else one.manifest_bytes for one in several]
     manifests = [Manifest.from_bytes(one) for one in data]
     rows = sum(manifest.population.rows for manifest in manifests)
-    source = streamed_file(features, config.key, config.training.shards, rows)
+    source = streamed_file(features, key, training.shards, rows)
+    joined = None
     with _folders(several, source is not None) as folders:
-        joined = (
-            _joined_before(folders, features, config, secret)
-            if source is None
-            else join_shards(folders, source, config, secret, workers, progress)
-        )
-    section, digests = config.training, [manifest_digest(one) for one in data]
+        if source is not None:
+            joined = join_shards(folders, source, key, secret, join, engine, workers, progress)
+        elif training.shards != "never":
+            joined = _joined_before(folders, features, key, secret, join)
+    digests = [manifest_digest(one) for one in data]
     identity = digests[0]
     if len(digests) > 1:
         identity = hashlib.sha256("".join(digests).encode()).hexdigest()
     if joined is not None:
         parts = [LabelProblem.from_manifest(manifest) for manifest in manifests]
         problem = join_problems(parts, np.sum(joined.labels, axis=0).tolist())
-        share = min(section.holdout, MOST_HELD_OUT / joined.rows)
-        held = held_events(sum(joined.events), share, section.seed)
-        return PreparedShards(joined, held, problem, identity, config.key)
-    return _in_memory(several, features, config, secret, identity)
+        share = min(training.holdout, MOST_HELD_OUT / joined.rows)
+        held = held_events(sum(joined.events), share, training.seed)
+        return PreparedShards(joined, held, problem, identity, key)
+    return _in_memory(several, features, key, secret, training, identity)
 
 
 def _in_memory(
     several: Sequence[Release | Path],
     features: Table,
-    config: FeaturePartyConfig,
+    key: str,
     secret: bytes,
+    training: TrainingSection,
     identity: str,
 ) -> Prepared:
     releases = [read_release(one) if isinstance(one, Path) else one for one in several]
     parts = [LabelProblem.from_manifest(release.manifest) for release in releases]
     for release, part in zip(releases, parts, strict=True):
         part.check_codes(release.codes)
-    section = config.training
     if len(releases) == 1:
-        joined = join_release(releases[0], features, config.key, secret)
-        split = split_holdout(joined.rows.size, section.holdout, section.seed)
+        joined = join_release(releases[0], features, key, secret)
+        split = split_holdout(joined.rows.size, training.holdout, training.seed)
     else:
-        first = starts(parts)
-        joined = join_releases(releases, first[:-1].tolist(), features, config.key, secret)
+        first = first_codes(parts)
+        joined = join_releases(releases, first[:-1].tolist(), features, key, secret)
         parts = [join_problems(parts, np.histogram(joined.codes, bins=first)[0].tolist())]
-        split = split_events(joined.rows, section.holdout, section.seed)
-    return Prepared(joined, *split, parts[0], identity, config.key)
+        split = split_events(joined.rows, training.holdout, training.seed)
+    return Prepared(joined, *split, parts[0], identity, key)
 
 
 def join_shards(
     releases: Sequence[Path],
     features: Path,
-    config: FeaturePartyConfig,
+    key: str,
     secret: bytes,
+    join: JoinSection,
+    engine: EngineSection,
     workers: Workers = ALONE,
     progress: Progress = lambda step, done, total: None,
 ) -> JoinedShards:
@@ -119,21 +124,21 @@ def join_shards(
         As :func:`feature_party.join.on_disk.join_to_shards`; or if a worker does not see the
         folder.
     """
-    directory, sizes = config.join.directory, _sizes(features, config)
+    directory, sizes = join.directory, _sizes(features, join)
     if workers.first:
-        with open_engine(config.engine) as engine:
+        with open_engine(engine) as started:
             join_to_shards(
                 releases,
                 features,
-                config.key,
+                key,
                 secret,
                 directory,
-                engine=engine,
+                engine=started,
                 sizes=sizes,
                 progress=progress,
             )
     workers.from_first(None)  # the others wait
-    content = join_content(releases, features, config.key, secret, sizes)
+    content = join_content(releases, features, key, secret, sizes)
     found = JoinedShards.open(directory, content)
     if found is None:
         raise DataError(
@@ -144,26 +149,21 @@ def join_shards(
 
 
 def _joined_before(
-    releases: Sequence[Path], features: Table, config: FeaturePartyConfig, secret: bytes
+    releases: Sequence[Path], features: Table, key: str, secret: bytes, join: JoinSection
 ) -> JoinedShards | None:
-    """What ``feature-party join`` left of these very files, if it is to be used."""
-    directory = config.join.directory
-    if (
-        not isinstance(features, Path)
-        or config.training.shards == "never"
-        or not releases
-        or not (directory / JOIN_MANIFEST).is_file()
-    ):
+    """What ``feature-party join`` left of these very files."""
+    if not isinstance(features, Path) or not releases:
         return None
-    sizes = _sizes(features, config)
-    return JoinedShards.open(directory, join_content(releases, features, config.key, secret, sizes))
+    if not (join.directory / JOIN_MANIFEST).is_file():
+        return None
+    content = join_content(releases, features, key, secret, _sizes(features, join))
+    return JoinedShards.open(join.directory, content)
 
 
-def _sizes(features: Path, config: FeaturePartyConfig) -> JoinSizes:
-    chosen = config.join.shard_rows
-    if chosen == "auto":
+def _sizes(features: Path, join: JoinSection) -> JoinSizes:
+    if join.shard_rows == "auto":
         return JoinSizes.suiting(scan_table(features).collect_schema().len())
-    return JoinSizes(chosen, chosen)
+    return JoinSizes(join.shard_rows, join.shard_rows)
 
 
 @contextmanager

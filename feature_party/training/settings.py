@@ -7,7 +7,7 @@ import torch
 
 from common.errors import ConfigError
 from feature_party.config import TrainingSection
-from feature_party.training.fitting import FitSettings
+from feature_party.model.facts import FitSettings
 
 _MANY_ROWS = 100_000
 

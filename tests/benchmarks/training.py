@@ -16,9 +16,10 @@ from feature_party.learning.objectives import Objective, build_objective
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
 from feature_party.model.encoding import Encoded
+from feature_party.model.facts import FitSettings
 from feature_party.model.network import Ensemble, NetworkShape
 from feature_party.training.batches import MemorySource
-from feature_party.training.fitting import FitSettings, Fitter
+from feature_party.training.fitting import Fitter
 from tests.benchmarks.harness import Bench, Table
 
 _VOCABULARIES = (10, 100, 1000)

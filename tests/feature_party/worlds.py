@@ -19,6 +19,7 @@ from common.release.blocks import block_ranges, encode_codes
 from common.release.event_keys import hash_keys
 from common.release.folder import Release, labels_frame, write_release
 from common.release.manifest import FORMAT, Manifest, block_digest, content_digest
+from feature_party.model.facts import EpochLosses, FitSettings, HeadFacts, ModelFacts
 
 SECRET = bytes(range(32))
 
@@ -171,4 +172,23 @@ def build_world(
         Release(manifest, manifest.to_bytes(), frame),
         keys,
         codes,
+    )
+
+
+def model_facts() -> ModelFacts:
+    """Facts of a model that nobody trained."""
+    return ModelFacts(
+        objective="likelihood",
+        head="gaussian",
+        heads={"gaussian": HeadFacts(1.0, 1.0, 1)},
+        shrinkage=0.0,
+        history=[EpochLosses(1, 1.0, 1.0)],
+        slope=None,
+        release="",
+        matched=1,
+        training_rows=1,
+        holdout=0.2,
+        seed=0,
+        settings=FitSettings(2, 1, 64, 1e-3, "adamw", 0.01, (12,), 0.0, 0.1, 6, 0),
+        warnings=[],
     )

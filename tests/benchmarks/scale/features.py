@@ -21,12 +21,14 @@ from feature_party.learning.objectives import build_objective
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
 from feature_party.model.encoding import Encoder
+from feature_party.model.facts import FitSettings
 from feature_party.model.network import NetworkShape
 from feature_party.pipeline import Stages
 from feature_party.training.encoded_shards import Shards, ShardSource, fit_encoder, write_shards
-from feature_party.training.fitting import FitSettings, Fitter
-from feature_party.training.run import PreparedShards, prepare
+from feature_party.training.examples import PreparedShards
+from feature_party.training.fitting import Fitter
 from tests.benchmarks.scale.process import main
+from tests.feature_party.learn import prepare
 
 SLICE = 1 << 19
 SECRET = "join.key"

@@ -26,7 +26,7 @@ from feature_party.baselines.dp_sgd import (
     spent_epsilon,
     train_privately,
 )
-from feature_party.config import FeaturePartyConfig
+from feature_party.config import DataSection
 from feature_party.model.encoding import Encoder
 from tests.commands import RunCommand
 
@@ -116,13 +116,14 @@ def test_impossible_budgets_are_refused() -> None:
 @pytest.mark.parametrize("name", list(CENTRAL))
 def test_baselines_learn_within_their_budget(name: str) -> None:
     features, labels = _table(2000)
-    config = FeaturePartyConfig.model_validate({"data": {"key": "id"}})
+    data = DataSection(key="id")
     found = central_predictions(
         name,
         features,
         labels,
         features,
-        config=config,
+        data=data,
+        hidden=[128, 64],
         bounds=(0, 12),
         epsilon=8.0,
         delta=1e-5,
@@ -137,7 +138,8 @@ def test_baselines_learn_within_their_budget(name: str) -> None:
                 features,
                 labels,
                 features,
-                config=config,
+                data=data,
+                hidden=[128, 64],
                 bounds=(0, 12),
                 epsilon=8.0,
                 delta=None,

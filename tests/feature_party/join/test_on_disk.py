@@ -26,7 +26,8 @@ from feature_party.join.in_memory import join_release
 from feature_party.join.on_disk import JoinSizes, join_to_shards
 from feature_party.join.shards import JoinedShards
 from feature_party.join.tasks import CODE, ROW
-from feature_party.training.run import Prepared, PreparedShards, prepare
+from feature_party.training.examples import Prepared, PreparedShards
+from tests.feature_party.learn import prepare
 from tests.feature_party.worlds import SECRET, World, build_world
 
 SMALL = JoinSizes(slice_rows=256, bucket_rows=300)

@@ -15,6 +15,7 @@ from common.randomizers.grid import Grid
 from common.release.blocks import block_ranges, encode_codes
 from common.release.manifest import Manifest, block_digest, content_digest
 from feature_party.join.matches import MatchCounts
+from feature_party.model.facts import EpochLosses
 from feature_party.report import ReportInputs
 
 ROWS = 6000
@@ -103,11 +104,7 @@ def make_inputs() -> MakeInputs:
             "release_id": "ab" * 32,
             "matches": MatchCounts(ROWS, ROWS - 100, ROWS - 100),
             "history": [
-                {
-                    "epoch": epoch,
-                    "train_loss": 2 + 1 / epoch,
-                    "validation_loss": 2.1 + 1 / epoch + 0.004 * epoch,
-                }
+                EpochLosses(epoch, 2 + 1 / epoch, 2.1 + 1 / epoch + 0.004 * epoch)
                 for epoch in range(1, 16)
             ],
             "metrics": metrics,

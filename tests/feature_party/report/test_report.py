@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from feature_party.join.matches import MatchCounts
+from feature_party.model.facts import EpochLosses
 from feature_party.report import ReportInputs, write_report
 from feature_party.report.page import render_report
 from feature_party.report.plots import compact, error_limits
@@ -145,7 +146,7 @@ def test_degenerate_predictions_still_make_a_page(make_inputs: MakeInputs) -> No
             "true_labels": inputs.true_labels[few],
         },
         {"metrics": {"test_mse": float("nan"), "estimated_mse": None}},
-        {"history": [{"epoch": 1, "train_loss": 2.0}, {"epoch": 2, "train_loss": 1.0}]},
+        {"history": [EpochLosses(1, float("inf"), 2.0), EpochLosses(2, 1.0, 1.5)]},
     ):
         assert not Page(render_report(make_inputs(**changes))).open
 

@@ -24,8 +24,9 @@ from feature_party.training import encoded_shards as shards
 from feature_party.training import fitting
 from feature_party.training.batches import MemorySource
 from feature_party.training.encoded_shards import Shards, fit_encoder
-from feature_party.training.fitting import FitSettings, Fitter
-from feature_party.training.run import Prepared, PreparedShards, prepare, train
+from feature_party.training.examples import Prepared, PreparedShards
+from feature_party.training.fitting import Fitter
+from tests.feature_party.learn import prepare, train
 from tests.feature_party.worlds import World, build_world
 
 CPU = torch.device("cpu")
@@ -53,7 +54,7 @@ def config(world: World, folder: Path, **training: object) -> FeaturePartyConfig
 def test_shards_train_what_memory_trains(world: World, tmp_path: Path) -> None:
     """Parts of the same rows and sizes, from disk and from memory: the same fit."""
     settings = config(world, tmp_path, shards=str(tmp_path / "shards"), shard_rows=200)
-    streamed = train(prepare(world.release, world.features, settings), config=settings)
+    streamed = train(prepare(world.release, world.features, settings), settings)
     manifest = json.loads((tmp_path / "shards" / shards.ENCODED_MANIFEST).read_text())
     found = Shards.open(tmp_path / "shards", manifest["content"])
     assert found is not None
@@ -71,32 +72,24 @@ def test_shards_train_what_memory_trains(world: World, tmp_path: Path) -> None:
     shape = NetworkShape(
         found.encoder.inputs, found.encoder.cardinalities, (8,), objective.outputs, 4
     )
-    fit = Fitter(
-        objective, memory, shape, FitSettings(**_tuples(streamed.facts["settings"])), CPU
-    ).run()
+    fit = Fitter(objective, memory, shape, streamed.facts.settings, CPU).run()
     for name, value in fit.network.state_dict().items():
         torch.testing.assert_close(
             streamed.experts[0].network.state_dict()[name], value, atol=1e-5, rtol=0
         )
     history = [[r.training, r.validation] for r in fit.history]
-    wanted = [[r["train_loss"], r["validation_loss"]] for r in streamed.facts["history"]]
+    wanted = [[r.train_loss, r.validation_loss] for r in streamed.facts.history]
     np.testing.assert_allclose(history, wanted, atol=1e-5)
     # one part is another order: the test would see if the parts' sizes did not matter
     whole = MemorySource(together, targets, CPU)
-    other = Fitter(
-        objective, whole, shape, FitSettings(**_tuples(streamed.facts["settings"])), CPU
-    ).run()
+    other = Fitter(objective, whole, shape, streamed.facts.settings, CPU).run()
     assert abs(other.history[-1].training - fit.history[-1].training) > 1e-5
-
-
-def _tuples(settings: dict[str, object]) -> dict[str, object]:
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}  # type: ignore[arg-type]
 
 
 def test_shards_hold_every_training_row_once_with_its_code(world: World, tmp_path: Path) -> None:
     settings = config(world, tmp_path, shards=str(tmp_path / "shards"), shard_rows=200, epochs=1)
     data = prepare(world.release, world.features, settings)
-    train(data, config=settings)
+    train(data, settings)
     memory = prepare(world.release, world.features, config(world, tmp_path))
     assert isinstance(data, PreparedShards)
     assert isinstance(memory, Prepared)
@@ -134,10 +127,10 @@ def test_stages_train_score_and_predict_from_shards(world: World, tmp_path: Path
     ):
         stages = Stages(config(world, tmp_path / name, epochs=8, **training), quiet=True)
         stages.train()
-        metrics = stages.evaluate(stages.load())
+        scores = stages.evaluate(stages.load())
         assert stages.predict(stages.load()) == 1500
-        errors[name] = metrics["estimated_mse"]
-        assert metrics["holdout_rows"] == 300
+        errors[name] = scores.squared.value
+        assert scores.points.size == 300
     assert errors["shards"] == pytest.approx(errors["memory"], abs=0.15)
 
 
@@ -174,7 +167,7 @@ def test_shards_are_used_again_only_for_the_same_rows(
 
     def trained(**training: object) -> None:
         settings = config(world, tmp_path, shards=str(folder), epochs=1, **training)
-        train(prepare(world.release, world.features, settings), config=settings)
+        train(prepare(world.release, world.features, settings), settings)
 
     trained()
     trained(learning_rate=1e-3)
@@ -199,12 +192,12 @@ def test_shards_need_a_file_a_folder_and_privatized_labels(world: World, tmp_pat
     (tmp_path / "mine" / "part-1.csv").touch()
     settings = config(world, tmp_path, shards=str(tmp_path / "mine"))
     with pytest.raises(DataError, match="holds other files than shards"):
-        train(prepare(world.release, world.features, settings), config=settings)
+        train(prepare(world.release, world.features, settings), settings)
     assert (tmp_path / "mine" / "part-1.csv").is_file()
     settings = config(world, tmp_path, shards=str(tmp_path / "rows"), objective="true", epochs=1)
     data = prepare(world.release, world.features, settings)
     with pytest.raises(ConfigError, match="trains in memory alone"):
-        train(data, config=settings, true_labels=np.zeros(1500))
+        train(data, settings, true_labels=np.zeros(1500))
 
 
 def test_an_epoch_goes_on_after_the_last_part(
@@ -214,7 +207,7 @@ def test_an_epoch_goes_on_after_the_last_part(
     folder = str(tmp_path / "rows")
     settings = config(world, tmp_path, shards=folder, shard_rows=300, epochs=2, dropout=0.1)
     data = prepare(world.release, world.features, settings)
-    whole = train(data, config=settings)
+    whole = train(data, settings)
     plain, seen = Fitter._train_part, []
 
     class Killed(Exception):
@@ -228,13 +221,13 @@ def test_an_epoch_goes_on_after_the_last_part(
 
     monkeypatch.setattr(Fitter, "_train_part", part)
     with pytest.raises(Killed):
-        train(data, config=settings, checkpoints=tmp_path)
-    resumed = train(data, config=settings, checkpoints=tmp_path)
+        train(data, settings, checkpoints=tmp_path)
+    resumed = train(data, settings, checkpoints=tmp_path)
     assert len(seen) == 9  # seven, the last of them again, and one more
     assert seen[6] == seen[7]
     for name, value in whole.experts[0].network.state_dict().items():
         assert torch.equal(value, resumed.experts[0].network.state_dict()[name])
-    assert whole.facts["history"] == resumed.facts["history"]
+    assert whole.facts.history == resumed.facts.history
 
 
 def test_large_streams_are_sampled_for_numbers_and_counted_for_categories(

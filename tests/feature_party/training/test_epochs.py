@@ -26,12 +26,12 @@ from feature_party.evaluation.error_estimates import estimate_absolute_error, es
 from feature_party.learning.decoding import decoder
 from feature_party.learning.heads import build_head
 from feature_party.learning.objectives import LikelihoodObjective
-from feature_party.learning.problem import LabelProblem
-from feature_party.learning.several_releases import JointProblem, join_problems
+from feature_party.learning.problem import LabelProblem, first_codes
+from feature_party.learning.several_releases import join_problems
 from feature_party.learning.support import Support
 from feature_party.model.model import Model, Predictions
 from feature_party.training.holdout import split_events, split_holdout
-from feature_party.training.run import prepare, train
+from tests.feature_party.learn import prepare, train
 from tests.feature_party.worlds import (
     SECRET,
     build_manifest,
@@ -106,10 +106,10 @@ def test_one_release_stays_as_it_is() -> None:
 
 def test_the_joint_channel_is_a_published_mixture() -> None:
     joint = join_problems(problems(3), [10, 20, 10])
-    assert isinstance(joint, JointProblem)
+    first = first_codes(joint.parts)
     assert joint.channel.sum(axis=1) == pytest.approx(1)
     for number, (part, share) in enumerate(zip(joint.parts, (0.25, 0.5, 0.25), strict=True)):
-        own = joint.channel[:, joint.starts[number] : joint.starts[number + 1]]
+        own = joint.channel[:, first[number] : first[number + 1]]
         assert own == pytest.approx(share * part.channel)
     # labels between the points of a coarser grid are rounded to it at random, without bias
     coarse = joint.parts[2]
@@ -120,32 +120,31 @@ def test_the_joint_channel_is_a_published_mixture() -> None:
 def test_a_code_has_the_likelihood_of_its_own_channel() -> None:
     parts = problems()
     joint = join_problems(parts, [300, 100])
-    assert isinstance(joint, JointProblem)
+    first = first_codes(joint.parts)
     support = Support.of(joint)
     objective = LikelihoodObjective(joint, support, build_head("softmax", support))
     for number, part in enumerate(parts):
         # one grid point a cell here, so that the cells' likelihood is the channel's
         wanted = part.channel / part.channel.max(axis=0)
-        own = objective.factors.numpy()[joint.starts[number] : joint.starts[number + 1]]
+        own = objective.factors.numpy()[first[number] : first[number + 1]]
         assert pytest.approx(wanted, rel=1e-5) == own.T
 
 
 def test_decoding_is_unbiased_for_every_epoch_and_not_only_on_average() -> None:
     parts = problems()
     joint = join_problems(parts, [300, 100])
-    assert isinstance(joint, JointProblem)
+    first = first_codes(joint.parts)
     found = decoder(joint, joint.grid)
     assert found.exact
     for number, part in enumerate(parts):
-        own = found.values[joint.starts[number] : joint.starts[number + 1], 0]
+        own = found.values[first[number] : first[number + 1], 0]
         assert part.channel @ own == pytest.approx(joint.grid)
     # the broken twin: a decoder of the mixture alone
     plain = LabelProblem(joint.grid, joint.prior, joint.rows, joint.row_of, joint.outputs)
     twin = decoder(plain, joint.grid)
     assert twin.exact
     pooled = [
-        part.channel @ twin.values[joint.starts[n] : joint.starts[n + 1], 0]
-        for n, part in enumerate(parts)
+        part.channel @ twin.values[first[n] : first[n + 1], 0] for n, part in enumerate(parts)
     ]
     assert max(np.abs(value - joint.grid).max() for value in pooled) > 0.3
 
@@ -154,7 +153,7 @@ def test_errors_are_estimated_without_bias_though_labels_drift() -> None:
     """4 standard errors: a false alarm has a probability below 1e-4, and the seed is fixed."""
     parts = problems()
     joint = join_problems(parts, [20_000, 20_000])
-    assert isinstance(joint, JointProblem)
+    first = first_codes(joint.parts)
     rng, entropy = np.random.default_rng(0), seeded_entropy(0)
     laws = [np.array([0.7, 0.3, 0, 0, 0]), np.array([0, 0, 0, 0.3, 0.7])]
     channels = [thresholds_channel(joint.grid, 1.0), response_channel(joint.grid, 2.0)]
@@ -163,7 +162,7 @@ def test_errors_are_estimated_without_bias_though_labels_drift() -> None:
         [
             channel.sample(drawn, entropy.words(f"{n}", 0, 20_000)).astype(np.int64) + start
             for n, (channel, drawn, start) in enumerate(
-                zip(channels, labels, joint.starts[:-1], strict=True)
+                zip(channels, labels, first[:-1], strict=True)
             )
         ]
     )
@@ -184,9 +183,8 @@ def test_a_model_learns_from_all_epochs(epochs: Path) -> None:
     settings = config(epochs)
     folders = [epochs / name for name in ("d1", "d2", "d3")]
     prepared = prepare(folders, epochs / "features.parquet", settings)
-    assert isinstance(prepared.problem, JointProblem)
     assert prepared.joined.table.height == 2700
-    model = train(prepared, config=settings)
+    model = train(prepared, settings)
     truth = pl.read_parquet(epochs / "truth.parquet")
     held = prepared.joined.table[prepared.holdout].join(truth, on="event", maintain_order="left")
     error = np.mean((model.predict(held)["prediction"] - held["amount"]).to_numpy() ** 2)
@@ -200,7 +198,7 @@ def test_a_model_learns_from_all_epochs(epochs: Path) -> None:
 def test_a_saved_model_keeps_what_its_head_owes_to_the_channels(epochs: Path) -> None:
     settings = config(epochs, head="canonical")
     folders = [epochs / name for name in ("d1", "d2")]
-    model = train(prepare(folders, epochs / "features.parquet", settings), config=settings)
+    model = train(prepare(folders, epochs / "features.parquet", settings), settings)
     model.save(epochs / "canonical")
     held = pl.read_parquet(epochs / "features.parquet")
     predicted = model.predict(held)["prediction"].to_numpy()
@@ -214,14 +212,12 @@ def test_codes_of_an_epoch_stand_behind_those_before(epochs: Path) -> None:
     folders = [epochs / name for name in ("d1", "d3")]
     prepared = prepare(folders, epochs / "features.parquet", config(epochs))
     joint = prepared.problem
-    assert isinstance(joint, JointProblem)
     codes = prepared.joined.codes.astype(np.int64)
-    late = joint.split(codes)
+    early, late = joint.by_release(codes)
     numbers = prepared.joined.table["event"].str.strip_prefix("e").cast(pl.Int64).to_numpy()
-    assert np.array_equal(late == 1, numbers >= 1800)
-    for number, folder in enumerate(folders):
+    assert np.array_equal(late[1], numbers >= 1800)
+    for (_, _, own), folder in zip((early, late), folders, strict=True):
         alone = prepare(folder, epochs / "features.parquet", config(epochs))
-        own = codes[late == number] - joint.starts[number]
         assert np.array_equal(own, alone.joined.codes)
 
 

@@ -14,8 +14,9 @@ from feature_party.join.matches import MatchCounts
 from feature_party.learning.mixing import Gain, decoded_gain
 from feature_party.learning.problem import LabelProblem
 from feature_party.model.model import Model
+from feature_party.training.examples import Prepared
 from feature_party.training.holdout import split_holdout
-from feature_party.training.run import Prepared, train
+from tests.feature_party.learn import train
 
 GRID = np.arange(21.0)
 
@@ -36,7 +37,7 @@ def prepared(
 def fitted(data: Prepared, **training: object) -> Model:
     section = {"ensemble": 2, "epochs": 8, "hidden": [16, 8], **training}
     config = FeaturePartyConfig.model_validate({"data": {"key": "event"}, "training": section})
-    return train(data, config=config)
+    return train(data, config)
 
 
 def two_kinds(rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -56,22 +57,22 @@ def test_a_refuted_mixture_gives_way_to_decoded_labels(monkeypatch: pytest.Monke
 
     monkeypatch.setattr("feature_party.training.run.decoded_gain", refuted)
     model = fitted(data)
-    assert model.facts["objective"] == "debiased"
-    assert model.facts["debiased_gain"] == {"value": 2.1, "error": 1.0}
+    assert model.facts.objective == "debiased"
+    assert model.facts.debiased_gain == Gain(2.1, 1.0)
     assert not model.has_distributions
     assert model.predict(table).equals(fitted(data, objective="debiased").predict(table))
     decoded, mixed, rival = compared[0]
     assert decoded.std() > 2 * max(mixed.std(), rival.std())  # decodings, then predictions
     monkeypatch.setattr("feature_party.training.run.decoded_gain", lambda *_: Gain(1.9, 1.0))
-    assert fitted(data).facts["objective"] == "likelihood"
+    assert fitted(data).facts.objective == "likelihood"
 
 
 def test_nothing_is_compared_with_a_chosen_head_or_a_channel_that_decodes_nothing() -> None:
     labels, x = two_kinds(2_000)
     chosen = fitted(prepared(labels, x, "randomized-response"), head="softmax", epochs=1)
-    assert chosen.facts["debiased_gain"] is None
+    assert chosen.facts.debiased_gain is None
     undecodable = fitted(prepared(labels, x, "rr-with-prior"), epochs=1)
-    assert undecodable.facts["debiased_gain"] is None
+    assert undecodable.facts.debiased_gain is None
 
 
 def test_the_gain_is_that_of_the_true_errors() -> None:

@@ -16,8 +16,10 @@ from feature_party.config import FeaturePartyConfig
 from feature_party.evaluation.true_labels import match_true_labels
 from feature_party.model.model import Model
 from feature_party.model.prediction import predict_file
+from feature_party.training.examples import Prepared
 from feature_party.training.fitting import EpochRecord
-from feature_party.training.run import Prepared, choose_device, prepare, resolve_settings, train
+from feature_party.training.settings import choose_device, resolve_settings
+from tests.feature_party.learn import prepare, train
 from tests.feature_party.worlds import SECRET, World, build_world
 
 
@@ -59,7 +61,7 @@ def test_likelihood_beats_raw(tmp_path: Path) -> None:
     errors = {}
     for objective in ("likelihood", "debiased", "raw"):
         settings = config(world, objective=objective, head="gaussian", epochs=8, ensemble=3)
-        model = train(prepared, config=settings)
+        model = train(prepared, settings)
         errors[objective] = held_out_error(model, prepared, truth)
         assert model.has_distributions == (objective == "likelihood")
     # outputs are pulled to the middle of the grid, and a model of outputs with them
@@ -72,8 +74,8 @@ def test_true_labels_are_the_reference(noisy: tuple[World, Prepared, np.ndarray]
     world, prepared, truth = noisy
     settings = config(world, objective="true", epochs=8)
     with pytest.raises(ConfigError, match="needs true labels"):
-        train(prepared, config=settings)
-    model = train(prepared, config=settings, true_labels=truth)
+        train(prepared, settings)
+    model = train(prepared, settings, true_labels=truth)
     assert held_out_error(model, prepared, truth) < 0.2
 
 
@@ -84,20 +86,19 @@ def test_auto_mixes_heads_and_explains_itself(
     seen: list[tuple[str, EpochRecord]] = []
     model = train(
         prepared,
-        config=config(world),
+        config(world),
         on_epoch=lambda what, record: seen.append((what, record)),
     )
-    heads = model.facts["heads"]
+    heads = model.facts.heads
     assert len(heads) >= 3
-    assert sum(entry["weight"] for entry in heads.values()) == pytest.approx(1)
+    assert sum(entry.weight for entry in heads.values()) == pytest.approx(1)
     likelihoods = {f"likelihood-{head}" for head in heads if head != "debiased"}
     assert {what for what, _ in seen} == {*likelihoods, "debiased"}
-    assert model.facts["matched"] == 4000
-    json.dumps(model.facts)
+    assert model.facts.matched == 4000
     table = prepared.joined.table
     model.save(tmp_path)
     again = Model.load(tmp_path)
-    assert again.facts == json.loads(json.dumps(model.facts))
+    assert again.facts == model.facts
     assert again.predict(table, 0.8).equals(model.predict(table, 0.8))
 
 
@@ -105,8 +106,8 @@ def test_auto_goes_part_of_the_way_to_the_released_prior(
     noisy: tuple[World, Prepared, np.ndarray], tmp_path: Path
 ) -> None:
     world, prepared, _ = noisy
-    model = train(prepared, config=config(world))
-    assert model.facts["adjusted"]
+    model = train(prepared, config(world))
+    assert model.facts.adjusted
     assert model.adjustment is not None
     inputs = model.encoder.encode(prepared.joined.table[prepared.training])
 
@@ -127,14 +128,14 @@ def test_auto_goes_part_of_the_way_to_the_released_prior(
     (tmp_path / "model.json").write_text(json.dumps(stored))
     with pytest.raises(DataError, match="factors for"):
         Model.load(tmp_path)
-    alone = train(prepared, config=config(world, objective="likelihood"))
-    assert not alone.facts["adjusted"]
+    alone = train(prepared, config(world, objective="likelihood"))
+    assert not alone.facts.adjusted
     assert alone.adjustment is None
 
 
 def test_intervals_cover(noisy: tuple[World, Prepared, np.ndarray]) -> None:
     world, prepared, truth = noisy
-    model = train(prepared, config=config(world, head="gaussian", epochs=8))
+    model = train(prepared, config(world, head="gaussian", epochs=8))
     predicted = model.predict(prepared.joined.table[prepared.holdout], 0.9)
     held = truth[prepared.holdout]
     inside = (predicted["lower"].to_numpy() <= held) & (held <= predicted["upper"].to_numpy())
@@ -149,7 +150,7 @@ def test_seeds_repeat_and_differ(noisy: tuple[World, Prepared, np.ndarray]) -> N
 
     def predictions(seed: int) -> pl.DataFrame:
         settings = config(world, head="gaussian", epochs=1, seed=seed)
-        return train(prepared, config=settings).predict(table)
+        return train(prepared, settings).predict(table)
 
     assert predictions(0).equals(predictions(0))
     assert not predictions(0).equals(predictions(1))
@@ -163,7 +164,7 @@ def test_other_losses_learn_too(
     world, prepared, truth = noisy
     problem = replace(prepared.problem, loss=loss)
     settings = config(world, objective=objective, head="gaussian", epochs=6)
-    model = train(replace(prepared, problem=problem), config=settings, true_labels=truth)
+    model = train(replace(prepared, problem=problem), settings, true_labels=truth)
     table = prepared.joined.table[prepared.holdout]
     points = model.predict(table)["prediction"].to_numpy()
     held = truth[prepared.holdout]
@@ -190,31 +191,31 @@ def test_a_killed_run_ends_with_the_same_weights(
         if record.epoch == 2:
             raise Killed
 
-    whole = train(prepared, config=settings)
+    whole = train(prepared, settings)
     with pytest.raises(Killed):
-        train(prepared, config=settings, on_epoch=kill, checkpoints=tmp_path)
+        train(prepared, settings, on_epoch=kill, checkpoints=tmp_path)
     epochs: list[int] = []
     resumed = train(
         prepared,
-        config=settings,
+        settings,
         on_epoch=lambda what, record: epochs.append(record.epoch),
         checkpoints=tmp_path,
     )
     assert epochs == [3, 4]
     for name, value in whole.experts[0].network.state_dict().items():
         assert torch.equal(value, resumed.experts[0].network.state_dict()[name])
-    assert whole.facts["history"] == resumed.facts["history"]
+    assert whole.facts.history == resumed.facts.history
 
 
 def test_a_checkpoint_of_other_settings_is_not_taken_up(
     noisy: tuple[World, Prepared, np.ndarray], tmp_path: Path
 ) -> None:
     world, prepared, _ = noisy
-    train(prepared, config=config(world, head="gaussian", epochs=2), checkpoints=tmp_path)
+    train(prepared, config(world, head="gaussian", epochs=2), checkpoints=tmp_path)
     epochs: list[int] = []
     train(
         prepared,
-        config=config(world, head="gaussian", epochs=2, learning_rate=1e-4),
+        config(world, head="gaussian", epochs=2, learning_rate=1e-4),
         on_epoch=lambda what, record: epochs.append(record.epoch),
         checkpoints=tmp_path,
     )
@@ -222,7 +223,10 @@ def test_a_checkpoint_of_other_settings_is_not_taken_up(
 
 
 def test_prediction_streams_what_it_would_predict_at_once(world: World, tmp_path: Path) -> None:
-    model = train(world.release, world.features, config(world, head="gaussian", epochs=1))
+    model = train(
+        prepare(world.release, world.features, config(world)),
+        config(world, head="gaussian", epochs=1),
+    )
     table = pl.read_parquet(world.features)
     table.write_csv(tmp_path / "features.csv")
     whole = model.predict(table, 0.9)
@@ -281,7 +285,7 @@ def test_devices() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_learns_the_same(world: World) -> None:
     settings = [config(world, head="gaussian", device=device) for device in ("cpu", "cuda")]
-    cpu, gpu = (train(world.release, world.features, s) for s in settings)
+    cpu, gpu = (train(prepare(world.release, world.features, s), s) for s in settings)
     table = pl.read_parquet(world.features)
     np.testing.assert_allclose(
         cpu.predict(table)["prediction"], gpu.predict(table)["prediction"], atol=0.05

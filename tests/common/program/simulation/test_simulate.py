@@ -168,7 +168,7 @@ def test_a_failing_labels_party_is_told_in_its_own_words(data: Path, tmp_path: P
 @pytest.mark.slow
 def test_a_failing_features_party_ends_the_server(data: Path, tmp_path: Path) -> None:
     settings = _settings(data, tmp_path / "out", feature_settings=("training.hidden=[0]",))
-    with pytest.raises(StageFailed, match=r"^feature-party run: .*training\.hidden"):
+    with pytest.raises(StageFailed, match=r"^feature-party run: .*\[training\] hidden"):
         simulate(settings, quiet=True)
     assert not [line for line in _children() if "_party" in line]
 

@@ -27,6 +27,7 @@ from feature_party.model.export.run import export_format, export_model, onnx_inp
 from feature_party.model.export.torch_module import ServedModel, probes, served_columns
 from feature_party.model.model import Expert, Model
 from feature_party.model.network import Ensemble, NetworkShape
+from tests.feature_party.worlds import model_facts
 
 ROWS = 300
 
@@ -75,7 +76,7 @@ def untrained(
             network.embeddings.mul_(6)
         built.append(Expert(objective, network, 1 / len(experts)))
     factors = np.exp(0.5 * np.sin(np.arange(support.size))) if len(experts) > 1 else None
-    return Model(encoder, problem, support, built, shrinkage, adjustment=factors)
+    return Model(encoder, problem, support, built, model_facts(), shrinkage, factors)
 
 
 def unusual(table: pl.DataFrame) -> pl.DataFrame:

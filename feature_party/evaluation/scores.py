@@ -1,0 +1,236 @@
+"""A model's errors on held-out events, and how ``metrics.json`` states them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from common.arrays import Floats
+from common.errors import DataError
+from common.release.manifest import Manifest
+from feature_party.client.questions import Verdict
+from feature_party.evaluation.error_estimates import (
+    Estimate,
+    estimate_absolute_error,
+    estimate_squared_error,
+)
+from feature_party.model.facts import ModelFacts
+from feature_party.model.model import Model
+from feature_party.training.examples import Codes, Events
+
+
+@dataclass(frozen=True)
+class TrueErrors:
+    """Errors against true labels, which a simulation alone has.
+
+    Attributes
+    ----------
+    labels
+        (h,) true labels of the events scored.
+    mse, mae
+        The model's mean squared and mean absolute error.
+    constant_mse
+        Mean squared error of the training events' mean label.
+    nonprivate_mse, nonprivate_mae
+        Errors of a model that was trained on true labels, if one is at hand.
+    """
+
+    labels: Floats
+    mse: float
+    mae: float
+    constant_mse: float
+    nonprivate_mse: float | None = None
+    nonprivate_mae: float | None = None
+
+    def to_json(self) -> dict[str, float]:
+        """Under the names of ``metrics.json``."""
+        errors = {
+            "test_mse": self.mse,
+            "test_mae": self.mae,
+            "constant_mse": self.constant_mse,
+            "relative_mse": self.mse / self.constant_mse,
+            "nonprivate_mse": self.nonprivate_mse,
+            "nonprivate_mae": self.nonprivate_mae,
+        }
+        return {name: error for name, error in errors.items() if error is not None}
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What held-out events say about a model.
+
+    Attributes
+    ----------
+    manifests
+        Of the releases learned from, oldest first.
+    events
+        All matched events, split.
+    facts
+        How the model was trained.
+    keys, points, codes
+        (h,) keys of the events scored, predictions, and privatized labels.
+    squared, absolute
+        Errors estimated from privatized labels alone.
+    truth
+        Errors against true labels, where they are known.
+    answer
+        What the labels party said when asked: which loss, and its verdict.
+    """
+
+    manifests: Sequence[Manifest]
+    events: Events
+    facts: ModelFacts
+    keys: pl.Series
+    points: Floats
+    codes: Codes
+    squared: Estimate
+    absolute: Estimate
+    truth: TrueErrors | None = None
+    answer: tuple[str, Verdict] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of ``metrics.json``, without timings."""
+        matches, slope = self.events.matches, self.facts.slope
+        return {
+            **release_metrics(self.manifests),
+            "objective": self.facts.objective,
+            "head": self.facts.head,
+            "events_in_release": matches.release_rows,
+            "events_in_features": matches.feature_rows,
+            "matched": matches.matched,
+            "training_rows": self.events.training_rows,
+            "holdout_rows": self.points.size,
+            **_estimate("mse", self.squared),
+            **_estimate("mae", self.absolute),
+            "decoding_slope": None if slope is None else slope.value,
+            **({} if self.answer is None else _answer(*self.answer)),
+            **({} if self.truth is None else self.truth.to_json()),
+            "training_seconds": self.facts.seconds,
+            "warnings": self.facts.warnings,
+        }
+
+
+def score(
+    model: Model,
+    events: Events,
+    manifests: Sequence[Manifest],
+    labels: Floats | None = None,
+    nonprivate: Path | None = None,
+) -> Scores:
+    """Score the held-out events.
+
+    Parameters
+    ----------
+    model, events, manifests
+        What to score, on what, and what the releases state.
+    labels
+        (m,) true labels of all matched events, in simulations.
+    nonprivate
+        Metrics file of a model that was trained on true labels, in simulations.
+    """
+    if not events.holdout.size:
+        raise DataError("holdout=0 leaves no event to score on; set [training] holdout")
+    table, codes = events.held_out()
+    predicted = model.distributions(model.encoder.encode(table))
+    facts = events.problem, model.support, predicted, codes
+    truth = None
+    if labels is not None:
+        truth = _true_errors(predicted.points, labels, events, nonprivate)
+    return Scores(
+        manifests,
+        events,
+        model.facts,
+        table[events.key],
+        predicted.points,
+        codes,
+        estimate_squared_error(*facts),
+        estimate_absolute_error(*facts),
+        truth,
+    )
+
+
+def release_metrics(manifests: Sequence[Manifest]) -> dict[str, Any]:
+    """What releases state about themselves.
+
+    Of several epochs the last names the randomizer, and each ε is the largest of any.
+    """
+    last = manifests[-1]
+    facts: dict[str, Any] = {
+        "randomizer": last.randomizer.name,
+        "loss": last.randomizer.loss,
+        "rows": sum(manifest.population.rows for manifest in manifests),
+        "outputs": int(last.channel.outputs.size),
+        "epsilon": max(manifest.privacy.requested_epsilon for manifest in manifests),
+        "epsilon_prior": max(
+            manifest.prior_guarantee.epsilon if manifest.prior_paid else 0.0
+            for manifest in manifests
+        ),
+        "epsilon_labels": max(manifest.labels_guarantee.epsilon for manifest in manifests),
+        "data_set": last.data_set,
+        "epoch": last.epoch,
+    }
+    if len(manifests) > 1:
+        facts["epochs"] = len(manifests)
+        facts["priors_paid"] = sum(manifest.prior_paid for manifest in manifests)
+    return facts
+
+
+def _true_errors(
+    points: Floats, labels: Floats, events: Events, nonprivate: Path | None
+) -> TrueErrors:
+    truth = labels[events.holdout]
+    constant = float(np.delete(labels, events.holdout).mean())
+    return TrueErrors(
+        truth,
+        mse=float(np.mean((points - truth) ** 2)),
+        mae=float(np.mean(np.abs(points - truth))),
+        constant_mse=float(np.mean((constant - truth) ** 2)),
+        **({} if nonprivate is None else _nonprivate_errors(nonprivate)),
+    )
+
+
+def _nonprivate_errors(path: Path) -> dict[str, float]:
+    """Test errors of a model that was trained on true labels, from its metrics file.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, or holds none.
+    """
+    try:
+        metrics = json.loads(path.read_text(encoding="utf-8"))
+        return {f"nonprivate_{name}": float(metrics[f"test_{name}"]) for name in ("mse", "mae")}
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            f"{path} holds no test errors; evaluate the model trained on true labels with"
+            " --true-labels first"
+        ) from error
+
+
+def _estimate(name: str, estimate: Estimate) -> dict[str, Any]:
+    return {
+        f"estimated_{name}": estimate.value,
+        f"estimated_{name}_low": estimate.low,
+        f"estimated_{name}_high": estimate.high,
+        f"estimated_{name}_method": estimate.method,
+    }
+
+
+def _answer(loss: str, verdict: Verdict) -> dict[str, Any]:
+    return {
+        "asked_loss": loss,
+        "asked_value": verdict.loss,
+        "asked_low": verdict.low,
+        "asked_high": verdict.high,
+        "asked_from_true_labels": verdict.from_labels,
+        "asked_answers_left": verdict.answers_left,
+        "asked_largest_loss": verdict.largest,
+    }

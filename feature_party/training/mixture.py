@@ -1,0 +1,81 @@
+"""Candidates: what an ensemble may be trained for, and how those that were trained are mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from common.arrays import Floats
+from feature_party.model.facts import EpochLosses, HeadFacts
+from feature_party.training.fitting import Fit
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An objective, and for a likelihood the head that it goes through."""
+
+    objective: str
+    head: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.objective}-{self.head}" if self.head else self.objective
+
+
+DEBIASED = Candidate("debiased")
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Trained candidates with their shares.
+
+    Attributes
+    ----------
+    fits
+        All that were trained; their out-of-fold rows are the same.
+    weights
+        Shares of those that predict, > 0 and summing to 1.
+    """
+
+    fits: Mapping[Candidate, Fit]
+    weights: Mapping[Candidate, float]
+
+    @property
+    def main(self) -> Candidate:
+        """The one with the largest share."""
+        return max(self.weights, key=lambda candidate: self.weights[candidate])
+
+    def beside(self, candidate: Candidate, fit: Fit) -> Mixture:
+        """The same mixture, with one more candidate that has no share."""
+        return replace(self, fits={**self.fits, candidate: fit})
+
+    def average(self, values: Callable[[Fit], Floats]) -> Floats:
+        """Weighted mean of what each that predicts has."""
+        return np.asarray(sum(w * values(self.fits[one]) for one, w in self.weights.items()))
+
+    @property
+    def head(self) -> str:
+        """The heads that predict, with their shares if there are several."""
+        ranked = sorted(self.weights.items(), key=lambda item: -item[1])
+        if len(ranked) == 1:
+            return self.main.head or ""
+        return " + ".join(f"{candidate.head} ({weight:.0%})" for candidate, weight in ranked)
+
+    @property
+    def heads(self) -> dict[str, HeadFacts]:
+        """Every candidate that was trained, by its head or, without one, its objective."""
+        return {
+            one.head or one.objective: HeadFacts(
+                float(fit.losses.mean()), self.weights.get(one, 0.0), len(fit.history)
+            )
+            for one, fit in self.fits.items()
+        }
+
+    @property
+    def history(self) -> list[EpochLosses]:
+        """How training the main one went."""
+        return [
+            EpochLosses(record.epoch, record.training, record.validation)
+            for record in self.fits[self.main].history
+        ]

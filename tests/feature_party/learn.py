@@ -1,0 +1,35 @@
+"""Prepare and train by a whole configuration, as the commands do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from common.release.event_keys import read_secret
+from common.release.folder import Release
+from feature_party.config import FeaturePartyConfig
+from feature_party.model.model import Model
+from feature_party.tables import Table
+from feature_party.training import prepare as preparing
+from feature_party.training import run
+from feature_party.training.examples import Prepared, PreparedShards
+
+
+def prepare(
+    release: Release | Path | Sequence[Release | Path],
+    features: Table,
+    config: FeaturePartyConfig,
+    secret: bytes | None = None,
+) -> Any:
+    """Matched events, in memory or in shards."""
+    if secret is None:
+        secret = read_secret(config.secret_file)
+    sections = config.training, config.join, config.engine
+    return preparing.prepare(release, features, config.key, secret, *sections)
+
+
+def train(events: Prepared | PreparedShards, config: FeaturePartyConfig, **options: Any) -> Model:
+    """Train; encoded rows go beside the model."""
+    shards = config.output.model / "shards"
+    return run.train(events, config.training, config.data, shards=shards, **options)

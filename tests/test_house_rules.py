@@ -1,37 +1,61 @@
-"""Rules that hold for every source file: who imports whom, and where randomness may come from."""
+"""Rules of the house: floors and walls, sizes and names, and where randomness may come from."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.imports import (
+    PACKAGES,
+    ROOT,
+    circles,
+    floors,
+    grouped,
+    imported,
+    module_graph,
+    modules,
+    outside,
+    parsed,
+    siblings,
+    sources,
+    summary,
+)
+
 FORBIDDEN = {
-    "common": {"label_party", "feature_party", "labelveil", "tests"},
-    "label_party": {"feature_party", "torch", "tests"},
-    "feature_party": {"label_party", "tests"},
+    "common": {"labelveil", "label_party", "feature_party", "tests"},
+    "label_party": {"labelveil", "feature_party", "torch", "tests"},
+    "feature_party": {"labelveil", "label_party", "tests"},
     "labelveil": {"torch", "tests"},
 }
 LONGEST_MODULE = 450
+MOST_FILES = 16
 
+MATHEMATICS = ("common.exact", "common.guarantees", "common.randomizers", "common.mechanisms")
+"""What they say is proved on paper, so nothing may come in but arguments, nor out but results."""
 
-def sources(package: str) -> list[Path]:
-    return sorted((ROOT / package).rglob("*.py"))
+NUMBERS = {"numpy", "scipy"}
 
+INPUT_OUTPUT = {
+    "asyncio", "http", "io", "json", "logging", "multiprocessing", "os", "pathlib", "pickle",
+    "shutil", "signal", "socket", "sqlite3", "subprocess", "tempfile", "threading", "urllib",
+}  # fmt: skip
 
-def imported(tree: ast.AST) -> Iterator[str]:
-    """Every module that a file imports, anywhere in it."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+REASONS = {
+    ("common.mechanisms.central.estimators", "sklearn"): "they are scikit-learn's estimators",
+    ("common.mechanisms.pate.torch_model", "torch"): "a teacher is a network",
+    ("common.mechanisms.selection.user_counts", "polars"): "it counts a table's users",
+}
+"""Other libraries in the mathematics, by module."""
+
+TESTS_ALONE = {"benchmarks"}
+"""Folders of tests that measure, and so mirror no folder."""
 
 
 def generators(tree: ast.AST) -> Iterator[str]:
@@ -56,8 +80,96 @@ def generators(tree: ast.AST) -> Iterator[str]:
 @pytest.mark.parametrize("package", sorted(FORBIDDEN))
 def test_no_package_imports_one_that_it_must_not(package: str) -> None:
     for path in sources(package):
-        roots = {name.split(".")[0] for name in imported(ast.parse(path.read_text()))}
+        if path.stem == "__main__":  # starts at the face
+            continue
+        roots = {name.split(".")[0] for name in imported(parsed(path))}
         assert not roots & FORBIDDEN[package], path
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    assert circles(module_graph()) == []
+
+
+def test_no_package_imports_another_in_a_circle() -> None:
+    """At every level: between the packages and modules that lie side by side."""
+    for parent in ("", *(name for name, path in modules().items() if path.name == "__init__.py")):
+        assert circles(grouped(module_graph(), siblings(parent))) == [], parent
+
+
+def test_circles_and_floors_are_found() -> None:
+    """The rules could fail."""
+    graph = {"a": frozenset("b"), "b": frozenset("c"), "c": frozenset("b"), "d": frozenset("a")}
+    assert circles(graph) == [["b", "c"]]
+    assert floors({**graph, "c": frozenset()}) == {"a": 2, "b": 1, "c": 0, "d": 3}
+
+
+def test_the_mathematics_reads_and_writes_nothing() -> None:
+    standard = set(sys.stdlib_module_names) - INPUT_OUTPUT
+    for name, path in modules().items():
+        if name.startswith(tuple(f"{package}." for package in MATHEMATICS)):
+            others = outside(imported(parsed(path))) - NUMBERS - standard
+            assert {other for other in others if (name, other) not in REASONS} == set(), name
+            calls = (node.func for node in ast.walk(parsed(path)) if isinstance(node, ast.Call))
+            called = {function.id for function in calls if isinstance(function, ast.Name)}
+            assert not called & {"open", "print", "input"}, name
+
+
+def test_every_exception_is_needed() -> None:
+    for name, library in REASONS:
+        assert library in outside(imported(parsed(modules()[name])))
+
+
+def test_the_mathematics_stands_on_itself() -> None:
+    """Below it are only names of types and errors, and the source of randomness."""
+    ground = {"common.arrays", "common.entropy", "common.errors"}
+    for name, targets in module_graph().items():
+        if name.startswith(MATHEMATICS):
+            above = {target for target in targets if not target.startswith(MATHEMATICS)}
+            assert above <= ground, name
+
+
+def test_every_package_says_its_purpose_in_one_line() -> None:
+    for name, path in modules().items():
+        if path.name == "__init__.py":
+            assert 20 <= len(summary(path)) <= 100, name
+            assert summary(path).endswith("."), name
+
+
+def test_classes_that_meet_have_different_names() -> None:
+    """In one package, or in two of which one imports the other; generated stubs aside."""
+    room = {name: name.rpartition(".")[0] for name in modules() if "." in name}
+    graph = grouped(module_graph(), room)
+    owners = defaultdict(list)
+    for name, path in modules().items():
+        for node in parsed(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                owners[node.name].append(name)
+    for owned, names in owners.items():
+        for one, other in combinations([n for n in names if ".wire." not in n], 2):
+            for a, b in ((room[one], room[other]), (room[other], room[one])):
+                assert a != b, (owned, one, other)
+                assert b not in graph[a], (owned, one, other)
+
+
+def folders(root: str) -> list[Path]:
+    return sorted({path.parent for path in sources(root)})
+
+
+@pytest.mark.parametrize("package", [*PACKAGES, "tests"])
+def test_a_folder_can_be_taken_in_at_a_glance(package: str) -> None:
+    crowded = {
+        str(folder.relative_to(ROOT)): count
+        for folder in folders(package)
+        if (count := len(list(folder.glob("*.py")))) > MOST_FILES
+    }
+    assert crowded == {}
+
+
+def test_tests_mirror_the_folders() -> None:
+    for folder in folders("tests"):
+        mirrored = folder.relative_to(ROOT / "tests")
+        if not {*mirrored.parts} & TESTS_ALONE:
+            assert (ROOT / mirrored).is_dir(), mirrored
 
 
 @pytest.mark.parametrize("package", ["common", "label_party"])
@@ -65,7 +177,7 @@ def test_no_other_generator_is_near_a_release(package: str) -> None:
     found = {
         str(path.relative_to(ROOT)): names
         for path in sources(package)
-        if (names := sorted(set(generators(ast.parse(path.read_text())))))
+        if (names := sorted(set(generators(parsed(path)))))
     }
     assert found == {}
 

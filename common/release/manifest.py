@@ -61,7 +61,7 @@ class PriorSection(_Section):
     guarantee: PureClaim
 
 
-class RandomizerSection(_Section):
+class StatedRandomizer(_Section):
     """The randomizer and its exact channel from the grid to the outputs."""
 
     name: str
@@ -91,7 +91,7 @@ class RandomizerSection(_Section):
         return ", ".join(f"{name}={value!r}" for name, value in self.options.items()) or "none"
 
 
-class PrivacySection(_Section):
+class StatedPrivacy(_Section):
     """The claim: what one privacy unit spends by this release."""
 
     requested_epsilon: float = Field(gt=0)
@@ -172,8 +172,8 @@ class Manifest(_Section):
     """UTC, ISO 8601, to the second."""
     label: LabelSection
     prior: PriorSection
-    randomizer: RandomizerSection
-    privacy: PrivacySection
+    randomizer: StatedRandomizer
+    privacy: StatedPrivacy
     population: PopulationSection
     content: ContentSection
     drift: DriftSection | None = None

@@ -9,7 +9,7 @@ from label_party.config.sections import LabelPartyConfig
 
 if TYPE_CHECKING:
     from common.release.manifest import Manifest
-    from label_party.release.run import Outcome
+    from label_party.release.run import ReleaseOutcome
 
 
 @options(
@@ -37,7 +37,7 @@ def release(config: LabelPartyConfig, shown: Quiet) -> None:
         print_outcome(outcome)
 
 
-def print_outcome(outcome: Outcome) -> None:
+def print_outcome(outcome: ReleaseOutcome) -> None:
     """Print a release's facts and the budget that is left."""
     manifest = outcome.manifest
     if outcome.existed:
@@ -50,7 +50,7 @@ def print_outcome(outcome: Outcome) -> None:
         print(f"{name:<22}{value}")
 
 
-def print_epoch(outcome: Outcome) -> None:
+def print_epoch(outcome: ReleaseOutcome) -> None:
     """Print one line for an epoch of a watch."""
     manifest = outcome.manifest
     parts = [("labels", manifest.labels_guarantee.epsilon)]
@@ -82,7 +82,7 @@ def _prior(manifest: Manifest) -> str:
     return f"prior of {origin}{session}"
 
 
-def _facts(outcome: Outcome) -> list[tuple[str, str]]:
+def _facts(outcome: ReleaseOutcome) -> list[tuple[str, str]]:
     manifest, tally = outcome.manifest, outcome.tally
     outputs = manifest.channel.outputs.size
     facts = [

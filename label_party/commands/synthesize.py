@@ -56,7 +56,7 @@ def synthesize(wanted: TableOptions, config: LabelPartyConfig) -> None:
     if wanted.out is not None:
         check_output("--out", wanted.out, (".csv", ".json", *PARQUET_SUFFIXES))
     edges = numbers("--edges", wanted.edges) if wanted.edges else None
-    request = synthesis.Request(
+    request = synthesis.TableRequest(
         columns=synthesis.named_lists(wanted.column),
         edges=synthesis.label_edges(config, wanted.bins, edges),
         order=wanted.order,

@@ -69,7 +69,7 @@ def top_k(wanted: TopKOptions, config: LabelPartyConfig) -> None:
     --k and --adaptive name them with noisy counts. --stable shows the whole set in front of a wide
     gap as it is, without counts, or nothing; its price does not grow with the set.
     """
-    from label_party.queries.top_k import Request, run_top_k
+    from label_party.queries.top_k import TopKRequest, run_top_k
 
     if wanted.out is not None:
         check_output("--out", wanted.out)
@@ -78,7 +78,7 @@ def top_k(wanted: TopKOptions, config: LabelPartyConfig) -> None:
     delta = config.privacy.total_delta / 10 if wanted.delta is None else wanted.delta
     result = run_top_k(
         config,
-        Request(
+        TopKRequest(
             wanted.by,
             wanted.k,
             wanted.most,

@@ -55,7 +55,7 @@ _STEPS = 1000
 
 
 @dataclass(frozen=True)
-class Request:
+class TableRequest:
     """What is asked for.
 
     Attributes
@@ -150,7 +150,9 @@ def label_edges(
     return tuple(edges)
 
 
-def synthesize(config: LabelPartyConfig, request: Request, *, quiet: bool = False) -> Synthetic:
+def synthesize(
+    config: LabelPartyConfig, request: TableRequest, *, quiet: bool = False
+) -> Synthetic:
     """Make the release once, or read it back.
 
     Raises
@@ -199,7 +201,7 @@ def synthesize(config: LabelPartyConfig, request: Request, *, quiet: bool = Fals
     return Synthetic(paid.data, paid.digest, paid.existed, paid.left)
 
 
-def _lists(config: LabelPartyConfig, request: Request) -> dict[str, list[str]]:
+def _lists(config: LabelPartyConfig, request: TableRequest) -> dict[str, list[str]]:
     """The public values of each column, "other" last."""
     if not request.columns:
         raise ConfigError("a table needs at least one category column; set --column NAME=FILE")
@@ -216,7 +218,7 @@ def _lists(config: LabelPartyConfig, request: Request) -> dict[str, list[str]]:
     return found
 
 
-def _budget(config: LabelPartyConfig, request: Request) -> Budget:
+def _budget(config: LabelPartyConfig, request: TableRequest) -> Budget:
     privacy = config.privacy
     epsilon = decimal_value(privacy.epsilon)
     if request.delta is None:
@@ -231,7 +233,7 @@ def _budget(config: LabelPartyConfig, request: Request) -> Budget:
 
 
 def _meaning(
-    config: LabelPartyConfig, request: Request, lists: dict[str, list[str]]
+    config: LabelPartyConfig, request: TableRequest, lists: dict[str, list[str]]
 ) -> dict[str, Any]:
     privacy = config.privacy
     day = {} if config.data.date is None else {"date": config.data.date}
@@ -255,7 +257,7 @@ def _meaning(
 
 
 def _records(
-    config: LabelPartyConfig, request: Request, lists: dict[str, list[str]], *, quiet: bool
+    config: LabelPartyConfig, request: TableRequest, lists: dict[str, list[str]], *, quiet: bool
 ) -> Integers:
     """(n, columns + 1) codes of every event of the population, in one order."""
     columns = [Column(name, pl.Series(values[:-1]), public=True) for name, values in lists.items()]
@@ -285,7 +287,7 @@ def _fit(
 
 def _document(
     config: LabelPartyConfig,
-    request: Request,
+    request: TableRequest,
     lists: dict[str, list[str]],
     workload: Marginals,
     model: Model,

@@ -37,7 +37,7 @@ FORMAT = "labelveil-top-k/1"
 
 
 @dataclass(frozen=True)
-class Request:
+class TopKRequest:
     """What is asked: the column, how many, among which public categories.
 
     Attributes
@@ -77,7 +77,7 @@ class TopK:
         return parsed
 
 
-def run_top_k(config: LabelPartyConfig, request: Request) -> TopK:
+def run_top_k(config: LabelPartyConfig, request: TopKRequest) -> TopK:
     """Make the release once, or read it back.
 
     Raises
@@ -112,7 +112,7 @@ def run_top_k(config: LabelPartyConfig, request: Request) -> TopK:
     return TopK(paid.data, paid.digest, paid.existed, paid.left)
 
 
-def _mechanism(config: LabelPartyConfig, request: Request) -> Leaders | StableLeaders:
+def _mechanism(config: LabelPartyConfig, request: TopKRequest) -> Leaders | StableLeaders:
     privacy = config.privacy
     epsilon, unit = decimal_value(privacy.epsilon), privacy.privacy_unit
     if request.delta is None:
@@ -141,7 +141,7 @@ def read_category_list(path: Path) -> pl.Series:
     return pl.Series("category", sorted(names))
 
 
-def _counts(config: LabelPartyConfig, request: Request, categories: pl.Series) -> Integers:
+def _counts(config: LabelPartyConfig, request: TopKRequest, categories: pl.Series) -> Integers:
     """Distinct users of each category, in the list's order: an event is a vote of its user."""
     privacy = config.privacy
     if privacy.privacy_unit == Unit.USER and request.user not in (None, privacy.user):
@@ -163,7 +163,9 @@ def _counts(config: LabelPartyConfig, request: Request, categories: pl.Series) -
     return np.bincount(votes % len(categories), minlength=len(categories))
 
 
-def _meaning(config: LabelPartyConfig, request: Request, categories: pl.Series) -> dict[str, Any]:
+def _meaning(
+    config: LabelPartyConfig, request: TopKRequest, categories: pl.Series
+) -> dict[str, Any]:
     data, privacy = config.data, config.privacy
     # what earlier releases did not look at is named where it is set
     rows = {"duplicates": data.duplicates} if data.duplicates != "refuse" else {}
@@ -184,7 +186,7 @@ def _meaning(config: LabelPartyConfig, request: Request, categories: pl.Series) 
 
 def _build(
     config: LabelPartyConfig,
-    request: Request,
+    request: TopKRequest,
     categories: pl.Series,
     leaders: Leaders | StableLeaders,
     counts: Integers,

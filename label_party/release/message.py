@@ -30,8 +30,8 @@ from common.release.manifest import (
     Manifest,
     PopulationSection,
     PriorSection,
-    PrivacySection,
-    RandomizerSection,
+    StatedPrivacy,
+    StatedRandomizer,
     content_digest,
 )
 from common.version import software
@@ -190,7 +190,7 @@ def _manifest(
             scale=str(two.prior.scale),
             guarantee=prior.to_json(),
         ),
-        randomizer=RandomizerSection(
+        randomizer=StatedRandomizer(
             name=two.randomizer.name,
             loss=two.randomizer.loss.name,
             # whoever rebuilds the channel from the noisy prior needs the builder's options
@@ -198,7 +198,7 @@ def _manifest(
             channel=two.randomizer.channel.to_json(),
             guarantee=labels.to_json(),
         ),
-        privacy=PrivacySection(
+        privacy=StatedPrivacy(
             requested_epsilon=config.privacy.epsilon,
             records_per_unit=two.group,
             total=compose(parts).to_json(),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ReleaseOutcome:
     """What a release run did, for the labels party's own console.
 
     Attributes
@@ -69,7 +69,7 @@ def run_release(
     quiet: bool = False,
     ready: Callable[[int], None] = lambda rows: None,
     find_prior: FindPrior = lambda store, ledger: None,
-) -> Outcome:
+) -> ReleaseOutcome:
     """Build the release of the configured data set and epoch, once and for ever.
 
     Parameters
@@ -124,7 +124,7 @@ def run_release(
         return _outcome(config, paid, built[0].manifest, events.tally, built[0].clipped)
 
 
-def _existing(config: LabelPartyConfig, store: Store, paid: Payment) -> Outcome:
+def _existing(config: LabelPartyConfig, store: Store, paid: Payment) -> ReleaseOutcome:
     release = store.open_release(paid.charge)
     release.close()
     return _outcome(config, paid, release.manifest, None, None)
@@ -136,8 +136,8 @@ def _outcome(
     manifest: Manifest,
     tally: Tally | None,
     clipped: int | None,
-) -> Outcome:
-    return Outcome(
+) -> ReleaseOutcome:
+    return ReleaseOutcome(
         manifest=manifest,
         digest=str(paid.charge.manifest_sha256),
         tally=tally,

@@ -21,14 +21,14 @@ from common.errors import ConfigError, DataError
 from label_party.config.names import NAME_PATTERN
 from label_party.config.sections import EPOCH_PLACE, LabelPartyConfig
 from label_party.release.prior_in_force import open_session, prior_in_force
-from label_party.release.run import Outcome, run_release
+from label_party.release.run import ReleaseOutcome, run_release
 from label_party.sources.addresses import Source
 from label_party.sources.tables import days_of
 from label_party.store.disk import StoreBusy
 from label_party.store.ledger import LABELS
 from label_party.store.release_store import Store
 
-Report = Callable[[Outcome], None]
+Report = Callable[[ReleaseOutcome], None]
 
 
 def arrived(config: LabelPartyConfig) -> list[str]:
@@ -127,7 +127,7 @@ def release_new(
     return done
 
 
-def _release(config: LabelPartyConfig, store: Store, quiet: bool) -> Outcome:
+def _release(config: LabelPartyConfig, store: Store, quiet: bool) -> ReleaseOutcome:
     return run_release(
         config,
         quiet=quiet,

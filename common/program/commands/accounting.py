@@ -11,8 +11,8 @@ from rich.table import Table
 
 from common.console import stdout
 from common.errors import ConfigError
-from common.guarantees.allocation import Stage, allocate
-from common.guarantees.views import composition_view, mechanism
+from common.program.accounting.allocation import Stage, allocate
+from common.program.accounting.views import composition_view, mechanism
 
 accounting = typer.Typer(
     help="What many releases cost together, by every method; how to divide a budget.",

@@ -13,7 +13,7 @@ import pytest
 from common.guarantees import Adjacency, PureDP, ZeroConcentratedDP, guarantee_from_json
 from label_party.config.sections import LabelPartyConfig
 from label_party.queries import synthetic_table as synthesize
-from label_party.queries.synthetic_table import OTHER, Request
+from label_party.queries.synthetic_table import OTHER, TableRequest
 from label_party.store.ledger import Ledger
 from label_party.store.release_store import Store
 from tests.label_party.conftest import Party
@@ -51,9 +51,9 @@ def arguments(*more: str) -> list[str]:
     return ["synthesize", *columns, "--bins", "5", *more]
 
 
-def request(party: Party, **settings: Any) -> Request:
+def request(party: Party, **settings: Any) -> TableRequest:
     columns = tuple((name, party.folder / f"{name}.txt") for name in LISTS)
-    return Request(columns, (0.0, 2.0, 4.0, 6.0, 8.0, 10.0), 2, **settings)
+    return TableRequest(columns, (0.0, 2.0, 4.0, 6.0, 8.0, 10.0), 2, **settings)
 
 
 def truth(party: Party, **settings: Any) -> np.ndarray:

@@ -12,9 +12,9 @@ import pytest
 
 from common.errors import ConfigError, PrivacyError
 from common.guarantees import largest_rho
-from common.guarantees.allocation import Stage, allocate
 from common.guarantees.gaussian import gaussian_delta
-from common.guarantees.views import METHODS, composition_view, mechanism
+from common.program.accounting.allocation import Stage, allocate
+from common.program.accounting.views import METHODS, composition_view, mechanism
 from common.program.cli import main
 from tests.commands import RunCommand
 

@@ -1,0 +1,1 @@
+"""What compositions cost, shown: views of a composition, and noise shared among stages."""

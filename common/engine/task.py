@@ -73,11 +73,14 @@ class Secrets:
         The key of a release's randomness; empty for tasks that draw none.
     secure
         Whether that key came from the operating system.
+    fingerprints
+        The secret under which events are fingerprinted; empty for tasks that do not.
     """
 
     join: bytes
     release: bytes = b""
     secure: bool = True
+    fingerprints: bytes = b""
 
     def entropy(self) -> Entropy:
         """Return the release's randomness."""

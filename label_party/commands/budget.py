@@ -19,7 +19,7 @@ from label_party.store.release_store import Store
 
 if TYPE_CHECKING:
     from label_party.store.account import AccountState
-    from label_party.store.ledger import Restore
+    from label_party.store.entries import Restore
 
 
 @options("store.directory")

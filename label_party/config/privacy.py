@@ -136,6 +136,11 @@ class PrivacySection(Section):
         return PureDP.of(decimal_value(self.epsilon), unit=self.privacy_unit)
 
     @property
+    def limit_is_stated(self) -> bool:
+        """Whether the file says what the account may spend."""
+        return self.total_epsilon is not None or self.total_delta > 0
+
+    @property
     def limit(self) -> PureDP | ApproximateDP:
         """What the account may spend as configured; by default one release, and no δ."""
         total = decimal_value(self.epsilon if self.total_epsilon is None else self.total_epsilon)

@@ -28,8 +28,10 @@ from common.randomizers.grid import Grid
 from common.release.blocks import KEY_BYTES, block_ranges
 from common.release.event_keys import hash_keys
 from label_party.events.columns import NONE, Column, one_per_event
+from label_party.events.fingerprints import fingerprints_of
 from label_party.events.row_ranges import Counted, RowWriter, count_rows, randomize_rows
 from label_party.sources.tables import KEY, LABEL, USER, other
+from label_party.store.fingerprints import Prints
 
 Positions = Integers
 Duplicates = Literal["refuse", "sum", "mean", "last"]
@@ -78,6 +80,9 @@ class Completed:
         What was done to get there.
     submitted
         Whether the features party submitted the keys, and so need not be sent them.
+    named
+        The rows that named the events, with their keys as they were read: the population's, or the
+        labels' where there is none or it was submitted.
     codes
         Of each further column, (n,) int64: the category's place in the public list, one after its
         end for a category that it lacks, and :data:`NONE` where the event has none.
@@ -88,6 +93,12 @@ class Completed:
     tally: Tally
     submitted: bool = False
     codes: dict[str, Integers] = field(default_factory=dict)
+    named: pl.DataFrame | None = None
+
+    def fingerprints(self, secret: bytes) -> Iterator[Prints]:
+        """Yield the fingerprints of the events, and of their users, under the ledger's secret."""
+        if self.named is not None:
+            yield fingerprints_of(self.named, secret)
 
     @property
     def rows(self) -> int:
@@ -193,13 +204,14 @@ def complete(
         )
         for column in columns
     }
+    named = population if isinstance(population, pl.DataFrame) else labels
     tally = part.facts.tally(int(np.count_nonzero(over)))
     if submitted is None:
-        return Completed(part.keys, completed, tally, codes=codes)
+        return Completed(part.keys, completed, tally, codes=codes, named=named)
     rows = np.empty_like(part.order)
     rows[part.order] = np.arange(rows.size)
     codes = {name: values[rows] for name, values in codes.items()}
-    return Completed(submitted, completed[rows], tally, submitted=True, codes=codes)
+    return Completed(submitted, completed[rows], tally, submitted=True, codes=codes, named=named)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from common.arrays import Floats
 from common.engine.shuffle import KEY_TYPE, Exchange, Files, Keys
 from common.engine.task import Engine, Secrets, Task
@@ -35,6 +37,7 @@ from label_party.events.tasks import (
     Complete,
     Count,
     FindBeyond,
+    Fingerprint,
     Limit,
     Piece,
     Place,
@@ -46,6 +49,7 @@ from label_party.events.tasks import (
 )
 from label_party.sources.tables import KEY, LABEL, USER, copy_as_parquet, parquet_files
 from label_party.store.disk import translating_errors
+from label_party.store.fingerprints import Prints
 from label_party.store.release_store import PART_ROWS
 
 ResultT = TypeVar("ResultT")
@@ -160,6 +164,7 @@ class StoredEvents:
         pieces: Sequence[Piece],
         tally: Tally,
         work: Work,
+        named: Table,
         *,
         submitted: bool,
     ) -> None:
@@ -167,6 +172,7 @@ class StoredEvents:
         self.submitted = submitted
         self._pieces = pieces
         self._work = work
+        self._named = named
 
     @property
     def rows(self) -> int:
@@ -217,6 +223,16 @@ class StoredEvents:
             blocks += digests
             progress(task.rows.stop - task.rows.start)
         return blocks, population.hexdigest()
+
+    def fingerprints(self, secret: bytes) -> Iterator[Prints]:
+        """Yield the fingerprints of the events, and of their users, under the ledger's secret."""
+        slices = list(self._named.slices(self._work.sizes.slice_rows))
+        files = self._work.files("prints", len(slices))
+        tasks = [Fingerprint(part, files[i]) for i, part in enumerate(slices)]
+        secrets = Secrets(self._work.join, fingerprints=secret)
+        for task, _ in zip(tasks, self._work.engine.stream(tasks, secrets), strict=True):
+            yield np.fromfile(task.out, dtype=np.uint64)
+            _remove([task.out])
 
     def _ranges(self, block_rows: int) -> list[Range]:
         """Cut the rows into the release's parts, whatever the pieces that they lie in."""
@@ -310,7 +326,7 @@ def complete_external(
     _remove([*labels.files, *(listed.files if listed else ())])
     if sources.submitted is not None and ranges is not None:
         pieces = _place(ranges, *sources.submitted, work)
-        return StoredEvents(pieces, facts.tally(0), work, submitted=True)
+        return StoredEvents(pieces, facts.tally(0), work, sources.labels, submitted=True)
     ends = list(accumulate(each.rows for each, _ in found))
     pieces = [
         Piece(path, end - each.rows, end)
@@ -321,7 +337,8 @@ def complete_external(
     limit = config.privacy.max_records_per_user
     if limit is not None:
         pieces, over = _limit_users(pieces, limit, config.missing_value, buckets, work)
-    return StoredEvents(pieces, facts.tally(over), work, submitted=False)
+    named = sources.population or sources.labels
+    return StoredEvents(pieces, facts.tally(over), work, named, submitted=False)
 
 
 def _exchange(

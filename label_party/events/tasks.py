@@ -14,7 +14,7 @@ that was submitted. Neither depends on slices, buckets, workers or engines.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -36,6 +36,7 @@ from label_party.events.completion import (
     hash_column,
 )
 from label_party.events.epoch import Rows
+from label_party.events.fingerprints import fingerprints_of
 from label_party.events.row_ranges import Counted, count_rows, randomize_rows
 from label_party.sources.tables import KEY, LABEL, USER
 
@@ -64,6 +65,23 @@ class Slice:
         if USER in events.columns:
             columns[USER] = hash_column(events[USER], secrets.join)
         return columns
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Write the fingerprints of a slice's events, one after the other."""
+
+    slice: Slice
+    out: Path
+
+    def run(self, secrets: Secrets) -> int:
+        """Return how many there are."""
+        table = replace(self.slice.table, label=None, others=())
+        rows = table.read((self.slice.start, self.slice.stop))
+        prints = fingerprints_of(rows, secrets.fingerprints)
+        with appearing(self.out) as file:
+            file.write(prints.data)
+        return prints.size
 
 
 @dataclass(frozen=True)

@@ -35,9 +35,11 @@ from common.files import write_durably
 from common.guarantees import Adjacency
 from common.mechanisms.thresholdout import RESOLUTION, Thresholdout, rounded
 from label_party.config.sections import LabelPartyConfig
+from label_party.events.completion import Completed
+from label_party.events.on_disk import StoredEvents
 from label_party.events.open import open_events
 from label_party.store.disk import exclusive, translating_errors
-from label_party.store.ledger import EVALUATION
+from label_party.store.entries import EVALUATION
 from label_party.store.pay_once import pay_once, read_outcome
 from label_party.store.purchase import Payment, Purchase, find_payment
 from label_party.store.release_store import OUTCOME_FILE, Store, StoredRelease
@@ -202,29 +204,24 @@ class Evaluation:
 
     def _purchase(self, release: StoredRelease) -> Purchase:
         config = self._config
-        return Purchase(
-            release.manifest.data_set,
-            release.manifest.epoch,
-            EVALUATION,
-            self.mechanism.guarantee,
-            config.privacy.limit,
-            config.privacy.epochs,
-            {
-                "release": release.digest,
-                "domain": [config.domain.lower, config.domain.upper],
-                "missing": config.missing_value,
-                "largest_loss": self.largest_loss,
-                **self.settings.model_dump(mode="json", exclude={"offered", "largest_loss"}),
-            },
-        )
+        asked = {
+            "release": release.digest,
+            "domain": [config.domain.lower, config.domain.upper],
+            "missing": config.missing_value,
+            "largest_loss": self.largest_loss,
+            **self.settings.model_dump(mode="json", exclude={"offered", "largest_loss"}),
+        }
+        return Purchase.configured(config, EVALUATION, self.mechanism.guarantee, asked)
 
     def _open(self, release: StoredRelease, purchase: Purchase, paid: Payment | None) -> Session:
         """Pay for all answers, or read the session that did."""
         place = (purchase.data_set, purchase.epoch, EVALUATION)
         which = f"the evaluation of epoch {purchase.epoch!r}"
         if paid is None:
-            session = Session(os.urandom(_KEY_BYTES), self._read_labels(release))
-            data = pay_once(self._store, purchase, session.to_bytes).data
+            with open_events(self._config, quiet=True) as events:
+                session = Session(os.urandom(_KEY_BYTES), self._labels(release, events))
+                build, prints = session.to_bytes, events.fingerprints
+                data = pay_once(self._store, purchase, build, prints).data
         elif (self._store.outcome_path(*place) / OUTCOME_FILE).exists():
             data = read_outcome(self._store, paid.charge)
         else:  # how many answers were given is not known
@@ -238,13 +235,12 @@ class Evaluation:
             )
         return found
 
-    def _read_labels(self, release: StoredRelease) -> Floats:
+    def _labels(self, release: StoredRelease, events: Completed | StoredEvents) -> Floats:
         """The true labels in release order, as they are now."""
         domain, digest, parts = self._config.domain, hashlib.sha256(), []
-        with open_events(self._config, quiet=True) as events:
-            for keys, labels in events.parts():
-                digest.update(keys.tobytes())
-                parts.append(np.clip(labels, domain.lower, domain.upper))
+        for keys, labels in events.parts():
+            digest.update(keys.tobytes())
+            parts.append(np.clip(labels, domain.lower, domain.upper))
         if digest.hexdigest() != release.manifest.population.digest:
             raise DataError(
                 f"the population is no longer that of epoch {self._config.data.epoch!r};"

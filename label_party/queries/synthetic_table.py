@@ -43,6 +43,7 @@ from common.randomizers.grid import Grid
 from common.version import software
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.columns import NONE, Column
+from label_party.events.completion import Completed
 from label_party.events.open import read_with_columns
 from label_party.queries.top_k import read_category_list
 from label_party.store.pay_once import find_paid, pay_once
@@ -172,19 +173,14 @@ def synthesize(
         adjacency=Adjacency.REPLACE_LABEL,
         unit=privacy.privacy_unit,
     )
-    purchase = Purchase(
-        config.data.data_set,
-        config.data.epoch,
-        request.purpose,
-        guarantee,
-        privacy.limit,
-        privacy.epochs,
-        _meaning(config, request, lists),
+    purchase = Purchase.configured(
+        config, request.purpose, guarantee, _meaning(config, request, lists)
     )
     store = Store(config.store.directory)
     paid = find_paid(store, purchase)
     if paid is None:
-        table = domain.histogram(_records(config, request, lists, quiet=quiet))
+        records, events = _records(config, request, lists, quiet=quiet)
+        table = domain.histogram(records)
 
         def build() -> bytes:
             with progress_bar(quiet=quiet) as bar:
@@ -197,7 +193,7 @@ def synthesize(
                 )
             return _document(config, request, lists, workload, model, int(table.sum()), guarantee)
 
-        paid = pay_once(store, purchase, build)
+        paid = pay_once(store, purchase, build, events.fingerprints)
     return Synthetic(paid.data, paid.digest, paid.existed, paid.left)
 
 
@@ -258,7 +254,7 @@ def _meaning(
 
 def _records(
     config: LabelPartyConfig, request: TableRequest, lists: dict[str, list[str]], *, quiet: bool
-) -> Integers:
+) -> tuple[Integers, Completed]:
     """(n, columns + 1) codes of every event of the population, in one order."""
     columns = [Column(name, pl.Series(values[:-1]), public=True) for name, values in lists.items()]
     events = read_with_columns(config, columns, quiet=quiet)
@@ -269,7 +265,7 @@ def _records(
     edges = np.array(request.edges)
     labels = np.clip(events.labels, edges[0], edges[-1])
     bins = np.clip(np.searchsorted(edges, labels, side="right") - 1, 0, edges.size - 2)
-    return np.stack([*codes, bins], axis=1).astype(np.int64)
+    return np.stack([*codes, bins], axis=1).astype(np.int64), events
 
 
 def _fit(

@@ -28,6 +28,7 @@ from common.mechanisms.selection.leaders import Leaders, StableLeaders
 from common.version import software
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.columns import NONE, Column
+from label_party.events.completion import Completed
 from label_party.events.open import read_with_columns
 from label_party.store.pay_once import find_paid, pay_once
 from label_party.store.purchase import Purchase
@@ -86,16 +87,9 @@ def run_top_k(config: LabelPartyConfig, request: TopKRequest) -> TopK:
         For any refusal; then nothing was spent.
     """
     categories = read_category_list(request.categories)
-    privacy = config.privacy
     leaders = _mechanism(config, request)
-    purchase = Purchase(
-        config.data.data_set,
-        config.data.epoch,
-        request.purpose,
-        leaders.guarantee,
-        privacy.limit,
-        privacy.epochs,
-        _meaning(config, request, categories),
+    purchase = Purchase.configured(
+        config, request.purpose, leaders.guarantee, _meaning(config, request, categories)
     )
     store = Store(config.store.directory)
     paid = find_paid(store, purchase)
@@ -105,9 +99,12 @@ def run_top_k(config: LabelPartyConfig, request: TopKRequest) -> TopK:
                 f"k={request.k} is above the {len(categories)} categories of"
                 f" {request.categories}; set --k"
             )
-        counts = _counts(config, request, categories)
+        counts, events = _counts(config, request, categories)
         paid = pay_once(
-            store, purchase, lambda: _build(config, request, categories, leaders, counts)
+            store,
+            purchase,
+            lambda: _build(config, request, categories, leaders, counts),
+            events.fingerprints,
         )
     return TopK(paid.data, paid.digest, paid.existed, paid.left)
 
@@ -141,7 +138,9 @@ def read_category_list(path: Path) -> pl.Series:
     return pl.Series("category", sorted(names))
 
 
-def _counts(config: LabelPartyConfig, request: TopKRequest, categories: pl.Series) -> Integers:
+def _counts(
+    config: LabelPartyConfig, request: TopKRequest, categories: pl.Series
+) -> tuple[Integers, Completed]:
     """Distinct users of each category, in the list's order: an event is a vote of its user."""
     privacy = config.privacy
     if privacy.privacy_unit == Unit.USER and request.user not in (None, privacy.user):
@@ -155,12 +154,12 @@ def _counts(config: LabelPartyConfig, request: TopKRequest, categories: pl.Serie
     columns = [Column(request.by, categories)]
     if user is not None:
         columns.append(Column(user, public=True))
-    codes = read_with_columns(config, columns, quiet=True).codes
-    items = codes[request.by]
-    users = np.arange(items.size) if user is None else codes[user]
+    events = read_with_columns(config, columns, quiet=True)
+    items = events.codes[request.by]
+    users = np.arange(items.size) if user is None else events.codes[user]
     counted = (items != NONE) & (items < len(categories)) & (users != NONE)
     votes = np.unique(users[counted] * len(categories) + items[counted])
-    return np.bincount(votes % len(categories), minlength=len(categories))
+    return np.bincount(votes % len(categories), minlength=len(categories)), events
 
 
 def _meaning(

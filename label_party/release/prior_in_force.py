@@ -16,7 +16,8 @@ from common.randomizers.grid import Grid
 from common.release.manifest import InForceSection, Manifest
 from label_party.config.sections import LabelPartyConfig
 from label_party.release.drift import InForce, PaidSession, test_epsilon
-from label_party.store.ledger import LABELS, Charge, Ledger
+from label_party.store.entries import LABELS, Charge
+from label_party.store.ledger import Ledger
 from label_party.store.pay_once import pay_once
 from label_party.store.purchase import Purchase
 from label_party.store.release_store import Store
@@ -49,15 +50,8 @@ def open_session(config: LabelPartyConfig, store: Store, rows: int) -> None:
     epsilon = test_epsilon(config, points, rows)
     terms = Terms(not_prior(epsilon), hits, unit=privacy.privacy_unit)
     data = json.dumps({"terms": terms.to_json()}, sort_keys=True).encode()
-    purchase = Purchase(
-        config.data.data_set,
-        config.data.epoch,
-        TESTS,
-        terms.renyi_guarantee,
-        privacy.limit,
-        "additive",
-        {**_asked(config), "terms": terms.to_json()},
-    )
+    asked = {**_asked(config), "terms": terms.to_json()}
+    purchase = Purchase.configured(config, TESTS, terms.renyi_guarantee, asked)
     pay_once(store, purchase, lambda: data)
 
 

@@ -22,7 +22,8 @@ from label_party.events.on_disk import StoredEvents
 from label_party.events.open import open_events
 from label_party.release.message import Built, build
 from label_party.release.signing import sign_again, signing_key
-from label_party.store.ledger import LABELS, Ledger
+from label_party.store.entries import LABELS
+from label_party.store.ledger import Ledger
 from label_party.store.purchase import Payment, Purchase, Written, find_payment, pay
 from label_party.store.release_store import Store
 
@@ -93,16 +94,8 @@ def run_release(
         )
     config = config.at(config.data.epoch)
     key, store = signing_key(config), Store(config.store.directory)
-    data, privacy = config.data, config.privacy
-    purchase = Purchase(
-        data.data_set,
-        data.epoch,
-        LABELS,
-        privacy.charge,
-        privacy.limit,
-        privacy.epochs,
-        config.request(),
-    )
+    data = config.data
+    purchase = Purchase.configured(config, LABELS, config.privacy.charge, config.request())
     paid = find_payment(store, purchase)
     if paid is not None:
         existing = _existing(config, store, paid)
@@ -118,7 +111,7 @@ def run_release(
             digest = manifest_digest(built[0].manifest_bytes)
             return Written(digest, built[0].manifest.population.rows)
 
-        paid = pay(store, purchase, write)
+        paid = pay(store, purchase, write, events.fingerprints)
         if paid.existed:  # another process was faster
             return _existing(config, store, paid)
         return _outcome(config, paid, built[0].manifest, events.tally, built[0].clipped)

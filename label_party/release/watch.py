@@ -25,7 +25,7 @@ from label_party.release.run import ReleaseOutcome, run_release
 from label_party.sources.addresses import Source
 from label_party.sources.tables import days_of
 from label_party.store.disk import StoreBusy
-from label_party.store.ledger import LABELS
+from label_party.store.entries import LABELS
 from label_party.store.release_store import Store
 
 Report = Callable[[ReleaseOutcome], None]

@@ -8,7 +8,8 @@ from common.errors import PrivacyError
 from common.guarantees import Guarantee
 from label_party.config.sections import LabelPartyConfig
 from label_party.store.budget import at_most
-from label_party.store.ledger import Cap, Charge, Ledger, Restore, Separation
+from label_party.store.entries import Cap, Charge, Restore, Separation
+from label_party.store.ledger import Ledger
 from label_party.store.release_store import Store
 
 
@@ -69,7 +70,7 @@ def limit_in_force(config: LabelPartyConfig, ledger: Ledger) -> Guarantee:
     configured, cap = config.privacy.limit, ledger.cap(config.account)
     if cap is None:
         return configured
-    if config.privacy.total_epsilon is None and not config.privacy.total_delta:
+    if not config.privacy.limit_is_stated:
         return cap
     try:
         ledger.spent(config.account, configured)

@@ -4,6 +4,7 @@
     releases/…, outcomes/…                   the directories that this copy committed
     answers/…                                what was answered in evaluations
     populations/…                            the submitted populations of those releases
+    covered/…                                fingerprints of the events that charges are about
     backup.json                              digests of all of the above, last
 
 It may be taken while the store is served and while something is being built. The order makes it
@@ -11,11 +12,13 @@ consistent: the ledger is copied first, and what it has committed is on the disk
 changes again. Reservations are struck from the copy, since their bytes are not in it.
 
 A backup holds what was released, and no more: randomized labels and hashed keys, other outcomes,
-answers, the ledger; no raw label, no secret, no private key and no key of any noise. Of an
-evaluation, whose session holds labels and such a key, it takes the answers alone; restored, it is
-closed. Do not copy the ledger's file in any other way: a plain
-copy of a running ledger may be torn, and one with a reservation may take a release that was served
-since for one that was not.
+answers, the ledger; no raw label, no key that parties share, no private key and no key of any
+noise. Of an evaluation, whose session holds labels and such a key, it takes the answers alone;
+restored, it is closed. The ledger holds the secret of the fingerprints, so whoever has a backup can
+find out whether an event whose key they know has paid.
+
+Do not copy the ledger's file in any other way: a plain copy of a running ledger may be torn, and
+one with a reservation may take a release that was served since for one that was not.
 
 What an old backup means for the budget is told in :mod:`label_party.store.restore`.
 """
@@ -42,8 +45,9 @@ from common.files import appearing, sync
 from common.version import software
 from label_party.config.sections import LabelPartyConfig
 from label_party.store.disk import StoreError
-from label_party.store.ledger import EVALUATION, Charge, Ledger
-from label_party.store.release_store import CHARGE_FILE, LEDGER_FILE, Store, is_release
+from label_party.store.entries import EVALUATION, Charge
+from label_party.store.ledger import Ledger
+from label_party.store.release_store import CHARGE_FILE, COVERED, LEDGER_FILE, Store, is_release
 
 FORMAT = "labelveil-backup/1"
 INDEX_FILE = "backup.json"
@@ -114,13 +118,16 @@ def _write(store: Store, file: BinaryIO, place: Path, progress: Progress) -> int
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
         with tempfile.TemporaryDirectory(dir=place, prefix=".backup-") as folder:
             ledger = Path(folder) / LEDGER_FILE
-            paid = _copy_ledger(store, ledger)
+            paid, covered = _copy_ledger(store, ledger)
             digests[LEDGER_FILE] = _add(archive, LEDGER_FILE, ledger)
         for done, charge in enumerate(paid):
             progress(done, len(paid))
             for source in _files(store, charge):
                 name = source.relative_to(store.directory).as_posix()
                 digests[name] = _add(archive, name, source)
+        for digest in sorted(covered):
+            name = f"{COVERED}/{digest}"
+            digests[name] = _add(archive, name, store.covered / digest)
         progress(len(paid), len(paid))
         index = {"format": FORMAT, "created": made, "software": software(), "files": digests}
         data = json.dumps(index, sort_keys=True, indent=1).encode()
@@ -130,21 +137,27 @@ def _write(store: Store, file: BinaryIO, place: Path, progress: Progress) -> int
     return len(paid)
 
 
-def _copy_ledger(store: Store, path: Path) -> list[Charge]:
-    """Copy the ledger as of one moment, without reservations; return what it has paid for."""
+def _copy_ledger(store: Store, path: Path) -> tuple[list[Charge], set[str]]:
+    """Copy the ledger as of one moment, without reservations.
+
+    Returns
+    -------
+    What it has paid for, and the names of the files of the events that that is about.
+    """
     with store.open_ledger() as ledger:
         ledger.backup(path)
     with Ledger(path) as copy:
         for entry in copy.reservations():
             copy.abandon(entry.id)
         paid = [entry for entry in copy.charges() if not entry.lost]
+        covered = {events.sha256 for _, events in copy.coverage()}
     # one file: the write-ahead log goes into it
     database = sqlite3.connect(path, isolation_level=None)
     try:
         database.execute("PRAGMA journal_mode = DELETE")
     finally:
         database.close()
-    return paid
+    return paid, covered
 
 
 def _files(store: Store, charge: Charge) -> list[Path]:

@@ -18,107 +18,21 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from common.errors import BudgetError, LabelveilError
 from common.guarantees import Guarantee, guarantee_from_json
 from common.version import software
 from label_party.store import budget as spending
 from label_party.store.budget import Composition
+from label_party.store.entries import LABELS, Cap, Charge, Covered, Restore, Separation, State
 from label_party.store.schema import migrate
-
-State = Literal["reserved", "committed"]
-
-LABELS = "labels"
-"""Purpose of the charge of a label release."""
-
-EVALUATION = "evaluation against true labels"
-"""Purpose of the charge of a session of answers, whose bytes stay on the labels party's disk."""
 
 
 class LedgerError(LabelveilError):
     """The ledger cannot be read or written; nothing was spent."""
-
-
-@dataclass(frozen=True)
-class Charge:
-    """One entry: what was spent, by whom, when, for what.
-
-    Attributes
-    ----------
-    account
-        What pays for it: by default the data set's name.
-    composition
-        ``additive``, or ``disjoint`` if no record occurs in another epoch's charge.
-    request
-        What the release was asked to be, as JSON values.
-    manifest_sha256
-        Hexadecimal digest that names the release; None while reserved.
-    """
-
-    id: int
-    account: str
-    data_set: str
-    epoch: str
-    purpose: str
-    composition: Composition
-    state: State
-    guarantee: Guarantee
-    request: dict[str, Any]
-    who: str
-    software: str
-    reserved_at: str
-    committed_at: str | None
-    manifest_sha256: str | None
-    rows: int | None
-
-    @property
-    def lost(self) -> bool:
-        """Whether this was released once, and its bytes are gone: spent, never built again."""
-        return self.state == "committed" and self.manifest_sha256 is None
-
-
-@dataclass(frozen=True)
-class Cap:
-    """What an account may spend, from when on, and why it was raised; the first has no reason."""
-
-    guarantee: Guarantee
-    reason: str
-    set_at: str
-    set_by: str
-
-
-@dataclass(frozen=True)
-class Covered:
-    """The events of a charge: a file of fingerprints, named by its digest."""
-
-    sha256: str
-    events: int
-
-
-@dataclass(frozen=True)
-class Separation:
-    """Somebody's word that an account's events are not another's, although they share some."""
-
-    account: str
-    other: str
-    events: int
-    reason: str
-    said_at: str
-    said_by: str
-
-
-@dataclass(frozen=True)
-class Restore:
-    """One restoration from a backup, with what its operator stated."""
-
-    backup_made_at: str
-    statement: dict[str, Any]
-    restored_at: str
-    restored_by: str
 
 
 class Ledger:
@@ -195,35 +109,15 @@ class Ledger:
                     f"{', whose bytes are lost' if existing.lost else ''}; name another epoch with"
                     " --epoch"
                 )
-            now = _now()
-            database.execute(
-                "INSERT OR IGNORE INTO data_sets (name, created) VALUES (?, ?)", (data_set, now)
-            )
             if self.cap(account) is None:
                 self._set_cap(account, limit, "")
-            cursor = database.execute(
-                "INSERT INTO charges (account, data_set, epoch, purpose, composition, state,"
-                " guarantee, request, who, software, reserved_at)"
-                " VALUES (?, ?, ?, ?, ?, 'reserved', ?, ?, ?, ?, ?)",
-                (
-                    account,
-                    data_set,
-                    epoch,
-                    purpose,
-                    composition,
-                    _dump(charge.to_json()),
-                    _dump(request or {}),
-                    _who(),
-                    software(),
-                    now,
-                ),
-            )
+            number = self._insert(account, data_set, proposal, purpose, "reserved", request or {})
             if covered is not None:
                 database.execute(
                     "INSERT INTO coverage (charge, sha256, events) VALUES (?, ?, ?)",
-                    (cursor.lastrowid, covered.sha256, covered.events),
+                    (number, covered.sha256, covered.events),
                 )
-            return int(cursor.lastrowid or 0)
+            return number
 
     def commit(self, charge: int, manifest_sha256: str, rows: int) -> None:
         """Make a reservation final and name the release that it paid for, in one transaction."""
@@ -262,32 +156,13 @@ class Ledger:
         with self._transaction() as database:
             if self._find(data_set, proposal.epoch, purpose) is not None:
                 return
-            now = _now()
-            database.execute(
-                "INSERT OR IGNORE INTO data_sets (name, created) VALUES (?, ?)", (data_set, now)
-            )
-            cursor = database.execute(
-                "INSERT INTO charges (account, data_set, epoch, purpose, composition, state,"
-                " guarantee, request, who, software, reserved_at, committed_at)"
-                " VALUES (?, ?, ?, ?, ?, 'committed', ?, ?, ?, ?, ?, ?)",
-                (
-                    account or data_set,
-                    data_set,
-                    proposal.epoch,
-                    purpose,
-                    proposal.composition,
-                    _dump(proposal.guarantee.to_json()),
-                    _dump(request),
-                    _who(),
-                    software(),
-                    now,
-                    now,
-                ),
+            number = self._insert(
+                account or data_set, data_set, proposal, purpose, "committed", request
             )
             if outcome is not None:
                 database.execute(
                     "INSERT INTO releases (charge, manifest_sha256, rows) VALUES (?, ?, ?)",
-                    (cursor.lastrowid, *outcome),
+                    (number, *outcome),
                 )
 
     def record_restore(self, backup_made_at: str, statement: dict[str, Any]) -> None:
@@ -301,8 +176,7 @@ class Ledger:
 
     def restores(self) -> list[Restore]:
         """Return every restoration from a backup, oldest first."""
-        with _translating_errors(self.path):
-            rows = self._database.execute("SELECT * FROM restores ORDER BY id").fetchall()
+        rows = self._rows("SELECT * FROM restores ORDER BY id")
         return [
             Restore(
                 row["backup_made_at"],
@@ -357,24 +231,17 @@ class Ledger:
 
     def data_sets(self) -> list[str]:
         """Return the names of all data sets that ever spent, in alphabetical order."""
-        with _translating_errors(self.path):
-            rows = self._database.execute("SELECT name FROM data_sets ORDER BY name").fetchall()
+        rows = self._rows("SELECT name FROM data_sets ORDER BY name")
         return [str(row["name"]) for row in rows]
 
     def accounts(self) -> list[str]:
         """Return the names of all accounts that ever spent, in alphabetical order."""
-        with _translating_errors(self.path):
-            rows = self._database.execute(
-                "SELECT DISTINCT account FROM charges ORDER BY account"
-            ).fetchall()
+        rows = self._rows("SELECT DISTINCT account FROM charges ORDER BY account")
         return [str(row["account"]) for row in rows]
 
     def caps(self, account: str) -> list[Cap]:
         """Return every cap that an account ever had, oldest first; the last one holds."""
-        with _translating_errors(self.path):
-            rows = self._database.execute(
-                "SELECT * FROM caps WHERE account = ? ORDER BY id", (account,)
-            ).fetchall()
+        rows = self._rows("SELECT * FROM caps WHERE account = ? ORDER BY id", (account,))
         return [
             Cap(
                 guarantee_from_json(json.loads(row["guarantee"])),
@@ -416,10 +283,19 @@ class Ledger:
 
     def coverage(self) -> list[tuple[Charge, Covered]]:
         """Return the charges of which it is known which events they are about, oldest first."""
-        with _translating_errors(self.path):
-            rows = self._database.execute("SELECT * FROM coverage").fetchall()
+        rows = self._rows("SELECT * FROM coverage")
         covered = {row["charge"]: Covered(row["sha256"], row["events"]) for row in rows}
         return [(entry, covered[entry.id]) for entry in self.charges() if entry.id in covered]
+
+    def fingerprint_secret(self) -> bytes:
+        """Return the 32 secret bytes under which events are fingerprinted, made at first use."""
+        with self._transaction() as database:
+            database.execute(
+                "INSERT OR IGNORE INTO secrets (name, value) VALUES ('fingerprints', ?)",
+                (os.urandom(32),),
+            )
+            row = database.execute("SELECT value FROM secrets WHERE name = 'fingerprints'")
+            return bytes(row.fetchone()["value"])
 
     def separate(self, account: str, other: str, events: int, reason: str) -> None:
         """Remember why an account's charges do not count against another that shares events."""
@@ -432,8 +308,7 @@ class Ledger:
 
     def separations(self) -> list[Separation]:
         """Return what was said so, oldest first."""
-        with _translating_errors(self.path):
-            rows = self._database.execute("SELECT * FROM separations ORDER BY id").fetchall()
+        rows = self._rows("SELECT * FROM separations ORDER BY id")
         return [Separation(*tuple(row)[1:]) for row in rows]
 
     def spent(self, account: str, limit: Guarantee) -> Guarantee | None:
@@ -475,6 +350,44 @@ class Ledger:
             (account, _dump(cap.to_json()), reason, _now(), _who(), software()),
         )
 
+    def _insert(
+        self,
+        account: str,
+        data_set: str,
+        proposal: spending.Proposal,
+        purpose: str,
+        state: State,
+        request: dict[str, Any],
+    ) -> int:
+        now = _now()
+        self._database.execute(
+            "INSERT OR IGNORE INTO data_sets (name, created) VALUES (?, ?)", (data_set, now)
+        )
+        cursor = self._database.execute(
+            "INSERT INTO charges (account, data_set, epoch, purpose, composition, state,"
+            " guarantee, request, who, software, reserved_at, committed_at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                account,
+                data_set,
+                proposal.epoch,
+                purpose,
+                proposal.composition,
+                state,
+                _dump(proposal.guarantee.to_json()),
+                _dump(request),
+                _who(),
+                software(),
+                now,
+                now if state == "committed" else None,
+            ),
+        )
+        return int(cursor.lastrowid or 0)
+
+    def _rows(self, query: str, values: Iterable[Any] = ()) -> list[sqlite3.Row]:
+        with _translating_errors(self.path):
+            return self._database.execute(query, tuple(values)).fetchall()
+
     def _find(self, data_set: str, epoch: str, purpose: str) -> Charge | None:
         found = self._select(
             " WHERE data_set = ? AND epoch = ? AND purpose = ?", (data_set, epoch, purpose)
@@ -482,13 +395,12 @@ class Ledger:
         return found[0] if found else None
 
     def _select(self, where: str, values: Iterable[Any]) -> list[Charge]:
-        with _translating_errors(self.path):
-            rows = self._database.execute(
-                "SELECT charges.*, releases.manifest_sha256, releases.rows FROM charges"
-                f" LEFT JOIN releases ON releases.charge = charges.id{where} ORDER BY charges.id",
-                tuple(values),
-            ).fetchall()
-        return [_charge(row) for row in rows]
+        rows = self._rows(
+            "SELECT charges.*, releases.manifest_sha256, releases.rows FROM charges"
+            f" LEFT JOIN releases ON releases.charge = charges.id{where} ORDER BY charges.id",
+            tuple(values),
+        )
+        return [Charge.from_row(row) for row in rows]
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -501,26 +413,6 @@ class Ledger:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 raise
-
-
-def _charge(row: sqlite3.Row) -> Charge:
-    return Charge(
-        id=row["id"],
-        account=row["account"],
-        data_set=row["data_set"],
-        epoch=row["epoch"],
-        purpose=row["purpose"],
-        composition=row["composition"],
-        state=row["state"],
-        guarantee=guarantee_from_json(json.loads(row["guarantee"])),
-        request=json.loads(row["request"]),
-        who=row["who"],
-        software=row["software"],
-        reserved_at=row["reserved_at"],
-        committed_at=row["committed_at"],
-        manifest_sha256=row["manifest_sha256"],
-        rows=row["rows"],
-    )
 
 
 @contextmanager

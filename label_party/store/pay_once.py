@@ -29,8 +29,9 @@ from dataclasses import dataclass
 
 from common.errors import ReleaseError
 from common.guarantees import Guarantee
-from label_party.store.ledger import Charge, Ledger
-from label_party.store.purchase import Purchase, Written, find_payment, pay
+from label_party.store.entries import Charge
+from label_party.store.ledger import Ledger
+from label_party.store.purchase import Fingerprints, Purchase, Written, find_payment, pay
 from label_party.store.release_store import OUTCOME_FILE, Store
 
 
@@ -69,7 +70,12 @@ def find_paid(store: Store, purchase: Purchase) -> Paid | None:
     return Paid(data, str(found.charge.manifest_sha256), True, found.left)
 
 
-def pay_once(store: Store, purchase: Purchase, build: Callable[[], bytes]) -> Paid:
+def pay_once(
+    store: Store,
+    purchase: Purchase,
+    build: Callable[[], bytes],
+    fingerprints: Fingerprints | None = None,
+) -> Paid:
     """Return the bytes that a purchase buys, building them only if they do not exist.
 
     Raises
@@ -90,7 +96,7 @@ def pay_once(store: Store, purchase: Purchase, build: Callable[[], bytes]) -> Pa
         store.write_outcome(purchase.data_set, purchase.epoch, purchase.purpose, data, facts)
         return Written(digest)
 
-    made = pay(store, purchase, write)
+    made = pay(store, purchase, write, fingerprints)
     data = read_outcome(store, made.charge)
     return Paid(data, str(made.charge.manifest_sha256), made.existed, made.left)
 

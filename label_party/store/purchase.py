@@ -25,16 +25,23 @@ charge is refused as not comparable. A pure ε fits every limit. (ε, δ), zCDP 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from common.errors import ReleaseError
 from common.guarantees import Guarantee
+from label_party.config.sections import LabelPartyConfig
 from label_party.store.budget import Composition
-from label_party.store.ledger import Charge, Ledger, LedgerError
+from label_party.store.coverage import check as check_coverage
+from label_party.store.coverage import cover
+from label_party.store.entries import Charge
+from label_party.store.fingerprints import Prints
+from label_party.store.ledger import Ledger, LedgerError
 from label_party.store.recovery import recover, undoing
 from label_party.store.release_store import Store
+
+Fingerprints = Callable[[bytes], Iterable[Prints]]
 
 
 @dataclass(frozen=True)
@@ -48,9 +55,15 @@ class Purchase:
     guarantee
         What is spent at most.
     limit
-        What the data set may spend in all.
+        What the account may spend in all.
     request
         What was asked for, as JSON values; a later call with another request is refused.
+    account
+        Whose budget pays; the data set's own by default.
+    limit_is_stated
+        Whether somebody wrote the limit down; else the account's cap holds once there is one.
+    separate_reason
+        Why the account pays by itself although others have paid for some of its events.
     """
 
     data_set: str
@@ -60,6 +73,28 @@ class Purchase:
     limit: Guarantee
     composition: Composition = "additive"
     request: dict[str, Any] = field(default_factory=dict)
+    account: str = ""
+    limit_is_stated: bool = True
+    separate_reason: str = ""
+
+    @classmethod
+    def configured(
+        cls, config: LabelPartyConfig, purpose: str, guarantee: Guarantee, request: dict[str, Any]
+    ) -> Self:
+        """Return a purchase for the configured epoch, from the configured account."""
+        privacy = config.privacy
+        return cls(
+            config.data.data_set,
+            config.data.epoch,
+            purpose,
+            guarantee,
+            privacy.limit,
+            privacy.epochs,
+            request,
+            config.account,
+            privacy.limit_is_stated,
+            privacy.separate_reason or "",
+        )
 
 
 @dataclass(frozen=True)
@@ -107,11 +142,19 @@ def find_payment(store: Store, purchase: Purchase) -> Payment | None:
         return None if charge is None else Payment(charge, True, _left(ledger, purchase))
 
 
-def pay(store: Store, purchase: Purchase, write: Callable[[Ledger], Written]) -> Payment:
+def pay(
+    store: Store,
+    purchase: Purchase,
+    write: Callable[[Ledger], Written],
+    fingerprints: Fingerprints | None = None,
+) -> Payment:
     """Make a purchase, unless another process was faster.
 
     Parameters
     ----------
+    fingerprints
+        Given the ledger's secret, those of the events that the purchase is about. None for what is
+        about no particular epoch's: the tests of a watch.
     write
         Given the ledger, to read what was committed before.
 
@@ -128,11 +171,26 @@ def pay(store: Store, purchase: Purchase, write: Callable[[Ledger], Written]) ->
         charge = _committed(ledger, purchase)
         existed = charge is not None
         if charge is None:
+            covered = None
+            if fingerprints is not None:
+                covered = cover(store.covered, fingerprints(ledger.fingerprint_secret()))
+                check_coverage(
+                    store.covered,
+                    ledger,
+                    covered,
+                    account=purchase.account or purchase.data_set,
+                    data_set=purchase.data_set,
+                    epoch=purchase.epoch,
+                    composition=purchase.composition,
+                    separate_reason=purchase.separate_reason,
+                )
             number = ledger.reserve(
                 purchase.data_set,
                 purchase.epoch,
                 purchase.guarantee,
-                purchase.limit,
+                _limit(ledger, purchase),
+                account=purchase.account,
+                covered=covered,
                 composition=purchase.composition,
                 request=purchase.request,
                 purpose=purchase.purpose,
@@ -164,4 +222,10 @@ def _committed(ledger: Ledger, purchase: Purchase) -> Charge | None:
 
 
 def _left(ledger: Ledger, purchase: Purchase) -> Guarantee | None:
-    return ledger.left(purchase.data_set, purchase.limit, purchase.composition)
+    account = purchase.account or purchase.data_set
+    return ledger.left(account, _limit(ledger, purchase), purchase.composition)
+
+
+def _limit(ledger: Ledger, purchase: Purchase) -> Guarantee:
+    cap = ledger.cap(purchase.account or purchase.data_set)
+    return purchase.limit if cap is None or purchase.limit_is_stated else cap

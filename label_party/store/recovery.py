@@ -30,8 +30,10 @@ from typing import Any
 from common.errors import LabelveilError, ReleaseError
 from common.guarantees import guarantee_from_json
 from label_party.store.budget import Proposal
+from label_party.store.coverage import tidy
 from label_party.store.disk import translating_errors
-from label_party.store.ledger import LABELS, Ledger, LedgerError
+from label_party.store.entries import LABELS
+from label_party.store.ledger import Ledger, LedgerError
 from label_party.store.release_store import CHARGE_FILE, OUTCOMES, Store, StoredRelease
 
 
@@ -74,6 +76,7 @@ def recover(store: Store, ledger: Ledger) -> Recovery:
             counted.append(_count(ledger, path))
     for entry in open_:
         ledger.abandon(entry.id)  # its bytes went first: dying before this leaves nothing unpaid
+    tidy(store.covered, ledger)
     return Recovery(len(open_), counted)
 
 

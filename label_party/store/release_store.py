@@ -7,6 +7,7 @@
     <store>/scratch/                          completed labels on their way (label_party.store.disk)
     <store>/outcomes/<data set>/<epoch>/<purpose>/     outcome.bin, charge.json
     <store>/answers/<data set>/<epoch>/       answers of an evaluation, one file each
+    <store>/covered/                          fingerprints of the events that charges are about
     <store>/populations/                      what the features party submitted
 
 A directory appears by one rename, after all its bytes are on the disk, and is shown to nobody until
@@ -30,7 +31,8 @@ from common.release.blocks import block_ranges
 from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
 from common.release.manifest import Manifest, block_digest, manifest_digest
 from label_party.store.disk import StoreError, exclusive, translating_errors
-from label_party.store.ledger import LABELS, Charge, Ledger
+from label_party.store.entries import LABELS, Charge
+from label_party.store.ledger import Ledger
 
 PART_ROWS = 1 << 22
 """Rows of a part of a release, a multiple of a block's."""
@@ -41,6 +43,7 @@ LEDGER_FILE = "ledger.sqlite"
 LOCK_FILE = "lock"
 RELEASES = "releases"
 POPULATIONS = "populations"
+COVERED = "covered"
 SCRATCH = "scratch"
 OUTCOMES = "outcomes"
 ANSWERS = "answers"
@@ -115,6 +118,11 @@ class Store:
     def scratch(self) -> Path:
         """Directory of what is being worked on."""
         return self.directory / SCRATCH
+
+    @property
+    def covered(self) -> Path:
+        """Directory of the fingerprints of events that have paid."""
+        return self.directory / COVERED
 
     @property
     def populations(self) -> Path:

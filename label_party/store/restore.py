@@ -42,11 +42,13 @@ from label_party.config.sections import LabelPartyConfig
 from label_party.store.backup import FORMAT, INDEX_FILE
 from label_party.store.budget import Proposal
 from label_party.store.disk import translating_errors
-from label_party.store.ledger import EVALUATION, LABELS, Ledger
+from label_party.store.entries import EVALUATION, LABELS
+from label_party.store.ledger import Ledger
 from label_party.store.pay_once import read_outcome
 from label_party.store.recovery import recover
 from label_party.store.release_store import (
     ANSWERS,
+    COVERED,
     LEDGER_FILE,
     OUTCOME_FILE,
     OUTCOMES,
@@ -57,7 +59,9 @@ from label_party.store.release_store import (
 
 _RESTORING = ".restoring"
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
-_MEMBER = re.compile(rf"ledger\.sqlite|(releases|outcomes|answers|populations)(/{_PART}){{3,4}}")
+_MEMBER = re.compile(
+    rf"ledger\.sqlite|covered/[0-9a-f]{{64}}|(releases|outcomes|answers|populations)(/{_PART}){{3,4}}"
+)
 _BLOCK = 1 << 20
 
 
@@ -217,6 +221,11 @@ def _damaged(path: Path) -> ReleaseError:
 
 def _place_folders(store: Store, folder: Path) -> None:
     """Move directories to their names; those that are there already must be the same."""
+    with translating_errors(store.covered):
+        store.covered.mkdir(mode=0o700, exist_ok=True)
+        for source in folder.glob(f"{COVERED}/*"):
+            source.replace(store.covered / source.name)  # its name is its digest
+        sync(store.covered)
     kinds = ("releases/*/*", "outcomes/*/*/*", "answers/*/*", "populations/*/*")
     for source in sorted(path for kind in kinds for path in folder.glob(kind)):
         target = store.directory / source.relative_to(folder)

@@ -97,6 +97,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             sha256 TEXT NOT NULL,
             events INTEGER NOT NULL
         )""",
+        # under which events are fingerprinted
+        """CREATE TABLE secrets (
+            name TEXT PRIMARY KEY,
+            value BLOB NOT NULL
+        )""",
         """CREATE TABLE separations (
             id INTEGER PRIMARY KEY,
             account TEXT NOT NULL,

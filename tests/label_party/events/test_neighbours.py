@@ -189,7 +189,7 @@ def leading(k: int | None, delta: float | None = None) -> top_k.Request:
 
 
 def the_counts(config: LabelPartyConfig) -> Integers:
-    return top_k._counts(config, leading(2), pl.Series(KINDS))
+    return top_k._counts(config, leading(2), pl.Series(KINDS))[0]
 
 
 def counts_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Fraction:
@@ -217,7 +217,7 @@ def stable_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Fra
 def the_table(config: LabelPartyConfig) -> Integers:
     request = synthetic_table.Request((), (0.0, 4.0, 8.0, 10.0), 2)
     lists = {"kind": [*KINDS, synthetic_table.OTHER]}
-    codes = synthetic_table._records(config, request, lists, quiet=True)
+    codes, _ = synthetic_table._records(config, request, lists, quiet=True)
     return np.histogramdd(codes, bins=(range(6), range(4)))[0].astype(np.int64)
 
 

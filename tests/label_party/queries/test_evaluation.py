@@ -24,7 +24,8 @@ from label_party.config.sections import EvaluationSection
 from label_party.queries import evaluation
 from label_party.queries.evaluation import Evaluation, Session
 from label_party.server.run import running
-from label_party.store.ledger import EVALUATION, Ledger
+from label_party.store.entries import EVALUATION
+from label_party.store.ledger import Ledger
 from label_party.store.release_store import Store, outcome_name
 from tests.label_party.conftest import EVENTS, Client, Party
 

@@ -61,7 +61,7 @@ def worlds(party: Party, connect: Connect, rows: int) -> Iterator[list[World]]:
     party.write_population({"key": keys})
     # no bins, which the prior's noise would move, and with them the manifest's length
     settings = {"randomizer__name": "randomized-response", "privacy__epsilon": 8}
-    settings |= {"privacy__total_epsilon": 8}
+    settings |= {"privacy__total_epsilon": 16, "privacy__account": "both"}
     names = {"all-low": (keys[::2], 0.0), "is-high": (keys, 10.0)}
     for name, (labelled, label) in names.items():
         party.write_labels({"key": labelled, "label": [label] * len(labelled)})

@@ -77,6 +77,7 @@ def test_a_release_beyond_the_total_is_refused_and_spends_nothing(party: Party) 
 
 def test_disjoint_epochs_each_have_the_total(party: Party) -> None:
     for epoch in ("1", "2"):
+        party.write_population({"key": [f"{epoch}-{i}" for i in range(200)]})
         done = party.release(data__epoch=epoch, privacy__epochs="disjoint", privacy__epsilon=3)
         assert done.code == 0
 

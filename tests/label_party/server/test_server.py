@@ -87,8 +87,8 @@ def test_a_release_made_while_serving_is_served(
 
 def test_several_data_sets(party: Party, connect: Connect) -> None:
     party.release()
-    party.release(data__data_set="second")
-    party.release(data__data_set="private")
+    for name in ("second", "private"):
+        party.release(data__data_set=name, privacy__account="labels")
     with running(party.config(server__data_sets='["labels", "second"]')) as address:
         client = connect(address)
         assert client.describe("labels") != client.describe("second")

@@ -69,7 +69,7 @@ def test_strangers_are_refused_logged_and_counted(
     client_identity: Credentials,
 ) -> None:
     party.release()
-    party.release(data__data_set="installs")
+    party.release(data__data_set="installs", privacy__account="labels")
     clients = f'{{ "{CLIENT}" = ["labels"], "second.example" = ["installs"] }}'
     text = (party.folder / "label_party.toml").read_text()
     text = text.replace(f'client_san = "{CLIENT}"', f"clients = {clients}")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.label_party.conftest import Party
+import pytest
+
+from label_party.events import open as opening
+from tests.label_party.conftest import EVENTS, Party
 
 
 def accounts(party: Party, *options: str) -> list[dict[str, Any]]:
@@ -36,3 +39,94 @@ def test_options_before_the_command_are_not_silently_ignored(party: Party) -> No
     refused = party.run("budget", "--json", "raise", "--to", "9", "--reason", "x")
     assert (refused.code, "put them behind it" in refused.err) == (1, True)
     assert len(accounts(party)[0]["caps"]) == 1
+
+
+def test_disjoint_epochs_must_be_disjoint(party: Party) -> None:
+    disjoint = {"privacy__epochs": "disjoint"}
+    assert party.release(**disjoint).code == 0
+    refused = party.release(data__epoch="2", **disjoint)  # the identical files
+    assert refused.code == 1
+    assert f"{EVENTS} events of epoch '2' are events of epoch '1', too" in refused.err
+    assert "disjoint" in refused.err
+    keys = [f"event-{i}" for i in range(EVENTS - 1, 2 * EVENTS)]
+    party.write_population({"key": keys})
+    assert "1 events of epoch '2'" in party.release(data__epoch="2", **disjoint).err
+    party.write_population({"key": keys[1:]})
+    assert party.release(data__epoch="2", **disjoint).code == 0
+    assert party.release(data__epoch="1", **disjoint).code == 0  # as it was
+    (account,) = accounts(party)
+    assert [charge["epoch"] for charge in account["charges"]] == ["1", "2"]
+
+
+def test_another_name_for_the_same_events_is_no_new_budget(party: Party) -> None:
+    assert party.release().code == 0
+    again = {"data__data_set": "again", "data__epoch": "x"}
+    refused = party.release(**again)
+    assert (refused.code, len(refused.err.splitlines())) == (1, 1)
+    assert f"{EVENTS} events of data set 'again' have paid from account 'labels'" in refused.err
+    assert not list((party.store / "covered").glob(".partial"))
+    for alone in ({"privacy__separate": True}, {"privacy__separate_reason": "because"}):
+        assert "needs a reason" in party.release(**again, **alone).err
+    assert party.release(**again, privacy__account="labels").code == 0
+    (account,) = accounts(party)
+    assert account["spent"]["epsilon"] == "2"
+    reason = {"privacy__separate": True, "privacy__separate_reason": "of another column"}
+    for epoch in ("1", "2"):
+        told = {"data__data_set": "apart", "data__epoch": epoch}
+        assert party.release(**told, **reason).code == 0
+    assert "of another column" in party.run("budget").out
+    apart, labels = accounts(party)
+    assert [said["reason"] for said in apart["separations"]] == ["of another column"]
+    assert apart["spent"]["epsilon"] == labels["spent"]["epsilon"] == "2"
+
+
+@pytest.mark.parametrize("purchase", ["top-k", "synthesize"])
+def test_every_purchase_is_about_events_that_are_compared(party: Party, purchase: str) -> None:
+    assert party.release().code == 0
+    keys = [f"event-{i}" for i in range(EVENTS)]
+    party.write_labels({"key": keys, "label": [1.0] * EVENTS, "kind": ["a", "b"] * (EVENTS // 2)})
+    (party.folder / "kinds.txt").write_text("a\nb\n")
+    kinds = {
+        "top-k": ["--by", "kind", "--categories", "kinds.txt", "--k", "1"],
+        "synthesize": ["--column", "kind=kinds.txt", "--bins", "2"],
+    }[purchase]
+    refused = party.run(purchase, *kinds, "--data-set", "again")
+    assert (refused.code, "have paid from account 'labels'" in refused.err) == (1, True)
+    assert party.run(purchase, *kinds).code == 0
+
+
+def test_from_memory_and_in_parts_the_same_events_are_found(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert party.release().code == 0
+    monkeypatch.setattr(opening, "_IN_MEMORY_ROWS", 1)
+    monkeypatch.setattr(opening, "_CSV_IN_MEMORY_BYTES", 1)
+    refused = party.release(data__data_set="again")
+    assert f"{EVENTS} events of data set 'again' have paid" in refused.err
+    assert party.release(data__data_set="again", privacy__account="labels").code == 0
+    assert len(list((party.store / "covered").iterdir())) == 1  # named by its content
+
+
+def test_a_user_who_has_paid_is_found_behind_other_events(party: Party) -> None:
+    per_user = {
+        "privacy__unit": "user", "privacy__user": "who", "privacy__max_records_per_user": 5,
+    }  # fmt: skip
+
+    def write(first: int) -> None:
+        keys = [f"event-{first + i}" for i in range(20)]
+        party.write_population({"key": keys, "who": [f"u{i % 4}" for i in range(20)]})
+        party.write_labels({"key": keys, "label": [1.0] * 20})
+
+    write(0)
+    assert party.release(**per_user).code == 0
+    write(1000)
+    refused = party.release(data__data_set="again", **per_user)
+    assert "4 events of data set 'again' have paid" in refused.err
+
+
+def test_a_restored_store_still_knows_who_has_paid(party: Party) -> None:
+    assert party.release().code == 0
+    assert party.run("backup", "--to", "backup.tar").code == 0
+    party.store.rename(party.folder / "lost")
+    assert party.run("restore", "backup.tar", "--nothing-since").code == 0
+    assert "have paid from account" in party.release(data__data_set="again").err

@@ -21,7 +21,8 @@ from common.guarantees import (
 )
 from common.guarantees.base import Adjacency
 from label_party.store.budget import Composition, remaining
-from label_party.store.ledger import Covered, Ledger, LedgerError
+from label_party.store.entries import Covered
+from label_party.store.ledger import Ledger, LedgerError
 from label_party.store.schema import MIGRATIONS
 
 DIGEST = "ab" * 32

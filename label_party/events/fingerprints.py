@@ -1,0 +1,21 @@
+"""Fingerprints of the events that were read, and of their users."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from label_party.sources.tables import KEY, USER
+from label_party.store.fingerprints import Prints, fingerprint
+
+
+def fingerprints_of(rows: pl.DataFrame, secret: bytes) -> Prints:
+    """Return the fingerprints of the keys of rows, and of their users where these were read.
+
+    A user's is told apart from that of an event by the NUL in front, which no key has.
+    """
+    prints = fingerprint(rows[KEY], secret)
+    if USER not in rows.columns:
+        return prints
+    users = rows.select(pl.lit("\0") + pl.col(USER).cast(pl.String).unique()).to_series()
+    return np.concatenate([prints, fingerprint(users.rename(USER), secret)])

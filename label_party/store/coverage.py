@@ -1,0 +1,105 @@
+"""Whether the events of a purchase may be charged to its account: checked before anything is spent.
+
+Two claims cost privacy if they are wrong, so they are not believed but compared, by fingerprints:
+
+- *Disjoint epochs share no event.* Otherwise an event would lose the ε of both, and be charged one.
+- *Different accounts share no event,* for the same reason. Whoever knows why two labels of one
+event
+  tell nothing about each other says so (``[privacy] separate``), and the ledger keeps the reason.
+
+    <store>/covered/<sha256>      the fingerprints of one epoch's events, ascending
+
+Charges that were made before fingerprints were kept have none, and are not compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from common.errors import BudgetError
+from common.files import sync
+from label_party.store.budget import Composition
+from label_party.store.disk import translating_errors
+from label_party.store.entries import Charge, Covered
+from label_party.store.fingerprints import Prints, overlap, write_sorted
+from label_party.store.ledger import Ledger
+
+
+def cover(folder: Path, prints: Iterable[Prints]) -> Covered:
+    """Write the fingerprints of an epoch's events under the name of their digest."""
+    with translating_errors(folder):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        partial = folder / ".partial"
+        partial.unlink(missing_ok=True)
+        events = write_sorted(partial, prints)
+        with partial.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        os.replace(partial, folder / digest)
+        sync(folder)
+    return Covered(digest, events)
+
+
+def check(
+    folder: Path,
+    ledger: Ledger,
+    covered: Covered,
+    *,
+    account: str,
+    data_set: str,
+    epoch: str,
+    composition: Composition,
+    separate_reason: str = "",
+) -> None:
+    """Refuse a purchase whose events have paid elsewhere, against what was claimed of them.
+
+    Raises
+    ------
+    BudgetError
+        One line with how many events, whose they are, and what to set.
+    """
+    shared: dict[str, int] = {covered.sha256: covered.events}
+    apart: dict[str, int] = {}
+    for charge, other in ledger.coverage():
+        if not _compared(charge, account, epoch, composition):
+            continue
+        if other.sha256 not in shared:
+            shared[other.sha256] = overlap(folder / covered.sha256, folder / other.sha256)
+        count = shared[other.sha256]
+        if not count:
+            continue
+        if charge.account == account:
+            raise BudgetError(
+                f"{count:,} events of epoch {epoch!r} are events of epoch {charge.epoch!r}, too,"
+                f" but epochs='disjoint' says that none is; set [privacy] epochs = \"additive\", or"
+                " give each epoch its own events"
+            )
+        if not separate_reason:
+            raise BudgetError(
+                f"{count:,} events of data set {data_set!r} have paid from account"
+                f" {charge.account!r} (data set {charge.data_set!r}); set [privacy] account ="
+                f' "{charge.account}" to share its budget, or separate = true with a'
+                " separate_reason that the ledger keeps"
+            )
+        apart[charge.account] = max(count, apart.get(charge.account, 0))
+    known = {(said.account, said.other, said.reason) for said in ledger.separations()}
+    for other_account, count in apart.items():
+        if (account, other_account, separate_reason) not in known:
+            ledger.separate(account, other_account, count, separate_reason)
+
+
+def tidy(folder: Path, ledger: Ledger) -> None:
+    """Remove files that no charge names."""
+    named = {covered.sha256 for _, covered in ledger.coverage()}
+    with translating_errors(folder):
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if path.name not in named:
+                path.unlink()
+
+
+def _compared(charge: Charge, account: str, epoch: str, composition: Composition) -> bool:
+    if charge.account != account:
+        return True
+    return composition == charge.composition == "disjoint" and charge.epoch != epoch

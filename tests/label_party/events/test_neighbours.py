@@ -184,8 +184,8 @@ def labels_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> flo
     return float(ratios.sum()) / two.labels_guarantee.epsilon
 
 
-def leading(k: int | None, delta: float | None = None) -> top_k.Request:
-    return top_k.Request("kind", k, 3, Path("kinds.txt"), None, delta)
+def leading(k: int | None, delta: float | None = None) -> top_k.TopKRequest:
+    return top_k.TopKRequest("kind", k, 3, Path("kinds.txt"), None, delta)
 
 
 def the_counts(config: LabelPartyConfig) -> Integers:
@@ -215,7 +215,7 @@ def stable_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Fra
 
 
 def the_table(config: LabelPartyConfig) -> Integers:
-    request = synthetic_table.Request((), (0.0, 4.0, 8.0, 10.0), 2)
+    request = synthetic_table.TableRequest((), (0.0, 4.0, 8.0, 10.0), 2)
     lists = {"kind": [*KINDS, synthetic_table.OTHER]}
     codes, _ = synthetic_table._records(config, request, lists, quiet=True)
     return np.histogramdd(codes, bins=(range(6), range(4)))[0].astype(np.int64)
@@ -223,7 +223,7 @@ def the_table(config: LabelPartyConfig) -> Integers:
 
 def table_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Fraction:
     """A marginal measured with a whole budget: L1 over its noise's scale."""
-    request = synthetic_table.Request((), (0.0, 4.0, 8.0, 10.0), 2)
+    request = synthetic_table.TableRequest((), (0.0, 4.0, 8.0, 10.0), 2)
     budget = synthetic_table._budget(config, request)
     moved = int(np.abs(one - other).sum())
     return moved * budget.total / 2 / config.privacy.charge.exact_epsilon

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,12 @@ ROWS = 6000
 MakeInputs = Callable[..., ReportInputs]
 
 
-def _manifest(labels: np.ndarray, label: str, data_set: str) -> tuple[Manifest, np.ndarray]:
+@cache
+def _release(label: str, data_set: str) -> tuple[np.ndarray, np.ndarray, Manifest, np.ndarray]:
+    """Expected labels, labels, the manifest of their release, and its codes."""
+    generator = np.random.default_rng(3)
+    means = np.exp(generator.normal(0.6, 0.8, ROWS))
+    labels = np.minimum(generator.poisson(means), 77).astype(float)
     grid = Grid.from_step(0, 77, 1)
     entropy = seeded_entropy(5)
     counts = np.bincount(labels.astype(int), minlength=len(grid))
@@ -74,7 +80,7 @@ def _manifest(labels: np.ndarray, label: str, data_set: str) -> tuple[Manifest, 
         }
     )
     manifest.check()
-    return manifest, codes
+    return means, labels, manifest, codes
 
 
 @pytest.fixture
@@ -84,10 +90,7 @@ def make_inputs() -> MakeInputs:
     def make(
         *, simulated: bool = True, label: str = "visits", data_set: str = "clinic", **changes: Any
     ) -> ReportInputs:
-        generator = np.random.default_rng(3)
-        means = np.exp(generator.normal(0.6, 0.8, ROWS))
-        labels = np.minimum(generator.poisson(means), 77).astype(float)
-        manifest, codes = _manifest(labels, label, data_set)
+        means, labels, manifest, codes = _release(label, data_set)
         channel = manifest.channel
         decoded = np.linalg.lstsq(channel.probabilities, channel.inputs, rcond=None)[0]
         scored = slice(0, ROWS // 5)

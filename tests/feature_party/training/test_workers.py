@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+from feature_party.commands.cli import main
+from tests.commands import RunCommand
 from tests.feature_party.worlds import World
 
 TRAINER = """
@@ -182,11 +184,10 @@ def test_an_error_ends_all_workers_and_is_told_once(
     assert not list(tmp_path.glob("model.json"))
 
 
-def test_other_commands_take_one_process(trainer: Trainer, world: World) -> None:
-    command = [sys.executable, "-m", "feature_party", "predict", "--features", str(world.features)]
-    environment = {**os.environ, "WORLD_SIZE": "2", "RANK": "0"}
-    result = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, timeout=120
-    )
-    assert result.returncode == 1
-    assert result.stderr.startswith("error: WORLD_SIZE=2, but train alone takes several")
+def test_other_commands_take_one_process(
+    world: World, run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    ended = run_command(main, "predict", "--features", str(world.features))
+    assert ended.error.startswith("error: WORLD_SIZE=2, but train alone takes several")

@@ -162,13 +162,8 @@ def last_fetch(log: Path) -> dict[str, Any]:
     return [event for event in events if event["event"] == "fetched"][-1]
 
 
-@pytest.mark.parametrize(
-    "crash",
-    [
-        pytest.param(False, id="link"),
-        pytest.param(True, id="link-and-server", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("crash", [False, True], ids=["link", "link-and-server"])
 def test_a_fetch_outlives_the_link(
     world: World, hosts: tuple[Host, Host], tmp_path: Path, crash: bool
 ) -> None:

@@ -51,7 +51,7 @@ def test_the_fast_path_falls_back_near_a_boundary(monkeypatch: pytest.MonkeyPatc
     def draw(entropy: Entropy) -> int:
         return choice.exponential_choice(scores, Fraction(7, 10), entropy.source("x"))
 
-    seen = laws.drawn(draw, 600)
+    seen = laws.drawn(draw)
     assert outcomes_fit(seen, law)
     assert not outcomes_fit(seen, laws.broken_twin(law))
 

@@ -156,7 +156,7 @@ def test_bounded_range_beats_pure_by_four(rho: Fraction, failure: Fraction) -> N
     assert all(a <= b for a, b in zip(curve.values, plain.values, strict=True))
 
 
-@quick
+@settings(quick, max_examples=6)
 @given(rho=examples.epsilons, group=st.integers(2, 5))
 def test_group_privacy(rho: Fraction, group: int) -> None:
     item = ZeroConcentratedDP(*examples.ADD, rho, Fraction(0))

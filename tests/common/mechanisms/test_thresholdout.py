@@ -195,6 +195,7 @@ def test_answers_stay_within_the_stated_tolerance() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_plain_holdout_overfits_and_the_private_one_does_not() -> None:
     """A thousand features that say nothing: the published shape."""
     records = experiment.RECORDS

@@ -43,6 +43,7 @@ def test_a_smooth_tail_is_told_from_noise() -> None:
     assert np.mean(smooth) == pytest.approx(true, rel=0.2)
 
 
+@pytest.mark.slow
 def test_the_average_is_nearer_than_the_estimate_of_least_cp(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -113,6 +113,7 @@ def test_impossible_budgets_are_refused() -> None:
             noise_multiplier(PrivateSteps(0.1, 10), epsilon, delta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(CENTRAL))
 def test_baselines_learn_within_their_budget(name: str) -> None:
     features, labels = _table(2000)

@@ -83,7 +83,7 @@ def _release(label: str, data_set: str) -> tuple[np.ndarray, np.ndarray, Manifes
     return means, labels, manifest, codes
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_inputs() -> MakeInputs:
     """Build inputs; keyword arguments replace what the page is given."""
 

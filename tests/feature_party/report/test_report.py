@@ -59,8 +59,13 @@ class Page(HTMLParser):
         return [value for name, value in self.attributes if name == attribute]
 
 
-def test_a_simulation_has_every_section(make_inputs: MakeInputs) -> None:
-    page = Page(render_report(make_inputs()))
+@pytest.fixture(scope="module")
+def rendered(make_inputs: MakeInputs) -> str:
+    return render_report(make_inputs())
+
+
+def test_a_simulation_has_every_section(rendered: str) -> None:
+    page = Page(rendered)
     assert not page.open
     for section in ("privacy", "prior", "joint", "loss", "actual", "calibration", "matches"):
         assert section in page.values("id")
@@ -81,9 +86,8 @@ def test_without_true_labels_nothing_claims_to_know_them(make_inputs: MakeInputs
     assert "simulation" not in page.text.partition("What is private")[0]
 
 
-def test_the_page_loads_nothing(make_inputs: MakeInputs) -> None:
-    text = render_report(make_inputs())
-    page = Page(text)
+def test_the_page_loads_nothing(rendered: str) -> None:
+    text, page = rendered, Page(rendered)
     for scheme in ("http:", "https:", "//cdn", "@import", "url(http"):
         assert scheme not in text
     assert not {"script", "link", "iframe", "img", "object", "embed"} & set(page.tags)
@@ -106,13 +110,13 @@ def test_names_on_the_page_are_text(make_inputs: MakeInputs) -> None:
     assert HOSTILE in page.text
 
 
-def test_ids_are_unique(make_inputs: MakeInputs) -> None:
-    ids = Page(render_report(make_inputs())).values("id")
+def test_ids_are_unique(rendered: str) -> None:
+    ids = Page(rendered).values("id")
     assert sorted(ids) == sorted(set(ids))
 
 
-def test_the_same_inputs_give_the_same_page(make_inputs: MakeInputs) -> None:
-    assert render_report(make_inputs()) == render_report(make_inputs())
+def test_the_same_inputs_give_the_same_page(rendered: str, make_inputs: MakeInputs) -> None:
+    assert render_report(make_inputs()) == rendered
 
 
 def test_what_is_absent_is_left_out(make_inputs: MakeInputs) -> None:
@@ -131,6 +135,7 @@ def test_what_is_absent_is_left_out(make_inputs: MakeInputs) -> None:
         assert section not in page.values("id")
 
 
+@pytest.mark.slow
 def test_degenerate_predictions_still_make_a_page(make_inputs: MakeInputs) -> None:
     inputs = make_inputs()
     assert inputs.predictions is not None

@@ -257,6 +257,7 @@ def test_large_streams_are_sampled_for_numbers_and_counted_for_categories(
     assert pruned.categorical[0].vocabulary == ("b",)
 
 
+@pytest.mark.slow
 def test_the_join_command_leaves_what_train_evaluate_and_predict_use(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ def two_kinds(rows: int) -> tuple[np.ndarray, np.ndarray]:
     return np.where(rng.uniform(size=rows) < 0.05 + 0.15 * (x > 0), 20, np.where(x > 0, 1, 3)), x
 
 
+@pytest.mark.slow
 def test_a_refuted_mixture_gives_way_to_decoded_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     data = prepared(*two_kinds(3_000), "discrete-laplace")
     table = data.joined.table

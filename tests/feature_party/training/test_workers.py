@@ -115,6 +115,7 @@ def checkpointed_epochs(model: Path) -> int:
     return len(torch.load(checkpoint, weights_only=True)["history"])
 
 
+@pytest.mark.slow
 def test_a_process_killed_in_an_epoch_ends_with_the_same_weights(
     trainer: Trainer, undisturbed: Path, tmp_path: Path
 ) -> None:

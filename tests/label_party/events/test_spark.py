@@ -38,6 +38,7 @@ def test_17_partitions(
     assert engines.with_engine(tmp_path, settings(events), engine, SIZES) == expected
 
 
+@pytest.mark.slow
 @needs_java
 def test_3_partitions_and_no_secret_in_what_spark_keeps(
     spark: SparkSession, events: Path, expected: Message, tmp_path: Path

@@ -48,6 +48,7 @@ def test_one_process(events: Path, expected: Message, tmp_path: Path, sizes: Siz
     assert engines.with_engine(tmp_path, settings(events), InProcess(), sizes) == expected
 
 
+@pytest.mark.slow
 def test_four_workers(events: Path, expected: Message, tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(4, mp_context=context) as executor:

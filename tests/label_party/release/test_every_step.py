@@ -111,7 +111,7 @@ def shuffled(steps: int) -> list[int]:
     [
         pytest.param("release", "labels", Mode.KILL_BEFORE, marks=pytest.mark.slow),
         ("release", "labels", Mode.KILL_TORN),
-        ("outcome", "leaders", Mode.KILL_TORN),
+        pytest.param("outcome", "leaders", Mode.KILL_TORN, marks=pytest.mark.slow),
     ],
 )
 def test_killed_at_every_step(

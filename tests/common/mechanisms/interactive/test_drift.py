@@ -40,6 +40,7 @@ def test_the_statistic_is_the_largest_distance_of_distribution_functions() -> No
     assert test.statistic([0, 4, 0, 4]) == 2
 
 
+@pytest.mark.slow
 def test_false_alarms_and_misses_are_as_rare_as_stated() -> None:
     """At 2% each; 400 days of which more than 30 wrong have a probability below 1e-9."""
     rng = np.random.default_rng(1)

@@ -81,6 +81,7 @@ def test_exact(rows: twins.Rows, claim: float, epsilon: float) -> None:
     assert not holds
 
 
+@pytest.mark.slow
 def test_exact_sees_scattered_words() -> None:
     counted = count_weights(twins.low_bits_leak, 2, 1 << 23)
     assert not certify(counted.weights, 1.0).holds
@@ -138,6 +139,7 @@ def test_an_uncharged_histogram() -> None:
     assert claims.arithmetic_check(wrong).verdict is Verdict.FAIL
 
 
+@pytest.mark.slow
 def test_bins_from_the_raw_histogram() -> None:
     found = replay(twins.releaser(raw_bins=True), LABELS, 0, 1.0, COUNTS)
     assert function_check(found).verdict is Verdict.FAIL
@@ -230,6 +232,7 @@ def test_rows_sorted_by_label() -> None:
     assert permutation_check(np.array([labels[key] for key in right])).verdict is Verdict.PASS
 
 
+@pytest.mark.slow
 def test_latency_that_depends_on_keep_or_flip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(implementation, "clock", twins.CLOCK)
     assert timing_check(twins.slow_flips, 0.0, 1.0, 1.0, 1000).verdict is Verdict.FAIL

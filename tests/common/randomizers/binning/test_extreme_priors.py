@@ -35,6 +35,7 @@ def assert_optimal(problem: Problem) -> None:
     assert abs(found - reference) <= 1e-11 * scale, (found, reference)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", GRIDS)
 @pytest.mark.parametrize("loss", LOSS_NAMES)
 def test_it_is_the_plain_programs_optimum(loss: str, kind: str) -> None:
@@ -44,6 +45,7 @@ def test_it_is_the_plain_programs_optimum(loss: str, kind: str) -> None:
             assert_optimal(Problem(grid(k, kind), check_prior(weights, k), epsilon, get_loss(loss)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["noise", "heavy tail", "steps"])
 @pytest.mark.parametrize("loss", ["squared", "poisson"])
 def test_thousands_of_labels_end_at_the_same_optimum(

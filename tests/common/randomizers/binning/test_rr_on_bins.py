@@ -139,7 +139,7 @@ def problems(draw: st.DrawFn) -> tuple[str, Problem]:
     return name, Problem(np.sort(np.array(labels, dtype=float)), prior, epsilon, CASES[name][0])
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(problems())
 def test_the_optimum_is_that_of_the_published_program(drawn: tuple[str, Problem]) -> None:
     name, problem = drawn

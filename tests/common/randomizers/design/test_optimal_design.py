@@ -156,6 +156,7 @@ def test_the_design_reaches_the_optimum_of_an_independent_solver(
     assert design.gap <= 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prior", PRIORS)
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
 def test_the_design_is_predicted_to_beat_the_published_optimum(prior: str, epsilon: float) -> None:

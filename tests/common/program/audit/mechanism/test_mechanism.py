@@ -29,7 +29,9 @@ from tests.common.program.audit import twins
 SMALL = Sizes(runs=20_000, records=20_000, releases=5_000, calls=100, seeds=60)
 
 
-@pytest.mark.parametrize("name", ["rr-on-bins", "randomized-thresholds"])
+@pytest.mark.parametrize(
+    "name", ["rr-on-bins", pytest.param("randomized-thresholds", marks=pytest.mark.slow)]
+)
 def test_a_named_randomizer(name: str) -> None:
     subject = NamedSubject(name, np.arange(6.0), 1.0)
     seen: list[str] = []
@@ -43,8 +45,8 @@ def test_a_named_randomizer(name: str) -> None:
     ("name", "names"),
     [
         ("right_response", set()),
-        ("constant_seed", {"two cold starts differ"}),
-        ("float_laplace", {"float mantissa", "two worlds"}),
+        pytest.param("constant_seed", {"two cold starts differ"}, marks=pytest.mark.slow),
+        pytest.param("float_laplace", {"float mantissa", "two worlds"}, marks=pytest.mark.slow),
         ("slow_flips", {"timing"}),
     ],
 )

@@ -180,13 +180,13 @@ class Stages:
     def prepared(self) -> Prepared | PreparedShards:
         """The join of release and features, with the holdout set apart."""
         if self._prepared is None:
-            config, secret = self.config, read_secret(self.config.secret_file)
+            config = self.config
             with self._timed("join"), self._join_progress() as show:
                 self._prepared = prepare(
                     config.release_folders,
                     config.features,
                     config.key,
-                    secret,
+                    read_secret(config.secret_file),
                     config.training,
                     config.join,
                     config.engine,

@@ -135,7 +135,8 @@ def test_every_mistake_is_one_line(
     cases = {
         ("train", "--config", "nowhere.toml"): "does not exist",
         ("train", *release): "no features file is configured",
-        ("train", *release, "--features", str(world.features)): "no key secret is configured",
+        ("train", *release, *data[:2]): "no key column is configured",
+        ("train", *release, *data[:4]): "no key secret is configured",
         ("submit", *data, "--set", "labels_party.ca=x"): "epoch is empty",
         ("submit", *data[:4]): "no key secret is configured",
         ("submit", *data, "--key", "click"): "no key column 'click'",

@@ -23,6 +23,8 @@ from common.randomizers import two_step as two_step
 from common.randomizers.grid import Grid as Grid
 from common.release.folder import Release as Release
 from common.release.folder import read_release as read_release
+from labelveil.runs import compare as compare
+from labelveil.runs import simulate as simulate
 
 __version__: str
 __all__: list[str]

@@ -18,9 +18,7 @@ from typing import Any
 import numpy as np
 
 from common.arrays import Floats
-from common.program.comparison import Comparison, Job, Method, compare, default_methods, make_jobs
-from common.program.simulation.inputs import read_inputs
-from common.program.simulation.settings import Settings
+from common.program.comparison import CompareSettings, Job, Method, run_comparison
 from tests.data_sets import CENSUS, HOUSING, RANDHIE, RETAIL, DataSet
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
@@ -68,22 +66,19 @@ def _run(data_set: DataSet, size: Size, out: Path, workers: int) -> list[str]:
     out.mkdir(parents=True, exist_ok=True)
     events = out / "events.parquet"
     data_set.load().write_parquet(events)
-    settings = Settings(
+    settings = CompareSettings(
         labels=events,
         features=events,
         label=data_set.label,
         lower=data_set.lower,
         upper=data_set.upper,
-        epsilon=EPSILONS[0],
+        epsilons=EPSILONS,
+        runs=size.runs,
+        rows=size.rows,
+        workers=workers,
         out=out,
     )
-    records = compare(
-        read_inputs(settings),
-        Comparison(data_set.lower, data_set.upper, rows=size.rows),
-        make_jobs(default_methods(), EPSILONS, size.runs),
-        out,
-        workers=workers,
-    )
+    records = run_comparison(settings).records
     print(f"\n{data_set.name}\n{(out / 'table.md').read_text()}")
     return [f"## {data_set.name}", "", *verdict(records), ""]
 

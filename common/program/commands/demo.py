@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from common.config import Section, setting
+from common.config.options import with_options
 from common.program.commands.simulate import show
 from common.program.simulation import Settings
 from common.program.simulation.demo_data import KEY, LABEL, LOWER, UPPER, write_demo_data
+from common.randomizers.base import MAX_EPSILON
 
 
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder to write to; an earlier demo is replaced.")] = (
-        Path("out/demo")
-    ),
-    epsilon: Annotated[float, typer.Option(help="What the release may reveal, above 0.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Chooses splits and weights, never noise.")] = 0,
-) -> None:
+class DemoOptions(Section):
+    """The demo's own options."""
+
+    out: Path = setting(Path("out/demo"), "Folder to write to; an earlier demo is replaced.")
+    epsilon: float = setting(1.0, "What the release may reveal.", gt=0, le=MAX_EPSILON)
+    seed: int = setting(0, "Chooses splits and weights, never noise.", ge=0)
+
+
+@with_options()
+def demo(options: DemoOptions) -> None:
     """Simulate both parties on 20,190 person-years of visits to the doctor; write a report."""
-    files = write_demo_data(out / "data")
+    files = write_demo_data(options.out / "data")
     show(
         Settings(
             labels=files.labels,
@@ -29,9 +32,9 @@ def demo(
             label=LABEL,
             lower=LOWER,
             upper=UPPER,
-            epsilon=epsilon,
-            seed=seed,
-            out=out / "run",
+            epsilon=options.epsilon,
+            seed=options.seed,
+            out=options.out / "run",
             overwrite=True,
         )
     )

@@ -1,6 +1,7 @@
 """Randomizers × objectives × ε × runs on one data set: jobs, workers, tables, plots."""
 
-from common.program.comparison.jobs import Job, Method, baselines, default_methods, make_jobs
-from common.program.comparison.run import Comparison, compare
+from common.program.comparison.jobs import Job, Method
+from common.program.comparison.run import Comparison, run_comparison
+from common.program.comparison.settings import CompareSettings
 
-__all__ = ["Comparison", "Job", "Method", "baselines", "compare", "default_methods", "make_jobs"]
+__all__ = ["CompareSettings", "Comparison", "Job", "Method", "run_comparison"]

@@ -10,7 +10,6 @@ from typing import Any
 from common.errors import ConfigError
 from common.mechanisms.central.names import CENTRAL, TRUE_LABELS
 from common.randomizers import randomizer_names
-from common.randomizers.base import check_epsilon
 
 
 @dataclass(frozen=True, order=True)
@@ -119,12 +118,6 @@ def make_jobs(methods: Iterable[Method], epsilons: Sequence[float], runs: int) -
     chosen = list(dict.fromkeys(methods))
     if not chosen:
         raise ConfigError("no method is given; name at least one with --method")
-    if not epsilons:
-        raise ConfigError("no epsilon is given; name at least one with --epsilons")
-    if runs < 1:
-        raise ConfigError(f"runs={runs} must be at least 1")
-    for epsilon in epsilons:
-        check_epsilon(epsilon, "epsilons")
     jobs = []
     for run in range(runs):
         jobs.append(Job(math.inf, run, Method(TRUE_LABELS, "true", "auto")))

@@ -42,7 +42,7 @@ class Outcome:
     release: Release
 
 
-def simulate(settings: Settings, *, quiet: bool = False) -> Outcome:
+def run_simulation(settings: Settings) -> Outcome:
     """Run both parties as separate processes with mutual TLS between them, and score the result.
 
     The features party trains and estimates its error without any true label. Only then is the same
@@ -55,13 +55,13 @@ def simulate(settings: Settings, *, quiet: bool = False) -> Outcome:
         is left running.
     """
     with _ended_by_signals():
-        return _Simulation(settings, quiet).run()
+        return _Simulation(settings).run()
 
 
 class _Simulation:
-    def __init__(self, settings: Settings, quiet: bool) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._stages = Stages(stderr, quiet=quiet)
+        self._stages = Stages(stderr, quiet=settings.quiet)
         # Processes start in folders of their own: only an absolute path means the same to all.
         self._workspace = Workspace(settings.out.absolute())
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal, Self
 
+from pydantic import model_validator
+
+from common.config import Choice, Section, setting
 from common.errors import ConfigError
 from common.randomizers import randomizer_names
-from common.randomizers.base import check_epsilon
+from common.randomizers.base import MAX_EPSILON
 from common.randomizers.losses import LOSS_NAMES
 
 _OWN_OPTIONS = {
@@ -33,122 +35,40 @@ _OWN_OPTIONS = {
 }
 """Settings that scoring depends on, so that they may be given in one way only."""
 
-DUPLICATES = ("refuse", "sum", "mean", "last")
 
+class DataSettings(Section):
+    """Labels and features in one place, as a simulation and a comparison start from them."""
 
-@dataclass(frozen=True)
-class Settings:
-    """One simulation.
+    labels: Path = setting(..., "Labels: CSV or Parquet.")
+    features: Path = setting(
+        ...,
+        "Features: CSV or Parquet; may be the labels' file. Its label column is then withheld from"
+        " the features party.",
+    )
+    label: str = setting(..., "Label column, a number.")
+    lower: float = setting(..., "Public lower bound of the labels.")
+    upper: float = setting(..., "Public upper bound of the labels.")
+    out: Path = setting(..., "Folder for everything that the run leaves behind.")
+    key: str | None = setting(
+        None, "Column that names the event in both files; default for one file: rows."
+    )
+    holdout: float = setting(0.2, "Share of events kept for scoring.", gt=0, lt=1)
+    loss: Annotated[str, Choice(LOSS_NAMES)] = setting(
+        "squared", "By which labels are randomized, and models predict."
+    )
+    ignore: list[str] = setting(
+        list, "Column withheld from the features party; repeatable.", metavar="COLUMN"
+    )
+    quiet: bool = setting(False, "No progress, no table.", flag="--quiet")
 
-    Attributes
-    ----------
-    labels, features
-        CSV or Parquet files; they may be the same file, whose label column is then withheld from
-        the features party.
-    key
-        Column that names the event in both; None uses row numbers, if both are the same file.
-    label
-        Column with the label.
-    lower, upper
-        Public bounds of the labels, in label units.
-    epsilon
-        What the release may reveal about one label.
-    out
-        Folder for everything that the run leaves behind.
-    holdout
-        Share of the events that are never trained on, above 0 and below 1.
-    seed
-        Chooses splits and initial weights, never noise.
-    randomizer, loss
-        What the labels party randomizes with, and for.
-    objective, head
-        What the features party trains with.
-    ignore
-        Columns of the features file that are withheld from the features party.
-    population
-        File with every event that both parties know; None: the labelled events.
-    submit_population
-        Whether the features party submits its events as the population instead.
-    missing
-        Label of an event without one; None: 0, or ``lower`` where 0 is outside the domain.
-    duplicates
-        What the labels party does with several labels of one key.
-    label_settings, feature_settings
-        ``section.key=value`` for either party's configuration.
-    nonprivate
-        Whether to train the same network on the true labels too.
-    overwrite
-        Whether an ``out`` that is not empty may be emptied.
-    """
-
-    labels: Path
-    features: Path
-    label: str
-    lower: float
-    upper: float
-    epsilon: float
-    out: Path
-    key: str | None = None
-    holdout: float = 0.2
-    seed: int = 0
-    randomizer: str = "auto"
-    objective: str = "auto"
-    head: str = "auto"
-    loss: str = "squared"
-    ignore: tuple[str, ...] = ()
-    population: Path | None = None
-    submit_population: bool = False
-    missing: float | None = None
-    duplicates: str = "refuse"
-    label_settings: tuple[str, ...] = ()
-    feature_settings: tuple[str, ...] = ()
-    nonprivate: bool = True
-    overwrite: bool = False
-
-    def __post_init__(self) -> None:
-        check_epsilon(self.epsilon, "--epsilon")
-        for name, value in (("--lower", self.lower), ("--upper", self.upper)):
-            if not math.isfinite(value):
-                raise ConfigError(f"{name}={value} must be a finite number")
+    @model_validator(mode="after")
+    def _check_domain(self) -> Self:
         if self.lower >= self.upper:
             raise ConfigError(
                 f"--lower {self.lower:g} must be below --upper {self.upper:g}; the label domain is"
                 " empty"
             )
-        if not 0 < self.holdout < 1:
-            raise ConfigError(
-                f"--holdout {self.holdout:g} must lie between 0 and 1: some events are trained on,"
-                " others scored"
-            )
-        if self.submit_population and self.population is not None:
-            raise ConfigError(
-                f"--population {self.population} and --submit-population exclude each other; give"
-                " one of them"
-            )
-        if self.seed < 0:
-            raise ConfigError(f"--seed {self.seed} must be a whole number >= 0")
-        if not self.lower <= self.missing_value <= self.upper:
-            raise ConfigError(
-                f"--missing {self.missing_value:g} must lie in {self.lower:g} … {self.upper:g}"
-            )
-        _one_of("--randomizer", self.randomizer, randomizer_names())
-        _one_of("--loss", self.loss, LOSS_NAMES)
-        _one_of("--duplicates", self.duplicates, DUPLICATES)
-        for option, given in (
-            ("--set-label", self.label_settings),
-            ("--set-feature", self.feature_settings),
-        ):
-            for setting in given:
-                name = setting.partition("=")[0].strip()
-                if name in _OWN_OPTIONS:
-                    raise ConfigError(f"{option} {setting!r}: use {_OWN_OPTIONS[name]} instead")
-
-    @property
-    def missing_value(self) -> float:
-        """Label of an event without one."""
-        if self.missing is not None:
-            return self.missing
-        return 0.0 if self.lower <= 0 <= self.upper else self.lower
+        return self
 
     @property
     def same_file(self) -> bool:
@@ -156,6 +76,69 @@ class Settings:
         return self.labels.resolve() == self.features.resolve()
 
 
-def _one_of(option: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ConfigError(f"{option} {value!r} must be one of {', '.join(known)}")
+class Settings(DataSettings):
+    """One simulation."""
+
+    epsilon: float = setting(
+        ..., "What the release may reveal about one label.", gt=0, le=MAX_EPSILON
+    )
+    seed: int = setting(0, "Chooses splits and initial weights, never noise.", ge=0)
+    randomizer: Annotated[str, Choice(randomizer_names())] = setting(
+        "auto", "What labels are randomized with.", metavar="NAME"
+    )
+    objective: str = setting("auto", "What the model is trained for.")
+    head: str = setting("auto", "Shape of the predicted distribution.")
+    population: Path | None = setting(None, "Every event both sides know, with the key column.")
+    submit_population: bool = setting(
+        False,
+        "The features' events are the population; they are submitted.",
+        flag="--submit-population",
+    )
+    missing: float | None = setting(
+        None, "Label of an event without one; default 0, or the lower bound where 0 is outside."
+    )
+    duplicates: Literal["refuse", "sum", "mean", "last"] = setting(
+        "refuse", "What the labels party does with several labels of one key."
+    )
+    label_settings: list[str] = setting(
+        list,
+        "Setting of the labels party; repeatable.",
+        flag="--set-label",
+        metavar="SECTION.KEY=VALUE",
+    )
+    feature_settings: list[str] = setting(
+        list,
+        "Setting of the features party; repeatable.",
+        flag="--set-feature",
+        metavar="SECTION.KEY=VALUE",
+    )
+    nonprivate: bool = setting(True, "Also train the same network on the true labels, to compare.")
+    overwrite: bool = setting(False, "Replace an earlier run in the folder.", flag="--overwrite")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.submit_population and self.population is not None:
+            raise ConfigError(
+                f"--population {self.population} and --submit-population exclude each other; give"
+                " one of them"
+            )
+        if not self.lower <= self.missing_value <= self.upper:
+            raise ConfigError(
+                f"--missing {self.missing_value:g} must lie in {self.lower:g} … {self.upper:g}"
+            )
+        for option, given in (
+            ("--set-label", self.label_settings),
+            ("--set-feature", self.feature_settings),
+        ):
+            for one in given:
+                name = one.partition("=")[0].strip()
+                if name in _OWN_OPTIONS:
+                    raise ConfigError(f"{option} {one!r}: use {_OWN_OPTIONS[name]} instead")
+        return self
+
+    @property
+    def missing_value(self) -> float:
+        """Label of an event without one."""
+        if self.missing is not None:
+            return self.missing
+        return 0.0 if self.lower <= 0 <= self.upper else self.lower

@@ -82,8 +82,8 @@ def test_a_comparison_writes_its_tables_and_takes_up_where_it_was(
     [
         (["--method", "nothing:raw"], "randomizer must be one of"),
         (["--method", "a:b:c:d"], "must look like RANDOMIZER"),
-        (["--epsilons", "0"], "epsilon=0 must be a number above 0"),
-        (["--runs", "0"], "runs=0 must be at least 1"),
+        (["--epsilons", "0"], "--epsilons=0 must be numbers above 0"),
+        (["--runs", "0"], "--runs=0 must be a whole number of at least 1"),
     ],
 )
 def test_bad_options_are_one_line(

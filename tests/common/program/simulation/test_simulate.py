@@ -16,7 +16,7 @@ import polars as pl
 import psutil
 import pytest
 
-from common.program.simulation import Settings, simulate
+from common.program.simulation import Settings, run_simulation
 from common.program.simulation.processes import StageFailed
 from common.release.folder import read_release
 from tests.statistics import deviations
@@ -72,7 +72,7 @@ def _settings(data: Path, out: Path, **changes: Any) -> Settings:
 @pytest.fixture(scope="module")
 def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("run")
-    outcome = simulate(_settings(data, out), quiet=True)
+    outcome = run_simulation(_settings(data, out))
     return out, outcome.metrics
 
 
@@ -161,7 +161,7 @@ def test_nobody_is_left_running(run: tuple[Path, dict[str, Any]]) -> None:
 def test_a_failing_labels_party_is_told_in_its_own_words(data: Path, tmp_path: Path) -> None:
     settings = _settings(data, tmp_path / "out", label_settings=("privacy.prior_share=7",))
     with pytest.raises(StageFailed, match=r"^label-party release: .*prior_share=7 must lie"):
-        simulate(settings, quiet=True)
+        run_simulation(settings)
     assert not (tmp_path / "out" / "metrics.json").exists()
 
 
@@ -169,7 +169,7 @@ def test_a_failing_labels_party_is_told_in_its_own_words(data: Path, tmp_path: P
 def test_a_failing_features_party_ends_the_server(data: Path, tmp_path: Path) -> None:
     settings = _settings(data, tmp_path / "out", feature_settings=("training.hidden=[0]",))
     with pytest.raises(StageFailed, match=r"^feature-party run: .*\[training\] hidden"):
-        simulate(settings, quiet=True)
+        run_simulation(settings)
     assert not [line for line in _children() if "_party" in line]
 
 

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from common.errors import ReleaseError
-from common.program.simulation import Settings, simulate
+from common.program.simulation import Settings, run_simulation
 from common.program.simulation.inputs import read_inputs
 from common.program.simulation.processes import StageFailed, run_party, serving
 from common.program.simulation.workspace import Workspace, furnish
@@ -114,7 +114,7 @@ def test_submit_release_and_fetch_by_hand(settings: Settings, tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_simulation_over_a_submitted_population(settings: Settings) -> None:
-    outcome = simulate(settings, quiet=True)
+    outcome = run_simulation(settings)
     assert outcome.metrics["rows"] == outcome.metrics["matched"] == ROWS
     assert outcome.metrics["label_mse"] == 0.0
     assert outcome.metrics["test_mse"] > 0

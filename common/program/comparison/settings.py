@@ -1,0 +1,81 @@
+"""What a comparison is asked to do."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from common.config import Words, parse_settings, setting
+from common.console import numbers
+from common.mechanisms.central.names import NEED_DELTA
+from common.program.comparison.jobs import Job, Method, baselines, default_methods, make_jobs
+from common.program.simulation.settings import DataSettings, Settings
+from common.randomizers.base import MAX_EPSILON
+
+
+def _numbers(given: Any) -> Any:
+    """What a flag gives is text such as 0.5,1,2, or a single number."""
+    return given if isinstance(given, list | tuple) else numbers("--epsilons", str(given))
+
+
+class CompareSettings(DataSettings):
+    """One comparison: randomizers × objectives × ε × runs on one data set."""
+
+    epsilons: Annotated[
+        tuple[Annotated[float, Field(gt=0, le=MAX_EPSILON)], ...],
+        BeforeValidator(_numbers),
+        Words(f"numbers above 0 and at most {MAX_EPSILON:g}, such as 0.5,1,2"),
+    ] = setting((0.5, 1, 2, 4), "Budgets, the prior included.", metavar="NUMBER,…", min_length=1)
+    methods: list[str] = setting(
+        list,
+        "What to compare; repeatable. Default: the default, the published method, more.",
+        flag="--method",
+        metavar="RANDOMIZER[:OBJECTIVE[:HEAD]]",
+    )
+    baselines: Literal["central"] | None = setting(
+        None,
+        "'central': the default beside what a trusted curator would reach, who holds features and"
+        " labels in one place (DP-SGD needs labelveil[central]).",
+    )
+    delta: float = setting(1e-6, "δ of the baselines with Gaussian noise.", gt=0, lt=1)
+    runs: int = setting(5, "Repetitions, each with its own split.", ge=1)
+    rows: int | None = setting(None, "Use only so many events, drawn once.", ge=1)
+    workers: int = setting(0, "Processes; 0: one for each core.", ge=0)
+    training: list[str] = setting(
+        list,
+        "Setting of [training], such as ensemble=4; repeatable.",
+        flag="--set-training",
+        metavar="KEY=VALUE",
+    )
+
+    @property
+    def jobs(self) -> list[Job]:
+        """Everything that is to be run."""
+        methods = [Method.parse(text) for text in self.methods]
+        if self.baselines is not None:
+            methods += baselines(self.baselines)
+        return make_jobs(methods or default_methods(), self.epsilons, self.runs)
+
+    @property
+    def processes(self) -> int:
+        return self.workers or os.cpu_count() or 1
+
+    @property
+    def simulation(self) -> Settings:
+        """The same data, as a simulation reads them."""
+        shared = self.model_dump(include=set(DataSettings.model_fields))
+        return Settings(epsilon=self.epsilons[0], **shared)
+
+    def for_workers(self, jobs: list[Job]) -> dict[str, Any]:
+        """What every job has in common."""
+        shared = {
+            "lower": self.lower,
+            "upper": self.upper,
+            "loss": self.loss,
+            "holdout": self.holdout,
+            "training": parse_settings(self.training),
+        }
+        needed = any(job.method.randomizer in NEED_DELTA for job in jobs)
+        return {**shared, **({"delta": self.delta} if needed else {})}

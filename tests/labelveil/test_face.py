@@ -1,0 +1,63 @@
+"""The public face: every name is there, typed, and nothing is loaded before it is used."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import labelveil as lv
+from common.errors import ConfigError
+from common.version import version
+
+HEAVY = ("common", "numpy", "polars", "torch", "matplotlib", "scipy", "pydantic", "typer", "grpc")
+
+
+def loaded_by(program: str) -> set[str]:
+    """The packages that a new interpreter has loaded at the end of a program."""
+    program += "\nimport sys; print(*{name.split('.')[0] for name in sys.modules})"
+    return set(subprocess.check_output([sys.executable, "-c", program], text=True).split())
+
+
+def test_the_import_loads_nothing() -> None:
+    assert not loaded_by("import labelveil; dir(labelveil)") & set(HEAVY)
+
+
+def test_using_it_needs_neither_torch_nor_a_plot() -> None:
+    loaded = loaded_by("import labelveil as lv\nfor name in lv.__all__: getattr(lv, name)")
+    assert "polars" in loaded
+    assert not loaded & {"torch", "matplotlib", "label_party", "feature_party"}
+
+
+def test_every_name_is_there() -> None:
+    wanted = (
+        "build_randomizer private_prior system_entropy seeded_entropy Grid FiniteChannel PureDP"
+        " ApproximateDP ZeroConcentratedDP RenyiDP read_release simulate compare __version__"
+    )
+    assert set(wanted.split()) <= set(lv.__all__) <= set(dir(lv))
+    for name in lv.__all__:
+        assert inspect.getdoc(getattr(lv, name)), name
+    assert lv.__version__ == version()
+    with pytest.raises(AttributeError, match="no attribute 'torch'"):
+        lv.torch  # noqa: B018
+
+
+def test_functions_show_their_keywords() -> None:
+    shown = inspect.signature(lv.simulate)
+    assert shown.parameters["labels"].annotation is Path
+    assert shown.parameters["holdout"].default == 0.2
+    assert {one.kind for one in shown.parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
+    assert shown.return_annotation.__name__ == "Outcome"
+    assert "epsilon\n    What the release may reveal" in (lv.simulate.__doc__ or "")
+    with pytest.raises(TypeError, match="missing a required argument: 'features'"):
+        lv.simulate(labels=Path("labels.csv"))
+    facts = {"labels": "a", "features": "a", "label": "y", "lower": 0, "upper": 1, "out": "out"}
+    with pytest.raises(TypeError, match="unexpected keyword argument 'epsilom'"):
+        lv.compare(**facts, epsilom=1)
+    with pytest.raises(ConfigError, match=r"^--epsilon=-1 must be a number above 0"):
+        lv.simulate(**facts, epsilon=-1)
+    with pytest.raises(ConfigError, match=r"^--epsilons=\[1, 0\] must be numbers above 0"):
+        lv.compare(**facts, epsilons=[1, 0])

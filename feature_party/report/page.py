@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from common.report.template import page_template
 from feature_party.report import plots, scoring, words
 from feature_party.report.inputs import ReportInputs
 
@@ -43,17 +43,8 @@ def write_report(path: Path, inputs: ReportInputs) -> None:
 
 def render_report(inputs: ReportInputs) -> str:
     """Return the page as text."""
-    environment = Environment(
-        loader=ChoiceLoader(
-            [PackageLoader("feature_party.report", "."), PackageLoader("common.report", ".")]
-        ),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     rows = words.error_rows(inputs)
-    return environment.get_template("report.html.j2").render(
+    return page_template("feature_party.report", "report.html.j2").render(
         headline=words.headline(inputs),
         eyebrow=f"{inputs.manifest.data_set}, epoch {inputs.manifest.epoch}",
         warnings=inputs.warnings,

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from common.errors import ConfigError
 from common.program.audit.report import plots
 from common.program.audit.verdict import GATE, Audit, Check, Verdict
+from common.report.template import page_template
 
 _TITLES = {
     "certificate": "What the release proves by itself",
@@ -51,16 +51,7 @@ def write_report(path: Path, audit: Audit) -> None:
 
 def render_report(audit: Audit) -> str:
     """Return the page as text."""
-    environment = Environment(
-        loader=ChoiceLoader(
-            [PackageLoader("common.program.audit.report", "."), PackageLoader("common.report", ".")]
-        ),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("audit.html.j2").render(
+    return page_template("common.program.audit.report", "audit.html.j2").render(
         audit=audit,
         title=headline(audit),
         section=_TITLES.get(audit.kind, "What was audited"),

@@ -1,4 +1,4 @@
-"""Files: locks that die with their holder, atomic writes, syncs, directories of Parquet."""
+"""Files: locks that die with their holder, atomic writes, syncs, secrets, Parquet directories."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import errno
 import fcntl
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from common.errors import DataError, LabelveilError
+from common.errors import ConfigError, DataError, LabelveilError
 
 
 @contextmanager
@@ -67,6 +68,37 @@ def appearing(path: Path, *, durable: bool = False, mode: int = PRIVATE) -> Iter
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def read_private(path: Path, what: str) -> bytes:
+    """Read a key file, which its owner alone may be able to read.
+
+    Of a file that is root's, a group may read: mounted secrets are given to a process so.
+
+    Parameters
+    ----------
+    what
+        What the file is, for errors: ``key secret``.
+
+    Raises
+    ------
+    ConfigError
+        If others can read or write it, or it is no file.
+    OSError
+        If it cannot be read.
+    """
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        lent = status.st_uid == 0 and os.geteuid() != 0
+        most = 0o640 if lent else 0o600
+        if not stat.S_ISREG(status.st_mode):
+            raise ConfigError(f"{what} {path} is not a file; name one")
+        if stat.S_IMODE(status.st_mode) & ~most & 0o077:
+            raise ConfigError(
+                f"{what} {path} has mode {stat.S_IMODE(status.st_mode):04o}, which lets others use"
+                f" it; run chmod {most:o} {path}"
+            )
+        return file.read()
 
 
 def leftovers(path: Path) -> list[Path]:

@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 
 from common.errors import ConfigError, DataError
+from common.files import read_private
 from common.release.blocks import KEY_BYTES
 
 SECRET_BYTES = 32
@@ -101,7 +102,7 @@ def write_secret(path: Path) -> None:
 def read_secret(path: Path) -> bytes:
     """Read a shared secret: 64 hexadecimal digits."""
     try:
-        text = path.read_text(encoding="ascii").strip()
+        text = read_private(path, "key secret").decode("ascii").strip()
     except OSError as error:
         raise ConfigError(f"key secret {path} cannot be read: {error.strerror}") from error
     except ValueError:

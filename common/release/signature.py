@@ -8,7 +8,6 @@ needs to trust neither the transport nor the host that served the release.
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -23,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from common.errors import ConfigError
+from common.files import read_private
 
 SIGNING_KEY = "signing.key"
 """Name of the private key's file; the public key's has ``.pub`` appended."""
@@ -67,15 +67,9 @@ def read_signing_key(path: Path) -> Ed25519PrivateKey:
         If it cannot be read or used, or others can read it.
     """
     try:
-        mode = path.stat().st_mode
-        data = path.read_bytes()
+        data = read_private(path, "signing key")
     except OSError as error:
         raise ConfigError(f"signing key {path} cannot be read: {error.strerror}") from error
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise ConfigError(
-            f"signing key {path} has mode {stat.S_IMODE(mode):04o}, which lets others read it, and"
-            f" must have 0600; run chmod 600 {path}"
-        )
     try:
         key = load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):

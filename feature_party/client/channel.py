@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 
 from common.errors import ConfigError, ConnectionFailed, LabelveilError, ReleaseError
+from common.files import read_private
 from common.security.certificate_checks import check_not_ended, check_pair, read_chain
 from common.security.tls import check_tls13_only
 from feature_party.config import LabelsPartySection
@@ -51,7 +52,7 @@ def open_channel(settings: LabelsPartySection) -> grpc.Channel:
     check_tls13_only()
     authority = _read("ca", settings.ca)
     certificate = _read("certificate", settings.certificate)
-    private_key = _read("private_key", settings.private_key)
+    private_key = _read("private_key", settings.private_key, secret=True)
     _check_identity(settings, certificate, private_key)
     credentials = grpc.ssl_channel_credentials(
         root_certificates=authority,
@@ -114,11 +115,11 @@ def _hangs_up(context: ssl.SSLContext, host: str, port: int, name: str) -> bool:
             return True
 
 
-def _read(name: str, path: Path | None) -> bytes:
+def _read(name: str, path: Path | None, *, secret: bool = False) -> bytes:
     if path is None:
         raise ConfigError(f"[labels_party] {name} is missing; name a PEM file")
     try:
-        data = path.read_bytes()
+        data = read_private(path, "private_key") if secret else path.read_bytes()
     except OSError as error:
         raise ConfigError(
             f"[labels_party] {name}={path} cannot be read: {error.strerror}"

@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 
 from common.errors import ConfigError, LabelveilError
+from common.files import read_private
 from common.security.certificate_checks import check_not_ended, check_pair, read_chain
 from common.security.tls import check_tls13_only
 from label_party.config.serving import ServerSection
@@ -101,7 +102,13 @@ class ServerCredentials:
         return tuple(stamps)
 
     def _read(self) -> grpc.ServerCertificateConfiguration:
-        chain, key, authority = (_bytes(path) for path in self._files())
+        try:
+            chain, authority = (
+                path.read_bytes() for path in (self._server.certificate, self._server.client_ca)
+            )
+            key = read_private(self._server.private_key, "private_key")
+        except OSError as error:
+            raise _unreadable(Path(error.filename), error) from error
         certificates = read_chain(self._server.certificate, chain)
         authorities = read_chain(self._server.client_ca, authority)
         check_pair(self._server.certificate, certificates[0], self._server.private_key, key)
@@ -114,13 +121,6 @@ class ServerCredentials:
         check_not_ended(self._server.client_ca, ends["client_ca"])
         self._ends = ends
         return grpc.ssl_server_certificate_configuration([(key, chain)], authority)
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise _unreadable(path, error) from error
 
 
 def _unreadable(path: Path, error: OSError) -> ConfigError:

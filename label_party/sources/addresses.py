@@ -9,7 +9,6 @@ from a file that its owner alone can read.
 from __future__ import annotations
 
 import re
-import stat
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from pydantic import BeforeValidator
 
 from common.config import Words
 from common.errors import ConfigError
+from common.files import read_private
 
 STORES = ("s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl", "https", "http")
 DATABASES = ("sqlite", "postgresql", "postgres")
@@ -154,16 +154,11 @@ def check_private(path: Path) -> None:
         If it is missing or its rights go beyond its owner's.
     """
     try:
-        mode = path.stat().st_mode
+        read_private(path, "credentials_file")
     except OSError as error:
         raise ConfigError(
             f"credentials_file {path} cannot be read: {error.strerror}; set [data] credentials_file"
         ) from error
-    if not stat.S_ISREG(mode) or mode & 0o077:
-        raise ConfigError(
-            f"credentials_file {path} has mode {stat.S_IMODE(mode):04o}, which others can use; run"
-            f" chmod 600 {path}"
-        )
 
 
 def storage_options(source: Remote) -> dict[str, str | int] | None:

@@ -24,6 +24,7 @@ from label_party.config import sections as config
 from label_party.config.sections import LabelPartyConfig
 from label_party.server.run import running
 from tests.commands import Result, RunCommand
+from tests.keys import write_key
 
 CLIENT = "partner.example"
 EVENTS = 200
@@ -102,7 +103,7 @@ def party(
     write_secret(tmp_path / "join.key")
     (tmp_path / "ca.pem").write_bytes(authority.pem)
     (tmp_path / "server.pem").write_bytes(server_identity.certificate_pem)
-    (tmp_path / "server.key").write_bytes(server_identity.key_pem)
+    write_key(tmp_path / "server.key", server_identity.key_pem)
     (tmp_path / "label_party.toml").write_text(
         f"""
         [data]

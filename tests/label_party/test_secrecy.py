@@ -24,6 +24,7 @@ from common.release.signature import read_signing_key, write_signing_key
 from common.security.pilot_certificates import Authority, Credentials, Role, issue, make_authority
 from common.wire import label_release_pb2 as wire
 from feature_party.commands.cli import app as feature_app
+from tests.keys import write_key
 from tests.label_party.conftest import CLIENT, Client, Party, eventually
 from tests.label_party.serving import Served, get, serving
 
@@ -99,7 +100,7 @@ def planted(party: Party, server_identity: Credentials, client_identity: Credent
     party.write_population({"key": keys})
     write_signing_key(party.folder / "signing.key")
     (party.folder / "client.pem").write_bytes(client_identity.certificate_pem)
-    (party.folder / "client.key").write_bytes(client_identity.key_pem)
+    write_key(party.folder / "client.key", client_identity.key_pem)
     secret = bytes.fromhex((party.folder / "join.key").read_text())
     seed = read_signing_key(party.folder / "signing.key").private_bytes_raw()
     forms = {f"label {value}": number_forms(value) for value in LABELS}
@@ -198,10 +199,9 @@ def refused_releases(party: Party, planted: Planted) -> None:
     _refused(party, planted, "population", data__population="spoilt.csv")
     secret = (folder / "join.key").read_text().strip()
     for text in (secret[:-2], secret + "00", secret[:-2] + "zz", f"{secret} {secret}"):
-        (folder / "spoilt.key").write_text(text)
+        write_key(folder / "spoilt.key", text)
         _refused(party, planted, "join secret", keys__secret_file="spoilt.key")
-    (folder / "spoilt.key").write_bytes((folder / "signing.key").read_bytes()[:-40])
-    (folder / "spoilt.key").chmod(0o600)
+    write_key(folder / "spoilt.key", (folder / "signing.key").read_bytes()[:-40])
     _refused(party, planted, "signing key", keys__signing_key="spoilt.key")
     _refused(party, planted, "signing key", keys__signing_key="server.key")
     _refused(party, planted, "domain", domain__lower=20)
@@ -325,7 +325,7 @@ def damage(party: Party, honest: Connected, planted: Planted) -> None:
         honest.client.describe()
     assert error.value.details() == "internal error"
     planted.hear("a damaged ledger", error.value.details())
-    (party.folder / "server.key").write_bytes((party.folder / "client.key").read_bytes())
+    write_key(party.folder / "server.key", (party.folder / "client.key").read_bytes())
     assert not honest.server.events("certificates not reloaded")
     get(honest.server.observed_at, "/readyz")  # knocks; the server looks at its files as it answers
     eventually(lambda: bool(honest.server.events("certificates not reloaded")))

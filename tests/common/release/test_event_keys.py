@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from common.errors import ConfigError, DataError
 from common.release.event_keys import hash_keys, read_secret, write_secret
+from tests.keys import write_key
 
 SECRET = bytes(range(32))
 
@@ -80,7 +81,7 @@ def test_a_secret_is_written_once_for_its_owner(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"zz", b"ab" * 31, b"ab" * 33, b"\xff\xfe", "é".encode()])
 def test_a_file_that_is_no_secret_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "secret"
-    path.write_bytes(content)
+    write_key(path, content)
     with pytest.raises(ConfigError, match="64 hexadecimal digits"):
         read_secret(path)
 

@@ -25,6 +25,7 @@ from common.security.pilot_certificates import (
     make_authority,
     write_certificates,
 )
+from tests.keys import write_key
 
 LONG_AGO = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 
@@ -35,7 +36,7 @@ def _context(
     name = purpose.shortname
     certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
     certificate.write_bytes(credentials.certificate_pem)
-    key.write_bytes(credentials.key_pem)
+    write_key(key, credentials.key_pem)
     context = ssl.create_default_context(purpose, cadata=authority.pem.decode())
     context.verify_mode = ssl.CERT_REQUIRED
     context.verify_flags |= ssl.VERIFY_X509_STRICT
@@ -155,7 +156,7 @@ def test_files_and_their_modes(tmp_path: Path) -> None:
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "join.key").write_text("precious")
+    write_key(tmp_path / "join.key", "precious")
     with pytest.raises(ConfigError, match=r"join\.key exists already"):
         write_certificates(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["join.key"]

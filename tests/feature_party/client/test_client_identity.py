@@ -30,6 +30,7 @@ from tests.feature_party.servers import (
     serving,
 )
 from tests.feature_party.worlds import World
+from tests.keys import write_key
 
 
 def test_no_second_try_without_rights(
@@ -225,7 +226,7 @@ def test_an_expired_certificate_is_told_before_anything_is_sent(
     long_ago = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
     expired = issue(make_authority(), Role.CLIENT, ["feature-party"], days=1, valid_from=long_ago)
     (tmp_path / "expired.pem").write_bytes(expired.certificate_pem)
-    (tmp_path / "expired.key").write_bytes(expired.key_pem)
+    write_key(tmp_path / "expired.key", expired.key_pem)
     pair = {"certificate": tmp_path / "expired.pem", "private_key": tmp_path / "expired.key"}
     settings = client_settings("localhost:1", files, **pair)
     with pytest.raises(ConfigError, match="expired on 2020-01-02 00:00 UTC"):

@@ -26,6 +26,7 @@ from label_party.server.health import Vitals
 from label_party.server.limits import StreamLimit
 from label_party.server.run import Running, open_server
 from label_party.store.release_store import Store
+from tests.keys import write_key
 from tests.label_party.conftest import EVENTS, Client, Party, eventually
 from tests.label_party.serving import get, metrics
 
@@ -81,7 +82,7 @@ def test_an_ended_certificate_is_not_ready_until_it_is_renewed(
     now = datetime.now(UTC)
     short = issue(authority, Role.SERVER, ["localhost"], days=30, valid_from=now)
     (party.folder / "server.pem").write_bytes(short.certificate_pem)
-    (party.folder / "server.key").write_bytes(short.key_pem)
+    write_key(party.folder / "server.key", short.key_pem)
     name = "label_party_server_certificate_expiry_timestamp_seconds"
     with observed(party) as (server, address):
         ends = metrics(address)[name]
@@ -92,12 +93,12 @@ def test_an_ended_certificate_is_not_ready_until_it_is_renewed(
             assert get(address, "/livez")[0] == 200
             fresh = issue(authority, Role.SERVER, ["localhost"], days=90)
             (party.folder / "server.pem").write_bytes(fresh.certificate_pem)
-            (party.folder / "server.key").write_bytes(fresh.key_pem)
+            write_key(party.folder / "server.key", fresh.key_pem)
             connect(server.address).describe()
             assert get(address, "/readyz")[0] == 200
         assert metrics(address)[name] > ends
         assert metrics(address)['label_party_certificate_reloads_total{outcome="done"}'] == 1
-        (party.folder / "server.key").write_bytes(b"half a file")
+        write_key(party.folder / "server.key", b"half a file")
         connect(server.address).describe()
         assert metrics(address)['label_party_certificate_reloads_total{outcome="failed"}'] >= 1
 

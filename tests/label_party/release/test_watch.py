@@ -25,6 +25,7 @@ from label_party.release.prior_in_force import TESTS
 from label_party.release.watch import Watcher, arrived
 from label_party.server.run import running
 from label_party.store.ledger import Ledger
+from tests.keys import write_key
 from tests.label_party.conftest import Party, Result
 from tests.statistics import RATE
 
@@ -366,7 +367,7 @@ def test_the_features_party_fetches_every_epoch_into_its_folder(
         write_day(party, day)
     assert watch(party).code == 0
     (party.folder / "client.pem").write_bytes(client_identity.certificate_pem)
-    (party.folder / "client.key").write_bytes(client_identity.key_pem)
+    write_key(party.folder / "client.key", client_identity.key_pem)
     settings = ["data_set='labels'", "ca='ca.pem'", "certificate='client.pem'",
                 "private_key='client.key'", "epochs=['d1', 'd2']"]  # fmt: skip
     with running(party.config()) as address:

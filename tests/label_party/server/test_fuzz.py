@@ -24,6 +24,7 @@ from common.release.event_keys import read_secret, secret_check
 from common.security.pilot_certificates import Authority, Credentials, Role, issue
 from common.wire import label_release_pb2 as wire
 from label_party.server.run import SERVICE, running
+from tests.keys import write_key
 from tests.label_party.conftest import Client, Party
 from tests.label_party.garbage import mutate
 from tests.label_party.serving import Served, serving
@@ -203,7 +204,7 @@ def test_a_claim_of_four_gigabytes_costs_nothing(
 ) -> None:
     """The length before a message is a claim; no room is made for what has not arrived."""
     (party.folder / "client.pem").write_bytes(client_identity.certificate_pem)
-    (party.folder / "client.key").write_bytes(client_identity.key_pem)
+    write_key(party.folder / "client.key", client_identity.key_pem)
     before = fuzzed.memory()
     for method in fuzzed.good:
         for prefix in (b"\0\xff\xff\xff\xff", b"\1\xff\xff\xff\xff"):

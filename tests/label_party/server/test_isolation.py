@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from common.security.pilot_certificates import Credentials
+from tests.keys import write_key
 from tests.label_party.conftest import Party
 
 CHILD = """
@@ -48,7 +49,7 @@ assert not {name.partition(".")[0] for name in sys.modules} & set(BLOCKED)
 
 def test_release_and_serve_without_torch(party: Party, client_identity: Credentials) -> None:
     (party.folder / "client.pem").write_bytes(client_identity.certificate_pem)
-    (party.folder / "client.key").write_bytes(client_identity.key_pem)
+    write_key(party.folder / "client.key", client_identity.key_pem)
     ended = subprocess.run(
         [sys.executable, "-c", CHILD],
         cwd=party.folder,

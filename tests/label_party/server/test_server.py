@@ -24,6 +24,7 @@ from common.security.pilot_certificates import Authority, Role, issue, make_auth
 from common.wire import label_release_pb2 as wire
 from common.wire import label_release_pb2_grpc as stubs
 from label_party.server.run import SERVICE, running
+from tests.keys import write_key
 from tests.label_party.conftest import CLIENT, EVENTS, Client, Party, eventually
 
 Connect = Callable[..., Client]
@@ -228,7 +229,7 @@ def test_certificates_are_read_again(party: Party, served: str, connect: Connect
     connect(served).describe()
     renewed = make_authority("the next authority")
     server = issue(renewed, Role.SERVER, ["localhost"])
-    (party.folder / "server.key").write_bytes(server.key_pem)  # half a change is no change
+    write_key(party.folder / "server.key", server.key_pem)  # half a change is no change
     connect(served).describe()
     (party.folder / "server.pem").write_bytes(server.certificate_pem)
     (party.folder / "ca.pem").write_bytes(renewed.pem)
@@ -241,7 +242,8 @@ def test_certificates_are_read_again(party: Party, served: str, connect: Connect
     [
         ({"server__certificate": "absent.pem"}, ["absent.pem", "No such file"]),
         ({"server__certificate": "join.key"}, ["join.key", "no PEM certificate"]),
-        ({"server__private_key": "server.pem"}, ["server.pem", "private key"]),
+        ({"server__private_key": "server.pem"}, ["server.pem", "chmod 600"]),
+        ({"server__private_key": "join.key"}, ["join.key", "private key"]),
         ({"server__certificate": "ca.pem"}, ["does not belong"]),
         ({"server__listen": "203.0.113.1:1"}, ["203.0.113.1:1", "cannot be bound"]),
     ],

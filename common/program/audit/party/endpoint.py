@@ -11,6 +11,7 @@ from typing import Protocol
 import grpc
 
 from common.errors import ConfigError, ConnectionFailed
+from common.files import read_private
 from common.security.tls import check_tls13_only
 from common.wire import label_release_pb2 as pb2
 from common.wire import label_release_pb2_grpc as pb2_grpc
@@ -186,7 +187,7 @@ def connected(connection: Connection) -> Iterator[WireEndpoint]:
     check_tls13_only()
     credentials = grpc.ssl_channel_credentials(
         root_certificates=_read("--ca", connection.ca),
-        private_key=_read("--private-key", connection.private_key)
+        private_key=_read("--private-key", connection.private_key, secret=True)
         if connection.private_key
         else None,
         certificate_chain=_read("--certificate", connection.certificate)
@@ -224,8 +225,8 @@ def _epoch(manifest: bytes) -> str:
     return Manifest.parse(manifest).epoch
 
 
-def _read(option: str, path: Path) -> bytes:
+def _read(option: str, path: Path, *, secret: bool = False) -> bytes:
     try:
-        return path.read_bytes()
+        return read_private(path, option) if secret else path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{option} {path} cannot be read: {error.strerror}") from error

@@ -107,15 +107,17 @@ def shuffled(steps: int) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("body", "purpose", "mode"),
+    ("body", "purpose", "mode", "stride"),
     [
-        pytest.param("release", "labels", Mode.KILL_BEFORE, marks=pytest.mark.slow),
-        ("release", "labels", Mode.KILL_TORN),
-        pytest.param("outcome", "leaders", Mode.KILL_TORN, marks=pytest.mark.slow),
+        pytest.param("release", "labels", Mode.KILL_BEFORE, 1, marks=pytest.mark.slow),
+        pytest.param("release", "labels", Mode.KILL_TORN, 1, marks=pytest.mark.slow),
+        pytest.param("outcome", "leaders", Mode.KILL_TORN, 1, marks=pytest.mark.slow),
+        ("release", "labels", Mode.KILL_TORN, 3),
+        ("outcome", "leaders", Mode.KILL_TORN, 3),
     ],
 )
 def test_killed_at_every_step(
-    party: Party, patient: Experiments, body: str, purpose: str, mode: Mode
+    party: Party, patient: Experiments, body: str, purpose: str, mode: Mode, stride: int
 ) -> None:
     def run(mode: Mode = Mode.COUNT, nth: int = 0) -> Ended:
         ended = patient.run(
@@ -131,12 +133,15 @@ def test_killed_at_every_step(
     assert len(witness.messages) == 2
     steps = max(first.steps, second.steps)
     assert steps > 50
-    killed = [run(mode, nth).killed for nth in shuffled(steps)]
+    tried = shuffled(steps)[::stride]
+    killed = [run(mode, nth).killed for nth in tried]
     # what was left of the one before may make the way longer, never shorter than this
-    assert sum(killed) >= second.steps - 1
+    assert sum(killed) >= sum(nth < second.steps for nth in tried)
     assert run().error == ""
     witness.clear_up()
-    assert 10 < len(witness.messages) < len(killed)  # some died before the commit, some after
+    assert (
+        10 / stride < len(witness.messages) < len(killed)
+    )  # some died before the commit, some after
 
 
 @pytest.mark.slow

@@ -81,6 +81,10 @@ format: $(STAMP) ## Format the code and apply safe lint fixes
 demo: $(STAMP) ## Run both parties on this machine on public data and write a report
 	$(BIN)/labelveil demo
 
+.PHONY: architecture
+architecture: $(STAMP) ## Draw docs/architecture.md and its picture again from the imports
+	$(PYTHON) -m tests.architecture
+
 .PHONY: bench
 bench: $(STAMP) ## Measure speed and memory (asserts nothing)
 	$(PYTHON) -m tests.benchmarks $(BENCH_ARGS)

@@ -43,14 +43,16 @@ MATHEMATICS = ("common.exact", "common.guarantees", "common.randomizers", "commo
 NUMBERS = {"numpy", "scipy"}
 
 INPUT_OUTPUT = {
-    "asyncio", "http", "io", "json", "logging", "multiprocessing", "os", "pathlib", "pickle",
-    "shutil", "signal", "socket", "sqlite3", "subprocess", "tempfile", "threading", "urllib",
+    "asyncio", "datetime", "http", "io", "json", "logging", "multiprocessing", "os", "pathlib",
+    "pickle", "random", "secrets", "shutil", "signal", "socket", "sqlite3", "subprocess",
+    "tempfile", "threading", "time", "urllib",
 }  # fmt: skip
 
 REASONS = {
     ("common.mechanisms.central.estimators", "sklearn"): "they are scikit-learn's estimators",
     ("common.mechanisms.pate.torch_model", "torch"): "a teacher is a network",
     ("common.mechanisms.selection.user_counts", "polars"): "it counts a table's users",
+    ("common.randomizers.facts", "pydantic"): "options are checked against a builder's signature",
 }
 """Other libraries in the mathematics, by module."""
 

@@ -56,7 +56,7 @@ def deciles(
 
 
 @dataclass(frozen=True)
-class Slope:
+class SlopeInterval:
     """Least-squares slope of the label on the prediction, with its 95% interval; 1 is right."""
 
     value: float
@@ -64,7 +64,7 @@ class Slope:
     high: float
 
 
-def calibration_slope(predictions: Floats, values: Floats) -> Slope | None:
+def calibration_slope(predictions: Floats, values: Floats) -> SlopeInterval | None:
     """Regress labels (or their unbiased decoding) on predictions; None if they do not vary."""
     if predictions.size < 3:
         return None
@@ -76,7 +76,7 @@ def calibration_slope(predictions: Floats, values: Floats) -> Slope | None:
     slope = float(x @ y) / spread
     # Heteroscedasticity-consistent (HC0): the noise of a decoded label depends on the label.
     error = math.sqrt(float(((x * (y - slope * x)) ** 2).sum())) / spread
-    return Slope(slope, slope - 1.96 * error, slope + 1.96 * error)
+    return SlopeInterval(slope, slope - 1.96 * error, slope + 1.96 * error)
 
 
 def label_boundaries(labels: Floats, bounds: tuple[float, float], rows: int = 48) -> Floats:

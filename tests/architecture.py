@@ -1,0 +1,132 @@
+"""The architecture page and its picture, made from the imports: ``python -m tests.architecture``.
+
+A room is a package, or a module that stands between packages. An arrow goes from a room to what it
+imports, unless a longer way down says it already.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from tests.drawing import Box, Wing, draw
+from tests.imports import ROOT, Graph, direct, floors, grouped, module_graph, modules, summary
+
+PAGE = ROOT / "docs" / "architecture.md"
+PICTURE = ROOT / "docs" / "images" / "architecture.svg"
+BEGIN, END = "<!-- begin: written by make architecture -->", "<!-- end -->"
+
+GROUND = "common.*"
+"""The modules that lie flat in ``common``, on which everything stands."""
+
+WINGS = {
+    "labelveil": Wing("labelveil", "the public face", "#444444", 20, 1340, 0, 0),
+    "label_party": Wing("label_party", "the labels party", "#1f6fb2", 20, 400, 2, 10),
+    "common.program": Wing("common.program", "the neutral program", "#a8620a", 420, 910, 2, 10),
+    "feature_party": Wing("feature_party", "the features party", "#18794e", 930, 1340, 2, 10),
+    "common": Wing("common", "what all of them stand on", "#6b4fa0", 20, 1340, 12, 17, True),
+}
+
+
+def wing_of(room: str) -> str:
+    """Return the part of the house that a room is in."""
+    return max((wing for wing in WINGS if f"{room}.".startswith(f"{wing}.")), key=len)
+
+
+def room_of(module: str) -> str | None:
+    """Return the room that a module is in; None for the package around rooms."""
+    packages = {name for name, path in modules().items() if path.name == "__init__.py"}
+    wing = wing_of(module)
+    if wing == "labelveil":
+        return wing
+    if module == wing:
+        return None
+    room = ".".join(module.split(".")[: wing.count(".") + 2])
+    if room == "common.program.cli":
+        return "common.program.commands"
+    return GROUND if wing == "common" and room not in packages else room
+
+
+@cache
+def rooms() -> Graph:
+    """Return which room imports which."""
+    placed = {name: room for name in modules() if (room := room_of(name)) is not None}
+    return grouped(module_graph(), placed)
+
+
+def members(room: str) -> list[str]:
+    """Return the modules in a room."""
+    return [name for name in modules() if room_of(name) == room]
+
+
+def purpose(room: str) -> str:
+    """Return a room's purpose, from its docstring."""
+    if room == GROUND:
+        return "Errors, randomness, files and the console: what every room may use."
+    return summary(modules()[room])
+
+
+def storeys() -> dict[str, int]:
+    """Return the floor that each room is drawn on, counted from the top.
+
+    As high as it can be; a room beside the way from the commands, just above what it imports.
+    """
+    above = floors({
+        room: frozenset(other for other in rooms() if room in rooms()[other]
+                        and wing_of(other) == wing_of(room))
+        for room in rooms()
+    })  # fmt: skip
+    below = floors({
+        room: frozenset(target for target in targets if wing_of(target) == wing_of(room))
+        for room, targets in rooms().items()
+    })  # fmt: skip
+    found = {}
+    for room in rooms():
+        wing = WINGS[wing_of(room)]
+        aside = wing_of(room) == "feature_party" and not above[room] and "commands" not in room
+        found[room] = wing.last - below[room] if aside else wing.first + above[room]
+    return found
+
+
+def picture() -> str:
+    """Return the picture as SVG."""
+    boxes = {}
+    for room, floor in storeys().items():
+        title = room.removeprefix(f"{wing_of(room)}.")
+        count = len(members(room))
+        note = "a module" if count == 1 else f"{count} modules"
+        if room == GROUND:
+            title = " · ".join(name.removeprefix("common.") for name in members(room))
+        width = max(112, 8 * len(title) + 24)
+        boxes[room] = Box(wing_of(room), floor, title, note, purpose(room), width)
+    arrows = [(room, target) for room, targets in direct(rooms()).items() for target in targets]
+    return draw(WINGS, boxes, arrows)
+
+
+def tables() -> str:
+    """Return the rooms of every wing, from the top, each with its purpose."""
+    order = sorted(rooms(), key=lambda room: (storeys()[room], room))
+    lines = []
+    for wing in WINGS:
+        inside = [room for room in order if wing_of(room) == wing]
+        lines += ["", f"| `{wing}` | purpose |", "|---|---|"]
+        lines += [f"| `{room.removeprefix(f'{wing}.')}` | {purpose(room)} |" for room in inside]
+    return "\n".join(lines[1:])
+
+
+def page(text: str) -> str:
+    """Return the page with its tables replaced."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{tables()}\n{END}{after}"
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file and say so."""
+    path.write_text(text)
+    print(f"{path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    write(PICTURE, picture())
+    write(PAGE, page(PAGE.read_text()))

@@ -157,6 +157,7 @@ def test_a_disk_that_is_full_for_a_moment(party: Party, patient: Experiments) ->
         assert not ledger.reservations()
 
 
+@pytest.mark.slow
 def test_a_disk_that_breaks_while_the_charge_is_written(party: Party, patient: Experiments) -> None:
     """A commit whose sync fails may count after all; its bytes must then still be there."""
     steps = _steps(party, patient)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,6 @@ from common.entropy import Entropy
 from common.errors import ConfigError, PrivacyError
 from common.exact.channel import Codes, FiniteChannel
 from common.guarantees import PureDP
-from common.randomizers.facts import describe
 from common.randomizers.grid import Grid
 from common.randomizers.losses import Loss, LossFunction, get_loss
 
@@ -122,6 +122,7 @@ class Randomizer:
 
 Builder = Callable[..., Randomizer]
 _BUILDERS: dict[str, Builder] = {}
+_DETAILS: dict[str, Mapping[str, Any]] = {}
 
 
 def register(name: str, **details: Any) -> Callable[[Builder], Builder]:
@@ -132,10 +133,30 @@ def register(name: str, **details: Any) -> Callable[[Builder], Builder]:
 
     def add(builder: Builder) -> Builder:
         _BUILDERS[name] = builder
-        describe(name, builder, details)
+        _DETAILS[name] = details
         return builder
 
     return add
+
+
+def option_types(name: str) -> dict[str, Any]:
+    """The types of a builder's options, from its signature."""
+    _, *options = inspect.signature(_builder(name), eval_str=True).parameters.values()
+    return {option.name: option.annotation for option in options}
+
+
+def detail_types(name: str) -> Mapping[str, Any]:
+    """The types of what a builder's randomizers say about themselves."""
+    _builder(name)
+    return _DETAILS[name]
+
+
+def _builder(name: str) -> Builder:
+    if name not in _BUILDERS:
+        raise ConfigError(
+            f"randomizer={name!r:.60} is unknown; choose one of {', '.join(randomizer_names())}"
+        )
+    return _BUILDERS[name]
 
 
 def randomizer_names() -> tuple[str, ...]:
@@ -179,16 +200,13 @@ def build_randomizer(
     PrivacyError
         For an impossible ε.
     """
-    if name not in _BUILDERS:
-        raise ConfigError(
-            f"randomizer={name!r} is unknown; choose one of {', '.join(randomizer_names())}"
-        )
+    builder = _builder(name)
     check_epsilon(epsilon)
     grid = Grid(np.asarray(labels, dtype=np.float64)).points
     problem = Problem(grid, check_prior(prior, grid.size), float(epsilon), get_loss(loss), rows)
     if problem.loss.name == "poisson" and grid[0] < 0:
         raise ConfigError(f"loss='poisson' needs labels >= 0, but the grid starts at {grid[0]:g}")
-    return _BUILDERS[name](problem, **options)
+    return builder(problem, **options)
 
 
 def check_epsilon(epsilon: float, name: str = "epsilon") -> None:

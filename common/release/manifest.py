@@ -22,7 +22,6 @@ from common.exact.channel import FiniteChannel
 from common.exact.rational import parse_rational
 from common.guarantees import Guarantee, PureDP, Unit, compose, guarantee_from_json
 from common.randomizers import NoisyPrior
-from common.randomizers.facts import check_details, check_options
 from common.release.blocks import BLOCK_ROWS
 from common.release.claims import (
     ChannelClaim,
@@ -34,6 +33,7 @@ from common.release.claims import (
     Rows,
     SessionClaim,
 )
+from common.release.facts import check_details, check_options
 
 FORMAT = "labelveil-release/1"
 MAX_MANIFEST_BYTES = 1 << 26

@@ -17,7 +17,7 @@ from common.program.audit.certificate.rebuild import rebuilt_check
 from common.program.audit.certificate.run import certificate, read_evidence
 from common.program.audit.verdict import Verdict
 from common.randomizers import build_randomizer, randomizer_names
-from common.randomizers.facts import check_details, check_digits, check_options
+from common.release.facts import check_details, check_digits, check_options
 from common.release.folder import MANIFEST_FILE, labels_frame, write_release
 from common.release.manifest import Manifest
 from tests.common.program.audit.conftest import in_key_order

@@ -15,8 +15,8 @@ from common.guarantees import PureDP
 from common.program.audit.attacks.exact_channel import WORDS, certify
 from common.program.audit.bounds import clopper_pearson_lower
 from common.program.audit.verdict import GATE, Check, Verdict, verdict_of
-from common.randomizers.facts import MOST_DIGITS, check_digits
 from common.release.claims import PureClaim
+from common.release.facts import MOST_DIGITS, check_digits
 from common.release.manifest import Manifest
 
 

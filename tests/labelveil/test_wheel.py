@@ -25,7 +25,7 @@ import feature_party.commands.cli
 import label_party.commands.cli
 from tests.engines import needs_java
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PACKAGES = ("common", "feature_party", "label_party", "labelveil")
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 SCRIPT = """#!{python}

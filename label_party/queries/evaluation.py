@@ -38,7 +38,7 @@ from label_party.config.sections import LabelPartyConfig
 from label_party.events.completion import Completed
 from label_party.events.on_disk import StoredEvents
 from label_party.events.open import open_events
-from label_party.store.disk import exclusive, translating_errors
+from label_party.store.disk import StoreError, exclusive, translating_errors
 from label_party.store.entries import EVALUATION
 from label_party.store.pay_once import pay_once, read_outcome
 from label_party.store.purchase import Payment, Purchase, find_payment
@@ -261,5 +261,10 @@ def _read_answers(folder: Path) -> dict[str, Answered]:
 
 def _write(path: Path, answer: Answered) -> None:
     """Put an answer on the disk; it counts once it has its name."""
-    with translating_errors(path):
+    try:
         write_durably(path, json.dumps(asdict(answer), sort_keys=True).encode())
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be written: {error.strerror}; check the disk's space and rights, then"
+            " ask again: the answer will be the same"
+        ) from error

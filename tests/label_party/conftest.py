@@ -24,8 +24,10 @@ from label_party.config import sections as config
 from label_party.config.sections import LabelPartyConfig
 from label_party.server.run import running
 from tests.commands import Result, RunCommand
+from tests.faults import Experiments, experiments
 from tests.keys import write_key
 
+BODIES = "tests.label_party.fault_bodies"
 CLIENT = "partner.example"
 EVENTS = 200
 
@@ -129,6 +131,13 @@ def party(
         """
     )
     return made
+
+
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Experiments]:
+    """A process that is killed, or whose disk fails, at any step of :data:`BODIES`."""
+    with experiments(tmp_path_factory.mktemp("faults"), BODIES) as found:
+        yield found
 
 
 @dataclass(frozen=True)

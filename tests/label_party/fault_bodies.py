@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from common.release.event_keys import read_secret, secret_check
 from common.wire import label_release_pb2 as wire
 from label_party.config import sections as config
 from label_party.events.submitted import Populations
+from label_party.queries import synthetic_table, top_k
+from label_party.queries.evaluation import Evaluation
 from label_party.release.run import run_release
+from label_party.release.watch import release_new
 from label_party.server import run as server
 from label_party.server.catalog import Catalog
 from label_party.server.submission import Reception
-from label_party.store.pay_once import pay_once
-from label_party.store.purchase import Purchase
+from label_party.store.entries import EVALUATION, LABELS
 from label_party.store.release_store import Store
 
 KEYS = 12
@@ -34,15 +39,62 @@ def settings(folder: str, **changes: Any) -> config.LabelPartyConfig:
     return config.load(Path("label_party.toml"), quick | changes)
 
 
+PURCHASES = {
+    "release": LABELS,
+    "watched": LABELS,
+    "leaders": "top-k by kind",
+    "table": "synthetic table of kind",
+    "question": EVALUATION,
+}
+"""What each of the following functions buys, the last thing of all."""
+
+
 def release(folder: str, epoch: str) -> None:
     run_release(settings(folder, data__epoch=epoch), quiet=True)
 
 
-def outcome(folder: str, epoch: str) -> None:
-    """Any other private computation that is paid for; its bytes differ from run to run."""
-    privacy = settings(folder).privacy
-    purchase = Purchase("labels", epoch, "leaders", privacy.charge, privacy.limit)
-    pay_once(Store(Path("label_store")), purchase, lambda: os.urandom(64))
+def watched(folder: str, epoch: str) -> None:
+    """An epoch of a watch, and the session that pays for its test: one of its own each time."""
+    os.chdir(folder)
+    Path("days").mkdir(exist_ok=True)
+    shutil.copy("labels.csv", f"days/{epoch}.csv")
+    loaded = settings(
+        folder,
+        data__labels="days/{epoch}.csv",
+        privacy__total_delta=1e-6,
+        watch__hits=2,
+        watch__epsilon=0.01 + int(epoch) / 1e6,
+    )
+    release_new(loaded, lambda outcome: None, quiet=True)
+
+
+def leaders(folder: str, epoch: str) -> None:
+    request = top_k.Request("kind", 1, 2, Path("kinds.txt"), None)
+    top_k.run_top_k(with_kinds(folder, epoch), request)
+
+
+def table(folder: str, epoch: str) -> None:
+    request = synthetic_table.Request((("kind", Path("kinds.txt")),), (0.0, 1.0, 2.0), 1)
+    synthetic_table.synthesize(with_kinds(folder, epoch), request, quiet=True)
+
+
+def with_kinds(folder: str, epoch: str) -> config.LabelPartyConfig:
+    """A category for every event."""
+    loaded = settings(folder, data__labels="kinds.csv", data__epoch=epoch)
+    rows = [f"event-{i},{i % 3},{'ab'[i % 2]}" for i in range(40)]
+    Path("kinds.csv").write_text("\n".join(["key,label,kind", *rows]) + "\n")
+    Path("kinds.txt").write_text("a\nb\n")
+    return loaded
+
+
+def question(folder: str, epoch: str) -> None:
+    """A release, and the session that answers the first question about a model of it."""
+    loaded = settings(folder, data__epoch=epoch, evaluation__offered=True)
+    run_release(loaded, quiet=True)
+    store = Store(loaded.store.directory)
+    found = Catalog(store).find("labels", epoch)
+    assert found is not None
+    Evaluation(loaded, store).ask(found, np.zeros(found.rows), 1.0)
 
 
 def population(seed: str) -> bytes:

@@ -1,102 +1,30 @@
-"""``kill -9`` and disks that fail at every single step: one message for ever, or nothing spent.
+"""``kill -9`` at every step of a submission, and at messages that the server sends.
 
-A store lives through one disaster after the other, and is looked at after each: every charge has
-its bytes, every fetchable byte its charge, no message ever changes, and the ledger is sound. What a
-disaster leaves is cleared up by the next start, which is struck as well.
+What is bought is killed in ``tests/label_party/store/test_every_purchase.py``.
 """
 
 from __future__ import annotations
 
-import errno
 import random
-import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import grpc
-import pytest
 
 from common.wire import label_release_pb2 as wire
 from label_party.events.submitted import Populations
 from label_party.server.catalog import Catalog
 from label_party.server.run import running
-from label_party.store.pay_once import read_outcome
-from label_party.store.recovery import recover
 from label_party.store.release_store import Store
-from tests.faults import SOCKETS, Ended, Experiments, Mode, experiments
+from tests.faults import SOCKETS, Ended, Experiments, Mode
 from tests.label_party import fault_bodies
-from tests.label_party.conftest import EVENTS, Client, Party, eventually
+from tests.label_party.conftest import BODIES, EVENTS, Client, Party, eventually
 from tests.label_party.fault_bodies import population
+from tests.label_party.witness import Witness
 
 Connect = Callable[..., Client]
-BODIES = "tests.label_party.fault_bodies"
-
-
-@pytest.fixture(scope="module")
-def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Experiments]:
-    with experiments(tmp_path_factory.mktemp("faults"), BODIES) as found:
-        yield found
-
-
-class Witness:
-    """Looks at a store after every disaster, and remembers every message that it ever saw."""
-
-    def __init__(self, party: Party) -> None:
-        self.store = Store(party.store)
-        self.messages: dict[tuple[str, str], bytes] = {}
-
-    @property
-    def next_epoch(self) -> str:
-        return str(len(self.messages))
-
-    def look(self, purpose: str) -> None:
-        """Check everything that must hold before anybody clears up."""
-        ledger = sqlite3.connect(self.store.ledger_path)
-        assert ledger.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        ledger.close()
-        with self.store.open_ledger() as opened:
-            charges = opened.charges()
-        paid = {(entry.epoch, entry.purpose): entry for entry in charges if entry.manifest_sha256}
-        reserved = [entry for entry in charges if entry.state == "reserved"]
-        assert len(paid) + len(reserved) == len(charges)
-        assert len(reserved) <= 1
-        assert self.messages.keys() <= paid.keys()  # nothing that was paid for is ever lost
-        # older messages are looked at when all is over
-        for key in paid.keys() - self.messages.keys():
-            self.messages[key] = self._bytes(*key)
-        if purpose == "labels":
-            assert all(self._fetchable(entry.epoch) is None for entry in reserved)
-
-    def clear_up(self) -> None:
-        """Start as the server does; then all is at peace, and every message is as it was."""
-        with self.store.building(), self.store.open_ledger() as ledger:
-            recover(self.store, ledger)
-            assert not ledger.reservations()
-            charges = ledger.charges()
-        folders = [self.store.folder(c.data_set, c.epoch, c.purpose) for c in charges]
-        assert self.store.folders() == sorted(folders)
-        assert {key: self._bytes(*key) for key in self.messages} == self.messages
-
-    def _bytes(self, epoch: str, purpose: str) -> bytes:
-        if purpose != "labels":
-            with self.store.open_ledger() as ledger:
-                charge = ledger.committed("labels", epoch, purpose)
-            assert charge is not None
-            return read_outcome(self.store, charge)
-        found = self._fetchable(epoch)
-        assert found is not None
-        return found
-
-    def _fetchable(self, epoch: str) -> bytes | None:
-        catalog = Catalog(self.store)
-        release = catalog.find("labels", epoch)
-        if release is None:
-            return None
-        message = release.manifest_bytes + b"".join(release.read(0, release.rows))
-        catalog.close()
-        return message
 
 
 def shuffled(steps: int) -> list[int]:
@@ -104,115 +32,6 @@ def shuffled(steps: int) -> list[int]:
     order = list(range(1, steps + 1))
     random.Random(steps).shuffle(order)
     return order
-
-
-@pytest.mark.parametrize(
-    ("body", "purpose", "mode", "stride"),
-    [
-        pytest.param("release", "labels", Mode.KILL_BEFORE, 1, marks=pytest.mark.slow),
-        pytest.param("release", "labels", Mode.KILL_TORN, 1, marks=pytest.mark.slow),
-        pytest.param("outcome", "leaders", Mode.KILL_TORN, 1, marks=pytest.mark.slow),
-        ("release", "labels", Mode.KILL_TORN, 3),
-        ("outcome", "leaders", Mode.KILL_TORN, 3),
-    ],
-)
-def test_killed_at_every_step(
-    party: Party, patient: Experiments, body: str, purpose: str, mode: Mode, stride: int
-) -> None:
-    def run(mode: Mode = Mode.COUNT, nth: int = 0) -> Ended:
-        ended = patient.run(
-            f"{BODIES}:{body}", str(party.folder), witness.next_epoch,
-            folder=party.store, mode=mode, nth=nth,
-        )  # fmt: skip
-        witness.look(purpose)
-        return ended
-
-    witness = Witness(party)
-    first, second = run(), run()
-    assert first.error == second.error == ""
-    assert len(witness.messages) == 2
-    steps = max(first.steps, second.steps)
-    assert steps > 50
-    tried = shuffled(steps)[::stride]
-    killed = [run(mode, nth).killed for nth in tried]
-    # what was left of the one before may make the way longer, never shorter than this
-    assert sum(killed) >= sum(nth < second.steps for nth in tried)
-    assert run().error == ""
-    witness.clear_up()
-    assert (
-        10 / stride < len(witness.messages) < len(killed)
-    )  # some died before the commit, some after
-
-
-@pytest.mark.slow
-def test_a_disk_that_is_full_from_any_step_on(party: Party, patient: Experiments) -> None:
-    _fail(party, patient, Mode.FAIL_FROM, errno.ENOSPC, shuffled(_steps(party, patient)))
-
-
-def test_a_disk_that_is_full_for_a_moment(party: Party, patient: Experiments) -> None:
-    """Something else may free some space in time: then the budget is given back at once."""
-    steps = shuffled(_steps(party, patient))[::3]
-    _fail(party, patient, Mode.FAIL_ONCE, errno.ENOSPC, steps)
-    with Store(party.store).open_ledger() as ledger:
-        assert not ledger.reservations()
-
-
-@pytest.mark.slow
-def test_a_disk_that_breaks_while_the_charge_is_written(party: Party, patient: Experiments) -> None:
-    """A commit whose sync fails may count after all; its bytes must then still be there."""
-    steps = _steps(party, patient)
-    lines = _fail(party, patient, Mode.FAIL_FROM, errno.EIO, range(steps // 2, steps + 1))
-    assert any("the next start will find out" in line for line in lines)
-
-
-def _steps(party: Party, patient: Experiments) -> int:
-    for epoch in ("warm", "measured"):
-        ended = patient.run(f"{BODIES}:release", str(party.folder), epoch, folder=party.store)
-    assert ended.error == ""
-    return ended.steps
-
-
-def _fail(
-    party: Party, patient: Experiments, mode: Mode, failure: int, steps: range | list[int]
-) -> list[str]:
-    """Return what the user was told, having checked that it is true."""
-    witness = Witness(party)
-    witness.look("labels")
-    lines = []
-    for nth in steps:
-        before = len(witness.messages)
-        ended = patient.run(
-            f"{BODIES}:release", str(party.folder), witness.next_epoch,
-            folder=party.store, mode=mode, nth=nth, failure=failure,
-        )  # fmt: skip
-        witness.look("labels")
-        assert not ended.signal
-        if not ended.error:
-            assert len(witness.messages) == before + 1
-            continue
-        lines.append(ended.error)
-        assert "\n" not in ended.error
-        if "the next start will find out" in ended.error:
-            continue
-        assert "nothing was spent" in ended.error
-        assert len(witness.messages) == before
-    witness.clear_up()
-    assert len(lines) > 10
-    return lines
-
-
-def test_a_read_only_store_is_one_line_and_spends_nothing(
-    party: Party, patient: Experiments
-) -> None:
-    _steps(party, patient)
-    ended = patient.run(
-        f"{BODIES}:release", str(party.folder), "1",
-        folder=party.store, mode=Mode.FAIL_FROM, nth=1, failure=errno.EROFS,
-    )  # fmt: skip
-    assert "nothing was spent; check the disk's space and rights" in ended.error
-    witness = Witness(party)
-    witness.look("labels")
-    assert sorted(epoch for epoch, _ in witness.messages) == ["measured", "warm"]
 
 
 def test_killed_at_every_step_of_a_submission(party: Party, patient: Experiments) -> None:
@@ -253,7 +72,7 @@ def test_the_server_killed_at_any_message_that_it_sends(
     """However often it dies in the middle, a client that goes on ends up with the same bytes."""
     fault_bodies.release(str(party.folder), "1")
     witness = Witness(party)
-    witness.look("labels")
+    witness.look()
     release = Catalog(witness.store).find("labels", "1")
     assert release is not None
     truth = release.read(0, EVENTS)
@@ -281,7 +100,7 @@ def test_the_server_killed_at_any_message_that_it_sends(
                         row = there
                 broken += 0 < row < EVENTS
             assert ended.result().killed
-        witness.look("labels")
+        witness.look()
     assert begun > 12
     assert broken > 3
     with running(party.config(privacy__total_epsilon=9)) as address:

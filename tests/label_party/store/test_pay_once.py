@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -25,23 +21,6 @@ from label_party.store.release_store import Store
 PURCHASE = Purchase(
     "shop", "1", "drift", PureDP.of(Fraction(1)), PureDP.of(Fraction(2)), request={"bins": 7}
 )
-
-CHILD = """
-import os, signal, sys
-from pathlib import Path
-from label_party.store import ledger, pay_once as outcome, release_store as store
-from tests.label_party.store.test_pay_once import PURCHASE
-
-owner = {"Ledger": ledger.Ledger, "Store": store.Store}[sys.argv[1]]
-step = getattr(owner, sys.argv[2])
-
-def dying(*arguments, **options):
-    step(*arguments, **options)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-setattr(owner, sys.argv[2], dying)
-outcome.pay_once(store.Store(Path(sys.argv[3])), PURCHASE, lambda: b"dead")
-"""
 
 
 @pytest.fixture
@@ -114,24 +93,6 @@ def test_bytes_that_cannot_be_removed_stay_reserved(
     assert charges(store) == ["1 drift reserved"]
     assert pay_once(store, PURCHASE, lambda: b"two").data == b"two"
     assert charges(store) == ["1 drift committed"]
-
-
-@pytest.mark.parametrize(
-    ("place", "step"), [("Ledger", "reserve"), ("Store", "write_outcome"), ("Ledger", "commit")]
-)
-def test_killed_at_a_step(store: Store, place: str, step: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", CHILD, place, step, str(store.directory)],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-        capture_output=True,
-        timeout=60,
-    )
-    assert ended.returncode == -signal.SIGKILL, ended
-    committed = step == "commit"
-    assert (find_paid(store, PURCHASE) is not None) == committed
-    assert pay_once(store, PURCHASE, lambda: b"new").data == (b"dead" if committed else b"new")
-    assert charges(store) == ["1 drift committed"]
-    assert len(store.folders()) == 1
 
 
 def test_any_kind_of_guarantee_can_be_paid(store: Store) -> None:

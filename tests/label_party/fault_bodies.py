@@ -69,12 +69,12 @@ def watched(folder: str, epoch: str) -> None:
 
 
 def leaders(folder: str, epoch: str) -> None:
-    request = top_k.Request("kind", 1, 2, Path("kinds.txt"), None)
+    request = top_k.TopKRequest("kind", 1, 2, Path("kinds.txt"), None)
     top_k.run_top_k(with_kinds(folder, epoch), request)
 
 
 def table(folder: str, epoch: str) -> None:
-    request = synthetic_table.Request((("kind", Path("kinds.txt")),), (0.0, 1.0, 2.0), 1)
+    request = synthetic_table.TableRequest((("kind", Path("kinds.txt")),), (0.0, 1.0, 2.0), 1)
     synthetic_table.synthesize(with_kinds(folder, epoch), request, quiet=True)
 
 

@@ -53,6 +53,7 @@ class Buyer:
             f"{BODIES}:{self.kind}", str(self._party.folder), str(self.bought),
             folder=self._party.store, mode=mode, nth=nth, failure=failure,
         )  # fmt: skip
+        assert not ended.error.startswith("unforeseen"), ended.error
         self.witness.look()
         return ended
 

@@ -52,7 +52,6 @@ REASONS = {
     ("common.mechanisms.central.estimators", "sklearn"): "they are scikit-learn's estimators",
     ("common.mechanisms.pate.torch_model", "torch"): "a teacher is a network",
     ("common.mechanisms.selection.user_counts", "polars"): "it counts a table's users",
-    ("common.randomizers.facts", "pydantic"): "options are checked against a builder's signature",
 }
 """Other libraries in the mathematics, by module."""
 

@@ -2,7 +2,7 @@
 
 A release streams as messages of a megabyte. glibc serves blocks that large by ``mmap``, or trims
 them off the end of its heap as soon as they are freed, so that every message costs hundreds of page
-faults anew. With the thresholds pinned (which also stops glibc from moving them by itself), the
+faults again. With the thresholds pinned (which also stops glibc from moving them by itself), the
 blocks are reused: fetching 10,000,000 rows of 17 bytes took 9,000 page faults instead of 53,000 on
 the features party's side, 0.3 s of system time instead of 0.57 s, and next to none instead of
 20,000 on the labels party's. Few arenas, because each keeps freed memory of its own.

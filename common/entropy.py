@@ -3,7 +3,7 @@
 A :class:`Entropy` is one 256-bit key. Each named *stream* of it is an independent sequence of
 64-bit words, and word ``i`` of a stream depends on the key, the stream's name and ``i`` alone, so
 that workers which share the key draw the same noise for the same row in whatever order they run,
-and a retried task repeats its noise instead of drawing it afresh.
+and a retried task repeats its noise instead of drawing it again.
 
 The key comes from the operating system (:func:`system_entropy`). Tests that need repeatable words
 ask for :func:`seeded_entropy` by name; its ``secure`` attribute is False, and a release refuses it.

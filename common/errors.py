@@ -1,4 +1,4 @@
-"""Mistakes and refusals that a person can act on, each told in one line."""
+"""Mistakes and refusals that a person can act on, each one line long."""
 
 from __future__ import annotations
 

@@ -36,5 +36,5 @@ def _check() -> None:
         check_own_packages()
     except ImportError as error:
         raise SystemExit(f"error: {error}") from None
-    # What this process starts, workers included, shall not look into the working directory first.
+    # What this process starts, workers included, must not look into the working directory first.
     os.environ["PYTHONSAFEPATH"] = "1"

@@ -131,18 +131,18 @@ def experiments(folder: Path, *modules: str) -> Iterator[Experiments]:
 
 
 def _patient() -> None:
-    """Fork a child for each line of the standard input, and tell how it ended."""
+    """Fork a child for each line of the standard input, and report how it ended."""
     for module in sys.argv[1:]:
         importlib.import_module(module)
     print("ready", flush=True)
     for line in sys.stdin:
-        told, tell = os.pipe()
+        reader, writer = os.pipe()
         child = os.fork()
         if not child:
-            os.close(told)
-            _experiment(tell, *json.loads(line))
-        os.close(tell)
-        with os.fdopen(told) as answer:
+            os.close(reader)
+            _experiment(writer, *json.loads(line))
+        os.close(writer)
+        with os.fdopen(reader) as answer:
             text = answer.read()
         _, status = os.waitpid(child, 0)
         signal_ = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
@@ -151,7 +151,7 @@ def _patient() -> None:
 
 
 def _experiment(
-    tell: int, body: str, arguments: list[Any], folder: str, mode: int, nth: int, failure: int
+    writer: int, body: str, arguments: list[Any], folder: str, mode: int, nth: int, failure: int
 ) -> None:
     from common.errors import LabelveilError
 
@@ -168,7 +168,7 @@ def _experiment(
         error = str(refused)
     except BaseException as bad:  # a user would see a traceback
         error = f"unforeseen {type(bad).__name__}: {bad}"
-    os.write(tell, json.dumps([shim.faults_seen(), error]).encode())
+    os.write(writer, json.dumps([shim.faults_seen(), error]).encode())
     os._exit(0)
 
 

@@ -1,7 +1,7 @@
 """Statistical tests whose thresholds all follow from one stated false-alarm rate.
 
 At :data:`RATE` right software fails a test in one of a billion runs. A test that cannot fail proves
-nothing, so whoever calls one of these also shows that the same call rejects a broken twin.
+nothing, so anyone who calls one of these also shows that the same call rejects a broken twin.
 """
 
 from __future__ import annotations

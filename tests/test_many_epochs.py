@@ -103,9 +103,9 @@ def changed(
     """Audit the watched epochs after one manifest was rewritten."""
     shutil.copytree(arms[0] / "watch-fetched", to / "releases")
     path = to / "releases" / epoch / "manifest.json"
-    told = json.loads(path.read_bytes())
-    change(told)
-    path.write_text(json.dumps(told))
+    stated = json.loads(path.read_bytes())
+    change(stated)
+    path.write_text(json.dumps(stated))
     return audited(to / "releases")
 
 
@@ -114,8 +114,8 @@ def test_a_prior_that_nobody_paid_for_fails(
 ) -> None:
     number = next(n for n, one in enumerate(arms[1]["watch"].manifests) if not one.prior_paid)
 
-    def forge(told: Any) -> None:
-        told["prior"]["noisy_counts"][0] += 1
+    def forge(stated: Any) -> None:
+        stated["prior"]["noisy_counts"][0] += 1
 
     found = changed(arms, tmp_path, f"{number:03}", forge)
     assert verdicts(found)["priors in force"] is Verdict.FAIL
@@ -135,8 +135,8 @@ def test_a_test_that_is_left_out_of_the_total_fails(
 ) -> None:
     number = next(n for n, one in enumerate(arms[1]["watch"].manifests) if not one.prior_paid)
 
-    def forge(told: Any) -> None:
-        told["privacy"]["total"] = told["randomizer"]["guarantee"]
+    def forge(stated: Any) -> None:
+        stated["privacy"]["total"] = stated["randomizer"]["guarantee"]
 
     found = changed(arms, tmp_path, f"{number:03}", forge)
     assert verdicts(found)["arithmetic of the ε split"] is Verdict.FAIL
@@ -168,12 +168,12 @@ def test_a_session_that_forgets_a_hit_fails(tmp_path: Path) -> None:
     told_of = next(check.found for check in found.checks if check.name == "sessions")
     assert "3 of 5 hits after 3 calls" in told_of
     path = folder / "fetched" / "003" / "manifest.json"
-    told = json.loads(path.read_bytes())
-    told["drift"]["test"]["session"]["state"]["hits"] = [2]
-    path.write_text(json.dumps(told))
+    stated = json.loads(path.read_bytes())
+    stated["drift"]["test"]["session"]["state"]["hits"] = [2]
+    path.write_text(json.dumps(stated))
     assert verdicts(audited(folder / "fetched"))["sessions"] is Verdict.FAIL
-    told["drift"]["test"]["session"]["state"]["hits"] = [9]
-    path.write_text(json.dumps(told))
+    stated["drift"]["test"]["session"]["state"]["hits"] = [9]
+    path.write_text(json.dumps(stated))
     assert verdicts(audited(folder / "fetched"))["sessions"] is Verdict.FAIL
 
 
@@ -181,4 +181,4 @@ def test_two_data_sets_are_not_audited_as_one(
     arms: tuple[Path, dict[str, Arm]], tmp_path: Path
 ) -> None:
     with pytest.raises(ReleaseError, match="one data set at a time"):
-        changed(arms, tmp_path, "001", lambda told: told.update(data_set="other"))
+        changed(arms, tmp_path, "001", lambda stated: stated.update(data_set="other"))

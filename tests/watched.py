@@ -77,7 +77,7 @@ def run_arm(
     arm: str,
     truth: pl.DataFrame,
     training: dict[str, object],
-    told: Callable[[str], None] = lambda line: None,
+    report: Callable[[str], None] = lambda line: None,
     **sections: dict[str, object],
 ) -> Arm:
     """Release every epoch, and train one model on all.
@@ -95,10 +95,10 @@ def run_arm(
     """
     config = label_config(folder, arm, **sections)
     if arm == "watch":
-        release_new(config, lambda outcome: told(outcome.manifest.epoch), quiet=True)
+        release_new(config, lambda outcome: report(outcome.manifest.epoch), quiet=True)
     else:
         for path in sorted((folder / "labels").iterdir()):
-            told(run_release(config.at(path.stem), quiet=True).manifest.epoch)
+            report(run_release(config.at(path.stem), quiet=True).manifest.epoch)
     folders, manifests = fetched(config, folder / f"{arm}-fetched")
     settings = FeaturePartyConfig.model_validate(
         {

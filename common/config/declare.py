@@ -56,9 +56,9 @@ def setting(
         ``gt``, ``ge``, ``lt``, ``le``, ``min_length``. Beside a word, as in ``auto``, the number
         alone has bounds: ``Annotated[int, Field(ge=1)] | Literal["auto"]``.
     """
-    told = {"unit": unit, "example": example, "write": write, "flag": flag, "metavar": metavar}
+    extra = {"unit": unit, "example": example, "write": write, "flag": flag, "metavar": metavar}
     value = {"default_factory" if isinstance(default, type) else "default": default}
-    return Field(description=description, json_schema_extra=told, **value, **bounds)  # type: ignore[call-overload]
+    return Field(description=description, json_schema_extra=extra, **value, **bounds)  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ What an engine ships with a task may be written down on the way: broadcast to a 
 spills to disk, kept in an event log, shown on a page. So a task carries an address and a token that
 is good for one run, and the worker asks the driver for the secrets. Both sides make a fresh X25519
 key for each question; the answer is sealed with AES-256-GCM under HKDF-SHA256 of their common
-secret and the token. Whoever reads the token after the run, or recorded the traffic, has nothing.
+secret and the token. Anyone who reads the token after the run, or recorded the traffic, has
+nothing.
 
 Sources: X25519, RFC 7748; HKDF, RFC 5869.
 """
@@ -81,7 +82,7 @@ class KeyService:
                 connection, _ = self._socket.accept()
             except OSError:
                 return
-            # a thread each: a stranger who says nothing keeps nobody waiting
+            # a thread each: a client that sends nothing keeps no other waiting
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:

@@ -8,10 +8,10 @@ logs and pages have nothing to keep. A task that fails, is lost with its machine
 runs twice writes the same bytes under the same name.
 
 A release's key and the join secret are not part of the tasks either. A worker asks the driver for
-them (:mod:`common.engine.secret_service`), for each batch of tasks anew, and has them in its memory
-while it works: whoever can read an executor's memory, or change the code that it runs, can read
-them, and must be trusted as the party is that runs it. What Spark keeps, its event log and the
-pages of its user interface, has paths and row ranges at most.
+them (:mod:`common.engine.secret_service`), for each batch of tasks again, and has them in its
+memory while it works: anyone who can read an executor's memory, or change the code that it runs,
+can read them, and must be trusted as the party is that runs it. What Spark keeps, its event log and
+the pages of its user interface, has paths and row ranges at most.
 """
 
 from __future__ import annotations

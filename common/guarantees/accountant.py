@@ -176,7 +176,7 @@ def _same_kind(limit: Guarantee) -> Callable[[Guarantee], Guarantee]:
 
 
 class Odometer:
-    """Tells at any moment, even one chosen from the outputs, how much has been spent.
+    """Says at any moment, even one chosen from the outputs, how much has been spent.
 
     Concentrated guarantees are counted against a ladder of zCDP filters ``ρ₀ 2^f``, f = 0, 1, …;
     rung f claims its privacy-loss bound ``ρ + 2√(ρ ln(1/δ_f))`` with ``δ_f = δ / ((f+1)(f+2))``,
@@ -193,7 +193,7 @@ class Odometer:
         Probability with which some reading may fail; failure probabilities of approximate
         guarantees come on top and are part of each reading.
     first_rung
-        ρ₀, the smallest total that is told apart from nothing.
+        ρ₀, the smallest total that is distinguished from 0.
     """
 
     def __init__(self, delta: float | Fraction, first_rung: Fraction = Fraction(1, 1000)) -> None:

@@ -70,7 +70,7 @@ class _Cells:
     mass: Floats  # (m,) prior
     cuts: Floats  # (m - 1,) threshold positions
     weights: Floats  # (m - 1,) > 0, summing to 1
-    mixture: Floats | None  # (k, m), or None where `row_of` tells it all
+    mixture: Floats | None  # (k, m), or None where `row_of` is enough
     row_of: Indices
 
 

@@ -1,7 +1,7 @@
 """The manifest of a release: everything about it that is public, and the check of its claims.
 
 The manifest's own bytes are written once and never re-serialised: SHA-256 over them identifies the
-release. Whoever receives them recomputes every guarantee from the integers that they hold.
+release. Anyone who receives them recomputes every guarantee from the integers that they hold.
 """
 
 from __future__ import annotations

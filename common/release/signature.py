@@ -1,7 +1,7 @@
 """Who stands behind a release: an Ed25519 signature over the bytes of its manifest.
 
 The signature is 64 bytes (RFC 8032), kept beside the manifest in ``manifest.sig`` and sent with it.
-It covers the rows, too, since the manifest states their digests. Whoever pinned the public key
+It covers the rows, too, since the manifest states their digests. Anyone who pinned the public key
 needs to trust neither the transport nor the host that served the release.
 """
 

@@ -76,7 +76,7 @@ _WIDE = 6.6
 _NARROW = 3.7
 
 Draw = Callable[[Figure, bool], None]
-"""Draws on an empty figure; told whether it is the narrow version."""
+"""Draws on an empty figure; the argument says whether it is the narrow version."""
 
 
 def responsive_figure(

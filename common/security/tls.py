@@ -7,8 +7,8 @@ one that needs a pre-shared key, which neither end has. A TLS 1.2 handshake then
 suite and fails; TLS 1.3 does not notice.
 
 gRPC reads the variable once, when it is first imported; `common` and the rooms of either party that
-use gRPC import this module before that. A program that imported gRPC earlier is told so, instead of
-being left with TLS 1.2.
+use gRPC import this module before that. A program that imported gRPC earlier gets an error, instead
+of being left with TLS 1.2.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class LabelReleaseServiceStub(object):
     """Serves label releases. A release is built once for a data set and an epoch, and is the same
-    bytes for ever: fetching again, resuming, or fetching as another client with the same rights
+    bytes forever: fetching again, resuming, or fetching as another client with the same rights
     spends no privacy budget.
     """
 
@@ -56,7 +56,7 @@ class LabelReleaseServiceStub(object):
 
 class LabelReleaseServiceServicer(object):
     """Serves label releases. A release is built once for a data set and an epoch, and is the same
-    bytes for ever: fetching again, resuming, or fetching as another client with the same rights
+    bytes forever: fetching again, resuming, or fetching as another client with the same rights
     spends no privacy budget.
     """
 
@@ -87,7 +87,7 @@ class LabelReleaseServiceServicer(object):
 
     def SubmitPopulation(self, request_iterator, context):
         """Names the events that the release of an epoch will cover: the keys that the client sends, in
-        the order in which it sends them. The epoch's release freezes them for ever; until it exists,
+        the order in which it sends them. The epoch's release freezes them forever; until it exists,
         another submission takes the place of the last one. Sending the same keys again in the same
         order is harmless at any time, and is answered as soon as the header has arrived. Nothing is
         kept of a submission that fails.
@@ -132,7 +132,7 @@ def add_LabelReleaseServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class LabelReleaseService(object):
     """Serves label releases. A release is built once for a data set and an epoch, and is the same
-    bytes for ever: fetching again, resuming, or fetching as another client with the same rights
+    bytes forever: fetching again, resuming, or fetching as another client with the same rights
     spends no privacy budget.
     """
 

@@ -30,7 +30,7 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
 
 class LabelReleaseServiceStub:
     """Serves label releases. A release is built once for a data set and an epoch, and is the same
-    bytes for ever: fetching again, resuming, or fetching as another client with the same rights
+    bytes forever: fetching again, resuming, or fetching as another client with the same rights
     spends no privacy budget.
     """
 
@@ -65,7 +65,7 @@ class LabelReleaseServiceStub:
         common.wire.label_release_pb2.SubmitPopulationResponse,
     ]
     """Names the events that the release of an epoch will cover: the keys that the client sends, in
-    the order in which it sends them. The epoch's release freezes them for ever; until it exists,
+    the order in which it sends them. The epoch's release freezes them forever; until it exists,
     another submission takes the place of the last one. Sending the same keys again in the same
     order is harmless at any time, and is answered as soon as the header has arrived. Nothing is
     kept of a submission that fails.
@@ -81,7 +81,7 @@ class LabelReleaseServiceStub:
 
 class LabelReleaseServiceAsyncStub:
     """Serves label releases. A release is built once for a data set and an epoch, and is the same
-    bytes for ever: fetching again, resuming, or fetching as another client with the same rights
+    bytes forever: fetching again, resuming, or fetching as another client with the same rights
     spends no privacy budget.
     """
 
@@ -115,7 +115,7 @@ class LabelReleaseServiceAsyncStub:
         common.wire.label_release_pb2.SubmitPopulationResponse,
     ]
     """Names the events that the release of an epoch will cover: the keys that the client sends, in
-    the order in which it sends them. The epoch's release freezes them for ever; until it exists,
+    the order in which it sends them. The epoch's release freezes them forever; until it exists,
     another submission takes the place of the last one. Sending the same keys again in the same
     order is harmless at any time, and is answered as soon as the header has arrived. Nothing is
     kept of a submission that fails.
@@ -131,7 +131,7 @@ class LabelReleaseServiceAsyncStub:
 
 class LabelReleaseServiceServicer(metaclass=abc.ABCMeta):
     """Serves label releases. A release is built once for a data set and an epoch, and is the same
-    bytes for ever: fetching again, resuming, or fetching as another client with the same rights
+    bytes forever: fetching again, resuming, or fetching as another client with the same rights
     spends no privacy budget.
     """
 
@@ -171,7 +171,7 @@ class LabelReleaseServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[common.wire.label_release_pb2.SubmitPopulationResponse, collections.abc.Awaitable[common.wire.label_release_pb2.SubmitPopulationResponse]]:
         """Names the events that the release of an epoch will cover: the keys that the client sends, in
-        the order in which it sends them. The epoch's release freezes them for ever; until it exists,
+        the order in which it sends them. The epoch's release freezes them forever; until it exists,
         another submission takes the place of the last one. Sending the same keys again in the same
         order is harmless at any time, and is answered as soon as the header has arrived. Nothing is
         kept of a submission that fails.

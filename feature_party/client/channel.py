@@ -84,7 +84,7 @@ def hangs_up(settings: LabelsPartySection) -> bool:
 
     In TLS 1.3 a client has finished before the server has looked at its certificate, and gRPC then
     closes the connection without a word, so that a refused certificate looks like a network that
-    fails. It is told apart by trying without gRPC, twice, since a server may stop in between.
+    fails. It is distinguished by trying without gRPC, twice, since a server may stop in between.
     """
     if settings.ca is None or settings.certificate is None or settings.private_key is None:
         return False

@@ -94,7 +94,7 @@ class JoinSizes:
 def join_content(
     releases: Sequence[Path], features: Path, key: str, secret: bytes, sizes: JoinSizes
 ) -> str:
-    """What tells a join from others: releases, features as they were left, key column, secret."""
+    """What identifies a join: releases, features as they were left, key column, secret."""
     digests = [manifest_digest(read_manifest(folder)) for folder in releases]
     states = [(str(path.resolve()), path.stat()) for path in table_files(features)]
     files = [[name, state.st_size, state.st_mtime_ns] for name, state in states]

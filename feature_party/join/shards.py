@@ -30,7 +30,7 @@ class JoinedShards:
     directory
         Its folder.
     content
-        What tells it from others: releases, features, key column and secret.
+        What identifies it: releases, features, key column and secret.
     matches
         Counts on both sides.
     slice_rows

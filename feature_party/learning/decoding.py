@@ -5,7 +5,7 @@ of least variance under the released prior is
 
     u = D⁻¹ Kᵀ (K D⁻¹ Kᵀ)⁺ h,    D = diag(P(z)),  P(z) = Σ_y p_y K[y, z],
 
-the weighted minimum-norm solution. Labels that share a channel row cannot be told apart, so h is
+the weighted minimum-norm solution. Labels that share a channel row cannot be distinguished, so h is
 first averaged within rows under the prior. A target outside the range of K is replaced by the
 nearest decodable one, in the mean square under the prior: its bias is 0 on average.
 """

@@ -42,9 +42,9 @@ def join_problems(parts: Sequence[LabelProblem], rows: Sequence[int]) -> LabelPr
     for part in parts[1:]:
         ranges = [(p.grid[0], p.grid[-1], p.loss) for p in (first, part)]
         if ranges[0] != ranges[1]:
-            told = [f"{low:g} … {high:g} under {loss} loss" for low, high, loss in ranges]
+            one, other = [f"{low:g} … {high:g} under {loss} loss" for low, high, loss in ranges]
             raise DataError(
-                f"releases of labels in {told[0]} and in {told[1]} cannot be learned from together;"
+                f"releases of labels in {one} and in {other} cannot be learned from together;"
                 " name releases of one domain and loss"
             )
     grid = max((part.grid for part in parts), key=lambda points: points.size)

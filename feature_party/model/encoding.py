@@ -1,4 +1,4 @@
-"""Features as numbers: decided once on training rows, applied alike for ever after.
+"""Features as numbers: decided once on training rows, applied alike from then on.
 
 A numeric column is centred and scaled; a heavy-tailed one goes through a signed logarithm first,
 and missing values get the median and an indicator. Its range may also be cut into pieces of equal

@@ -77,7 +77,7 @@ class ModelFacts(BaseModel):
     settings
         Of every candidate.
     warnings
-        Sentences for whoever uses the model.
+        Sentences for the users of the model.
     debiased_gain
         How training on decoded labels compared, where ``auto`` tried it.
     adjusted

@@ -108,7 +108,7 @@ def _joint(inputs: ReportInputs) -> Section:
         "joint",
         "True labels against what was sent",
         "Only a simulation can draw this. Each row is a true label, each column a value sent for"
-        " it. One event alone tells next to nothing; all of them are what a model learns from.",
+        " it. One event alone reveals next to nothing; all of them are what a model learns from.",
         plots.joint(shares, edges, channel.outputs, name, simulated=True),
     )
 
@@ -157,7 +157,7 @@ def _calibration(inputs: ReportInputs) -> Section | None:
     if inputs.decoding_exact:
         text += (
             " A privatized label decodes to a number that is right on average, so a group's mean"
-            " tells what its labels are like although no label is known."
+            " says what its labels are like although no label is known."
         )
     else:
         text += (

@@ -216,10 +216,10 @@ def prior_cost(manifest: Manifest) -> str:
         )
     elif drift is not None:
         parts.append(f"nothing for the prior, which epoch {drift.in_force.epoch}'s labels paid for")
-    told = ", ".join(parts)
+    costs = ", ".join(parts)
     if drift is not None and drift.test is not None and drift.test.session is not None:
-        told += " (a test for drift is charged to a session over all epochs)"
-    return told
+        costs += " (a test for drift is charged to a session over all epochs)"
+    return costs
 
 
 def privacy_statements(manifest: Manifest) -> list[Statement]:
@@ -236,7 +236,7 @@ def privacy_statements(manifest: Manifest) -> list[Statement]:
     return [
         Statement(
             "Protected",
-            f"The value of {label} of {who}. Whoever reads the whole message, knows every other"
+            f"The value of {label} of {who}. Anyone who reads the whole message, knows every other"
             " label and all features, and has any amount of time, can change the odds of one"
             f" value against another by a factor of at most {number(math.exp(total), 3)}, which is"
             " e to the power ε. Everything"

@@ -76,7 +76,7 @@ class Source(ABC):
 
     @abstractmethod
     def fingerprint(self) -> list[float | str]:
-        """What tells these rows from others."""
+        """What identifies these rows."""
 
     def walk(self, parts: Sequence[int]) -> Iterator[Rows]:
         """Yield parts one after another."""

@@ -156,7 +156,7 @@ class ShardSource(Source):
 
 
 def shards_content(joined: str, *facts: object) -> str:
-    """What tells the content of shards: that of the join that they are made from, and facts."""
+    """What identifies the content of shards: the join that they are made from, and facts."""
     return hashlib.sha256(json.dumps([joined, *facts]).encode()).hexdigest()
 
 

@@ -353,7 +353,7 @@ class Fitter:
 
 
 class _Folds:
-    """A part's folds on the device, the last part's kept: of a single part, for ever."""
+    """A part's folds on the device, the last part's kept: of a single part, forever."""
 
     def __init__(self, plan: Plan, device: torch.device) -> None:
         self.plan, self.device = plan, device

@@ -247,7 +247,7 @@ class _Run:
         """Factors towards the released prior, for a mixture of heads.
 
         One family of distributions alone owes most of the distance to its own shape, which factors
-        do not mend: they would make its means too steep.
+        do not correct: they would make its means too steep.
         """
         if len(mixture.weights) == 1:
             return None

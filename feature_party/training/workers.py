@@ -29,7 +29,7 @@ _TIMEOUT = timedelta(hours=2)
 
 
 class Workers:
-    """This process among those that train together; alone unless told otherwise.
+    """This process among those that train together; alone by default.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ def refuse_torchrun() -> None:
 def joined_workers(device: str) -> Iterator[Workers]:
     """Join the other workers that torchrun started, if any, for as long as the context lasts.
 
-    An error on one of them ends all: the first to fail tells it, the others leave without a word.
+    An error on one of them ends all: the first to fail reports it, the others end silently.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def joined_workers(device: str) -> Iterator[Workers]:
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
     def first_to_tell() -> bool:
-        return bool(store.add(f"labelveil/told/{attempt}", 1) == 1)
+        return bool(store.add(f"labelveil/reported/{attempt}", 1) == 1)
 
     try:
         if torch.cuda.is_available() and device != "cpu":

@@ -1,4 +1,4 @@
-"""``label-party release``, and what it tells its operator; counts of raw labels go no further."""
+"""``label-party release``, and what it prints; counts of raw labels go no further."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The labels party's configuration: one immutable section for each table of label_party.toml.
 
-What a single value may be is checked here, so that a mistake is told before any file is read.
+What a single value may be is checked here, so that a mistake is reported before any file is read.
 Relative paths are relative to the working directory.
 """
 

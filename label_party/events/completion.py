@@ -43,7 +43,7 @@ _SORTED_AT_ONCE = 1 << 22
 
 @dataclass(frozen=True)
 class Tally:
-    """What completing did. For the labels party's eyes: every number but ``rows`` tells of labels.
+    """What completing did; for the labels party alone, since all but ``rows`` depends on labels.
 
     Attributes
     ----------
@@ -239,7 +239,7 @@ class Facts:
         return Facts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     def tally(self, over_limit: int) -> Tally:
-        """Return what the labels party is told."""
+        """Return what the labels party sees."""
         return Tally(self.rows, self.unlabelled, self.left_out, self.merged, over_limit)
 
 

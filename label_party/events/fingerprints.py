@@ -12,7 +12,7 @@ from label_party.store.fingerprints import Prints, fingerprint
 def fingerprints_of(rows: pl.DataFrame, secret: bytes) -> Prints:
     """Return the fingerprints of the keys of rows, and of their users where these were read.
 
-    A user's is told apart from that of an event by the NUL in front, which no key has.
+    A user's is distinguished from that of an event by the NUL in front, which no key has.
     """
     prints = fingerprint(rows[KEY], secret)
     if USER not in rows.columns:

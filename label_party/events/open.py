@@ -26,7 +26,7 @@ one category; and c events' labels are randomized from something else. These are
 that are charged; ``tests/label_party/events/test_neighbours.py`` enumerates them.
 
 What is refused (a key twice where ``refuse`` holds, an event of two users) is refused before
-anything is charged, and tells that of the labels: to the operator alone.
+anything is charged, and says so of the labels: to the operator alone.
 """
 
 from __future__ import annotations

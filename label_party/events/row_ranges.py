@@ -1,7 +1,7 @@
 """What a release computes of its rows, as pure functions of a row range.
 
 Histogram and randomization of rows ``start`` to ``stop`` depend on their labels, on ``start``, and
-on the release's key alone: word ``i`` of a stream of randomness belongs to row ``i``. Whoever
+on the release's key alone: word ``i`` of a stream of randomness belongs to row ``i``. Anyone who
 computes a range, in whatever order, cut however, once or again after a failure, gets the same
 bytes; every engine calls these functions and no others.
 """
@@ -140,5 +140,5 @@ def randomize_rows(
 
 
 def _round(labels: Floats, start: int, grid: Grid, entropy: Entropy) -> Integers:
-    # rounding anew costs less than keeping the grid indices of all rows
+    # rounding again costs less than keeping the grid indices of all rows
     return grid.round(labels, entropy.words(ROUNDING_STREAM, start, labels.size))

@@ -171,4 +171,4 @@ REASONS: Final = (
     "not_available",
     "internal_error",
 )
-"""Every reason that logs and metrics give. RUNBOOK.md tells operators what each one means."""
+"""Every reason that logs and metrics give. RUNBOOK.md explains each."""

@@ -4,7 +4,7 @@ All answers for an epoch are paid for at once, before the first: that buys a *se
 and the labels as they are then, clipped to the domain. Noise is a function of that key, the
 question and the number of answers given so far, and every answer is on the disk before anybody sees
 it. So a process may die at any point: what it had not answered is answered the same way by the next
-one, and the same question has the same answer for ever. Labels that change later change nothing,
+one, and the same question has the same answer forever. Labels that change later change nothing,
 and nobody can tell from an answer, or a refusal, that they did.
 
 ``outcome.bin`` of a session (:mod:`label_party.store.pay_once`) holds its key and its labels: it is

@@ -71,7 +71,7 @@ class Built:
     manifest
         Everything public about it.
     manifest_bytes
-        The manifest as it will be served, for ever.
+        The manifest as it will be served, forever.
     clipped
         Labels outside the domain. A fact about raw labels: it never leaves the labels party.
     """
@@ -193,7 +193,7 @@ def _manifest(
         randomizer=StatedRandomizer(
             name=two.randomizer.name,
             loss=two.randomizer.loss.name,
-            # whoever rebuilds the channel from the noisy prior needs the builder's options
+            # anyone who rebuilds the channel from the noisy prior needs the builder's options
             details={**two.randomizer.details, "options": config.randomizer.options},
             channel=two.randomizer.channel.to_json(),
             guarantee=labels.to_json(),

@@ -71,7 +71,7 @@ def run_release(
     ready: Callable[[int], None] = lambda rows: None,
     find_prior: FindPrior = lambda store, ledger: None,
 ) -> ReleaseOutcome:
-    """Build the release of the configured data set and epoch, once and for ever.
+    """Build the release of the configured data set and epoch, exactly once.
 
     Parameters
     ----------

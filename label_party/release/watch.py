@@ -151,7 +151,7 @@ def _waiting(config: LabelPartyConfig, store: Store) -> list[str]:
 
 @dataclass(frozen=True)
 class Watcher:
-    """Releases epochs as they arrive, until it is told to stop.
+    """Releases epochs as they arrive, until it is asked to stop.
 
     Attributes
     ----------
@@ -182,13 +182,13 @@ def stopped_by_signals() -> Iterator[threading.Event]:
     stop = threading.Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def told(number: int, frame: FrameType | None) -> None:
+    def stop_soon(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
 
     for number in before:
-        signal.signal(number, told)
+        signal.signal(number, stop_soon)
     try:
         yield stop
     finally:

@@ -30,7 +30,7 @@ class AccessPolicy:
         self._entitled = {_typed(name): frozenset(sets) for name, sets in entitlements.items()}
 
     def identify(self, auth_context: Mapping[str, Any]) -> str | None:
-        """Return the configured name that the peer proved, or None for a stranger.
+        """Return the configured name that the peer proved, or None for an unknown client.
 
         Parameters
         ----------

@@ -11,7 +11,7 @@ from label_party.store.release_store import Store, StoredRelease, is_release
 class Catalog:
     """Finds committed releases; safe for any number of threads.
 
-    The ledger is asked anew every time, so that a release committed while the server runs is
+    The ledger is asked again every time, so that a release committed while the server runs is
     served, and an open file is only ever a cache.
     """
 

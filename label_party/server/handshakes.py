@@ -1,4 +1,4 @@
-"""TLS handshakes that failed: gRPC tells its caller nothing of them, so its own log is read.
+"""TLS handshakes that failed: gRPC does not report them, so its log is read.
 
 A connection that cannot prove a trusted identity over TLS 1.3 never becomes a call. What gRPC does
 with it can be seen in two places: the credentials are asked at every new connection, whatever
@@ -54,7 +54,7 @@ class Handshakes:
     Attributes
     ----------
     on_refused
-        Told the reason of every failed handshake of somebody else.
+        Called with the reason of every failed handshake of a client.
     """
 
     def __init__(self) -> None:

@@ -65,7 +65,7 @@ class Vitals:
         self._stopping.set()
 
     def dead(self) -> list[str]:
-        """Return what is wrong that only a restart can mend, in constant words."""
+        """Return what is wrong that only a restart can repair, in constant words."""
         problems = []
         if not self._responds():
             problems.append("no serving thread is free")

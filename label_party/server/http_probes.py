@@ -40,7 +40,7 @@ def answering(listen: str, vitals: Vitals, registry: CollectorRegistry) -> Itera
     listen
         host:port; port 0 lets the system choose one.
     vitals, registry
-        What is told.
+        The answer.
 
     Raises
     ------

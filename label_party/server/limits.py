@@ -33,7 +33,7 @@ class RateLimit:
 
 
 class RateLimits:
-    """A rate limit for each client, so that one in haste cannot use up another's."""
+    """A rate limit for each client, so that a fast one cannot use up another's."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_minute = per_minute
@@ -67,7 +67,7 @@ class StreamLimit:
 
     A fetch occupies a thread while its reader is slow. The limit keeps the server's other threads
     free, and the watch ends readers that have stopped reading, so that they cannot hold the places
-    for ever. Use it as a context manager; the watch runs in between.
+    forever. Use it as a context manager; the watch runs in between.
     """
 
     def __init__(

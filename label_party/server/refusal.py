@@ -11,7 +11,7 @@ class Refusal(Exception):
     Parameters
     ----------
     code, text
-        What the client is told.
+        The text that the client gets.
     reason
         What logs and metrics call it: a stable word, by default the status.
     """
@@ -24,7 +24,7 @@ class Refusal(Exception):
 
 
 def unknown_client() -> Refusal:
-    """Return what whoever has no name that we know gets, whatever they ask for."""
+    """Return the refusal of a client without a configured name, whatever it asks for."""
     return Refusal(grpc.StatusCode.PERMISSION_DENIED, "not permitted", "unknown_client")
 
 

@@ -1,8 +1,8 @@
 """The gRPC service: take in a population, describe a release, stream its rows.
 
 Everything that a client can observe, row count, order, sizes, errors, is a function of its request
-and the public population. Refusals have constant texts, and strangers get the same one whatever
-they ask for.
+and the public population. Refusals have constant texts, and unknown clients get the same one
+whatever they ask for.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
         self._reception = reception
 
     def client(self, context: grpc.ServicerContext, call: Call) -> str:
-        """Return the name of an authorized client; refuse a stranger, or one in too much haste."""
+        """Return the name of an authorized client; refuse one unknown, or over its rate limit."""
         name = self._policy.identify(context.auth_context())
         if name is None:
             raise unknown_client()

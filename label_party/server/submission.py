@@ -136,7 +136,7 @@ class Reception:
                 return _answer(header, wire.POPULATION_STATUS_FROZEN)
             raise Refusal(
                 grpc.StatusCode.ALREADY_EXISTS,
-                "the epoch's release covers another population, for ever; name another epoch",
+                "the epoch's release covers another population, forever; name another epoch",
             )
         stored = self._populations.current(header.data_set, header.epoch)
         if stored is None:

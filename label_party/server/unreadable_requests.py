@@ -2,8 +2,8 @@
 
 gRPC answers them itself, before anybody has asked who is calling: it counts nothing, writes a
 traceback to the log for each, and says ``INTERNAL`` as if the fault were ours. Here they reach the
-service as an object that refuses to be read, and so end like any other bad request, after strangers
-and clients in too much haste have been told what they are always told.
+service as an object that refuses to be read, and so end like any other bad request, after unknown
+clients and clients over their rate limit have been refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from label_party.server.refusal import invalid
 
 
 class Unreadable:
-    """Stands in for a message; whoever looks at it ends the call."""
+    """Stands in for a message; reading it ends the call."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise invalid("the request cannot be read as a message of this call")

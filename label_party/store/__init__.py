@@ -1,1 +1,1 @@
-"""What is kept for ever: the ledger, what it paid for, backup and restore."""
+"""What is kept forever: the ledger, what it paid for, backup and restore."""

@@ -14,13 +14,13 @@ changes again. Reservations are struck from the copy, since their bytes are not 
 A backup holds what was released, and no more: randomized labels and hashed keys, other outcomes,
 answers, the ledger; no raw label, no key that parties share, no private key and no key of any
 noise. Of an evaluation, whose session holds labels and such a key, it takes the answers alone;
-restored, it is closed. The ledger holds the secret of the fingerprints, so whoever has a backup can
-find out whether an event whose key they know has paid.
+restored, it is closed. The ledger holds the secret of the fingerprints, so anyone who has a backup
+can find out whether an event whose key they know has paid.
 
 Do not copy the ledger's file in any other way: a plain copy of a running ledger may be torn, and
 one with a reservation may take a release that was served since for one that was not.
 
-What an old backup means for the budget is told in :mod:`label_party.store.restore`.
+What an old backup means for the budget is explained in :mod:`label_party.store.restore`.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Proposal:
 def spent(charges: Iterable[Spending], limit: Guarantee) -> Guarantee | None:
     """Return what one record may have lost at most, as the limit counts; None if nothing.
 
-    Every record may be in all additive charges. Charges over disjoint records are told apart by
+    Every record may be in all additive charges. Charges over disjoint records are distinguished by
     their epoch: a record is in one epoch at most, so it loses the additive charges and those of its
     own epoch together, and the epoch that costs most counts (parallel composition, McSherry 2009,
     Theorem 4).

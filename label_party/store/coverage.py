@@ -3,7 +3,7 @@
 Two claims cost privacy if they are wrong, so they are not believed but compared, by fingerprints:
 
 - *Disjoint epochs share no event.* Otherwise an event would lose the ε of both, and be charged one.
-- *Different accounts share no event,* for the same reason. Whoever knows why two labels of one
+- *Different accounts share no event,* for the same reason. Anyone who knows why two labels of one
 event
   tell nothing about each other says so (``[privacy] separate``), and the ledger keeps the reason.
 

@@ -1,8 +1,8 @@
 """Which events an account has paid for: sorted files of 8-byte fingerprints, compared in slices.
 
 A fingerprint is the first half of AES-256-CMAC of an event's key under a secret of the ledger, so
-that a file says nothing about keys to whoever lacks the secret. Two different events share one with
-probability 2^-64: among 10^7 events and 10^8 others, 5·10^-5 is the chance of one false match.
+that a file says nothing about keys to anyone who lacks the secret. Two different events share one
+with probability 2^-64: among 10^7 events and 10^8 others, 5·10^-5 is the chance of one false match.
 
 Memory is bounded whatever the number of events: a file is sorted in slices that are merged one
 range of values at a time, and two files are compared by walking both.

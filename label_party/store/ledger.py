@@ -2,7 +2,7 @@
 
 An *account* is a body of events with one budget: a data set's own, or one that several share.
 Its *cap* is recorded with its first charge. A lower limit may be asked for at any time; a higher
-one takes :meth:`Ledger.raise_cap`, which records who raised it, when and why, for ever.
+one takes :meth:`Ledger.raise_cap`, which records who raised it, when and why, forever.
 
 One SQLite file in write-ahead mode with full synchronisation. A charge is first *reserved*, then
 *committed* together with the release's digest in one transaction; a reservation whose owner died is

@@ -1,4 +1,4 @@
-"""What a start finds in the store, and what it makes of it.
+"""Recovery at a start: what an interrupted command left in the store is completed or removed.
 
 The store has folders, the ledger has rows. A folder gets its name while its row is *reserved*, and
 the row goes only after the folder has gone. So there are three cases, and no operator is needed:
@@ -14,7 +14,8 @@ none                 the ledger is older than the folder, which some other ledge
 ===================  ============================================================================
 
 The third case is what a ledger restored from an older backup meets. It cannot be met for folders
-that are gone too: what was released after the backup must then be told to ``label-party restore``.
+that are gone too: what was released after the backup must then be stated to ``label-party
+restore``.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def undoing(store: Store, ledger: Ledger, charge: int) -> Iterator[None]:
         if isinstance(failure, LedgerError) and not settled:
             raise LedgerError(
                 f"ledger {ledger.path}: the disk failed while the charge was written, and the next"
-                " start will find out whether it counts; mend the disk and run the same command"
+                " start will find out whether it counts; repair the disk and run the same command"
                 " again: it returns what was released, or releases it"
             ) from failure
         raise

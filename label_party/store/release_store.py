@@ -310,7 +310,7 @@ class StoredRelease:
 
     @property
     def signature(self) -> bytes:
-        """The manifest's signature, read anew, for it may come later; empty if there is none."""
+        """The manifest's signature, read again, for it may come later; empty if there is none."""
         try:
             return (self._path / SIGNATURE_FILE).read_bytes()
         except FileNotFoundError:

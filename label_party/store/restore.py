@@ -9,7 +9,7 @@ let the same budget be spent again, and an epoch be built a second time with oth
   their digests, and served as they are (:mod:`label_party.store.recovery`).
 - *Releases that are gone.* The operator says so: ``--lost EPOCH`` (``EPOCH=EPSILON`` if it spent
   something else than the configured ε, ``EPOCH:PURPOSE=EPSILON`` for other outcomes) counts a
-  release as spent for ever; its epoch is never built again. The features party's copy, the
+  release as spent forever; its epoch is never built again. The features party's copy, the
   operator's log (``label-party release`` prints what it did) and monitoring
   (``label_party_releases``) tell which they are.
 - *Nothing was released since.* The operator says that, too: ``--nothing-since``.

@@ -1,4 +1,4 @@
-"""Freed megabytes are used again, and not fetched anew from the system."""
+"""Freed megabytes are used again, and not fetched again from the system."""
 
 from __future__ import annotations
 

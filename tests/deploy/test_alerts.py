@@ -78,8 +78,8 @@ def test_the_scrape_configuration_finds_server_and_rules() -> None:
 
 def test_the_runbook_says_what_each_one_asks() -> None:
     text = RUNBOOK.read_text()
-    told = re.findall(r"^\| `(LabelParty\w+)` \|", text, re.MULTILINE)
-    assert sorted(told) == sorted(rule["alert"] for rule in rules())
+    named = re.findall(r"^\| `(LabelParty\w+)` \|", text, re.MULTILINE)
+    assert sorted(named) == sorted(rule["alert"] for rule in rules())
 
 
 CASES = {

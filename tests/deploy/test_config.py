@@ -38,7 +38,7 @@ def test_both_files_are_configurations() -> None:
     assert ours.entitlements == {"feature-party": frozenset({theirs.labels_party.data_set})}
     assert ours.server.listen.rpartition(":")[2] == theirs.labels_party.address.rpartition(":")[2]
     assert ours.data.key == theirs.data.key
-    # containers are told another address on their command line; a host's stays its own
+    # containers get another address on their command line; a host's stays its own
     assert ours.observability.listen == "127.0.0.1:9464"
 
 
@@ -82,7 +82,7 @@ def test_the_server_sees_neither_labels_nor_keys() -> None:
 
 def test_what_compose_mounts_exists_or_is_told_to_be_made() -> None:
     compose = documents(DEPLOY / "compose.yaml")[0]
-    told = (DEPLOY / "RUNBOOK.md").read_text()
+    runbook = (DEPLOY / "RUNBOOK.md").read_text()
     sources = {
         entry["source"]
         for service in compose["services"].values()
@@ -91,6 +91,6 @@ def test_what_compose_mounts_exists_or_is_told_to_be_made() -> None:
     }
     for source in sources:
         there = (DEPLOY / source).exists()
-        assert there or source.removeprefix("./") in told, source
+        assert there or source.removeprefix("./") in runbook, source
     for secret in compose["secrets"].values():
-        assert Path(secret["file"]).name in told
+        assert Path(secret["file"]).name in runbook

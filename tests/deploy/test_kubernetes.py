@@ -87,7 +87,7 @@ def test_every_pod_is_restricted(party: str) -> None:
 @pytest.mark.parametrize("party", PARTIES)
 def test_names_lead_somewhere(party: str) -> None:
     claims = {claim["metadata"]["name"] for claim in named(party, "PersistentVolumeClaim")}
-    told = (DEPLOY / "RUNBOOK.md").read_text()
+    runbook = (DEPLOY / "RUNBOOK.md").read_text()
     labels = [pod["metadata"]["labels"] for _, pod in pods(party)]
     for _, pod in pods(party):
         volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
@@ -97,9 +97,9 @@ def test_names_lead_somewhere(party: str) -> None:
         for volume in volumes.values():
             if "persistentVolumeClaim" in volume:
                 claim = volume["persistentVolumeClaim"]["claimName"]
-                assert claim in claims or claim in told, claim
+                assert claim in claims or claim in runbook, claim
             if "secret" in volume:
-                assert volume["secret"]["secretName"] in told
+                assert volume["secret"]["secretName"] in runbook
             if "configMap" in volume:
                 assert volume["configMap"]["name"] == party
     selectors = [m["spec"]["podSelector"]["matchLabels"] for m in named(party, "NetworkPolicy")]
@@ -136,9 +136,9 @@ def test_probes_and_ports_fit_the_server() -> None:
     spec = server["spec"]["template"]["spec"]
     [container] = spec["containers"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    told = container["args"][-1].removeprefix("observability.listen=")
+    address = container["args"][-1].removeprefix("observability.listen=")
     assert f":{ports['grpc']}" == f":{config.server.listen.rpartition(':')[2]}"
-    assert told == f"0.0.0.0:{ports['observability']}"
+    assert address == f"0.0.0.0:{ports['observability']}"
     paths = {
         name: container[name]["httpGet"]["path"]
         for name in ("startupProbe", "livenessProbe", "readinessProbe")

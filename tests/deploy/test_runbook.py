@@ -52,8 +52,8 @@ def options(program: str, *command: str) -> set[str]:
 
 def test_it_tells_every_refusal() -> None:
     table = TEXT.partition("## Refusals")[2].partition("## Metrics")[0]
-    told = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
-    assert told == list(REASONS)
+    named = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert named == list(REASONS)
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)

@@ -145,7 +145,7 @@ def fetching(world: World, host: Host, server: Host, to: Path) -> Iterator[subpr
         process.stderr.close()
 
 
-def told(process: subprocess.Popen[str], word: str, least: int = 0) -> int:
+def reported(process: subprocess.Popen[str], word: str, least: int = 0) -> int:
     """Wait until a process says a word with at least some number; return the number."""
     assert process.stdout is not None
     assert process.stderr is not None
@@ -174,16 +174,16 @@ def test_a_fetch_outlives_the_link(
         server = stack.enter_context(serving(world, labels, log))
         with labels.slowed(RATE):
             client = stack.enter_context(fetching(world, features, labels, to))
-            verified = told(client, "rows", least=2 * BLOCK_ROWS) // BLOCK_ROWS * BLOCK_ROWS
+            verified = reported(client, "rows", least=2 * BLOCK_ROWS) // BLOCK_ROWS * BLOCK_ROWS
             labels.cut()
-            told(client, "failed")
+            reported(client, "failed")
         if crash:
             log = tmp_path / "again.log"
             server.kill()
             server.wait()
             stack.enter_context(serving(world, labels, log))
         labels.join()
-        received = told(client, "done")
+        received = reported(client, "done")
         assert client.wait(60) == 0
     # one process got all rows, and not in one stream
     assert received == ROWS

@@ -173,7 +173,7 @@ class Client:
     def submit(
         self, keys: bytes, secret: bytes, *, chunk: int = 640, timeout: float = 20, **header: Any
     ) -> wire.SubmitPopulationResponse:
-        """Submit a population, with a header that fits it unless told otherwise."""
+        """Submit a population, with a header that fits it by default."""
         facts = {
             "data_set": "labels",
             "epoch": "1",

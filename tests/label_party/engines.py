@@ -31,7 +31,7 @@ SMALL = Sizes(slice_rows=20_000, bucket_rows=30_000, part_rows=1 << 16)
 
 
 def write_events(folder: Path, rows: int = ROWS) -> None:
-    """Labels with gaps, strangers and repetitions, in one file; the population in three."""
+    """Labels with gaps, unknown keys and repetitions, in one file; the population in three."""
     generator = np.random.default_rng(3)
     labels = np.round(generator.gamma(1.0, 12.0, rows), 2)
     chosen = generator.permutation(rows + 5_000)[: rows // 2]

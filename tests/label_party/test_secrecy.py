@@ -1,4 +1,4 @@
-"""Nothing secret is ever told: planted labels, keys and counts are searched for everywhere.
+"""Nothing secret ever gets out: planted labels, keys and counts are searched for everywhere.
 
 Both parties run through success and through every refusal that can be provoked from outside, and
 whatever they print, log, answer over HTTP or send as an error is searched for the planted values in
@@ -60,18 +60,18 @@ def byte_forms(data: bytes) -> set[str]:
 
 @dataclass
 class Planted:
-    """What must not be found, under a name for each, and everything that was told."""
+    """What must not be found, under a name for each, and everything that came out."""
 
     forms: dict[str, set[str]]
-    told: list[tuple[str, str]] = field(default_factory=list)
+    output: list[tuple[str, str]] = field(default_factory=list)
 
     def hear(self, where: str, text: object) -> None:
-        self.told.append((where, str(text)))
+        self.output.append((where, str(text)))
 
     def found(self) -> list[str]:
         return [
             f"{name} as {form!r} in {where}: {text[:2000]}"
-            for where, text in self.told
+            for where, text in self.output
             for name, forms in self.forms.items()
             for form in forms
             if occurs(form, text)
@@ -139,7 +139,7 @@ def test_the_search_finds_what_is_planted(planted: Planted) -> None:
         assert not Planted(planted.forms, [("a log", text)]).found()
 
 
-def test_nothing_that_is_secret_is_told(
+def test_nothing_that_is_secret_gets_out(
     party: Party,
     planted: Planted,
     connect: Connect,
@@ -170,7 +170,7 @@ def test_nothing_that_is_secret_is_told(
             planted.hear(path, get(server.observed_at, path))
         planted.hear("log", server.log)
     planted.hear("log at the end", (party.folder / "serve.log").read_text())
-    assert len(planted.told) > 40
+    assert len(planted.output) > 40
     found = planted.found()
     assert not found, "\n".join(line[:400] for line in found)
 
@@ -217,7 +217,7 @@ def refused_releases(party: Party, planted: Planted) -> None:
 
 
 def _run(party: Party, *arguments: str) -> tuple[object, str]:
-    """Run a command that may end with a traceback, which is then part of what it told."""
+    """Run a command that may end with a traceback, which is then part of its output."""
     try:
         ended = party.run(*arguments)
     except BaseException as error:
@@ -228,9 +228,9 @@ def _run(party: Party, *arguments: str) -> tuple[object, str]:
 
 
 def _refused(party: Party, planted: Planted, name: str, **settings: Any) -> None:
-    code, told = _run(party, "release", *party.arguments(**settings))
-    assert code != 0, (name, told)
-    planted.hear(f"release with {name}", told)
+    code, output = _run(party, "release", *party.arguments(**settings))
+    assert code != 0, (name, output)
+    planted.hear(f"release with {name}", output)
 
 
 @dataclass
@@ -244,7 +244,7 @@ class Connected:
 def refused_calls(
     honest: Connected, planted: Planted, connect: Connect, authority: Authority
 ) -> None:
-    """Requests that are refused, by strangers and by the client."""
+    """Requests that are refused, by unknown clients and by the client."""
     other = make_authority("another")
     for identity in (issue(other, Role.CLIENT, [CLIENT]), None):
         with pytest.raises(grpc.RpcError) as refused:
@@ -313,9 +313,9 @@ def features(
         capfd.readouterr()
         with pytest.raises(SystemExit) as ended:
             run_app(feature_app)
-        told = capfd.readouterr()
-        assert (ended.value.code == 0) == works, (command, changes, told)
-        planted.hear(f"feature-party {command} {changes}", told)
+        output = capfd.readouterr()
+        assert (ended.value.code == 0) == works, (command, changes, output)
+        planted.hear(f"feature-party {command} {changes}", output)
 
 
 def damage(party: Party, honest: Connected, planted: Planted) -> None:
@@ -327,5 +327,7 @@ def damage(party: Party, honest: Connected, planted: Planted) -> None:
     planted.hear("a damaged ledger", error.value.details())
     write_key(party.folder / "server.key", (party.folder / "client.key").read_bytes())
     assert not honest.server.events("certificates not reloaded")
-    get(honest.server.observed_at, "/readyz")  # knocks; the server looks at its files as it answers
+    get(
+        honest.server.observed_at, "/readyz"
+    )  # connects; the server looks at its files as it answers
     eventually(lambda: bool(honest.server.events("certificates not reloaded")))

@@ -34,7 +34,7 @@ from {module} import {function}
 if __name__ == "__main__":
     sys.exit({function}())
 """
-STRANGER = "raise SystemExit('a stranger ran')"
+FOREIGN = "raise SystemExit('a foreign module ran')"
 APPS = {
     "labelveil": common.program.cli.app,
     "label-party": label_party.commands.cli.app,
@@ -108,16 +108,18 @@ def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home / "bin"
 
 
-def strangers(folder: Path, names: Sequence[str]) -> None:
+def put_foreign_modules(folder: Path, names: Sequence[str]) -> None:
     for name in names:
         (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(STRANGER)
+        (folder / name).write_text(FOREIGN)
 
 
 @pytest.fixture
 def installed(programs: Path, tmp_path: Path) -> Installed:
     """The environment, used in a folder where everything that can be hidden is."""
-    strangers(tmp_path, ["common.py", "common/__init__.py", "label_party.py", "feature_party.py"])
+    put_foreign_modules(
+        tmp_path, ["common.py", "common/__init__.py", "label_party.py", "feature_party.py"]
+    )
     return Installed(programs, tmp_path)
 
 
@@ -139,13 +141,13 @@ def test_programs_start_beside_modules_of_the_same_names(installed: Installed) -
         assert "Usage: " in installed.succeed(name, "-h")
 
 
-@pytest.mark.parametrize("stranger", ["common.py", "common/__init__.py"])
+@pytest.mark.parametrize("foreign", ["common.py", "common/__init__.py"])
 def test_what_puts_the_working_directory_first_is_told_so(
-    programs: Path, tmp_path: Path, stranger: str
+    programs: Path, tmp_path: Path, foreign: str
 ) -> None:
-    strangers(tmp_path, [stranger])
+    put_foreign_modules(tmp_path, [foreign])
     environment = Installed(programs, tmp_path)
-    line = rf"{re.escape(str(tmp_path / stranger))} stands in the way of labelveil's own package"
+    line = rf"{re.escape(str(tmp_path / foreign))} stands in the way of labelveil's own package"
     for package in ("labelveil", "label_party", "feature_party"):
         done = environment.run("python", "-m", package, "--help")
         assert re.fullmatch(rf"error: {line} 'common'; rename it, .*\n", done.stderr), done
@@ -159,7 +161,7 @@ def test_what_puts_the_working_directory_first_is_told_so(
 
 
 def test_a_stranger_in_place_of_a_party_is_told_too(programs: Path, tmp_path: Path) -> None:
-    strangers(tmp_path, ["label_party.py"])
+    put_foreign_modules(tmp_path, ["label_party.py"])
     done = Installed(programs, tmp_path).run("python", "-m", "labelveil", "demo")
     assert "label_party.py stands in the way" in done.stderr
     # an empty folder of that name hides nothing, and one that came first is named as well
@@ -220,7 +222,7 @@ def test_both_parties_work_and_train_in_two_processes(installed: Installed) -> N
     assert (installed.cwd / "run" / "report.html").is_file()
     installed.succeed("labelveil", "audit", "certificate", "run/release", "--out", "audit")
     party = installed.cwd / "run" / "feature_party"
-    strangers(party, ["common.py", "feature_party.py"])
+    put_foreign_modules(party, ["common.py", "feature_party.py"])
     settings = [part for one in QUICK for part in ("--set", f"training.{one}")]
     Installed(installed.programs, party).succeed(
         "torchrun", "--standalone", "--nproc_per_node", "2", "--no-python", "feature-party",

@@ -159,7 +159,7 @@ def _solve(
         value = solve_banded((1, 1), band, right, check_finite=False)
         choices = reward + up * _above(value) + down * _below(value)
         better = choices.argmax(axis=0)
-        # change only where it matters, or float error makes equal policies alternate for ever
+        # change only where it matters, or float error makes equal policies alternate forever
         change = choices[better, cell] > choices[policy, cell] + 1e-16
         if not change.any():
             break

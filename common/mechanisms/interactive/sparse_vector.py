@@ -48,7 +48,7 @@ class SparseAnswers:
     above
         (n,) whether the noisy count reached the noisy threshold.
     values
-        (n,) a noisy count, drawn afresh, where ``above``, 0 elsewhere; None without value noise.
+        (n,) a noisy count, drawn again, where ``above``, 0 elsewhere; None without value noise.
     """
 
     above: Booleans
@@ -68,7 +68,7 @@ class SparseVector:
     value_scale
         Scale of the noise on a published value; None publishes none.
     refresh
-        Whether the threshold's noise is drawn anew after every count above. Each of c runs then
+        Whether the threshold's noise is drawn again after every count above. Each of c runs then
         costs ``Δ/b₁ + 2Δ/b₂``, and they compose; otherwise all cost ``Δ/b₁ + 2cΔ/b₂`` together.
     sensitivity
         Δ >= 1.

@@ -1,7 +1,7 @@
 """Data-dependent privacy cost of a vote whose outcome was nearly certain.
 
 The bounds look at the votes. They are costs that were *incurred*, not guarantees given in advance,
-and they are private themselves: the curator may look at them, nobody else, and a ledger never
+and they are private themselves: only the curator may look at them, and a ledger never
 charges them in place of a guarantee. Noise in proportion to their smooth sensitivity hides them
 over real numbers only: on a computer it lies on a lattice whose offset and pitch tell the votes.
 

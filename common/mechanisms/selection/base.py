@@ -94,7 +94,7 @@ class Ranking:
         return self.sorted[:-1] - self.sorted[1:]
 
     def padded_gaps(self, ranks: int) -> Integers:
-        """(ranks,) gaps of ranks 1 … ``ranks``, as if candidates without users went on for ever.
+        """(ranks,) gaps of ranks 1 … ``ranks``, as if candidates without users went on forever.
 
         Their number then says nothing about how many candidates there are.
         """

@@ -26,7 +26,7 @@ _MAX_DENOMINATOR = 1 << 20
 
 
 def indifferent(rank: int) -> Fraction:
-    """r(j) = 0: any k is as welcome as another."""
+    """r(j) = 0: any k is as good as another."""
     return Fraction(0)
 
 

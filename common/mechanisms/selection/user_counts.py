@@ -2,7 +2,7 @@
 
 Without a bound on the items of a user this is what the selectors expect: all counts move by at most
 1, in one direction. A bound of c items a user is for mechanisms that pay per item (sums of noisy
-counts); which c items remain is drawn afresh for each user and looks at nobody else's rows.
+counts); which c items remain is drawn again for each user and looks at nobody else's rows.
 """
 
 from __future__ import annotations

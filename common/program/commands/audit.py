@@ -221,7 +221,7 @@ def inference(
 
 @contextmanager
 def _bar(what: str, steps: int, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Show a progress bar over named checks; yields what is told each name before it runs."""
+    """Show a progress bar over named checks; yields the function to call with each name."""
     with progress(quiet=quiet) as bar:
         task = bar.add_task(what, total=steps, note="")
         begun = 0

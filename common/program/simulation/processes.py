@@ -1,4 +1,4 @@
-"""The parties' processes: start, watch, stop, and tell why one failed in its own words."""
+"""The parties' processes: start, watch, stop, and report why one failed."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ class Party:
         """Say why the process ended: its own error line, or its last words."""
         self._reader.join(_STOP_SECONDS)
         lines = self._last_lines
-        told = [line for line in lines if line.startswith("error: ")]
-        if told:
-            return StageFailed(f"{self.name}: {told[-1].removeprefix('error: ')}")
+        errors = [line for line in lines if line.startswith("error: ")]
+        if errors:
+            return StageFailed(f"{self.name}: {errors[-1].removeprefix('error: ')}")
         last = lines[-1] if lines else "it said nothing"
         return StageFailed(
             f"{self.name} ended with exit code {self._process.poll()}: {last}"

@@ -36,7 +36,7 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str, text: str) -> Iterator[Watch]:
-        """Time one stage; yields a function that is told the latest line of a process."""
+        """Time one stage; yields a function that takes the latest line of a process."""
         start = time.perf_counter()
         if self._quiet:
             yield lambda line: None

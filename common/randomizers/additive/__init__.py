@@ -1,1 +1,1 @@
-"""Label randomizers that add noise: Laplace, staircase, their discrete kin, exponential."""
+"""Label randomizers that add noise: Laplace, staircase, discrete versions, exponential."""

@@ -1,4 +1,4 @@
-"""Additive noise as finite channels, so that it may leave: Laplace, staircase, discrete kin.
+"""Additive noise as finite channels, so that it may leave: Laplace, staircase, discrete versions.
 
 Adding noise of these laws to a label is ε-DP for labels at most Δ apart, Δ being the grid's range,
 and everything after that is post-processing.

@@ -1,4 +1,4 @@
-"""Noise laws for labels on an interval of length Δ: Laplace, staircase, and their discrete kin.
+"""Noise laws for labels on an interval of length Δ: Laplace, staircase, and discrete versions.
 
 All are symmetric, and adding one to the label is ε-DP for labels at most Δ apart. Each law is given
 by its upper tail, from which a channel's probabilities follow as differences.

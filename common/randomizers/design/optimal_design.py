@@ -143,18 +143,18 @@ def optimal_design(
 
 
 def _within(channel: Floats, largest: float) -> Floats:
-    """Mend what the solver's tolerance broke: rows that sum to 1, ratios that do not pass e^ε.
+    """Repair what the solver's tolerance broke: rows that sum to 1, ratios that do not pass e^ε.
 
     Rows are mixed with one and the same distribution, in proportion to the columns' minima, which
     brings every ratio closer to 1.
     """
     channel = channel / channel.sum(axis=1, keepdims=True)
     floor = channel.min(axis=0) / channel.min(axis=0).sum()
-    share, mended = 1e-9, channel
-    while np.max(mended.max(axis=0) / mended.min(axis=0)) > largest * (1 - 1e-10):
-        mended = (1 - share) * channel + share * floor
+    share, repaired = 1e-9, channel
+    while np.max(repaired.max(axis=0) / repaired.min(axis=0)) > largest * (1 - 1e-10):
+        repaired = (1 - share) * channel + share * floor
         share *= 2
-    return np.asarray(mended)
+    return np.asarray(repaired)
 
 
 def uniform_thresholds(labels: Floats, boost: float) -> Floats:

@@ -44,7 +44,7 @@ def retail_epochs(rows: int, seed: int = 0) -> list[pl.DataFrame]:
 
 
 def compare(
-    rows: int, epsilon: float, told: Callable[[str], None], seed: int = 0
+    rows: int, epsilon: float, report: Callable[[str], None], seed: int = 0
 ) -> dict[str, Arm]:
     """Run both arms on the same events, at the same ε of every event."""
     epochs = retail_epochs(rows, seed)
@@ -58,7 +58,7 @@ def compare(
         write_epochs(Path(name) / "data", epochs)
         return {
             arm: run_arm(Path(name) / "data", arm, truth, {**_TRAINING, "seed": seed},
-                         lambda epoch, arm=arm: told(f"{arm} {epoch}"), **sections)
+                         lambda epoch, arm=arm: report(f"{arm} {epoch}"), **sections)
             for arm in ("watch", "daily")
         }  # fmt: skip
 

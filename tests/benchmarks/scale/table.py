@@ -150,8 +150,10 @@ def _measure(rows: int) -> dict[str, dict[str, Any]]:
             if rows > most.get(stage, rows):
                 continue
             found[stage] = _run(stage, Path(name), rows)
-            told = {key: round(value, 1) for key, value in found[stage].items() if key != "serve"}
-            print(f"{rows:,} rows, {stage}: {told}", file=sys.stderr, flush=True)
+            rounded = {
+                key: round(value, 1) for key, value in found[stage].items() if key != "serve"
+            }
+            print(f"{rows:,} rows, {stage}: {rounded}", file=sys.stderr, flush=True)
     found["serve"] = found["fetch"]["serve"]
     return found
 

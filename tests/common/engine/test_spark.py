@@ -72,8 +72,8 @@ def test_what_java_says_goes_to_a_log_that_a_failure_names(tmp_path: Path) -> No
         text=True,
         check=True,
     )
-    told = [line for line in ended.stderr.splitlines() if not line.startswith("Spark: ")]
-    assert told == []
+    shown = [line for line in ended.stderr.splitlines() if not line.startswith("Spark: ")]
+    assert shown == []
     interpreter, failed = ended.stdout.splitlines()
     assert interpreter == sys.executable
     (log,) = tmp_path.glob("labelveil-spark-*.log")
@@ -105,9 +105,9 @@ def test_secrets_go_to_who_has_the_token() -> None:
     payload = os.urandom(100)
     with KeyService(payload, "127.0.0.1") as service:
         assert [ask(service.address) for _ in range(3)] == [payload] * 3
-        stranger = ServiceAddress("127.0.0.1", service.address.port, bytes(32))
+        wrong = ServiceAddress("127.0.0.1", service.address.port, bytes(32))
         with pytest.raises(LabelveilError, match="no secrets from the driver"):
-            ask(stranger)
+            ask(wrong)
         with socket.create_connection(("127.0.0.1", service.address.port)) as silent:
             assert ask(service.address) == payload  # nobody waits for one who says nothing
             silent.sendall(b"x")

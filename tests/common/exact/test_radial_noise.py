@@ -1,4 +1,4 @@
-"""Radial noise: its law, its exact rounding, and twins that must be told apart."""
+"""Radial noise: its law, its exact rounding, and twins that must be distinguished."""
 
 from __future__ import annotations
 

@@ -113,9 +113,9 @@ def test_an_expired_certificate_is_refused(
 def test_another_authority_is_refused(
     tmp_path: Path, authority: Authority, server: Credentials
 ) -> None:
-    stranger = issue(make_authority(), Role.CLIENT, ["feature-party"])
+    foreign = issue(make_authority(), Role.CLIENT, ["feature-party"])
     with pytest.raises(ssl.SSLError, match=r"verify failed|unknown ca"):
-        _handshake(tmp_path, authority, server, stranger)
+        _handshake(tmp_path, authority, server, foreign)
 
 
 def test_a_client_certificate_cannot_serve(

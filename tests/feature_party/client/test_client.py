@@ -188,10 +188,10 @@ def test_interrupt_from_the_keyboard_leaves_a_partial_that_goes_on(
         while arrived.stat().st_size < 768 and process.poll() is None:
             pause.wait(0.02)
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=30)
+        _, printed = process.communicate(timeout=30)
         assert process.returncode == 130
-        assert "interrupted; what has arrived is kept, run fetch again to go on" in told
-        assert "Traceback" not in told
+        assert "interrupted; what has arrived is kept, run fetch again to go on" in printed
+        assert "Traceback" not in printed
         behaviour.stall_after = None
         ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path / "release")
     assert behaviour.started_at == [0, 768]

@@ -1,4 +1,4 @@
-"""Who a client talks to, and as whom: told at once, in one line, and never tried again."""
+"""Who a client talks to, and as whom: reported at once, in one line, and never tried again."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_pinned_key_admits_only_what_it_signed(
     signed = read_signing_key(tmp_path / "signing.key").sign(manifest)
     write_signing_key(tmp_path / "other.key")
     other = read_signing_key(tmp_path / "other.key")
-    for signature, told in [
+    for signature, said in [
         (b"", "sent no signature"),
         (signed[:-1] + bytes([signed[-1] ^ 1]), "not signed by"),
         (signed[:-1], "not signed by"),
@@ -130,7 +130,7 @@ def test_a_pinned_key_admits_only_what_it_signed(
         behaviour = Behaviour(signature=signature)
         error = fetch_error(world, files, tmp_path / "out", behaviour, signing_key=public)
         assert isinstance(error, ReleaseError)
-        assert told in str(error)
+        assert said in str(error)
         assert str(public) in str(error)
         assert behaviour.started_at == []
         assert not (tmp_path / "out").exists()
@@ -147,13 +147,13 @@ def test_a_pinned_key_admits_only_what_it_signed(
 
 
 def test_an_unusable_pinned_key(files: CertificateFiles, tmp_path: Path) -> None:
-    for path, told in [
+    for path, said in [
         (tmp_path / "absent.pub", "cannot be read"),
         (files.authority, "not a PEM public key"),
         (files.feature_party_key, "not a PEM public key"),
     ]:
         settings = client_settings("localhost:1", files, signing_key=path)
-        with pytest.raises(ConfigError, match=told) as caught:
+        with pytest.raises(ConfigError, match=said) as caught:
             ReleaseClient(settings, QUICK).fetch(tmp_path / "out")
         assert "[labels_party] signing_key" in str(caught.value)
 
@@ -194,10 +194,10 @@ def test_nothing_about_identity_is_tried_again(
         "not signed by the configured authority": {"ca": other.authority},
         "is for another name": {"server_name": "somebody.example"},
     }
-    for told, behaviour in refusing.items():
-        assert told.strip() in _counted(world, files, tmp_path / "out", behaviour, [])
-    for told, changes in wrong.items():
-        assert told in _counted(world, files, tmp_path / "out", Behaviour(), [], **changes)
+    for said, behaviour in refusing.items():
+        assert said.strip() in _counted(world, files, tmp_path / "out", behaviour, [])
+    for said, changes in wrong.items():
+        assert said in _counted(world, files, tmp_path / "out", Behaviour(), [], **changes)
     # the same server and policy, for a failure that may pass
     failing = Behaviour(refuse=grpc.StatusCode.UNAVAILABLE)
     assert "cannot be reached" in _counted(world, files, tmp_path / "out", failing, [1, 2])

@@ -26,8 +26,8 @@ def test_every_event_gets_its_own_code(world: World) -> None:
 
 def test_counts_on_both_sides(world: World) -> None:
     features = pl.read_parquet(world.features).head(900)
-    strangers = features.head(300).with_columns(event=pl.col("event") + "?")
-    joined = join_release(world.release, pl.concat([features, strangers]), "event", SECRET)
+    others = features.head(300).with_columns(event=pl.col("event") + "?")
+    joined = join_release(world.release, pl.concat([features, others]), "event", SECRET)
     counts = joined.matches
     assert (counts.release_rows, counts.feature_rows, counts.matched) == (1500, 1200, 900)
     warning = joined.matches.poor(0.9)

@@ -38,11 +38,11 @@ def _stored(world: World, folder: Path) -> Path:
     return folder / "stored"
 
 
-def _strangers_between(world: World) -> pl.DataFrame:
+def _others_between(world: World) -> pl.DataFrame:
     """Features with some events that were not sent, in between."""
     table = pl.read_parquet(world.features)
-    strangers = table.head(200).with_columns(event=pl.col("event") + "?")
-    return pl.concat([table[100:700], strangers, table[700:]])
+    others = table.head(200).with_columns(event=pl.col("event") + "?")
+    return pl.concat([table[100:700], others, table[700:]])
 
 
 def _join(
@@ -66,7 +66,7 @@ def _bytes(joined: JoinedShards) -> list[bytes]:
 @pytest.mark.parametrize("kind", ["file", "directory", "csv"])
 def test_the_rows_and_codes_of_the_join_in_memory(tmp_path: Path, keyed: bool, kind: str) -> None:
     world = build_world(tmp_path, rows=1500, keyed=keyed)
-    table = _strangers_between(world) if keyed else pl.read_parquet(world.features)
+    table = _others_between(world) if keyed else pl.read_parquet(world.features)
     features = tmp_path / "table.parquet"
     if kind == "file":
         table.write_parquet(features, row_group_size=177)
@@ -215,9 +215,9 @@ def test_a_full_disk_is_one_line_and_what_is_done_is_kept(
         plain(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(DataError) as told:
+    with pytest.raises(DataError) as caught:
         _join(world, tmp_path, world.features)
-    assert "No space left on device; free some space and join again to go on" in str(told.value)
+    assert "No space left on device; free some space and join again to go on" in str(caught.value)
     assert not (tmp_path / "out").exists()
     monkeypatch.setattr(os, "fsync", plain)
     rest = Counting()

@@ -284,7 +284,7 @@ def test_the_join_command_leaves_what_train_evaluate_and_predict_use(
     small = ["--ensemble", "2", "--epochs", "2", "--head", "gaussian"]
     command("train", *common, *release, *small)
     assert "estimated test MSE" in command("evaluate", *common, *release)
-    assert not joined  # neither in memory nor anew
+    assert not joined  # neither in memory nor again
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     command("train", *common, *release, *small, "--set", "training.shards=never")

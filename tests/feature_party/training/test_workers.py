@@ -41,7 +41,7 @@ def deadly(self, at, part, rows, step):
 fitting.Fitter._train_part = deadly
 main()
 """
-"""The command line: killed by SIGKILL after an epoch's first step, or failing, where told to."""
+"""The command line: killed by SIGKILL after an epoch's first step, or failing, where asked to."""
 
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 
@@ -175,9 +175,9 @@ def test_an_error_ends_all_workers_and_is_told_once(
     else:
         result = trainer.run(tmp_path, together=True, FAIL_RANK="1")
     assert result.returncode != 0
-    told = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
-    assert len(told) == 1
-    assert ("none.parquet does not exist" if everywhere else "a shard is damaged") in told[0]
+    errors = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert ("none.parquet does not exist" if everywhere else "a shard is damaged") in errors[0]
     # torchrun shows a traceback of its own
     assert not any(
         name in result.stderr for name in ('trainer.py", line', "stages.py", "workers.py")

@@ -119,11 +119,11 @@ def worlds() -> Iterator[World]:
         for label, kind, times in product((0.0, 9.0), "xy", (1, 3))
     ]
     yield World("another day", [OTHERS[0], OTHERS[2]], [[], *elsewhere], days, free=True)
-    strangers = [
+    others = [
         [row(f"s{i}", 10.0, "y") for i in range(some)] * times
         for some, times in ((1, 1), (5, 1), (1, 9))
     ]
-    yield World("keys outside the population", OTHERS, [[], *strangers], free=True)
+    yield World("keys outside the population", OTHERS, [[], *others], free=True)
 
 
 WORLDS = list(worlds())
@@ -309,7 +309,7 @@ IMPORTS = re.compile(r"label_party\.sources\.tables import ([^()\n]+|\([^)]*\))"
 
 
 def test_nothing_else_reads_rows() -> None:
-    """Whoever needs an epoch's events asks the reader; a watch may ask which days there are."""
+    """Anyone who needs an epoch's events asks the reader; a watch may ask which days there are."""
     package = Path(label_party.__file__).parent
     for path in sorted(package.rglob("*.py")):
         room = path.relative_to(package).parts[0]

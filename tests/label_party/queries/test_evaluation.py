@@ -1,4 +1,4 @@
-"""Questions about a model's loss on true labels: charged once, answered the same way for ever."""
+"""Questions about a model's loss on true labels: charged once, answered the same way forever."""
 
 from __future__ import annotations
 

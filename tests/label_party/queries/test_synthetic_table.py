@@ -1,4 +1,4 @@
-"""``label-party synthesize``: one private table on the same budget, the same bytes for ever."""
+"""``label-party synthesize``: one private table on the same budget, the same bytes forever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``label-party top-k``: one release of leaders on the same budget, the same bytes for ever."""
+"""``label-party top-k``: one release of leaders on the same budget, the same bytes forever."""
 
 from __future__ import annotations
 

@@ -52,12 +52,12 @@ def test_a_plan_needs_no_label_and_writes_no_store(config: Path, plan: Plan) -> 
     (config.parent / "labels.csv").unlink()
     done = plan("--epsilons", "0.5,2", "--rows", "5000", "--json")
     assert done.code == 0, done
-    told = json.loads(done.out)
-    assert told["events"] == 5000
-    assert not told["leaks"]
-    assert {row["epsilon"] for row in told["candidates"]} == {0.5, 2.0}
-    assert all(0 < row["realised_epsilon"] <= row["epsilon"] for row in told["candidates"])
-    assert told["true_label_error"] < told["candidates"][0]["predicted_error"]
+    stated = json.loads(done.out)
+    assert stated["events"] == 5000
+    assert not stated["leaks"]
+    assert {row["epsilon"] for row in stated["candidates"]} == {0.5, 2.0}
+    assert all(0 < row["realised_epsilon"] <= row["epsilon"] for row in stated["candidates"])
+    assert stated["true_label_error"] < stated["candidates"][0]["predicted_error"]
     assert not (config.parent / "label_store").exists()
 
 

@@ -1,4 +1,4 @@
-"""``release``: one message for ever, charged before anything can be fetched, or nothing at all."""
+"""``release``: one message forever, charged before anything can be fetched, or nothing at all."""
 
 from __future__ import annotations
 

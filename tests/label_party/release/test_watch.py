@@ -96,7 +96,9 @@ def test_only_drift_pays_for_a_prior_and_every_epoch_spends_the_same(party: Part
     assert "no new epoch" in again.out
 
 
-def test_an_epoch_that_never_drifts_and_one_that_always_does_are_told_apart(party: Party) -> None:
+def test_an_epoch_that_never_drifts_and_one_that_always_does_are_distinguished(
+    party: Party,
+) -> None:
     for day in range(8):
         write_day(party, f"d{day}")
     assert watch(party).code == 0
@@ -273,7 +275,7 @@ def test_mistakes_are_one_line_and_cost_nothing(
     assert party.nothing_left()
 
 
-def test_a_name_that_is_no_epoch_is_told(party: Party) -> None:
+def test_a_name_that_is_no_epoch_is_reported(party: Party) -> None:
     write_day(party, "d1")
     (party.folder / "days" / "a day.parquet").write_bytes(b"")
     (party.folder / "days" / ".d2.parquet").write_bytes(b"")  # on its way
@@ -323,15 +325,18 @@ def test_a_manifest_that_hides_its_test_is_refused(party: Party) -> None:
         write_day(party, day)
     watch(party)
     path = party.store / "releases" / "labels" / "d2" / "manifest.json"
-    told = json.loads(path.read_bytes())
-    forged = {**told, "privacy": {**told["privacy"], "total": told["randomizer"]["guarantee"]}}
+    stated = json.loads(path.read_bytes())
+    forged = {
+        **stated,
+        "privacy": {**stated["privacy"], "total": stated["randomizer"]["guarantee"]},
+    }
     with pytest.raises(ReleaseError, match="add up"):
         Manifest.from_bytes(json.dumps(forged).encode())
-    test = {**told["drift"]["test"], "scale": "1"}
-    forged = {**told, "drift": {**told["drift"], "test": test}}
+    test = {**stated["drift"]["test"], "scale": "1"}
+    forged = {**stated, "drift": {**stated["drift"], "test": test}}
     with pytest.raises(ReleaseError, match="scale"):
         Manifest.from_bytes(json.dumps(forged).encode())
-    forged = {**told, "drift": {**told["drift"], "drifted": True}}
+    forged = {**stated, "drift": {**stated["drift"], "drifted": True}}
     with pytest.raises(ReleaseError, match="add up"):
         Manifest.from_bytes(json.dumps(forged).encode())
 

@@ -55,7 +55,7 @@ def test_a_uri_is_recognised_as_a_uri_only(authority: Authority) -> None:
     assert POLICY.identify(context(other_type)) is None
 
 
-def test_everything_else_is_a_stranger(authority: Authority) -> None:
+def test_everything_else_is_unknown(authority: Authority) -> None:
     for name in ("partner.example.evil.org", "xpartner.example", "example"):
         assert identify(authority, name) is None, name
     wildcard = with_names(authority, "x", x509.DNSName("*.example"))
@@ -78,7 +78,7 @@ def test_a_certificate_of_two_clients_is_none_of_them(authority: Authority) -> N
     assert POLICY.identify(context(both)) is None
 
 
-def test_no_transport_security_and_nonsense_are_strangers(authority: Authority) -> None:
+def test_no_transport_security_and_nonsense_are_unknown(authority: Authority) -> None:
     pem = issue(authority, Role.CLIENT, ["partner.example"]).certificate_pem
     assert POLICY.identify(context(pem, b"local")) is None
     assert POLICY.identify({"x509_pem_cert": [pem]}) is None

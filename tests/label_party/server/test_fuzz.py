@@ -69,7 +69,7 @@ EXPECTED: set[Answer] = {
     (UNMET, "N populations wait for their releases already; submit again when one of them is"
             " released"),
     (grpc.StatusCode.ALREADY_EXISTS,
-     "the epoch's release covers another population, for ever; name another epoch"),
+     "the epoch's release covers another population, forever; name another epoch"),
     (grpc.StatusCode.UNAVAILABLE, "the population is in use; try again later"),
 }  # fmt: skip
 
@@ -176,13 +176,13 @@ def test_malformed_messages_are_refused(fuzzed: Fuzzed, number: int) -> None:
     )  # fmt: skip
 
 
-def test_garbage_from_a_stranger_is_answered_as_anything_from_a_stranger(
+def test_garbage_from_an_unknown_client_is_answered_as_anything_from_it(
     served: str, connect: Connect, authority: Authority
 ) -> None:
-    stranger = connect(served, issue(authority, Role.CLIENT, ["other.example"]))
+    unknown = connect(served, issue(authority, Role.CLIENT, ["other.example"]))
     for method in ("DescribeRelease", "FetchRelease", "SubmitPopulation"):
         with pytest.raises(grpc.RpcError) as error:
-            stranger.channel.unary_unary(f"/{SERVICE}/{method}")(b"\xff" * 9, timeout=20)
+            unknown.channel.unary_unary(f"/{SERVICE}/{method}")(b"\xff" * 9, timeout=20)
         assert (error.value.code(), error.value.details()) == (FORBIDDEN, "not permitted")
 
 

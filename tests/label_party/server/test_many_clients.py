@@ -1,4 +1,4 @@
-"""Ten clients at once, one of whom stops reading for ever: the others finish, probes answer."""
+"""Ten clients at once, one of whom stops reading forever: the others finish, probes answer."""
 
 from __future__ import annotations
 

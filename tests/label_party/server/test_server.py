@@ -1,4 +1,4 @@
-"""The server: identical bytes for every client for ever, and nobody else gets in."""
+"""The server: identical bytes for every client forever, and nobody else gets in."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_populations_are_the_labels_partys_own(served: str, connect: Connect) ->
     assert code == grpc.StatusCode.FAILED_PRECONDITION
 
 
-def test_strangers_are_refused(
+def test_unknown_clients_are_refused(
     served: str, connect: Connect, authority: Authority, client_identity: Any
 ) -> None:
     other = make_authority("another authority")
@@ -158,14 +158,14 @@ def test_strangers_are_refused(
 def test_a_trusted_certificate_of_another_name_learns_nothing(
     served: str, connect: Connect, authority: Authority
 ) -> None:
-    stranger = connect(served, issue(authority, Role.CLIENT, ["other.example"]))
+    unknown = connect(served, issue(authority, Role.CLIENT, ["other.example"]))
     answers = {
-        refused(lambda: stranger.describe()),
-        refused(lambda: stranger.describe("unknown")),
-        refused(lambda: stranger.describe("")),
-        refused(lambda: stranger.stub.SubmitPopulation(iter([]), timeout=20)),
-        refused(lambda: list(stranger.stub.FetchRelease(wire.FetchReleaseRequest(), timeout=20))),
-        refused(lambda: _reflect(stranger)),
+        refused(lambda: unknown.describe()),
+        refused(lambda: unknown.describe("unknown")),
+        refused(lambda: unknown.describe("")),
+        refused(lambda: unknown.stub.SubmitPopulation(iter([]), timeout=20)),
+        refused(lambda: list(unknown.stub.FetchRelease(wire.FetchReleaseRequest(), timeout=20))),
+        refused(lambda: _reflect(unknown)),
     }
     assert answers == {(grpc.StatusCode.PERMISSION_DENIED, "not permitted")}
 
@@ -225,7 +225,7 @@ def test_too_many_requests(party: Party, connect: Connect) -> None:
 
 
 def test_certificates_are_read_again(party: Party, served: str, connect: Connect) -> None:
-    """After a change of authority the old client is a stranger and the new one is welcome."""
+    """After a change of authority the old client is refused and the new one is served."""
     connect(served).describe()
     renewed = make_authority("the next authority")
     server = issue(renewed, Role.SERVER, ["localhost"])

@@ -1,4 +1,4 @@
-"""Nobody else gets in: each kind of stranger is refused, logged and counted, by its reason."""
+"""Nobody else gets in: each unknown client is refused, logged and counted, by its reason."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def answers(connection: socket.socket) -> bool:
     return len(frame) >= 9 and frame[3] == SETTINGS
 
 
-def test_strangers_are_refused_logged_and_counted(
+def test_unknown_clients_are_refused_logged_and_counted(
     party: Party,
     connect: Connect,
     authority: Authority,

@@ -46,10 +46,10 @@ def test_objects_over_http_read_as_files_do(objects: Objects, name: str) -> None
 
 @pytest.mark.parametrize("name", ["nothing.parquet", "broken.parquet", "t.bin", "nothing.csv"])
 def test_an_unreadable_object_is_one_line(objects: Objects, name: str) -> None:
-    with pytest.raises(DataError) as told:
+    with pytest.raises(DataError) as caught:
         read_events(Remote(f"{objects.address}/{name}"), "id")
-    assert "\n" not in str(told.value)
-    assert told.value.__cause__ is None
+    assert "\n" not in str(caught.value)
+    assert caught.value.__cause__ is None
 
 
 def _credentials(path: Path, objects: Objects, key: str = "AKPLANTED") -> Path:
@@ -72,12 +72,12 @@ def test_s3_reads_with_a_credentials_file(objects: Objects, name: str, tmp_path:
 def test_s3_refusals_tell_no_credentials(objects: Objects, tmp_path: Path) -> None:
     objects.login = "AKPLANTED"
     wrong = Remote("s3://bucket/t.parquet", _credentials(tmp_path / "c.toml", objects, "AKWRONG"))
-    with pytest.raises(DataError, match="not readable with these credentials") as told:
+    with pytest.raises(DataError, match="not readable with these credentials") as caught:
         read_events(wrong, "id")
     assert objects.refused > 0
-    assert PLANTED not in str(told.value)
-    assert "AKWRONG" not in str(told.value)
-    assert told.value.__suppress_context__
+    assert PLANTED not in str(caught.value)
+    assert "AKWRONG" not in str(caught.value)
+    assert caught.value.__suppress_context__
 
 
 def test_credentials_files_are_private_and_say_what_is_wrong(
@@ -91,9 +91,9 @@ def test_credentials_files_are_private_and_say_what_is_wrong(
     path.chmod(0o600)
     for text in (f"password = {PLANTED}", f'key = ["{PLANTED}"]', f"{PLANTED}"):
         path.write_text(text)
-        with pytest.raises(ConfigError, match="must hold lines") as told:
+        with pytest.raises(ConfigError, match="must hold lines") as caught:
             read_events(Remote("s3://bucket/t.csv", path), "id")
-        assert PLANTED not in str(told.value)
+        assert PLANTED not in str(caught.value)
     path.write_text(f'max_retries = "{PLANTED}"')  # the driver's own error shows it
     with pytest.raises(DataError, match="cannot be read") as option:
         read_events(Remote("s3://bucket/t.csv", path), "id")
@@ -145,7 +145,7 @@ def test_labels_do_not_travel_in_the_clear() -> None:
     assert check_address("http://127.0.0.1:8080/t.csv") == "http://127.0.0.1:8080/t.csv"
 
 
-def test_places_are_told_apart() -> None:
+def test_places_are_distinguished() -> None:
     assert check_address("a/b.csv") == Path("a/b.csv")
     assert locate("labels", Path("a.csv"), None, None) == Path("a.csv")
     for address in ("s3://bucket/a.csv", "abfss://container@account.dfs.core.windows.net/a.csv"):

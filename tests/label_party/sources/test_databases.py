@@ -141,7 +141,7 @@ def test_a_select_that_writes_is_refused(server: Postgres, tmp_path: Path) -> No
         read_events(Query(server.address, sql, passfile), "id")
 
 
-def test_no_value_of_a_row_is_told(database: Database) -> None:
+def test_no_value_of_a_row_is_shown(database: Database) -> None:
     database.execute("CREATE TABLE t (id INTEGER, y TEXT)")
     database.execute(f"INSERT INTO t VALUES (1, '{PLANTED}x'), (2, '1')")
     for sql, label in (
@@ -149,10 +149,10 @@ def test_no_value_of_a_row_is_told(database: Database) -> None:
         ("SELECT id, CAST(y AS numeric) + abs(-9223372036854775807 - 1) AS y FROM t", "y"),
         ("SELECT id, y FROM t", "other"),
     ):
-        with pytest.raises(DataError) as told:
+        with pytest.raises(DataError) as caught:
             read_events(database.query(sql), "id", label=label)
-        assert PLANTED not in str(told.value)
-        assert told.value.__cause__ is None
+        assert PLANTED not in str(caught.value)
+        assert caught.value.__cause__ is None
 
 
 def test_columns_of_several_types_are_refused(tmp_path: Path) -> None:
@@ -161,9 +161,9 @@ def test_columns_of_several_types_are_refused(tmp_path: Path) -> None:
         connection.execute("CREATE TABLE t (id, y)")
         connection.execute("INSERT INTO t VALUES (1, 1), ('b', ?)", (PLANTED,))
     connection.close()
-    with pytest.raises(DataError, match="several types") as told:
+    with pytest.raises(DataError, match="several types") as caught:
         read_events(Query(f"sqlite:///{path}", "SELECT id, y FROM t"), "id", label="y")
-    assert PLANTED not in str(told.value)
+    assert PLANTED not in str(caught.value)
 
 
 def test_postgres_reads_its_own_types(server: Postgres, tmp_path: Path) -> None:
@@ -185,15 +185,15 @@ def test_postgres_reads_its_own_types(server: Postgres, tmp_path: Path) -> None:
         read("1", "'inf'::float8")
 
 
-def test_credentials_are_never_told(
+def test_credentials_are_never_shown(
     server: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = server.passfile(tmp_path / "wrong", "planted-secret")
     query = Query(server.address, "SELECT 1 AS id", wrong)
-    with pytest.raises(DataError, match="refused the login") as told:
+    with pytest.raises(DataError, match="refused the login") as caught:
         read_events(query, "id")
-    assert "planted" not in str(told.value)
-    assert told.value.__suppress_context__
+    assert "planted" not in str(caught.value)
+    assert caught.value.__suppress_context__
     open_to_all = server.passfile(tmp_path / "open")
     open_to_all.chmod(0o640)
     with pytest.raises(ConfigError, match="chmod 600") as refused:

@@ -72,8 +72,8 @@ def test_another_name_for_the_same_events_is_no_new_budget(party: Party) -> None
     assert account["spent"]["epsilon"] == "2"
     reason = {"privacy__separate": True, "privacy__separate_reason": "of another column"}
     for epoch in ("1", "2"):
-        told = {"data__data_set": "apart", "data__epoch": epoch}
-        assert party.release(**told, **reason).code == 0
+        changes = {"data__data_set": "apart", "data__epoch": epoch}
+        assert party.release(**changes, **reason).code == 0
     assert "of another column" in party.run("budget").out
     apart, labels = accounts(party)
     assert [said["reason"] for said in apart["separations"]] == ["of another column"]

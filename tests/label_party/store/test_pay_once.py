@@ -1,4 +1,4 @@
-"""Paying once for some bytes: the same bytes for ever, and nothing spent where there are none."""
+"""Paying once for some bytes: the same bytes forever, and nothing spent where there are none."""
 
 from __future__ import annotations
 

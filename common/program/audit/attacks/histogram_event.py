@@ -5,7 +5,7 @@ For a label i that is a in world D and b in world D', and true counts c under D,
     E* = {noisy h_a >= c_a,  noisy h_b <= c_b,  ỹ_i = Φ(a)},
 
 where Φ(a) is the output that the published channel gives a most often. Its probability under D is
-about ¼ e^ε₂ / (e^ε₂ + k - 1), and its ratio is exactly e^(ε₁+ε₂): no event tells more.
+about ¼ e^ε₂ / (e^ε₂ + k - 1), and its ratio is exactly e^(ε₁+ε₂): no event reveals more.
 """
 
 from __future__ import annotations

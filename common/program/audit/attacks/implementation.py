@@ -39,7 +39,7 @@ def byte_equality_check(fetch: Callable[[], bytes], times: int = 3) -> Check:
     return Check(
         name="byte equality of repeated requests",
         verdict=verdict_of(distinct == 1),
-        claim="A release is built once: the same request returns the same bytes for ever.",
+        claim="A release is built once: the same request returns the same bytes forever.",
         tried=f"The same request was made {times} times.",
         found=f"{distinct} of {times} answers are different; SHA-256 {answers[0][:16]}…"
         if distinct > 1
@@ -54,9 +54,9 @@ def cold_start_check(first: bytes, second: bytes) -> Check:
     return Check(
         name="two cold starts differ",
         verdict=verdict_of(not same),
-        claim="Noise comes from the operating system's entropy, afresh in every process.",
+        claim="Noise comes from the operating system's entropy, again in every process.",
         tried="The same labels were randomized in two processes, each started from nothing.",
-        found="Both drew the same noise: whoever knows it can take it off."
+        found="Both drew the same noise: anyone who knows it can take it off."
         if same
         else "The two outputs differ.",
         bound=math.inf if same else 0.0,

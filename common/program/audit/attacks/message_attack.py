@@ -1,4 +1,4 @@
-"""Label inference from the message: what an output tells about its event's label, at most and on
+"""Label inference from the message: what an output reveals about its event's label, at most and on
 average.
 
 For a prior π over labels and a channel K,
@@ -124,7 +124,7 @@ def message_checks(channel: Floats, prior: Floats, epsilon: float) -> list[Check
             claim=f"Seeing an event's output helps the best guess of its label by at most"
             f" tanh(ε/4) = {cap:.4f}, whatever is known before.",
             tried="The gain was computed exactly under the released prior, a uniform prior, and"
-            " for the two labels that are told apart best.",
+            " for the two labels that are distinguished best.",
             found=f"{found.additive:.4f}, {uniform.additive:.4f} and {pair:.4f} (labels number"
             f" {low} and {high}).",
             details={"prior": found.additive, "uniform": uniform.additive, "pair": pair},

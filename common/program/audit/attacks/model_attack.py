@@ -55,7 +55,7 @@ class Attack:
 class NearestNeighbour:
     """The memorising control: an event's output is that of the nearest event, itself included.
 
-    Events with equal features are told apart by their row, at a scale that no feature difference
+    Events with equal features are distinguished by their row, at a scale that no feature difference
     reaches: the features party holds their keys.
     """
 
@@ -115,11 +115,13 @@ def attack_control(
     if features is not None:
         remembered = NearestNeighbour(features, codes).predict(features, canaries.rows)
     ratio = np.log(channel[canaries.high]) - np.log(channel[canaries.low])
-    told = ratio[remembered]
-    guesses = np.where(np.abs(told) >= 0.9 * min(epsilon, np.abs(ratio).max()), told > 0, -1)
+    revealed = ratio[remembered]
+    guesses = np.where(
+        np.abs(revealed) >= 0.9 * min(epsilon, np.abs(ratio).max()), revealed > 0, -1
+    )
     found = score(guesses.astype(np.int64), canaries.secrets)
-    order = np.argsort(-np.abs(told), kind="stable")
-    right = (told > 0).astype(np.int64) == canaries.secrets
+    order = np.argsort(-np.abs(revealed), kind="stable")
+    right = (revealed > 0).astype(np.int64) == canaries.secrets
     return Attack(found, "remembered output", _curve(right[order]))
 
 

@@ -27,7 +27,7 @@ PILOT = 0.1
 """Share of the records from which the guess is learnt; they are not counted."""
 
 LEAST = 0.1
-"""Share of the pilot's records that must be guessed, lest a few lucky ones decide."""
+"""Share of the pilot's records that must be guessed, so that a few lucky ones do not decide."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class Message:
     prior_epsilon
         ε₁ that the noise is said to spend.
     published
-        Everything else that the features party is told about the channel: outputs, weights, bins.
+        What else the manifest states about the channel: outputs, weights, bins.
     """
 
     noisy: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Events that tell two worlds apart: chosen on one half of the runs, bounded on the other.
+"""Events that distinguish two worlds: chosen on one half of the runs, bounded on the other.
 
 A mechanism is a black box from labels to outputs. What it says about a label is looked at through
 several *views*: the output itself where there are few distinct ones, its quantile, and the lowest
@@ -102,7 +102,7 @@ def views_of(sample: Observations) -> list[View]:
     """Views that fit the first halves of both worlds' outputs, (n,) numbers."""
     views = []
     distinct = np.unique(sample)
-    # a value that is seen once tells nothing about the runs to come
+    # a value that is seen once says nothing about the runs to come
     if distinct.size <= min(MAX_DISTINCT, max(sample.size // REPEATED, 2)):
         views.append(_values_view(distinct))
     if distinct.size > QUANTILES or not views:

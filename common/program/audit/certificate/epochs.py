@@ -168,7 +168,7 @@ def session_check(manifests: Sequence[Manifest]) -> Check:
     if not states:
         found = "No test is charged to a session: every epoch paid for its own."
         return Check("sessions", Verdict.PASS, claim, tried, found)
-    wrong, gaps, told = [], 0, []
+    wrong, gaps, shown = [], 0, []
     for session in states.values():
         session.sort(key=lambda one: _counts(one[1])[0])
         terms = Terms.from_json(session[0][1].state["terms"])
@@ -184,7 +184,7 @@ def session_check(manifests: Sequence[Manifest]) -> Check:
             if not (fits and found_hits <= terms.hits and _within(manifest, one, terms)):
                 wrong.append(manifest.epoch)
             calls, hits = asked, found_hits
-        told.append(f"{hits} of {terms.hits} hits after {calls} calls, {terms.guarantee(DELTA)}")
+        shown.append(f"{hits} of {terms.hits} hits after {calls} calls, {terms.guarantee(DELTA)}")
     verdict = verdict_of(not wrong)
     if gaps and not wrong:
         verdict = Verdict.NOT_CHECKABLE
@@ -193,7 +193,7 @@ def session_check(manifests: Sequence[Manifest]) -> Check:
         verdict=verdict,
         claim=claim,
         tried=tried,
-        found=f"{'; '.join(told)}, on top of what the epochs spend; {len(wrong)} epochs do not fit"
+        found=f"{'; '.join(shown)}, on top of what the epochs spend; {len(wrong)} epochs do not fit"
         f"{_which(wrong)}, {gaps} do not follow the one before.",
     )
 

@@ -46,7 +46,7 @@ def facts(manifest: Manifest, digest: str) -> dict[str, str]:
         "a missing label counts as": f"{manifest.label.missing!r}",
         "ε requested": f"{manifest.privacy.requested_epsilon:g}",
         **_prior_facts(manifest),
-        "ε for the labels": _told(manifest.randomizer.guarantee),
+        "ε for the labels": _shown(manifest.randomizer.guarantee),
         "protects": f"one {manifest.privacy.total['unit']}, at most"
         f" {manifest.privacy.records_per_unit} labels",
     }
@@ -55,15 +55,15 @@ def facts(manifest: Manifest, digest: str) -> dict[str, str]:
 def _prior_facts(manifest: Manifest) -> dict[str, str]:
     drift = manifest.drift
     if drift is None:
-        return {"ε for the histogram": _told(manifest.prior.guarantee)}
+        return {"ε for the histogram": _shown(manifest.prior.guarantee)}
     origin = f"{drift.in_force.epoch}, {drift.in_force.manifest}"
-    paid = _told(manifest.prior.guarantee) if drift.drifted else f"0: that of epoch {origin}"
+    paid = _shown(manifest.prior.guarantee) if drift.drifted else f"0: that of epoch {origin}"
     if drift.test is None:
         return {"ε for the histogram": paid, "test for drift": "none: the session's hits are spent"}
     charged = "" if drift.test.session is None else ", charged to a session over all epochs"
     return {
         "ε for the histogram": paid,
-        "ε of the test for drift": _told(drift.test.guarantee) + charged,
+        "ε of the test for drift": _shown(drift.test.guarantee) + charged,
         "tested against": origin,
     }
 
@@ -104,9 +104,9 @@ def channel_check(manifest: Manifest) -> Check:
     epsilon = found.epsilon * group
     where = f"output {found.output}"
     if found.ratio is None:
-        told = f"{where} excludes a label: no ε is enough."
+        shown = f"{where} excludes a label: no ε is enough."
     else:
-        told = (
+        shown = (
             f"The worst ratio is {found.ratio.numerator}/{found.ratio.denominator} ({where}):"
             f" exactly ε = {found.epsilon:.12g}"
             + (f", {group} times that for one unit." if group > 1 else ".")
@@ -117,7 +117,7 @@ def channel_check(manifest: Manifest) -> Check:
         claim=f"One label's randomization spends at most ε₂ = {float(claimed):.12g}.",
         tried="The largest ratio of two weights in one column was compared with"
         " Σ_{j<60} ε^j/j! in rational arithmetic.",
-        found=told,
+        found=shown,
         claimed=float(claimed),
         bound=epsilon,
         shown=epsilon,
@@ -141,14 +141,14 @@ def arithmetic_check(manifest: Manifest) -> Check:
     added = sum((_exact(part) for _, part in parts), Fraction(0))
     # the channel's ε is rounded up to a float: one unit in its last place may be on top
     within = total <= asked + Fraction(math.ulp(float(asked)))
-    told = " + ".join(f"{float(_exact(part)):.12g} ({name})" for name, part in parts)
+    found = " + ".join(f"{float(_exact(part)):.12g} ({name})" for name, part in parts)
     return Check(
         name="arithmetic of the ε split",
         verdict=verdict_of(added == total and within and len(sides) == 1),
         claim=f"The release spends ε = {float(total):.12g}, no more than the {float(asked):g} asked"
         " for.",
         tried="The parts were added as fractions, and their adjacency and unit compared.",
-        found=f"{told} = {float(added):.12g}; the parts are about"
+        found=f"{found} = {float(added):.12g}; the parts are about"
         f" {'the same' if len(sides) == 1 else 'different'} neighbours.",
         claimed=float(total),
         bound=float(added),
@@ -272,5 +272,5 @@ def _exact(guarantee: PureClaim) -> Fraction:
     return parse_rational(guarantee["epsilon"])
 
 
-def _told(guarantee: PureClaim) -> str:
+def _shown(guarantee: PureClaim) -> str:
     return f"{float(_exact(guarantee)):.6g}"

@@ -45,7 +45,7 @@ class Plan:
     epsilon
         Budget of the one release.
     randomizer
-        What the labels party is told to randomize with.
+        The randomizer that the labels party is configured with.
     """
 
     folder: Path

@@ -31,7 +31,7 @@ def resume_check(endpoint: Endpoint, whole: Answer) -> Check:
     return Check(
         name="resumed and cut fetches",
         verdict=verdict_of(same and tail),
-        claim="However a fetch is cut or resumed, each row has one output for ever.",
+        claim="However a fetch is cut or resumed, each row has one output forever.",
         tried=f"The release was fetched in messages of 4 KB, and again from row {middle:,}.",
         found=f"The rows {'agree' if same else 'differ'}, the resumed ones"
         f" {'agree' if tail else 'differ'}.",

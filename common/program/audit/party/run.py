@@ -158,7 +158,7 @@ def _labels(audit: Audit, made: Worlds, answer: Answer, manifest: Manifest) -> N
         found = attack_control(channel, codes.astype(np.int64), None, planted, epsilon).result
         return statistical(
             "one run",
-            claim=f"An output tells at most ε₂ = {epsilon:.4g} about its label.",
+            claim=f"An output reveals at most ε₂ = {epsilon:.4g} about its label.",
             tried=f"{codes.size:,} labels were secret bits; {found.correct:,} of"
             f" {found.guesses:,} guesses from the message were right.",
             claimed=epsilon,

@@ -116,9 +116,9 @@ def test_one_measurement_tells_what_all_steps_tell_and_costs_no_more() -> None:
     assert 2 * np.max(np.sum(one * one, axis=0)) < 0.9 * sum(costs)
 
     # z of the one release that has the steps' sufficient statistic
-    told = [uniforms(40 + step, 3) for step in range(steps)]
+    released = [uniforms(40 + step, 3) for step in range(steps)]
     statistic = np.sum(
-        [a.T @ z / s**2 for a, z, s in zip(queries, told, deviations, strict=True)], axis=0
+        [a.T @ z / s**2 for a, z, s in zip(queries, released, deviations, strict=True)], axis=0
     )
     equal = np.linalg.lstsq(one.T, statistic)[0]
     assert np.allclose(one.T @ equal, statistic)
@@ -128,7 +128,9 @@ def test_one_measurement_tells_what_all_steps_tell_and_costs_no_more() -> None:
         covariance = measured @ prior @ measured.T + np.diag(noise)
         return np.asarray(prior @ measured.T @ np.linalg.solve(covariance, outcome))
 
-    from_steps = posterior(np.vstack(queries), np.concatenate(told), np.repeat(deviations**2, 3))
+    from_steps = posterior(
+        np.vstack(queries), np.concatenate(released), np.repeat(deviations**2, 3)
+    )
     assert np.allclose(from_steps, posterior(one, equal, np.ones(n)))
 
 

@@ -103,7 +103,7 @@ def test_sessions_of_wrapped_calls_keep_what_is_stated(kind: str, hits: int) -> 
     terms = Terms(target, hits)
 
     def law(chance: np.ndarray) -> Law:
-        """Misses are told apart, hits are too; the session ends with its last hit."""
+        """Misses are distinguished, hits are too; the session ends with its last hit."""
         row = wrap(chance)
         found: Law = {}
         states: dict[tuple[int, ...], tuple[float, int]] = {(): (1.0, 0)}

@@ -48,7 +48,7 @@ def agreed(queries: int, contested: int) -> interactive.Votes:
 def test_agreed_answers_pay_off_in_long_streams() -> None:
     few, many = (interactive.costs(agreed(n, n // 100), n) for n in (100, 3000))
     by = [{cost.method: cost for cost in row} for row in (few, many)]
-    # a short batch is cheaper by GNMax, a long one through the wrapper: both are told
+    # a short batch is cheaper by GNMax, a long one through the wrapper: both are shown
     assert by[0]["GNMax, guaranteed"].epsilon < by[0]["boundary wrapper"].epsilon
     assert by[1]["boundary wrapper"].epsilon < by[1]["GNMax, guaranteed"].epsilon / 1.5
     assert all(cost.accuracy > 0.96 for row in by for cost in row.values())

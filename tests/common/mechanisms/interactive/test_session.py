@@ -273,8 +273,8 @@ def test_the_best_of_many_candidates_cost_what_is_shown() -> None:
 def test_a_stream_pays_for_change_alone() -> None:
     s = session(Terms(not_prior(EPSILON), 3))
     stream = ChangeStream(s, EPSILON, 100, same=lambda last, new: abs(last - new) <= 5)
-    told = [stream.step(lambda d, r, v=value: v) for value in (101, 97, 104, 120, 118, 90, 91)]
-    assert told == [False, False, False, True, False, True, False]
+    shown = [stream.step(lambda d, r, v=value: v) for value in (101, 97, 104, 120, 118, 90, 91)]
+    assert shown == [False, False, False, True, False, True, False]
     assert (stream.last, s.hits, s.calls) == (90, 2, 7)
     stream.step(lambda d, r: 0)
     with pytest.raises(BudgetError):

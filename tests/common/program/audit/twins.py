@@ -153,7 +153,7 @@ def serving(entropy: Callable[[], Entropy]) -> Callable[[], bytes]:
 
 
 def constant_seed(labels: Labels) -> Integers:
-    """Noise under one seed for ever."""
+    """Noise under one seed forever."""
     words = seeded_entropy(7).words("labels", 0, labels.size)
     indices = np.clip(labels, 0, 1).astype(np.int64)
     return np.asarray(word_sampler(randomized_response_rows(2, 1.0))(indices, words))

@@ -199,8 +199,8 @@ def test_an_interrupted_run_leaves_nobody_behind(
     children = watched.children(recursive=True)
     assert children
     process.send_signal(number)
-    _, told = process.communicate(timeout=60)
+    _, printed = process.communicate(timeout=60)
     assert process.returncode not in (0, None)
-    assert "Traceback" not in told
+    assert "Traceback" not in printed
     _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive

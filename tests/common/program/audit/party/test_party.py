@@ -69,7 +69,7 @@ class Double:
 
 
 def flip_once() -> Callable[[bytes], bytes]:
-    """Codes that are drawn anew from the second request on."""
+    """Codes that are drawn again from the second request on."""
     seen: list[int] = []
 
     def change(codes: bytes) -> bytes:

@@ -55,7 +55,7 @@ REASONS = {
 }
 """Other libraries in the mathematics, by module."""
 
-TESTS_ALONE = {"benchmarks"}
+TESTS_ALONE = {"legacy", "benchmarks"}
 """Folders of tests that measure, and so mirror no folder."""
 
 

@@ -1,73 +1,130 @@
-"""The features party's configuration file, ``feature_party.toml``."""
+"""The features party's configuration: one immutable section for each table of feature_party.toml.
+
+Relative paths are relative to the working directory.
+"""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
-from common.config import Section
+from common.config import Choice, Section, Words, setting
 from common.engine.task import EngineSection
 from common.errors import ConfigError
 from feature_party.learning.names import HEAD_NAMES, OBJECTIVE_NAMES
 
-_EPOCH = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+DEFAULT_CONFIG = Path("feature_party.toml")
 
-
-def _at_least(bound: int, value: int | str) -> int | str:
-    if isinstance(value, int) and value < bound:
-        raise ValueError(f"must be auto or a whole number >= {bound}")
-    return value
+Auto = Literal["auto"]
+EpochName = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"),
+    Words("a name of up to 64 letters, digits, dots, dashes and underscores"),
+]
+ShardRows = Annotated[int, Field(ge=100)] | Auto
 
 
 class DataSection(Section):
-    """The features file and its columns."""
+    """The features and their columns.
 
-    features: Path | None = None
-    """CSV or Parquet, or a directory of Parquet files."""
-    key: str = ""
-    """Column that names the event; also known to the labels party."""
-    numeric: list[str] = Field(default=[])
-    categorical: list[str] = Field(default=[])
-    ignore: list[str] = Field(default=[])
-    pieces: int | Literal["auto"] = "auto"
-    """Pieces that the range of a numeric column is cut into; auto fits what the labels say."""
-    min_match: float = Field(0.9, ge=0, le=1)
-    """Share of events that must match on either side before a warning is printed."""
+    Text and identifiers are categorical; numbers, dates and booleans are numeric. Name a column
+    where that is wrong.
+    """
 
-    @field_validator("pieces")
-    @classmethod
-    def _few_pieces(cls, value: int | str) -> int | str:
-        if isinstance(value, int) and not 0 <= value <= 256:
-            raise ValueError("must be auto or a whole number in 0 … 256")
-        return value
+    features: Path | None = setting(
+        None,
+        "The features, one row an event: CSV or Parquet, or a directory of Parquet files.",
+        example="features.parquet",
+        write=True,
+    )
+    key: str = setting(
+        "",
+        "Column with the event's key. The labels party knows the same keys.",
+        example="event_id",
+        write=True,
+    )
+    numeric: list[str] = setting(list, "Columns to take as numbers.")
+    categorical: list[str] = setting(list, "Columns to take as categories.")
+    ignore: list[str] = setting(list, "Columns not to learn from.")
+    pieces: Annotated[int, Field(ge=0, le=256)] | Auto = setting(
+        "auto",
+        "Pieces that a numeric column's range is cut into, so that the network can bend in each."
+        " auto takes the more of them the more the privatized labels say.",
+    )
+    min_match: float = setting(
+        0.9,
+        "Share of the events on either side that must find a counterpart. A smaller one is warned"
+        " of.",
+        ge=0,
+        le=1,
+    )
 
 
 class LabelsPartySection(Section):
-    """Where the labels party serves, and who it must prove to be."""
+    """Where the labels party serves, who it must prove to be, and which release to fetch."""
 
-    address: str = "localhost:50051"
-    server_name: str | None = None
-    """Name in the server's certificate, where it is not the host in ``address``."""
-    ca: Path | None = None
-    certificate: Path | None = None
-    private_key: Path | None = None
-    signing_key: Path | None = None
-    """The labels party's public key; a release that it did not sign is then refused."""
-    data_set: str = ""
-    epoch: str = ""
-    epochs: list[str] = Field(default=[])
-    """Several epochs that one model is to learn from; each has a folder in the release's."""
-    timeout: float = Field(60.0, gt=0, le=3600)
-    """Seconds without any progress after which the server counts as down."""
-    deadline: float | None = Field(None, gt=0)
-    """Seconds after which a fetch ends, finished or not; what has arrived is kept."""
-    submit: bool = False
-    """Whether ``run`` submits our key list as the population first."""
-    wait: float = Field(0.0, ge=0, le=7 * 24 * 3600)
-    """Seconds for which a fetch waits for a release that does not exist yet."""
+    address: str = setting("localhost:50051", "Host and port of the labels party.")
+    server_name: str | None = setting(
+        None,
+        "Name in the labels party's certificate, where it is not the host in `address`.",
+        example="labels.example",
+    )
+    ca: Path | None = setting(
+        None,
+        "Certificate authority that signed the labels party's certificate.",
+        example="certificates/ca.pem",
+        write=True,
+    )
+    certificate: Path | None = setting(
+        None, "Our certificate.", example="certificates/feature-party.pem", write=True
+    )
+    private_key: Path | None = setting(
+        None, "Its private key.", example="certificates/feature-party.key", write=True
+    )
+    signing_key: Path | None = setting(
+        None,
+        "The labels party's public signing key (Ed25519, PEM). If it is set, a release without its"
+        " valid signature is refused before a row is fetched.",
+        example="certificates/signing.key.pub",
+    )
+    data_set: str = setting("", "Name of the data set.", example="conversions", write=True)
+    epoch: str = setting("", "Epoch of the release. An empty one means the latest.")
+    epochs: list[EpochName] = setting(
+        list,
+        "Several epochs instead, oldest first. `fetch` keeps each in a folder of its own within"
+        " the release's, and one model is trained on all of them, every label read through its own"
+        " epoch's channel.",
+        example=["2024-06-01", "2024-06-02"],
+    )
+    timeout: float = setting(
+        60.0,
+        "Time without any progress after which the server counts as down.",
+        unit="seconds",
+        gt=0,
+        le=3600,
+    )
+    deadline: float | None = setting(
+        None,
+        "Time after which a fetch ends, finished or not; the next one goes on. Default: none.",
+        unit="seconds",
+        gt=0,
+        example=3600.0,
+    )
+    submit: bool = setting(
+        False,
+        "Whether `run` first submits our keys as the population. The epoch must be named then, and"
+        " the labels party's configuration say that it takes them. Labels come back in the order"
+        " of the features file, which has to stay as it is.",
+    )
+    wait: float = setting(
+        0.0,
+        "How long a fetch waits for a release that does not exist yet.",
+        unit="seconds",
+        ge=0,
+        le=7 * 24 * 3600,
+    )
 
     @model_validator(mode="after")
     def _one_or_several(self) -> Self:
@@ -76,11 +133,10 @@ class LabelsPartySection(Section):
                 f"epoch={self.epoch!r} has no effect beside epochs; set one of [labels_party] epoch"
                 " and epochs"
             )
-        bad = [name for name in self.epochs if not re.fullmatch(_EPOCH, name)]
-        if bad or len(set(self.epochs)) < len(self.epochs):
+        if len(set(self.epochs)) < len(self.epochs):
             raise ConfigError(
-                f"epochs must be different names of up to 64 letters, digits, dots, dashes and"
-                f" underscores{f', not {bad[0]!r}' if bad else ''}; set [labels_party] epochs"
+                f"epochs={self.epochs} names one twice; name different ones in [labels_party]"
+                " epochs"
             )
         return self
 
@@ -88,128 +144,129 @@ class LabelsPartySection(Section):
 class KeysSection(Section):
     """The secret that event keys are hashed with."""
 
-    secret_file: Path | None = None
+    secret_file: Path | None = setting(
+        None,
+        "File of the secret that both parties share: 64 hexadecimal digits.",
+        example="certificates/join.key",
+        write=True,
+    )
 
 
 class ReleaseSection(Section):
-    """Where the fetched release is kept."""
+    """Where the fetched and verified release is kept."""
 
-    directory: Path = Path("release")
+    directory: Path = setting(Path("release"), "Folder of the release.", flag="--release")
 
 
 class JoinSection(Section):
-    """Where events are matched that do not fit into memory."""
+    """Where events are matched that do not fit into memory: in shards on disk.
 
-    directory: Path = Path("joined")
-    """Folder of the matched events, in shards."""
-    shard_rows: int | Literal["auto"] = "auto"
-    """Rows of the features that become one shard."""
+    `train` does so itself, or `feature-party join` beforehand. Two or three times the size of the
+    features is needed meanwhile. Later commands start from the shards as long as neither release
+    nor features change.
+    """
 
-    @field_validator("shard_rows")
-    @classmethod
-    def _enough_rows(cls, value: int | str) -> int | str:
-        return _at_least(100, value)
+    directory: Path = setting(
+        Path("joined"),
+        "Folder of the shards, a copy of the features with their labels.",
+        flag="--out",
+    )
+    shard_rows: ShardRows = setting(
+        "auto",
+        "Rows of the features that become one shard. auto takes 524,288, and fewer of wide tables."
+        " A few shards are in memory at a time, for each worker.",
+    )
 
 
 class TrainingSection(Section):
-    """How the model is trained; ``auto`` is the best choice known."""
+    """How the model is trained; auto is the best choice known."""
 
-    objective: str = "auto"
-    head: str = "auto"
-    ensemble: int | Literal["auto"] = "auto"
-    epochs: int | Literal["auto"] = "auto"
-    batch_size: int | Literal["auto"] = "auto"
-    learning_rate: float = Field(2e-3, gt=0, le=1)
-    optimizer: Literal["adamw", "rmsprop"] = "adamw"
-    weight_decay: float | Literal["auto"] = "auto"
-    hidden: list[int] = Field([128, 64], min_length=1)
-    dropout: float = Field(0.0, ge=0, lt=1)
-    holdout: float = Field(0.2, ge=0, lt=1)
-    validation: float = Field(0.1, gt=0, le=0.5)
-    patience: int = Field(6, ge=1)
-    seed: int = Field(0, ge=0)
-    device: str = "auto"
-    checkpoint: bool = True
-    shards: str = "auto"
-    """Folder of encoded training rows; ``auto`` writes them, for the training's time, beside the
-    model where memory is too small for them, ``never`` does not."""
-    shard_rows: int | Literal["auto"] = "auto"
-
-    @field_validator("objective")
-    @classmethod
-    def _known_objective(cls, value: str) -> str:
-        if value not in ("auto", *OBJECTIVE_NAMES):
-            raise ValueError(f"must be auto or one of {', '.join(OBJECTIVE_NAMES)}")
-        return value
-
-    @field_validator("head")
-    @classmethod
-    def _known_head(cls, value: str) -> str:
-        if value not in ("auto", *HEAD_NAMES):
-            raise ValueError(f"must be auto or one of {', '.join(HEAD_NAMES)}")
-        return value
-
-    @field_validator("ensemble")
-    @classmethod
-    def _affordable(cls, value: int | str) -> int | str:
-        if isinstance(value, int) and not 1 <= value <= 64:
-            raise ValueError("must be auto or a whole number in 1 … 64")
-        return value
-
-    @field_validator("shards")
-    @classmethod
-    def _some_folder(cls, value: str) -> str:
-        if not value:
-            raise ValueError("must be auto, never or a folder")
-        return value
-
-    @field_validator("shard_rows")
-    @classmethod
-    def _enough_rows(cls, value: int | str) -> int | str:
-        return _at_least(100, value)
-
-    @field_validator("epochs", "batch_size")
-    @classmethod
-    def _at_least_one(cls, value: int | str) -> int | str:
-        return _at_least(1, value)
-
-    @field_validator("weight_decay")
-    @classmethod
-    def _not_negative(cls, value: float | str) -> float | str:
-        if isinstance(value, float) and not 0 <= value <= 100:
-            raise ValueError("must be auto or a number in 0 … 100")
-        return value
-
-    @field_validator("hidden")
-    @classmethod
-    def _sizes(cls, value: list[int]) -> list[int]:
-        if any(not 1 <= size <= 8192 for size in value):
-            raise ValueError("each layer must have 1 … 8192 units")
-        return value
+    objective: Annotated[str, Choice(("auto", *OBJECTIVE_NAMES))] = setting(
+        "auto",
+        "What is minimised. auto chooses from the privatized validation likelihood, and brings"
+        " what a mixture of heads predicts on average closer to the released prior, by half the"
+        " way where the labels say as much as 1,000 true ones.",
+    )
+    head: Annotated[str, Choice(("auto", *HEAD_NAMES))] = setting(
+        "auto", "Shape of the predicted distribution."
+    )
+    ensemble: Annotated[int, Field(ge=1, le=64)] | Auto = setting(
+        "auto",
+        "Networks trained side by side and averaged. Averaging pays under label noise. auto is 8,"
+        " or 4 from 100,000 events on, where one network is steadier by itself.",
+    )
+    epochs: Annotated[int, Field(ge=1)] | Auto = setting(
+        "auto",
+        "Most passes over the data. Training stops early; auto fits the amount of data.",
+    )
+    batch_size: Annotated[int, Field(ge=1)] | Auto = setting("auto", "Rows of one step.")
+    learning_rate: float = setting(
+        2e-3, "Peak of the learning rate, which falls along a cosine.", gt=0, le=1
+    )
+    optimizer: Literal["adamw", "rmsprop"] = setting("adamw", "What takes the steps.")
+    weight_decay: Annotated[float, Field(ge=0, le=100)] | Auto = setting(
+        "auto", "Pull of the weights towards 0."
+    )
+    hidden: list[Annotated[int, Field(ge=1, le=8192)]] = setting(
+        [128, 64], "Units of the hidden layers.", min_length=1
+    )
+    dropout: float = setting(0.0, "Share of the units dropped while training.", ge=0, lt=1)
+    holdout: float = setting(
+        0.2,
+        "Share of the matched events never trained on. The test error is estimated from them.",
+        ge=0,
+        lt=1,
+    )
+    validation: float = setting(
+        0.1,
+        "Share of the other events that each network leaves out to know when to stop.",
+        gt=0,
+        le=0.5,
+    )
+    patience: int = setting(6, "Epochs without improvement after which training stops.", ge=1)
+    seed: int = setting(
+        0, "Chooses splits and initial weights. The privacy noise never depends on it.", ge=0
+    )
+    device: str = setting("auto", "Where to train: auto, cpu or cuda.")
+    checkpoint: bool = setting(
+        True, "Keep checkpoints beside the model. A killed run goes on where it stopped."
+    )
+    shards: Annotated[str, Field(min_length=1), Words('"auto", "never" or a folder')] = setting(
+        "auto",
+        "Encoded rows on disk, where features are larger than memory. auto streams them through"
+        " Parquet shards beside the model, which go when it is trained; a folder always does so,"
+        " and keeps them for the next training.",
+    )
+    shard_rows: ShardRows = setting(
+        "auto", "Rows of such a shard. Two are in memory at a time; auto makes 64 MB of each."
+    )
 
 
 class OutputSection(Section):
     """What training and prediction leave behind."""
 
-    model: Path = Path("model")
-    predictions: Path = Path("predictions.parquet")
-    metrics: Path = Path("metrics.json")
-    report: Path = Path("report.html")
-    interval: float = Field(0.9, gt=0, lt=1)
-    """Probability that a predictive interval covers the label."""
+    model: Path = setting(Path("model"), "Folder of the model.")
+    predictions: Path = setting(
+        Path("predictions.parquet"), "Predictions, Parquet.", flag="--output -o"
+    )
+    metrics: Path = setting(Path("metrics.json"), "Metrics, JSON.")
+    report: Path = setting(Path("report.html"), "Report, HTML.")
+    interval: float = setting(
+        0.9, "Probability that a predictive interval covers the label.", gt=0, lt=1
+    )
 
 
 class FeaturePartyConfig(Section):
     """The whole file."""
 
-    data: DataSection = DataSection()
-    labels_party: LabelsPartySection = LabelsPartySection()
-    keys: KeysSection = KeysSection()
-    release: ReleaseSection = ReleaseSection()
-    join: JoinSection = JoinSection()
-    engine: EngineSection = EngineSection()
-    training: TrainingSection = TrainingSection()
-    output: OutputSection = OutputSection()
+    data: DataSection = setting(DataSection)
+    labels_party: LabelsPartySection = setting(LabelsPartySection)
+    keys: KeysSection = setting(KeysSection)
+    release: ReleaseSection = setting(ReleaseSection)
+    join: JoinSection = setting(JoinSection)
+    engine: EngineSection = setting(EngineSection)
+    training: TrainingSection = setting(TrainingSection)
+    output: OutputSection = setting(OutputSection)
 
     @property
     def release_folders(self) -> list[Path]:
@@ -250,130 +307,15 @@ class FeaturePartyConfig(Section):
         return self.keys.secret_file
 
 
-TEMPLATE = """\
-# Configuration of the features party. Every key can be overridden on the command line:
-#   feature-party train --set training.seed=3
-# Relative paths are relative to the directory in which the command runs.
+class TrueLabels(Section):
+    """A file of true labels, which a simulation alone has; flags name it, and no configuration."""
 
-[data]
-# CSV or Parquet file, or a directory of Parquet files, with one row for each event.
-features = "features.parquet"
-# Column that names the event; the labels party knows the same names.
-key = "event_id"
-# Kinds of columns, where the inferred one is wrong. Text and identifiers are categorical, numbers,
-# dates and booleans numeric. Ignored columns are not learned from.
-numeric = []
-categorical = []
-ignore = []
-# Pieces that the range of a numeric column is cut into, so that the network can bend in each; auto
-# takes more of them the more the privatized labels say.
-pieces = "auto"
-# Warn loudly when a smaller share of the events on either side finds its counterpart.
-min_match = 0.9
+    true_labels: Path | None = setting(None, "File of true labels, in simulations alone.")
+    true_label: str | None = setting(None, "Label column of the true labels.")
+    true_key: str | None = setting(None, "Key column of the true labels, if it differs.")
 
-[labels_party]
-# Host and port at which the labels party serves.
-address = "localhost:50051"
-# Name in the labels party's certificate, where it is not the host above.
-# server_name = "labels.example"
-# The certificate authority that signed the server's certificate, and our own identity.
-ca = "certificates/ca.pem"
-certificate = "certificates/feature-party.pem"
-private_key = "certificates/feature-party.key"
-# The labels party's public signing key (Ed25519, PEM). If it is set, a release without its valid
-# signature is refused before a row is fetched.
-# signing_key = "certificates/signing.key.pub"
-# Which release to fetch; an empty epoch means the latest one.
-data_set = "conversions"
-epoch = ""
-# Several epochs instead, oldest first: `fetch` keeps each in a folder of its own within the release
-# directory, and one model is trained on all of them, every label read through its own epoch's
-# channel.
-# epochs = ["2024-06-01", "2024-06-02"]
-# Seconds without any progress after which the server counts as down.
-timeout = 60.0
-# Seconds after which a fetch ends, finished or not; the next one goes on. Default: none.
-# deadline = 3600.0
-# Whether `run` first submits the keys of our features as the population of the epoch, which must be
-# named then; the labels party's configuration says whether it takes them. Labels come back in the
-# order of the features file, which has to stay as it is.
-submit = false
-# Seconds to wait for a release that does not exist yet.
-wait = 0.0
-
-[keys]
-# The secret both parties share for this epoch: 64 hexadecimal digits.
-secret_file = "certificates/join.key"
-
-[release]
-# Where the fetched and verified release is kept.
-directory = "release"
-
-[join]
-# What does not fit into memory is matched through shards on disk, by `train` itself or, beforehand,
-# by `feature-party join`; the folder then has a copy of the features with their labels, which later
-# commands use again as long as neither release nor features change. Two or three times their size
-# is needed meanwhile.
-directory = "joined"
-# Rows of the features that become one shard; auto takes 524,288, and fewer of wide tables. A few
-# shards are in memory at a time, for each worker.
-shard_rows = "auto"
-
-[engine]
-# Where they are matched: "local", with so many worker processes, or "spark" (pip install
-# 'labelveil[spark]'), whose workers must see the same files under the same names. The shards do not
-# depend on it.
-name = "local"
-workers = 1
-# For "spark": the master (as spark-submit knows it if left out), and into how many tasks work is
-# cut at a time (0: as many as there are).
-# master = "spark://head:7077"
-# partitions = 0
-
-[training]
-# auto | likelihood | debiased | raw. auto chooses from the privatized validation likelihood, and
-# brings what a mixture of heads predicts on average closer to the released prior, by half the way
-# where the labels say as much as 1,000 true ones.
-objective = "auto"
-# Shape of the predicted distribution: auto | softmax | gaussian | log-normal | gamma | prior-tilt |
-# log-prior-tilt | canonical | poisson | negative-binomial.
-head = "auto"
-# Networks trained side by side and averaged; averaging pays under label noise. auto is 8, or 4
-# from 100,000 events on, where one network is steadier by itself.
-ensemble = "auto"
-# Upper bound of passes over the data; auto fits the amount of data. Training stops early.
-epochs = "auto"
-batch_size = "auto"
-learning_rate = 2e-3
-# adamw | rmsprop, with cosine decay of the learning rate.
-optimizer = "adamw"
-weight_decay = "auto"
-# Units of the hidden layers, and the share of them dropped while training.
-hidden = [128, 64]
-dropout = 0.0
-# Share of the matched events never trained on: the test error is estimated from them.
-holdout = 0.2
-# Share of the other events that each network leaves out to know when to stop.
-validation = 0.1
-# Epochs without improvement after which training stops.
-patience = 6
-# Chooses splits and initial weights; the privacy noise never depends on it.
-seed = 0
-# auto | cpu | cuda
-device = "auto"
-# Keep checkpoints in the model directory: a killed run goes on where it stopped.
-checkpoint = true
-# Where features are larger than memory: auto streams them, encoded, through Parquet shards beside
-# the model, which go when it is trained; a folder always does so, and keeps them for the next
-# training; never does not. Rows of a shard: two are in memory at a time, auto makes 64 MB of each.
-shards = "auto"
-shard_rows = "auto"
-
-[output]
-model = "model"
-predictions = "predictions.parquet"
-metrics = "metrics.json"
-report = "report.html"
-# Probability that a predictive interval covers the label.
-interval = 0.9
-"""
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if (self.true_labels is None) != (self.true_label is None):
+            raise ConfigError("--true-labels FILE and --true-label COLUMN must be given together")
+        return self

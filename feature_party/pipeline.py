@@ -20,7 +20,7 @@ from common.release.manifest import Manifest
 from feature_party.client.questions import Verdict, ask, released_rows
 from feature_party.client.release_client import Fetched, ReleaseClient
 from feature_party.client.submission import Population, hash_population
-from feature_party.config import FeaturePartyConfig, LabelsPartySection
+from feature_party.config import FeaturePartyConfig, LabelsPartySection, TrueLabels
 from feature_party.evaluation.scores import Scores, score
 from feature_party.evaluation.true_labels import match_true_labels
 from feature_party.join.matches import MatchCounts
@@ -38,23 +38,6 @@ from feature_party.training.run import train
 from feature_party.training.workers import ALONE, Workers, joined_workers
 
 
-@dataclass(frozen=True)
-class TrueLabels:
-    """A file of true labels, which a simulation alone has.
-
-    Attributes
-    ----------
-    path, label
-        The file and its label column.
-    key
-        Its key column, where it is named otherwise than in the features.
-    """
-
-    path: Path
-    label: str
-    key: str | None = None
-
-
 @dataclass
 class Stages:
     """One run of the features party.
@@ -63,7 +46,7 @@ class Stages:
     ----------
     config
         The configuration.
-    true_labels
+    truth
         True labels to train on or to score with, in simulations.
     quiet
         Whether to show no progress.
@@ -74,7 +57,7 @@ class Stages:
     """
 
     config: FeaturePartyConfig
-    true_labels: TrueLabels | None = None
+    truth: TrueLabels = field(default_factory=TrueLabels)
     quiet: bool = False
     workers: Workers = ALONE
     timings: dict[str, float] = field(default_factory=dict)
@@ -270,7 +253,7 @@ class Stages:
         """
         events, output = self.prepared, self.config.output
         with self._timed("evaluate"):
-            labels = None if self.true_labels is None else self._truth()
+            labels = None if self.truth.true_labels is None else self._truth()
             scores = score(model, events, self.manifests, labels, nonprivate)
             if ask_loss is not None:
                 scores = replace(scores, answer=(ask_loss, self._ask(scores, ask_loss)))
@@ -314,18 +297,18 @@ class Stages:
 
     def _truth(self) -> Floats:
         """(m,) true labels of all matched events."""
-        truth = self.true_labels
-        if truth is None:
+        truth = self.truth
+        if truth.true_labels is None or truth.true_label is None:
             raise DataError(
                 "true labels are needed; pass --true-labels FILE --true-label COLUMN (simulations)"
             )
         return match_true_labels(
             self.prepared.keys(),
-            truth.path,
-            truth.label,
+            truth.true_labels,
+            truth.true_label,
             self.prepared.problem,
             self.manifests[-1].label.missing,
-            truth.key,
+            truth.true_key,
         )
 
     @contextmanager

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import polars as pl
@@ -14,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from common.config import load_config
+from common.config.template import commented_toml
 from common.errors import LabelveilError
 from feature_party.commands.cli import app
 from feature_party.config import FeaturePartyConfig
@@ -46,15 +48,22 @@ def data(world: World) -> list[str]:
 
 def test_init_writes_a_file_that_loads(tmp_path: Path) -> None:
     path = tmp_path / "feature_party.toml"
-    assert "Wrote" in invoke("init", "--config", str(path))
+    assert "wrote" in invoke("init", "--config", str(path))
     loaded = load_config(FeaturePartyConfig, path)
     # what the comments call the default is the default
     assert loaded.training == FeaturePartyConfig().training
     assert loaded.output == FeaturePartyConfig().output
     assert "exists already" in refusal("init", "--config", str(path))
     path.write_text("")
-    invoke("init", "--config", str(path), "--force")
+    invoke("init", "--config", str(path), "--force", "--key", "click")
     assert path.read_text().startswith("# Configuration of the features party")
+    assert load_config(FeaturePartyConfig, path).key == "click"
+
+
+def test_files_that_init_wrote_before_still_load() -> None:
+    loaded = load_config(FeaturePartyConfig, Path(__file__).with_name("feature_party-0.1.0.toml"))
+    fresh = tomllib.loads(commented_toml(FeaturePartyConfig, ""))
+    assert loaded == load_config(FeaturePartyConfig, None, fresh)
 
 
 def test_run_does_everything(
@@ -143,7 +152,7 @@ def test_every_mistake_is_one_line(
         ("submit", *data, "--key", "shop"): "occur more than once",
         ("train", *data): "not a complete release",
         ("train", *release, *data, "--key", "click"): "no key column 'click'",
-        ("train", *release, *data, "--head", "normal"): "must be auto or one of",
+        ("train", *release, *data, "--head", "normal"): 'must be "auto", "softmax"',
         ("train", *release, *data, "--set", "training.heads=1"): "not a known setting",
         ("train", *release, *data, "--set", "training.seed"): "must look like",
         ("train", *release, *data, "--ensemble", "0"): "ensemble=0 must be",

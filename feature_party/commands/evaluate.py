@@ -1,0 +1,64 @@
+"""``feature-party evaluate``: the model's error on events that it was not trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import typer
+
+from common.config import Section, setting
+from feature_party.commands.join import print_matches
+from feature_party.commands.options import (
+    RELEASE_AND_FEATURES,
+    Quiet,
+    open_stages,
+    options,
+)
+from feature_party.config import FeaturePartyConfig, OutputSection, TrueLabels
+
+if TYPE_CHECKING:
+    from feature_party.evaluation.scores import Scores
+
+
+class Compared(Section):
+    nonprivate_metrics: Path | None = setting(
+        None, "Metrics of a model trained on true labels, to show beside."
+    )
+    ask: Literal["squared", "absolute"] | None = setting(
+        None, "Ask the labels party for the true loss."
+    )
+
+
+@options(*RELEASE_AND_FEATURES, "output.model", "output.metrics", "output.report")
+def evaluate(config: FeaturePartyConfig, truth: TrueLabels, beside: Compared, shown: Quiet) -> None:
+    """Estimate the model's true error from privatized labels of held-out events."""
+    stages = open_stages(config, quiet=shown.quiet, truth=truth)
+    scores = stages.evaluate(stages.load(), beside.nonprivate_metrics, beside.ask)
+    print_scores(scores, config.output)
+
+
+def print_scores(scores: Scores, output: OutputSection) -> None:
+    """Print a model's errors, and where everything is."""
+    print_matches(scores.events.matches)
+    error = scores.squared
+    interval = "" if error.low is None else f"95%: {error.low:.6g} … {error.high:.6g}, "
+    typer.echo(
+        f"estimated test MSE {error.value:.6g} ({interval}{error.method}), from"
+        f" {scores.points.size:,} held-out events"
+    )
+    if scores.answer is not None:
+        loss, verdict = scores.answer
+        source, reach = "your estimate, not contradicted by true labels", "about "
+        if verdict.from_labels:
+            source, reach = "from true labels, with noise", "95%: "
+        typer.echo(
+            f"labels party: {loss} loss {verdict.loss:.6g} ({source};"
+            f" {reach}{verdict.low:.6g} … {verdict.high:.6g}), {verdict.answers_left} answers left"
+        )
+    if scores.truth is not None:
+        typer.echo(
+            f"true test MSE {scores.truth.mse:.6g}, MAE {scores.truth.mae:.6g};"
+            f" predicting the mean {scores.truth.constant_mse:.6g}"
+        )
+    typer.echo(f"metrics in {output.metrics}, report {output.report}")

@@ -1,0 +1,50 @@
+"""``feature-party export``: the model as one file that other programs run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import typer
+
+from common.config import Section, setting
+from feature_party.commands.options import open_stages, options
+from feature_party.config import FeaturePartyConfig
+
+SAMPLE_ROWS = 2_000
+"""Rows of the features on which an exported model is compared with the original."""
+
+
+class ExportOptions(Section):
+    output: Path = setting(Path("model.onnx"), "File to write: .onnx or .pt2.", flag="--output -o")
+    format_: Literal["auto", "onnx", "torch"] = setting(
+        "auto", "What to write; auto goes by the file's name.", flag="--format"
+    )
+
+
+@options("output.model", "data.features")
+def export(config: FeaturePartyConfig, wanted: ExportOptions) -> None:
+    """Write the model, preprocessing included, for serving elsewhere.
+
+    An .onnx file takes the feature columns as they are: numbers and moments as doubles (NaN where
+    missing; moments in seconds since 1970-01-01 00:00), categories as text. A .pt2 file is torch's
+    own; the .json beside it maps categories to numbers. Either is run and compared with the model,
+    on made-up rows and on the first of the features file, before it gets its name.
+    """
+    open_stages(config)
+    from feature_party.model.export.run import export_model
+    from feature_party.model.model import Model
+    from feature_party.tables import scan_table
+
+    model = Model.load(config.output.model)
+    sample = None
+    if config.data.features is not None:
+        frame = scan_table(config.data.features)
+        model.encoder.check(frame.collect_schema().names())
+        sample = frame.select(model.encoder.columns).head(SAMPLE_ROWS).collect()
+    exported = export_model(model, wanted.output, wanted.format_, sample)
+    checked = "not compared: no runtime for it is installed here, see labelveil[export]"
+    if exported.runtime:
+        checked = f"{exported.rows:,} rows agree to {exported.difference:.1g} in {exported.runtime}"
+    files = " and ".join(str(path) for path in exported.files)
+    typer.echo(f"{len(exported.columns)} inputs; {checked}; in {files}")

@@ -1,0 +1,37 @@
+"""``feature-party run``: everything, from the fetch to the report."""
+
+from __future__ import annotations
+
+from common.allocator import keep_freed_memory
+from feature_party.commands.evaluate import print_scores
+from feature_party.commands.options import (
+    LABELS_PARTY,
+    RELEASE_AND_FEATURES,
+    TRAINING,
+    Quiet,
+    open_stages,
+    options,
+)
+from feature_party.commands.submit import submit_keys
+from feature_party.config import FeaturePartyConfig, TrueLabels
+
+
+@options(
+    *RELEASE_AND_FEATURES,
+    *LABELS_PARTY,
+    "output.model",
+    "output.predictions",
+    "output.metrics",
+    "output.report",
+    *TRAINING,
+)
+def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Quiet) -> None:
+    """Submit the population if so configured; fetch, join, train, predict, evaluate and report."""
+    keep_freed_memory()
+    stages = open_stages(config, quiet=shown.quiet, truth=truth)
+    if config.labels_party.submit:
+        submit_keys(stages)
+    stages.fetch()
+    model = stages.train()
+    stages.predict(model)
+    print_scores(stages.evaluate(model), config.output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +28,11 @@ class Slope:
 
     value: float
     error: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Where the slope lies with 95% probability."""
+        return self.value - 1.96 * self.error, self.value + 1.96 * self.error
 
     @property
     def misspecified(self) -> bool:
@@ -57,12 +63,18 @@ def decoding_slope(
         (n,) predictions of the label's mean.
     """
     decoded = decoder(problem, problem.grid)
-    centred = predictions - predictions.mean()
-    square = float(centred @ centred)
-    if not decoded.exact or square <= 1e-12 * max(problem.deviation**2, 1e-300) * codes.size:
+    if not decoded.exact:
         return None
-    values = decoded.values[codes, 0]
-    slope = float(centred @ values) / square
-    residuals = values - values.mean() - slope * centred
-    error = float(np.sqrt(np.sum((centred * residuals) ** 2))) / square
-    return Slope(slope, error)
+    return slope(predictions, decoded.values[codes, 0])
+
+
+def slope(predictions: Floats, values: Floats) -> Slope | None:
+    """Regress (n,) labels, or their unbiased decoding, on predictions; None if these are alike."""
+    x, y = predictions - predictions.mean(), values - values.mean()
+    square = float(x @ x)
+    if predictions.size < 3 or square <= 1e-12 * max(float(predictions @ predictions), 1e-300):
+        return None
+    value = float(x @ y) / square
+    # HC0: the noise of a decoded label depends on the label
+    error = math.sqrt(float(np.sum((x * (y - value * x)) ** 2))) / square
+    return Slope(value, error)

@@ -11,6 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from common.report.template import page_template
+from feature_party.learning.calibration import slope
 from feature_party.report import plots, scoring, words
 from feature_party.report.inputs import ReportInputs
 
@@ -150,7 +151,7 @@ def _calibration(inputs: ReportInputs) -> Section | None:
         return None
     decoded = inputs.decoded_outputs[inputs.codes]
     groups = scoring.deciles(inputs.predictions, decoded, inputs.true_labels)
-    slope = scoring.calibration_slope(inputs.predictions, decoded)
+    fitted = slope(inputs.predictions, decoded)
     text = (
         "Events that were not trained on, in ten groups from the lowest to the highest prediction."
     )
@@ -164,18 +165,18 @@ def _calibration(inputs: ReportInputs) -> Section | None:
             " The values sent do not tell all labels apart, so a decoded group mean can be off: it"
             " is as good a guess as the noisy prior allows."
         )
-    if slope:
+    if fitted:
+        low, high = fitted.interval
         verdict = "1 is right"
-        if not slope.low <= 1 <= slope.high:
+        if not low <= 1 <= high:
             verdict = (
                 "below 1: predictions spread too widely"
-                if slope.value < 1
+                if fitted.value < 1
                 else "above 1: predictions spread too little"
             )
         text += (
-            f" The slope of the decoded label on the prediction is {words.number(slope.value, 3)}"
-            f" (95% interval {words.number(slope.low, 3)} to {words.number(slope.high, 3)};"
-            f" {verdict})."
+            f" The slope of the decoded label on the prediction is {words.number(fitted.value, 3)}"
+            f" (95% interval {words.number(low, 3)} to {words.number(high, 3)}; {verdict})."
         )
     return Section(
         "calibration",

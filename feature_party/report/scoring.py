@@ -55,30 +55,6 @@ def deciles(
     ]
 
 
-@dataclass(frozen=True)
-class SlopeInterval:
-    """Least-squares slope of the label on the prediction, with its 95% interval; 1 is right."""
-
-    value: float
-    low: float
-    high: float
-
-
-def calibration_slope(predictions: Floats, values: Floats) -> SlopeInterval | None:
-    """Regress labels (or their unbiased decoding) on predictions; None if they do not vary."""
-    if predictions.size < 3:
-        return None
-    x = predictions - predictions.mean()
-    y = values - values.mean()
-    spread = float(x @ x)
-    if spread <= 1e-12 * max(float(predictions @ predictions), 1e-300):
-        return None
-    slope = float(x @ y) / spread
-    # Heteroscedasticity-consistent (HC0): the noise of a decoded label depends on the label.
-    error = math.sqrt(float(((x * (y - slope * x)) ** 2).sum())) / spread
-    return SlopeInterval(slope, slope - 1.96 * error, slope + 1.96 * error)
-
-
 def label_boundaries(labels: Floats, bounds: tuple[float, float], rows: int = 48) -> Floats:
     """Return ascending boundaries of intervals for a picture's label axis.
 

@@ -160,6 +160,7 @@ def build_world(
     write_release(folder / "release", manifest.to_bytes(), frame)
     secret = folder / "keys.secret"
     secret.write_text(SECRET.hex())
+    secret.chmod(0o600)
     shuffled = table if not keyed else table.sample(fraction=1.0, shuffle=True, seed=seed)
     shuffled.write_parquet(folder / "features.parquet")
     truth = pl.DataFrame({"event": table["event"], "amount": labels})

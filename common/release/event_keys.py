@@ -90,6 +90,7 @@ def canonical_keys(keys: pl.Series) -> pl.Series:
 def write_secret(path: Path) -> None:
     """Write a fresh shared secret, readable by its owner alone; refuse to overwrite one."""
     try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
         raise ConfigError(f"{path} exists already; move it away to make a new secret") from error

@@ -1,9 +1,9 @@
-"""The README does what it says: its Python runs, its commands and pictures exist."""
+"""README and glossary: the Python runs, commands and pictures exist, terms are in use."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from itertools import pairwise
 
 import pytest
 from typer.core import TyperGroup
@@ -12,8 +12,8 @@ from typer.main import get_command
 import common.program.cli
 import feature_party.commands.cli
 import label_party.commands.cli
+from tests.imports import ROOT, modules
 
-ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text("utf-8")
 APPS = {
     "label-party": label_party.commands.cli.app,
@@ -57,3 +57,28 @@ def test_commands_exist_with_their_options(command: str, subcommand: str) -> Non
         known = {name for option in found.params for name in (*option.opts, *option.secondary_opts)}
         for option in re.findall(r"--[a-z-]+", line):
             assert option in {*known, "--help"}, f"{command} {subcommand} {option}"
+
+
+TERMS = re.findall(
+    r"^\| ([^|]+) \| ([^|]+) \|$", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE
+)[1:]
+
+
+def test_every_term_of_the_glossary_is_in_use() -> None:
+    used = "\n".join([
+        TEXT,
+        *(path.read_text() for path in modules().values()),
+    ])  # fmt: skip
+    for term, _ in TERMS:
+        assert re.search(rf"\b{re.escape(term)}s?\b", used, re.IGNORECASE), term
+
+
+def test_terms_are_explained_in_two_sentences_at_most() -> None:
+    assert len(TERMS) > 20
+    for term, meaning in TERMS:
+        assert meaning.endswith("."), term
+        assert len(re.findall(r"\.(?= |$)", meaning)) <= 2, term
+
+
+def test_terms_are_in_order() -> None:
+    assert all(one.lower() < other.lower() for (one, _), (other, _) in pairwise(TERMS))

@@ -61,6 +61,13 @@ class ServerSection(Section):
     max_streams: int = setting(
         16, "Fetches and submissions that may run at the same time.", ge=1, le=1024
     )
+    client_share: float = setting(
+        0.5,
+        "Share of the streams and of the waiting populations that one client may hold while others"
+        " are entitled, too.",
+        gt=0,
+        le=1,
+    )
     spare_threads: int = setting(
         8, "Threads kept free for everything else, health checks above all.", ge=2, le=256
     )

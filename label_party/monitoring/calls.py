@@ -159,6 +159,7 @@ REASONS: Final = (
     # what is asked for
     "invalid_request",
     "no_release",
+    "damaged",
     "another_release",
     "out_of_range",
     "failed_precondition",

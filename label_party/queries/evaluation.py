@@ -117,6 +117,7 @@ class Evaluation:
             unit=privacy.privacy_unit,
         )
         self._config, self._store = config, store
+        self.data_set = config.data.data_set
         self._lock = threading.Lock()
         self._session: Session | None = None
 

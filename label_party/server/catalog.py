@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from contextlib import suppress
 
+from common.errors import LabelveilError
 from label_party.store.disk import StoreError
 from label_party.store.release_store import Store, StoredRelease, is_release
+
+_log = logging.getLogger(__name__)
+
+
+class Damaged(LabelveilError):
+    """A release is committed, but its bytes are not those that were; the others are served."""
 
 
 class Catalog:
@@ -18,22 +27,42 @@ class Catalog:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._open: dict[int, StoredRelease] = {}
+        self._damaged: dict[int, str] = {}
         self._lock = threading.Lock()
 
     def find(self, data_set: str, epoch: str | None) -> StoredRelease | None:
-        """Return the release of an epoch, or the latest one of the data set if epoch is None."""
+        """Return the release of an epoch, or the latest one of the data set if epoch is None.
+
+        Raises
+        ------
+        Damaged
+            If its bytes are not those that were committed: it is left out until the next start.
+        """
         with self._store.open_ledger() as ledger:
             charge = ledger.committed(data_set, epoch)
         if charge is None:
             return None
         with self._lock:
             release = self._open.get(charge.id)
-            if release is None:
-                release = self._open[charge.id] = self._store.open_release(charge)
+            if release is None and charge.id not in self._damaged:
+                try:
+                    release = self._open[charge.id] = self._store.open_release(charge)
+                except (LabelveilError, OSError, ValueError) as error:
+                    self._damaged[charge.id] = f"{charge.data_set} {charge.epoch}"
+                    facts = {"data_set": charge.data_set, "epoch": charge.epoch}
+                    _log.error("damaged release left out", extra={**facts, "reason": str(error)})
+        if release is None:
+            raise Damaged(f"{self._damaged[charge.id]} is damaged")
         return release
 
+    @property
+    def damaged(self) -> list[str]:
+        """Data set and epoch of every release that is left out."""
+        with self._lock:
+            return sorted(self._damaged.values())
+
     def open_all(self, data_sets: list[str]) -> int:
-        """Open and verify everything committed for some data sets; return how many releases."""
+        """Open and verify everything committed for some data sets; return how many are whole."""
         with self._store.open_ledger() as ledger:
             entries = [
                 entry
@@ -42,8 +71,9 @@ class Catalog:
                 if is_release(entry) and not entry.lost
             ]
         for entry in entries:
-            self.find(entry.data_set, entry.epoch)
-        return len(entries)
+            with suppress(Damaged):
+                self.find(entry.data_set, entry.epoch)
+        return len(self._open)
 
     def epochs(self, data_set: str) -> set[str]:
         """Return the epochs of a data set that have a release."""

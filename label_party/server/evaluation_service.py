@@ -51,7 +51,8 @@ class EvaluationService(stubs.EvaluationServiceServicer):
         call: Call,
     ) -> wire.EvaluatePredictionsResponse:
         client = self._releases.client(context, call)
-        with self._releases.stream(context) as stream:
+        self._releases.check_entitled(client, self._evaluation.data_set)
+        with self._releases.stream(context, client) as stream:
             try:
                 header = next(request, wire.EvaluatePredictionsRequest()).header
                 release = self._releases.find(client, header.data_set, header.epoch or None)

@@ -92,6 +92,10 @@ class Vitals:
             problems.append("no connection is taken")
         return problems
 
+    def notes(self) -> list[str]:
+        """Return what is wrong although clients are served."""
+        return [f"damaged release left out: {name}" for name in self._catalog.damaged]
+
     def _responds(self) -> bool:
         """Whether a serving thread does a small piece of work in time."""
         try:

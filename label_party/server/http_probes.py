@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -82,14 +82,14 @@ def _paths(vitals: Vitals, registry: CollectorRegistry) -> dict[str, Callable[[s
 
     return {
         "/livez": lambda accept: _verdict(vitals.dead()),
-        "/readyz": lambda accept: _verdict(vitals.unready()),
+        "/readyz": lambda accept: _verdict(vitals.unready(), vitals.notes()),
         "/metrics": metrics,
     }
 
 
-def _verdict(problems: list[str]) -> Answer:
+def _verdict(problems: list[str], notes: Iterable[str] = ()) -> Answer:
     status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
-    return status, _TEXT, "".join(f"{line}\n" for line in problems or ["ok"]).encode()
+    return status, _TEXT, "".join(f"{line}\n" for line in [*(problems or ["ok"]), *notes]).encode()
 
 
 class _Handler(BaseHTTPRequestHandler):

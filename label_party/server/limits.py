@@ -53,8 +53,11 @@ class RateLimits:
 class Stream:
     """One running fetch: it says when it makes progress, and can be ended."""
 
-    def __init__(self, cancel: Callable[[], object], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, cancel: Callable[[], object], clock: Callable[[], float], client: str = ""
+    ) -> None:
         self.cancel = cancel
+        self.client = client
         self._clock = clock
         self.last_progress = clock()
 
@@ -62,8 +65,13 @@ class Stream:
         self.last_progress = self._clock()
 
 
+def share_of(limit: int, share: float, clients: int) -> int:
+    """What one client may hold of a limit, at least 1: all of it while nobody else is entitled."""
+    return limit if clients < 2 else max(1, int(limit * share))
+
+
 class StreamLimit:
-    """At most so many fetches at once, and none that stands still for long.
+    """At most so many fetches at once, so many of one client, and none that stands still for long.
 
     A fetch occupies a thread while its reader is slow. The limit keeps the server's other threads
     free, and the watch ends readers that have stopped reading, so that they cannot hold the places
@@ -71,9 +79,15 @@ class StreamLimit:
     """
 
     def __init__(
-        self, limit: int, stall_seconds: float, clock: Callable[[], float] = time.monotonic
+        self,
+        limit: int,
+        stall_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        each: int | None = None,
     ) -> None:
         self._limit = limit
+        self._each = limit if each is None else each
         self._stall = stall_seconds
         self._clock = clock
         self._lock = threading.Lock()
@@ -106,11 +120,12 @@ class StreamLimit:
         return self._watch.is_alive()
 
     @contextmanager
-    def place(self, cancel: Callable[[], object]) -> Iterator[Stream | None]:
-        """Hold a place for one fetch; None if all are taken."""
-        stream = Stream(cancel, self._clock)
+    def place(self, cancel: Callable[[], object], client: str = "") -> Iterator[Stream | None]:
+        """Hold a place for one fetch; None if all are taken, or all that are this client's."""
+        stream = Stream(cancel, self._clock, client)
         with self._lock:
-            taken = len(self._streams) >= self._limit
+            own = sum(other.client == client for other in self._streams)
+            taken = len(self._streams) >= self._limit or own >= self._each
             if not taken:
                 self._streams.add(stream)
         try:

@@ -38,6 +38,11 @@ def not_found() -> Refusal:
     return Refusal(grpc.StatusCode.NOT_FOUND, "no such release", "no_release")
 
 
+def damaged() -> Refusal:
+    """Return the refusal of a release whose bytes are not those that were committed."""
+    return Refusal(grpc.StatusCode.DATA_LOSS, "the release cannot be read", "damaged")
+
+
 def invalid(text: str) -> Refusal:
     """Return the refusal of a request that breaks the contract."""
     return Refusal(grpc.StatusCode.INVALID_ARGUMENT, text, "invalid_request")

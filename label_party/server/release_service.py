@@ -18,10 +18,17 @@ from common.wire import label_release_pb2 as wire
 from common.wire import label_release_pb2_grpc as stubs
 from label_party.monitoring.calls import Call, Telemetry
 from label_party.server.access import AccessPolicy
-from label_party.server.catalog import Catalog
+from label_party.server.catalog import Catalog, Damaged
 from label_party.server.handlers import streaming, unary
 from label_party.server.limits import RateLimits, Stream, StreamLimit
-from label_party.server.refusal import Refusal, forbidden, invalid, not_found, unknown_client
+from label_party.server.refusal import (
+    Refusal,
+    damaged,
+    forbidden,
+    invalid,
+    not_found,
+    unknown_client,
+)
 from label_party.server.submission import Reception
 from label_party.store.release_store import StoredRelease
 
@@ -115,7 +122,7 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
             raise Refusal(
                 grpc.StatusCode.OUT_OF_RANGE, "start_row is beyond the last row", "invalid_request"
             )
-        with self.stream(context) as stream:
+        with self.stream(context, client) as stream:
             began = time.monotonic()
             call.facts |= {"from_row": request.start_row, "rows": 0, "bytes": 0}
             for message in _rows(release, request.start_row, request.max_chunk_bytes):
@@ -137,7 +144,9 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
         call: Call,
     ) -> wire.SubmitPopulationResponse:
         client = self.client(context, call)
-        with self.stream(context) as stream:
+        # before a place is taken: no header of anybody else could be accepted
+        self.check_entitled(client, self._reception.data_set)
+        with self.stream(context, client) as stream:
             began = time.monotonic()
             try:
                 header = next(request, wire.SubmitPopulationRequest()).header
@@ -157,9 +166,9 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
         return answer
 
     @contextmanager
-    def stream(self, context: grpc.ServicerContext) -> Iterator[Stream]:
+    def stream(self, context: grpc.ServicerContext, client: str) -> Iterator[Stream]:
         """Hold one of the places for calls that last."""
-        with self._streams.place(context.cancel) as stream:
+        with self._streams.place(context.cancel, client) as stream:
             if stream is None:
                 raise Refusal(
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -168,18 +177,25 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
                 )
             yield stream
 
+    def check_entitled(self, client: str, data_set: str) -> None:
+        """Refuse a client that may not ask about a data set."""
+        if not self._policy.allows(client, data_set):
+            raise forbidden()
+
     def _check_access(self, client: str, data_set: str, epoch: str) -> None:
         if not data_set:
             raise invalid("data_set is required")
         if len(data_set) > _NAME_CHARACTERS or len(epoch) > _NAME_CHARACTERS:
             raise invalid("data_set and epoch have at most 64 characters")
-        if not self._policy.allows(client, data_set):
-            raise forbidden()
+        self.check_entitled(client, data_set)
 
     def find(self, client: str, data_set: str, epoch: str | None) -> StoredRelease:
         """Return a release that a client may ask about; refuse if it may not, or there is none."""
         self._check_access(client, data_set, epoch or "")
-        release = self._catalog.find(data_set, epoch)
+        try:
+            release = self._catalog.find(data_set, epoch)
+        except Damaged as error:
+            raise damaged() from error
         if release is None:
             raise not_found()
         return release

@@ -42,7 +42,7 @@ from label_party.server.handlers import streaming
 from label_party.server.handshakes import Handshakes
 from label_party.server.health import Vitals, watching
 from label_party.server.http_probes import answering
-from label_party.server.limits import RateLimits, StreamLimit
+from label_party.server.limits import RateLimits, StreamLimit, share_of
 from label_party.server.release_service import LabelReleaseService
 from label_party.server.submission import Reception
 from label_party.server.unreadable_requests import ReadRequests
@@ -145,7 +145,10 @@ def open_server(
     with contextlib.ExitStack() as stack:
         stack.callback(traces.close)
         stack.callback(catalog.close)
-        streams = stack.enter_context(StreamLimit(settings.max_streams, settings.stall_seconds))
+        each = share_of(settings.max_streams, settings.client_share, len(config.entitlements))
+        streams = stack.enter_context(
+            StreamLimit(settings.max_streams, settings.stall_seconds, each=each)
+        )
         threads = ThreadPoolExecutor(settings.max_streams + settings.spare_threads, "call")
         server = _server(settings, threads)
         service = LabelReleaseService(
@@ -208,6 +211,11 @@ def _measure(
     handshakes: Handshakes,
 ) -> None:
     telemetry.gauge("label_party_fetches_active", "Fetches running.", lambda: streams.active)
+    telemetry.gauge(
+        "label_party_releases_damaged",
+        "Committed releases that are left out, because their bytes are damaged.",
+        lambda: len(catalog.damaged),
+    )
     telemetry.count(
         "label_party_connections",
         "Connections taken, whatever became of them.",

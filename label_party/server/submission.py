@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import grpc
@@ -18,8 +20,9 @@ from common.wire import label_release_pb2 as wire
 from label_party.config.names import NAME_PATTERN
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.submitted import Populations, Submitted, Upload
-from label_party.server.catalog import Catalog
-from label_party.server.refusal import Refusal, invalid
+from label_party.server.catalog import Catalog, Damaged
+from label_party.server.limits import share_of
+from label_party.server.refusal import Refusal, damaged, invalid
 from label_party.store.disk import StoreBusy, StoreError
 
 _log = logging.getLogger(__name__)
@@ -47,9 +50,14 @@ class Reception:
     ) -> None:
         self._catalog = catalog
         self._populations = populations
-        self._data_set = config.data.data_set if config.data.submitted else None
+        self.data_set = config.data.data_set
+        self._submitted = config.data.submitted
         self._max_rows = config.server.max_population_rows
         self._max_waiting = config.server.max_waiting_populations
+        clients = sum(self.data_set in sets for sets in config.entitlements.values())
+        self._each = share_of(self._max_waiting, config.server.client_share, clients)
+        self._arriving: dict[str, int] = {}
+        self._lock = threading.Lock()
 
     def receive(
         self,
@@ -81,7 +89,7 @@ class Reception:
             settled = self._settled(header)
             if settled is not None:
                 return settled
-            with self._populations.upload() as upload:
+            with self._room(header, client), self._populations.upload() as upload:
                 self._fill(upload, header, messages, progress)
                 with self._populations.exchanging(header.data_set, header.epoch):
                     settled = self._settled(header)  # the release may exist by now
@@ -107,7 +115,7 @@ class Reception:
         return _answer(header, wire.POPULATION_STATUS_STORED)
 
     def _check(self, header: wire.PopulationHeader) -> None:
-        if header.data_set != self._data_set:
+        if not self._submitted or header.data_set != self.data_set:
             raise Refusal(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 "this labels party supplies the population itself",
@@ -129,7 +137,10 @@ class Reception:
     def _settled(self, header: wire.PopulationHeader) -> wire.SubmitPopulationResponse | None:
         """Answer without any keys where that is possible."""
         digest = header.population_sha256.hex()
-        release = self._catalog.find(header.data_set, header.epoch)
+        try:
+            release = self._catalog.find(header.data_set, header.epoch)
+        except Damaged as error:
+            raise damaged() from error
         if release is not None:
             covered = release.manifest.population
             if (covered.rows, covered.digest) == (header.rows, digest):
@@ -139,9 +150,7 @@ class Reception:
                 "the epoch's release covers another population, forever; name another epoch",
             )
         stored = self._populations.current(header.data_set, header.epoch)
-        if stored is None:
-            self._make_sure_of_room(header.data_set)
-        elif (stored.rows, stored.sha256, stored.secret_check) == (
+        if stored is not None and (stored.rows, stored.sha256, stored.secret_check) == (
             header.rows,
             digest,
             header.secret_check.hex(),
@@ -149,13 +158,35 @@ class Reception:
             return _answer(header, wire.POPULATION_STATUS_ALREADY_STORED)
         return None
 
-    def _make_sure_of_room(self, data_set: str) -> None:
-        waiting = set(self._populations.epochs(data_set)) - self._catalog.epochs(data_set)
-        if len(waiting) >= self._max_waiting:
+    @contextmanager
+    def _room(self, header: wire.PopulationHeader, client: str) -> Iterator[None]:
+        """Hold room for one population: those that arrive count like those that wait."""
+        with self._lock:
+            self._make_sure_of_room(header, client)
+            self._arriving[client] = self._arriving.get(client, 0) + 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._arriving[client] -= 1
+
+    def _make_sure_of_room(self, header: wire.PopulationHeader, client: str) -> None:
+        named = set(self._populations.epochs(header.data_set))
+        waiting = named - self._catalog.epochs(header.data_set) - {header.epoch}
+        stored = [self._populations.current(header.data_set, epoch) for epoch in waiting]
+        own = sum(one is not None and one.client == client for one in stored)
+        arriving = sum(self._arriving.values())
+        if len(waiting) + arriving >= self._max_waiting:
             raise Refusal(
                 grpc.StatusCode.FAILED_PRECONDITION,
-                f"{len(waiting)} populations wait for their releases already; submit again when"
-                " one of them is released",
+                f"{len(waiting) + arriving} populations wait for their releases already; submit"
+                " again when one of them is released",
+            )
+        if own + self._arriving.get(client, 0) >= self._each:
+            raise Refusal(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"{self._each} populations of yours wait for their releases already; submit again"
+                " when one of them is released",
             )
 
     def _fill(

@@ -24,8 +24,8 @@ from label_party.config import sections as config
 from label_party.config.sections import LabelPartyConfig
 from label_party.server.run import running
 from tests.commands import Result, RunCommand
+from tests.common.security.keys import write_key
 from tests.faults import Experiments, experiments
-from tests.keys import write_key
 
 BODIES = "tests.label_party.fault_bodies"
 CLIENT = "partner.example"

@@ -24,7 +24,7 @@ from common.release.signature import read_signing_key, write_signing_key
 from common.security.pilot_certificates import Authority, Credentials, Role, issue, make_authority
 from common.wire import label_release_pb2 as wire
 from feature_party.commands.cli import app as feature_app
-from tests.keys import write_key
+from tests.common.security.keys import write_key
 from tests.label_party.conftest import CLIENT, Client, Party, eventually
 from tests.label_party.serving import Served, get, serving
 

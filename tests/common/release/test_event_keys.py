@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from common.errors import ConfigError, DataError
 from common.release.event_keys import hash_keys, read_secret, write_secret
-from tests.keys import write_key
+from tests.common.security.keys import write_key
 
 SECRET = bytes(range(32))
 

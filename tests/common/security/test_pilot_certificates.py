@@ -25,7 +25,7 @@ from common.security.pilot_certificates import (
     make_authority,
     write_certificates,
 )
-from tests.keys import write_key
+from tests.common.security.keys import write_key
 
 LONG_AGO = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 

@@ -21,6 +21,7 @@ from common.errors import ConfigError, ConnectionFailed, ReleaseError
 from common.release.signature import read_signing_key, write_signing_key
 from common.security.pilot_certificates import CertificateFiles, Role, issue, make_authority
 from feature_party.client.release_client import ReleaseClient, RetryPolicy
+from tests.common.security.keys import write_key
 from tests.feature_party.servers import (
     QUICK,
     Behaviour,
@@ -30,7 +31,6 @@ from tests.feature_party.servers import (
     serving,
 )
 from tests.feature_party.worlds import World
-from tests.keys import write_key
 
 
 def test_no_second_try_without_rights(

@@ -26,7 +26,7 @@ from label_party.server.health import Vitals
 from label_party.server.limits import StreamLimit
 from label_party.server.run import Running, open_server
 from label_party.store.release_store import Store
-from tests.keys import write_key
+from tests.common.security.keys import write_key
 from tests.label_party.conftest import EVENTS, Client, Party, eventually
 from tests.label_party.serving import get, metrics
 

@@ -25,7 +25,7 @@ from label_party.release.prior_in_force import TESTS
 from label_party.release.watch import Watcher, arrived
 from label_party.server.run import running
 from label_party.store.ledger import Ledger
-from tests.keys import write_key
+from tests.common.security.keys import write_key
 from tests.label_party.conftest import Party, Result
 from tests.statistics import RATE
 

@@ -24,7 +24,7 @@ from common.release.event_keys import read_secret, secret_check
 from common.security.pilot_certificates import Authority, Credentials, Role, issue
 from common.wire import label_release_pb2 as wire
 from label_party.server.run import SERVICE, running
-from tests.keys import write_key
+from tests.common.security.keys import write_key
 from tests.label_party.conftest import Client, Party
 from tests.label_party.garbage import mutate
 from tests.label_party.serving import Served, serving

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from common.security.pilot_certificates import Credentials
-from tests.keys import write_key
+from tests.common.security.keys import write_key
 from tests.label_party.conftest import Party
 
 CHILD = """

@@ -24,7 +24,7 @@ from common.security.pilot_certificates import Authority, Role, issue, make_auth
 from common.wire import label_release_pb2 as wire
 from common.wire import label_release_pb2_grpc as stubs
 from label_party.server.run import SERVICE, running
-from tests.keys import write_key
+from tests.common.security.keys import write_key
 from tests.label_party.conftest import CLIENT, EVENTS, Client, Party, eventually
 
 Connect = Callable[..., Client]

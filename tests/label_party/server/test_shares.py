@@ -1,0 +1,169 @@
+"""One partner cannot keep the others out: not by its streams, its uploads, nor a damaged file."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import polars as pl
+import pytest
+
+from common.release.event_keys import hash_keys, read_secret
+from common.security.pilot_certificates import Authority, Role, issue
+from common.wire import evaluation_pb2_grpc
+from common.wire import label_release_pb2 as wire
+from label_party.server.limits import StreamLimit, share_of
+from label_party.server.run import running
+from tests.label_party.conftest import CLIENT, Client, Party, eventually
+from tests.label_party.serving import get, serving
+
+Connect = Callable[..., Client]
+OTHER, STRANGER = "other.example", "another-data-set.example"
+SUBMITTED = {"data__population": '"submitted"', "randomizer__name": '"randomized-response"'}
+
+
+@pytest.fixture
+def three(party: Party, connect: Connect, authority: Authority) -> Callable[[str], list[Client]]:
+    """Two partners for the same labels, and one who is entitled to something else."""
+    path = party.folder / "label_party.toml"
+    clients = f'clients = {{"{CLIENT}" = ["labels"], "{OTHER}" = ["labels"], "{STRANGER}" = ["x"]}}'
+    path.write_text(path.read_text().replace(f'client_san = "{CLIENT}"', clients))
+
+    def open_all(address: str) -> list[Client]:
+        names = (CLIENT, OTHER, STRANGER)
+        return [connect(address, issue(authority, Role.CLIENT, [name])) for name in names]
+
+    return open_all
+
+
+def code(call: Callable[[], object]) -> grpc.StatusCode:
+    with pytest.raises(grpc.RpcError) as error:
+        call()
+    found: grpc.StatusCode = error.value.code()
+    return found
+
+
+def test_a_share_is_at_least_one_and_all_for_who_is_alone() -> None:
+    assert [share_of(16, 0.5, clients) for clients in (1, 2, 9)] == [16, 8, 8]
+    assert [share_of(1, 0.5, 2), share_of(3, 0.5, 2), share_of(8, 1.0, 2)] == [1, 1, 8]
+    limit = StreamLimit(3, 10.0, each=2)
+
+    def place(client: str) -> Any:
+        return limit.place(lambda: None, client)
+
+    with place("a") as one, place("a") as two, place("a") as three, place("b") as four:
+        assert one is not None
+        assert two is not None
+        assert three is None
+        assert four is not None
+        with place("c") as five:
+            assert five is None  # three at once in all
+
+
+def test_a_client_of_another_data_set_takes_no_place(
+    party: Party, three: Callable[[str], list[Client]]
+) -> None:
+    hold = threading.Event()
+
+    def silent() -> Iterator[Any]:
+        hold.wait(60)
+        yield from ()
+
+    with running(party.config(**SUBMITTED, server__max_streams=2)) as address:
+        client, _, stranger = three(address)
+        questions = evaluation_pb2_grpc.EvaluationServiceStub(stranger.channel)
+        calls = [
+            method(silent(), timeout=60)  # says nothing, for ever: its header is not waited for
+            for method in [
+                stranger.stub.SubmitPopulation.future,
+                questions.EvaluatePredictions.future,
+            ]
+            * 4
+        ]
+        assert {call.code() for call in calls} == {grpc.StatusCode.PERMISSION_DENIED}
+        keys = hash_keys(pl.Series(["a", "b"]), read_secret(party.folder / "join.key"))
+        assert client.submit(keys, read_secret(party.folder / "join.key")).rows == 2
+        hold.set()
+
+
+def test_one_client_leaves_half_of_the_streams(
+    party: Party, three: Callable[[str], list[Client]]
+) -> None:
+    hold = threading.Event()
+
+    def silent() -> Iterator[wire.SubmitPopulationRequest]:
+        hold.wait(60)
+        yield from ()
+
+    secret = read_secret(party.folder / "join.key")
+    keys = hash_keys(pl.Series(["a", "b"]), secret)
+    with running(party.config(**SUBMITTED, server__max_streams=4)) as address:
+        hasty, patient, _ = three(address)
+        held = [hasty.stub.SubmitPopulation.future(silent(), timeout=60) for _ in range(2)]
+
+        def full() -> bool:
+            try:
+                hasty.submit(keys, secret)
+            except grpc.RpcError as error:
+                return error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            return False
+
+        eventually(full)
+        assert patient.submit(keys, secret).rows == 2
+        assert code(lambda: hasty.submit(keys, secret)) == grpc.StatusCode.RESOURCE_EXHAUSTED
+        for call in held:
+            call.cancel()
+        hold.set()
+
+
+def test_one_client_leaves_half_of_the_waiting_populations(
+    party: Party, three: Callable[[str], list[Client]]
+) -> None:
+    secret = read_secret(party.folder / "join.key")
+    keys = hash_keys(pl.Series(["a", "b"]), secret)
+    with running(party.config(**SUBMITTED, server__max_waiting_populations=4)) as address:
+        hasty, patient, _ = three(address)
+        for epoch in ("1", "2"):
+            hasty.submit(keys, secret, epoch=epoch)
+        refused = grpc.StatusCode.FAILED_PRECONDITION
+        assert code(lambda: hasty.submit(keys, secret, epoch="3")) == refused
+        hasty.submit(keys[:16], secret, epoch="2")  # another one in place of its own
+        for epoch in ("3", "4"):
+            patient.submit(keys, secret, epoch=epoch)
+        assert code(lambda: patient.submit(keys, secret, epoch="5")) == refused
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "codes.bin"])
+def test_a_damaged_release_is_left_out_and_the_others_are_served(
+    party: Party, connect: Connect, file: str
+) -> None:
+    for epoch in ("1", "2", "3"):
+        assert party.release(data__epoch=f'"{epoch}"').code == 0
+    path = party.store / "releases" / "labels" / "2" / file
+    damaged = np.frombuffer(path.read_bytes(), np.uint8).copy()
+    damaged[len(damaged) // 2] ^= 1
+    path.chmod(0o600)
+    path.write_bytes(damaged.tobytes())
+    with serving(party) as served:
+        client = connect(served.address)
+        for epoch in ("1", "3"):
+            assert client.fetch(client.describe(epoch=epoch), epoch=epoch)[1]
+        assert code(lambda: client.describe(epoch="2")) == grpc.StatusCode.DATA_LOSS
+        assert client.describe() == client.describe(epoch="3")
+        left_out = "ok\ndamaged release left out: labels 2\n"
+        assert get(served.observed_at, "/readyz") == (200, left_out)
+        assert served.metric("label_party_releases_damaged") == 1
+        (event,) = served.events("damaged release left out")
+        assert (event["data_set"], event["epoch"]) == ("labels", "2")
+        assert served.refusals("damaged") == 1
+
+
+def test_a_damaged_latest_release_is_not_an_older_one(party: Party, connect: Connect) -> None:
+    for epoch in ("1", "2"):
+        assert party.release(data__epoch=f'"{epoch}"').code == 0
+    (party.store / "releases" / "labels" / "2" / "manifest.json").unlink()
+    with running(party.config()) as address:
+        assert code(lambda: connect(address).describe()) == grpc.StatusCode.DATA_LOSS

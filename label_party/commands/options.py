@@ -13,7 +13,7 @@ options = partial(with_options, LabelPartyConfig, file=DEFAULT_CONFIG)
 
 
 class Quiet(Section):
-    quiet: bool = setting(False, "No progress bar, no summary.")
+    quiet: bool = setting(False, "No progress bar, no summary, without a terminal no warning.")
 
 
 class Json(Section):

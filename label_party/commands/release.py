@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from label_party.commands.before import Before, BeforeOptions, short
 from label_party.commands.options import Quiet, options
 from label_party.config.sections import LabelPartyConfig
 
@@ -28,13 +29,21 @@ if TYPE_CHECKING:
     "keys.secret_file",
     "store.directory",
 )
-def release(config: LabelPartyConfig, shown: Quiet) -> None:
-    """Build the one message for this data set and epoch, and charge the budget for it."""
-    from label_party.release.run import run_release
+def release(config: LabelPartyConfig, shown: Quiet, how: BeforeOptions) -> None:
+    """Build the one message for this data set and epoch, and charge the budget for it.
 
-    outcome = run_release(config, quiet=shown.quiet)
-    if not shown.quiet:
-        print_outcome(outcome)
+    What is odd about the labels is said beforehand, on standard error. On a terminal the command
+    then asks; without one it goes on, for a job that stops by itself tells of labels, too.
+    """
+    from label_party.release.run import run_release
+    from label_party.release.signing import sign_again
+
+    with Before(config, how, quiet=shown.quiet) as before:
+        outcome = run_release(config, quiet=shown.quiet, confirm=before)
+        if outcome.existed and not how.dry_run:
+            sign_again(config)
+        if not shown.quiet:
+            print_outcome(outcome)
 
 
 def print_outcome(outcome: ReleaseOutcome) -> None:
@@ -62,7 +71,7 @@ def print_epoch(outcome: ReleaseOutcome) -> None:
     spent = " + ".join(f"{value:.4g} ({name})" for name, value in parts)
     print(
         f"{manifest.epoch}: {manifest.population.rows:,} events, {_prior(manifest)}; ε = {spent};"
-        f" left {_short(outcome.left)}",
+        f" left {short(outcome.left)}",
         flush=True,
     )
 
@@ -104,7 +113,7 @@ def _facts(outcome: ReleaseOutcome) -> list[tuple[str, str]]:
         ("privacy", str(manifest.total_guarantee)),
         *_prior_facts(manifest),
         ("  labels", f"ε = {manifest.labels_guarantee.epsilon:.6g}"),
-        ("budget left", f"{_short(outcome.left)} of {_short(outcome.limit)}"),
+        ("budget left", f"{short(outcome.left)} of {short(outcome.limit)}"),
         ("digest", outcome.digest),
     ]
     if outcome.recovered:
@@ -125,7 +134,3 @@ def _prior_facts(manifest: Manifest) -> list[tuple[str, str]]:
 
 def _origin(manifest: Manifest) -> str:
     return " (submitted by the features party)" if manifest.content.key_bytes == 0 else ""
-
-
-def _short(guarantee: object) -> str:
-    return "not one number" if guarantee is None else str(guarantee).partition(" (")[0]

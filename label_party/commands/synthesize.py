@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from common.config import setting
 from common.console import numbers
 from common.files import PARQUET_SUFFIXES
+from label_party.commands.before import Before, BeforeOptions, short
 from label_party.commands.options import Quiet, options
 from label_party.commands.outputs import check_output
 from label_party.config.sections import LabelPartyConfig
@@ -45,7 +46,7 @@ class TableOptions(Quiet):
     "keys.secret_file",
     "store.directory",
 )
-def synthesize(wanted: TableOptions, config: LabelPartyConfig) -> None:
+def synthesize(wanted: TableOptions, config: LabelPartyConfig, how: BeforeOptions) -> None:
     """Release a synthetic table of categories and the binned label, and charge the budget for it.
 
     Every event is one record. Values that a list lacks count as "(other)". All events are in memory
@@ -62,11 +63,13 @@ def synthesize(wanted: TableOptions, config: LabelPartyConfig) -> None:
         order=wanted.order,
         delta=wanted.delta,
     )
-    result = synthesis.synthesize(config, request, quiet=wanted.quiet)
-    if wanted.out is not None:
-        write_table(result, wanted.out)
-    if not wanted.quiet:
-        print_synthetic(result)
+    outputs = [] if wanted.out is None else [wanted.out]
+    with Before(config, how, outputs, wanted.quiet) as before:
+        result = synthesis.synthesize(config, request, quiet=wanted.quiet, confirm=before)
+        if wanted.out is not None and not how.dry_run:
+            write_table(result, wanted.out)
+        if not wanted.quiet:
+            print_synthetic(result)
 
 
 def write_table(result: Synthetic, path: Path) -> None:
@@ -97,11 +100,10 @@ def print_synthetic(result: Synthetic) -> None:
     amount = f"ε = {requested['epsilon']:g}"
     if requested["delta"] is not None:
         amount += f", δ = {requested['delta']:g}"
-    left = "not one number" if result.left is None else str(result.left).partition(" (")[0]
     print(f"{'records':<14}{document['records']:,} in {len(document['cells']):,} cells")
     print(f"{'columns':<14}{', '.join(columns)}")
     print(f"{'measured':<14}{len(document['measurements'])} noisy tables of counts")
     print(f"{'noise':<14}standard deviation {largest:,.0f} on counts of one column")
     print(f"{'privacy':<14}{amount} ({spent['adjacency']}, per {spent['unit']})")
-    print(f"{'budget left':<14}{left}")
+    print(f"{'budget left':<14}{short(result.left)}")
     print(f"{'digest':<14}{result.digest}")

@@ -13,6 +13,7 @@ from common.config import Section, setting
 from common.console import stdout
 from common.errors import ConfigError
 from common.guarantees import guarantee_from_json
+from label_party.commands.before import Before, BeforeOptions, short
 from label_party.commands.options import options
 from label_party.commands.outputs import check_output, check_plot
 from label_party.config.sections import LabelPartyConfig
@@ -63,7 +64,7 @@ class TopKOptions(Section):
     "keys.secret_file",
     "store.directory",
 )
-def top_k(wanted: TopKOptions, config: LabelPartyConfig) -> None:
+def top_k(wanted: TopKOptions, config: LabelPartyConfig, how: BeforeOptions) -> None:
     """Release which categories lead by distinct users, and charge the budget for it.
 
     --k and --adaptive name them with noisy counts. --stable shows the whole set in front of a wide
@@ -76,22 +77,22 @@ def top_k(wanted: TopKOptions, config: LabelPartyConfig) -> None:
     if wanted.plot is not None:
         check_plot(wanted.plot)
     delta = config.privacy.total_delta / 10 if wanted.delta is None else wanted.delta
-    result = run_top_k(
-        config,
-        TopKRequest(
-            wanted.by,
-            wanted.k,
-            wanted.most,
-            wanted.categories,
-            wanted.user,
-            delta if wanted.stable else None,
-        ),
+    request = TopKRequest(
+        wanted.by,
+        wanted.k,
+        wanted.most,
+        wanted.categories,
+        wanted.user,
+        delta if wanted.stable else None,
     )
-    if wanted.out is not None:
-        write_copy(result, wanted.out)
-    print_top_k(result)
-    if wanted.plot is not None:
-        draw_top_k(result, wanted.plot)
+    outputs = [path for path in (wanted.out, wanted.plot) if path is not None]
+    with Before(config, how, outputs) as before:
+        result = run_top_k(config, request, confirm=before)
+        if wanted.out is not None and not how.dry_run:
+            write_copy(result, wanted.out)
+        print_top_k(result)
+        if wanted.plot is not None and not how.dry_run:
+            draw_top_k(result, wanted.plot)
 
 
 def write_copy(result: TopK, path: Path) -> None:
@@ -132,9 +133,8 @@ def print_top_k(result: TopK) -> None:
             bar = "█" * round(_BAR * max(0, row["users"]) / largest)
             table.add_row(row["category"], f"{row['users']:,}", bar)
     stdout.print(table)
-    left = "not one number" if result.left is None else str(result.left).partition(" (")[0]
     print(f"{'privacy':<14}{guarantee_from_json(document['guarantee'])}")
-    print(f"{'budget left':<14}{left}")
+    print(f"{'budget left':<14}{short(result.left)}")
     print(f"{'digest':<14}{result.digest}")
 
 

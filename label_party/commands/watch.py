@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from common.config import Section, setting
+from label_party.commands.before import Before, BeforeOptions
 from label_party.commands.options import options
 from label_party.commands.release import print_epoch
 from label_party.config.sections import LabelPartyConfig
@@ -25,21 +26,26 @@ class WatchOptions(Section):
     "store.directory",
     "watch.interval",
 )
-def watch(config: LabelPartyConfig, wanted: WatchOptions) -> None:
+def watch(config: LabelPartyConfig, wanted: WatchOptions, how: BeforeOptions) -> None:
     """Release epochs as they arrive; pay for a new prior only when the labels have drifted.
 
     The prior of the last release stays in force until a private test of an epoch's labels says that
     they no longer follow it. Every epoch spends the same epsilon: what the test leaves of the
     prior's part goes to the labels. Ends at ^C or SIGTERM, after the epoch it is at.
+
+    Before an epoch is charged, what is odd about its labels is said on standard error. On a
+    terminal the command then asks; without one it goes on, for an epoch that does not come tells of
+    its labels, too.
     """
     from label_party.release.watch import Watcher, release_new, stopped_by_signals
 
     report = (lambda outcome: None) if wanted.quiet else print_epoch
+    before = Before(config, how, quiet=wanted.quiet)
     with stopped_by_signals() as stop:
-        if wanted.once:
-            done = release_new(config, report, quiet=wanted.quiet, stop=stop)
-            if not done and not wanted.quiet:
+        if wanted.once or how.dry_run:
+            done = release_new(config, report, quiet=wanted.quiet, stop=stop, confirm=before)
+            if not (done or before.foreseen or wanted.quiet):
                 typer.echo("no new epoch")
         else:
             idle = (lambda line: None) if wanted.quiet else typer.echo
-            Watcher(config, report, idle, wanted.quiet).run(stop)
+            Watcher(config, report, idle, wanted.quiet, before).run(stop)

@@ -11,9 +11,10 @@ Further columns (:mod:`label_party.events.columns`) are completed by the same ru
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -30,40 +31,18 @@ from common.release.event_keys import hash_keys
 from label_party.events.columns import NONE, Column, one_per_event
 from label_party.events.fingerprints import fingerprints_of
 from label_party.events.row_ranges import Counted, RowWriter, count_rows, randomize_rows
+from label_party.events.tally import Duplicates, Tally, check_tally
 from label_party.sources.tables import KEY, LABEL, USER, other
 from label_party.store.fingerprints import Prints
 
 Positions = Integers
-Duplicates = Literal["refuse", "sum", "mean", "last"]
 Progress = Callable[[int], None]
+Domain = tuple[float, float]
+
+EVERYTHING: Domain = (-math.inf, math.inf)
 
 _SLICE = 1 << 16
 _SORTED_AT_ONCE = 1 << 22
-
-
-@dataclass(frozen=True)
-class Tally:
-    """What completing did; for the labels party alone, since all but ``rows`` depends on labels.
-
-    Attributes
-    ----------
-    rows
-        Events in the population.
-    unlabelled
-        Events that got the missing value because they had no label.
-    left_out
-        Labelled keys outside the population.
-    merged
-        Keys with several labels, made one by the configured rule.
-    over_limit
-        Events that got the missing value because their user has too many.
-    """
-
-    rows: int
-    unlabelled: int
-    left_out: int
-    merged: int
-    over_limit: int
 
 
 @dataclass(frozen=True)
@@ -146,6 +125,7 @@ def complete(
     secret: bytes,
     *,
     missing: float,
+    domain: Domain = EVERYTHING,
     duplicates: Duplicates = "refuse",
     max_records_per_user: int | None = None,
     columns: Sequence[Column] = (),
@@ -164,6 +144,8 @@ def complete(
         Shared secret that keys are hashed under.
     missing
         Label of an event without one.
+    domain
+        Labels outside it are counted.
     duplicates
         What to do with several labels of one key.
     max_records_per_user
@@ -184,7 +166,9 @@ def complete(
     if isinstance(population, pl.DataFrame):
         listed = hash_column(population[KEY], secret, progress)
     values = labels[LABEL].fill_null(float("nan")).to_numpy()
-    part = complete_part(label_keys, values, listed, missing=missing, duplicates=duplicates)
+    part = complete_part(
+        label_keys, values, listed, missing=missing, domain=domain, duplicates=duplicates
+    )
     conflicts = 0
     over = np.zeros(part.keys.size, dtype=np.bool_)
     if max_records_per_user is not None:
@@ -196,7 +180,7 @@ def complete(
         if population is None:
             conflicts = count_conflicts(part, label_keys, users)
         over = beyond_limit(users[part.order], max_records_per_user)
-    check_facts(part.facts, conflicts, duplicates, submitted=submitted is not None)
+    check_tally(part.tally, conflicts, duplicates, submitted=submitted is not None)
     completed = np.where(over, missing, part.labels)
     codes = {
         column.name: np.where(
@@ -205,42 +189,13 @@ def complete(
         for column in columns
     }
     named = population if isinstance(population, pl.DataFrame) else labels
-    tally = part.facts.tally(int(np.count_nonzero(over)))
+    tally = replace(part.tally, over_limit=int(np.count_nonzero(over)))
     if submitted is None:
         return Completed(part.keys, completed, tally, codes=codes, named=named)
     rows = np.empty_like(part.order)
     rows[part.order] = np.arange(rows.size)
     codes = {name: values[rows] for name, values in codes.items()}
     return Completed(submitted, completed[rows], tally, submitted=True, codes=codes, named=named)
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What completing one partition found; the sums over all partitions say what to refuse.
-
-    Attributes
-    ----------
-    rows, unlabelled, left_out, merged
-        As in :class:`Tally`.
-    several
-        Keys with several labels, in the population or not.
-    repeated
-        Rows of the population whose key occurred before.
-    """
-
-    rows: int = 0
-    unlabelled: int = 0
-    left_out: int = 0
-    merged: int = 0
-    several: int = 0
-    repeated: int = 0
-
-    def __add__(self, other: Facts) -> Facts:
-        return Facts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
-
-    def tally(self, over_limit: int) -> Tally:
-        """Return what the labels party sees."""
-        return Tally(self.rows, self.unlabelled, self.left_out, self.merged, over_limit)
 
 
 @dataclass(frozen=True)
@@ -256,14 +211,14 @@ class Part:
     order
         (n,) where each event lies among the population's rows, or, where the labels' own keys are
         the population, the first row of labels that has its key.
-    facts
-        What was found; the rest is of use only if :func:`check_facts` lets it pass.
+    tally
+        What was found; the rest is of use only if :func:`check_tally` lets it pass.
     """
 
     keys: Keys
     labels: Floats
     order: Positions
-    facts: Facts
+    tally: Tally
 
 
 def complete_part(
@@ -272,6 +227,7 @@ def complete_part(
     listed: Keys | None,
     *,
     missing: float,
+    domain: Domain = EVERYTHING,
     duplicates: Duplicates,
 ) -> Part:
     """Give every event of one range of keys one label; a function of its arguments alone.
@@ -284,7 +240,7 @@ def complete_part(
         (m,) their labels, NaN where there is none.
     listed
         (n,) hashed keys of the population in this range, in its order; None for the labels' own.
-    missing, duplicates
+    missing, domain, duplicates
         As in :func:`complete`.
     """
     by_key = sort_keys(label_keys)
@@ -292,51 +248,36 @@ def complete_part(
     new = np.ones(ordered.size, dtype=np.bool_)
     new[1:] = ordered[1:] != ordered[:-1]
     starts = np.flatnonzero(new)
-    several = int(np.count_nonzero(np.diff(np.r_[starts, ordered.size]) > 1))
+    each = np.diff(np.r_[starts, ordered.size])
     order = by_key[starts] if listed is None else sort_keys(listed)
     keys = ordered[starts] if listed is None else listed[order]
     repeated = 0 if listed is None else int(np.count_nonzero(keys[1:] == keys[:-1]))
+    tally = Tally(
+        keys.size,
+        left_out=int(starts.size),
+        several=int(np.count_nonzero(each > 1)),
+        repeated=repeated,
+        label_rows=int(ordered.size),
+        most_rows=int(each.max(initial=0)),
+    )
     if repeated or not keys.size:
-        facts = Facts(keys.size, 0, int(starts.size), 0, several, repeated)
-        return Part(keys, np.full(keys.size, missing), order, facts)
+        return Part(keys, np.full(keys.size, missing), order, tally)
     at, known = match_keys(keys, label_keys)
     left_out = 0 if known.all() else int(np.count_nonzero(~known[by_key[starts]]))
     merged_values, merged = _one_per_key(at[known], values[known], keys.size, duplicates)
     unlabelled = np.isnan(merged_values)
-    facts = Facts(keys.size, int(np.count_nonzero(unlabelled)), left_out, merged, several)
-    return Part(keys, np.where(unlabelled, missing, merged_values), order, facts)
-
-
-def check_facts(facts: Facts, conflicts: int, duplicates: Duplicates, *, submitted: bool) -> None:
-    """Refuse what cannot be released, given what all partitions found.
-
-    Parameters
-    ----------
-    conflicts
-        Rows that name another user than an earlier row of their key.
-
-    Raises
-    ------
-    DataError
-        If there is no event, or a key occurs twice where it may not.
-    """
-    if conflicts:
-        raise DataError(
-            f"{conflicts:,} rows give a key another user than an earlier row does; an event"
-            " belongs to one user"
-        )
-    # whether a release is refused must not tell a submitter which keys have labels
-    if duplicates == "refuse" and submitted and facts.several:
-        raise _several(facts.several)
-    if facts.repeated:
-        raise DataError(
-            f"{facts.repeated:,} rows of the population repeat a key that occurred before; every"
-            " event must be listed once, so remove the repetitions"
-        )
-    if not facts.rows:
-        raise DataError("the population has no events; a release needs at least one")
-    if duplicates == "refuse" and facts.merged:
-        raise _several(facts.merged)
+    labels = np.where(unlabelled, missing, merged_values)
+    lower, upper = domain
+    tally = replace(
+        tally,
+        unlabelled=int(np.count_nonzero(unlabelled)),
+        left_out=left_out,
+        merged=merged,
+        outside=int(np.count_nonzero((labels < lower) | (labels > upper))),
+        smallest=float(labels.min()),
+        largest=float(labels.max()),
+    )
+    return Part(keys, labels, order, tally)
 
 
 def count_repeated(keys: Keys) -> int:
@@ -413,13 +354,6 @@ def _codes_of(
     at, known = match_keys(part.keys, label_keys)
     codes = column.codes(labels[name])[known]
     return one_per_event(at[known], codes, part.keys.size, last=duplicates == "last")
-
-
-def _several(keys: int) -> DataError:
-    return DataError(
-        f"{keys:,} keys have more than one label row; remove the repetitions, or say how"
-        ' they add up: [data] duplicates = "sum", "mean" or "last"'
-    )
 
 
 def beyond_limit(users: NDArray[Any], limit: int) -> Booleans:

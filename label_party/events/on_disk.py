@@ -25,9 +25,9 @@ from common.exact.channel import FiniteChannel
 from common.randomizers.grid import Grid
 from common.release.blocks import block_ranges
 from label_party.config.sections import LabelPartyConfig
-from label_party.events.completion import Facts, Tally, check_facts
 from label_party.events.epoch import Rows
 from label_party.events.row_ranges import Counted, RowWriter
+from label_party.events.tally import Tally, check_tally
 from label_party.events.tasks import (
     LABEL_TYPE,
     LABELS_OF_ROWS,
@@ -307,6 +307,7 @@ def complete_external(
             labels=labels,
             population=listed,
             missing=config.missing_value,
+            domain=(config.domain.lower, config.domain.upper),
             duplicates=config.data.duplicates,
             users=config.privacy.unit == "user",
             out=completed[bucket],
@@ -316,9 +317,9 @@ def complete_external(
         for bucket in range(buckets)
     ]
     found = work.run(tasks)
-    facts = sum((facts for facts, _ in found), Facts())
-    check_facts(
-        facts,
+    tally = sum((tally for tally, _ in found), Tally())
+    check_tally(
+        tally,
         sum(conflicts for _, conflicts in found),
         config.data.duplicates,
         submitted=sources.submitted is not None,
@@ -326,7 +327,7 @@ def complete_external(
     _remove([*labels.files, *(listed.files if listed else ())])
     if sources.submitted is not None and ranges is not None:
         pieces = _place(ranges, *sources.submitted, work)
-        return StoredEvents(pieces, facts.tally(0), work, sources.labels, submitted=True)
+        return StoredEvents(pieces, tally, work, sources.labels, submitted=True)
     ends = list(accumulate(each.rows for each, _ in found))
     pieces = [
         Piece(path, end - each.rows, end)
@@ -338,7 +339,8 @@ def complete_external(
     if limit is not None:
         pieces, over = _limit_users(pieces, limit, config.missing_value, buckets, work)
     named = sources.population or sources.labels
-    return StoredEvents(pieces, facts.tally(over), work, named, submitted=False)
+    tally = replace(tally, over_limit=over)
+    return StoredEvents(pieces, tally, work, named, submitted=False)
 
 
 def _exchange(

@@ -104,9 +104,12 @@ def open_events(config: LabelPartyConfig, *, quiet: bool) -> Iterator[Completed 
         if _fits(config, submitted):
             yield read_completed(config, secret, _keys(submitted), quiet=quiet)
             return
-        store.create()
         try:
-            with scratch(store.scratch) as folder, open_engine(config.engine) as engine:
+            with (
+                _made(store),
+                scratch(store.scratch) as folder,
+                open_engine(config.engine) as engine,
+            ):
                 with snapshot():
                     sources = open_sources(*rows_of_epoch(config), submitted, folder)
                 work = Work(engine, folder, secret, Sizes())
@@ -115,6 +118,18 @@ def open_events(config: LabelPartyConfig, *, quiet: bool) -> Iterator[Completed 
                 yield events
         except EngineError as error:
             raise EngineError(f"{error}; nothing was spent") from None
+
+
+@contextmanager
+def _made(store: Store) -> Iterator[None]:
+    """Make the store if there is none, and take it away again if nothing came to lie in it."""
+    existed = store.directory.exists()
+    store.create()
+    try:
+        yield
+    finally:
+        if not existed:
+            store.remove_if_empty()
 
 
 def read_with_columns(
@@ -165,6 +180,7 @@ def read_completed(
             submitted if named is None else named,
             secret,
             missing=config.missing_value,
+            domain=(config.domain.lower, config.domain.upper),
             duplicates=config.data.duplicates,
             max_records_per_user=config.privacy.max_records_per_user,
             columns=columns,

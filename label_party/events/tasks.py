@@ -28,8 +28,7 @@ from common.files import appearing
 from common.randomizers.grid import Grid
 from common.release.blocks import KEY_BYTES
 from label_party.events.completion import (
-    Duplicates,
-    Facts,
+    Domain,
     beyond_limit,
     complete_part,
     count_conflicts,
@@ -38,6 +37,7 @@ from label_party.events.completion import (
 from label_party.events.epoch import Rows
 from label_party.events.fingerprints import fingerprints_of
 from label_party.events.row_ranges import Counted, count_rows, randomize_rows
+from label_party.events.tally import Duplicates, Tally
 from label_party.sources.tables import KEY, LABEL, USER
 
 LABEL_TYPE = "<f8"
@@ -118,13 +118,14 @@ class Complete:
     labels: Exchange
     population: Exchange | None
     missing: float
+    domain: Domain
     duplicates: Duplicates
     users: bool
     out: Path
     ranges: Exchange | None = None
     range_rows: int = 0
 
-    def run(self, secrets: Secrets) -> tuple[Facts, int]:
+    def run(self, secrets: Secrets) -> tuple[Tally, int]:
         """Return what was found, and how many rows name a conflicting user."""
         own_users = self.users and self.population is None
         labels = self.labels.receive(self.bucket)
@@ -134,13 +135,14 @@ class Complete:
             labels[LABEL],
             listed.get(KEY),
             missing=self.missing,
+            domain=self.domain,
             duplicates=self.duplicates,
         )
         if self.ranges is not None:
             rows = listed[_ROW][part.order]
             columns = {_ROW: rows, LABEL: part.labels}
             self.ranges.send(self.bucket, rows // self.range_rows, columns)
-            return part.facts, 0
+            return part.tally, 0
         with appearing(self.out) as file:
             file.write(part.keys.tobytes())
             file.write(part.labels.astype(LABEL_TYPE).tobytes())
@@ -148,7 +150,7 @@ class Complete:
                 users = (labels if own_users else listed)[USER]
                 file.write(users[part.order].tobytes())
         conflicts = count_conflicts(part, labels[KEY], labels[USER]) if own_users else 0
-        return part.facts, conflicts
+        return part.tally, conflicts
 
 
 @dataclass(frozen=True)

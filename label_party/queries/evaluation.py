@@ -32,7 +32,7 @@ from common.entropy import Entropy
 from common.errors import BudgetError, DataError, ReleaseError
 from common.exact.rational import decimal_value
 from common.files import write_durably
-from common.guarantees import Adjacency
+from common.guarantees import Adjacency, Guarantee
 from common.mechanisms.thresholdout import RESOLUTION, Thresholdout, rounded
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.completion import Completed
@@ -120,6 +120,15 @@ class Evaluation:
         self.data_set = config.data.data_set
         self._lock = threading.Lock()
         self._session: Session | None = None
+
+    def price(self) -> Guarantee | None:
+        """What the first question will be charged; None if none is offered, or all is paid for."""
+        data = self._config.data
+        if self._store.ledger_path.exists():
+            with self._store.open_ledger() as ledger:
+                if ledger.committed(data.data_set, data.epoch, EVALUATION) is not None:
+                    return None
+        return self.mechanism.guarantee if self.settings.offered else None
 
     def offers(self, release: StoredRelease, loss: str) -> bool:
         """Whether questions about a release and a loss are taken."""

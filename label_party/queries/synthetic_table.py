@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -44,6 +45,7 @@ from common.version import software
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.columns import NONE, Column
 from label_party.events.completion import Completed
+from label_party.events.intention import Confirm, Intention, Spread, go_on
 from label_party.events.open import read_with_columns
 from label_party.queries.top_k import read_category_list
 from label_party.store.pay_once import find_paid, pay_once
@@ -152,9 +154,18 @@ def label_edges(
 
 
 def synthesize(
-    config: LabelPartyConfig, request: TableRequest, *, quiet: bool = False
+    config: LabelPartyConfig,
+    request: TableRequest,
+    *,
+    quiet: bool = False,
+    confirm: Confirm = go_on,
 ) -> Synthetic:
     """Make the release once, or read it back.
+
+    Parameters
+    ----------
+    confirm
+        Called before anything is charged, unless the release exists.
 
     Raises
     ------
@@ -179,14 +190,26 @@ def synthesize(
     store = Store(config.store.directory)
     paid = find_paid(store, purchase)
     if paid is None:
-        records, events = _records(config, request, lists, quiet=quiet)
-        table = domain.histogram(records)
+        events = _read(config, lists, quiet=quiet)
+        table = domain.histogram(_records(events, request, lists))
+        mechanism = SelectMeasureProject(budget)
+        confirm(
+            Intention(
+                (purchase,),
+                events.tally,
+                spreads=tuple(
+                    Spread.of(name, events.codes[name], len(values) - 1)
+                    for name, values in lists.items()
+                ),
+                too_few=lambda: _too_few(mechanism, domain, events.rows),
+            )
+        )
 
         def build() -> bytes:
             with progress_bar(quiet=quiet) as bar:
                 task = bar.add_task("Synthesizing", total=_STEPS, note="")
                 model = _fit(
-                    SelectMeasureProject(budget),
+                    mechanism,
                     table,
                     workload,
                     lambda share: bar.update(task, completed=round(share * _STEPS)),
@@ -252,12 +275,25 @@ def _meaning(
     }
 
 
-def _records(
-    config: LabelPartyConfig, request: TableRequest, lists: dict[str, list[str]], *, quiet: bool
-) -> tuple[Integers, Completed]:
-    """(n, columns + 1) codes of every event of the population, in one order."""
+def _too_few(mechanism: SelectMeasureProject, domain: Domain, events: int) -> str | None:
+    """Say so if noise covers the average count of some column; looks at public facts alone."""
+    amount = mechanism.single(len(domain.sizes))
+    deviation, each = math.sqrt(mechanism.budget.variance(amount)), events / max(domain.sizes)
+    if deviation <= each:
+        return None
+    return (
+        f"{events:,} events are few for this budget: noise of standard deviation {deviation:,.0f}"
+        f" is more than the {each:,.3g} events of an average value"
+    )
+
+
+def _read(config: LabelPartyConfig, lists: dict[str, list[str]], *, quiet: bool) -> Completed:
     columns = [Column(name, pl.Series(values[:-1]), public=True) for name, values in lists.items()]
-    events = read_with_columns(config, columns, quiet=quiet)
+    return read_with_columns(config, columns, quiet=quiet)
+
+
+def _records(events: Completed, request: TableRequest, lists: dict[str, list[str]]) -> Integers:
+    """(n, columns + 1) codes of every event of the population, in one order."""
     codes = [
         np.where(events.codes[name] == NONE, len(values) - 1, events.codes[name])
         for name, values in lists.items()
@@ -265,7 +301,7 @@ def _records(
     edges = np.array(request.edges)
     labels = np.clip(events.labels, edges[0], edges[-1])
     bins = np.clip(np.searchsorted(edges, labels, side="right") - 1, 0, edges.size - 2)
-    return np.stack([*codes, bins], axis=1).astype(np.int64), events
+    return np.stack([*codes, bins], axis=1).astype(np.int64)
 
 
 def _fit(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,12 +30,14 @@ from common.version import software
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.columns import NONE, Column
 from label_party.events.completion import Completed
+from label_party.events.intention import Confirm, Intention, Spread, go_on
 from label_party.events.open import read_with_columns
 from label_party.store.pay_once import find_paid, pay_once
 from label_party.store.purchase import Purchase
 from label_party.store.release_store import Store
 
 FORMAT = "labelveil-top-k/1"
+_TAIL = 0.05
 
 
 @dataclass(frozen=True)
@@ -78,8 +81,13 @@ class TopK:
         return parsed
 
 
-def run_top_k(config: LabelPartyConfig, request: TopKRequest) -> TopK:
+def run_top_k(config: LabelPartyConfig, request: TopKRequest, *, confirm: Confirm = go_on) -> TopK:
     """Make the release once, or read it back.
+
+    Parameters
+    ----------
+    confirm
+        Called before anything is charged, unless the release exists.
 
     Raises
     ------
@@ -99,7 +107,17 @@ def run_top_k(config: LabelPartyConfig, request: TopKRequest) -> TopK:
                 f"k={request.k} is above the {len(categories)} categories of"
                 f" {request.categories}; set --k"
             )
-        counts, events = _counts(config, request, categories)
+        events = _read(config, request, categories)
+        counts = _counts(config, request, categories, events)
+        confirm(
+            Intention(
+                (purchase,),
+                events.tally,
+                labels=False,
+                spreads=(Spread.of(request.by, events.codes[request.by], len(categories)),),
+                too_few=lambda: _too_few(leaders, events.rows, len(categories)),
+            )
+        )
         paid = pay_once(
             store,
             purchase,
@@ -138,10 +156,22 @@ def read_category_list(path: Path) -> pl.Series:
     return pl.Series("category", sorted(names))
 
 
-def _counts(
-    config: LabelPartyConfig, request: TopKRequest, categories: pl.Series
-) -> tuple[Integers, Completed]:
-    """Distinct users of each category, in the list's order: an event is a vote of its user."""
+def _too_few(leaders: Leaders | StableLeaders, events: int, categories: int) -> str | None:
+    """Say so if noise covers what the average category can count; looks at public facts alone."""
+    if isinstance(leaders, StableLeaders):
+        return None
+    _, _, scale = leaders.split(leaders.k or min(leaders.most, categories - 1))
+    margin = -float(scale) * math.log(_TAIL)
+    if margin <= events / categories:
+        return None
+    return (
+        f"{events:,} events are few for epsilon={float(leaders.epsilon):g}: noise of"
+        f" ± {margin:,.0f} (95%) is more than the {events / categories:,.3g} events of an average"
+        " category"
+    )
+
+
+def _read(config: LabelPartyConfig, request: TopKRequest, categories: pl.Series) -> Completed:
     privacy = config.privacy
     if privacy.privacy_unit == Unit.USER and request.user not in (None, privacy.user):
         raise ConfigError(
@@ -154,12 +184,18 @@ def _counts(
     columns = [Column(request.by, categories)]
     if user is not None:
         columns.append(Column(user, public=True))
-    events = read_with_columns(config, columns, quiet=True)
-    items = events.codes[request.by]
+    return read_with_columns(config, columns, quiet=True)
+
+
+def _counts(
+    config: LabelPartyConfig, request: TopKRequest, categories: pl.Series, events: Completed
+) -> Integers:
+    """Distinct users of each category, in the list's order: an event is a vote of its user."""
+    items, user = events.codes[request.by], config.privacy.user or request.user
     users = np.arange(items.size) if user is None else events.codes[user]
     counted = (items != NONE) & (items < len(categories)) & (users != NONE)
     votes = np.unique(users[counted] * len(categories) + items[counted])
-    return np.bincount(votes % len(categories), minlength=len(categories)), events
+    return np.bincount(votes % len(categories), minlength=len(categories))
 
 
 def _meaning(

@@ -29,6 +29,7 @@ from label_party.events.submitted import Populations
 from label_party.store.release_store import Store
 
 _USUAL_ROWS = 20_000
+_USELESS = 0.1
 
 LEAK_WARNING = (
     "this table is computed from the raw labels: a choice made by it depends on them beyond what"
@@ -111,8 +112,9 @@ def make_plan(
     knowledge: PriorKnowledge,
     epsilons: Sequence[float],
     on_epsilon: Callable[[float], None] = lambda epsilon: None,
+    names: Sequence[str] | None = None,
 ) -> Plan:
-    """Judge every randomizer at every ε.
+    """Judge every randomizer, or those named, at every ε.
 
     Parameters
     ----------
@@ -135,7 +137,7 @@ def make_plan(
         each = float(split.labels / config.privacy.group)
         prior = knowledge.over(grid)
         assessor = Assessor(grid.points, prior, knowledge.rows, config.randomizer.loss)
-        assessments, unfit = assessor.compare(each)
+        assessments, unfit = assessor.compare(each, names)
         rows += [
             PlanRow(epsilon, float(split.prior), float(split.labels), assessment)
             for assessment in assessments
@@ -143,6 +145,24 @@ def make_plan(
         constant, true_labels = assessor.constant, assessor.with_true_labels
         on_epsilon(epsilon)
     return Plan(rows, knowledge, config.randomizer.loss, unfit, constant, true_labels)
+
+
+def too_few_events(config: LabelPartyConfig, rows: int) -> str | None:
+    """Say so if the configured release is predicted to be worth next to nothing.
+
+    The prediction looks at no label, so to act on it tells nobody anything about them.
+    """
+    name, epsilon = config.randomizer.name, config.privacy.epsilon
+    plan = make_plan(config, from_domain(rows), [epsilon], names=[name])
+    gains = [plan.constant_error - row.assessment.predicted_error for row in plan.rows]
+    possible = plan.constant_error - plan.true_label_error
+    if not gains or gains[0] >= _USELESS * possible:
+        return None
+    return (
+        f"{rows:,} events are few for epsilon={epsilon:g}: a model is predicted to gain"
+        f" {gains[0] / possible:.1%} of what true labels would over a constant (label-party plan"
+        f" --rows {rows})"
+    )
 
 
 def choose_knowledge(

@@ -26,17 +26,17 @@ TESTS = "tests for drift"
 """Purpose of a session's charge."""
 
 
-def open_session(config: LabelPartyConfig, store: Store, rows: int) -> None:
-    """Charge the session that all tests will be made in, unless it is charged already.
+def session_to_open(config: LabelPartyConfig, store: Store, rows: int) -> Purchase | None:
+    """Return the session that all tests will be made in, unless it is paid for, or not wanted.
 
     Raises
     ------
     BudgetError
-        If it does not fit; an RDP guarantee needs ``[privacy] total_delta``.
+        If there is no ``[privacy] total_delta``, which its RDP guarantee needs.
     """
     privacy, hits = config.privacy, config.watch.hits
     if hits is None:
-        return
+        return None
     if not privacy.total_delta:
         raise BudgetError(
             f"hits={hits} of a session need a delta, and total_delta is 0; set [privacy]"
@@ -45,13 +45,23 @@ def open_session(config: LabelPartyConfig, store: Store, rows: int) -> None:
     if store.ledger_path.exists():
         with store.open_ledger() as ledger:
             if _session_charge(ledger, config) is not None:
-                return
+                return None
     points = len(config.domain.build(rows, privacy.epsilon))
     epsilon = test_epsilon(config, points, rows)
     terms = Terms(not_prior(epsilon), hits, unit=privacy.privacy_unit)
-    data = json.dumps({"terms": terms.to_json()}, sort_keys=True).encode()
     asked = {**_asked(config), "terms": terms.to_json()}
-    purchase = Purchase.configured(config, TESTS, terms.renyi_guarantee, asked)
+    return Purchase.configured(config, TESTS, terms.renyi_guarantee, asked)
+
+
+def open_session(store: Store, purchase: Purchase) -> None:
+    """Charge a session, which holds nothing but its terms.
+
+    Raises
+    ------
+    BudgetError
+        If it does not fit.
+    """
+    data = json.dumps({"terms": purchase.request["terms"]}, sort_keys=True).encode()
     pay_once(store, purchase, lambda: data)
 
 

@@ -17,11 +17,14 @@ from common.guarantees import Guarantee
 from common.randomizers import randomizer_names
 from common.release.manifest import Manifest, manifest_digest
 from label_party.config.sections import LabelPartyConfig
-from label_party.events.completion import Completed, Tally
+from label_party.events.completion import Completed
+from label_party.events.intention import Confirm, Intention, go_on
 from label_party.events.on_disk import StoredEvents
 from label_party.events.open import open_events
+from label_party.events.tally import Tally
 from label_party.release.message import Built, build
-from label_party.release.signing import sign_again, signing_key
+from label_party.release.plan import too_few_events
+from label_party.release.signing import signing_key
 from label_party.store.entries import LABELS
 from label_party.store.ledger import Ledger
 from label_party.store.purchase import Payment, Purchase, Written, find_payment, pay
@@ -68,15 +71,15 @@ def run_release(
     config: LabelPartyConfig,
     *,
     quiet: bool = False,
-    ready: Callable[[int], None] = lambda rows: None,
+    confirm: Confirm = go_on,
     find_prior: FindPrior = lambda store, ledger: None,
 ) -> ReleaseOutcome:
     """Build the release of the configured data set and epoch, exactly once.
 
     Parameters
     ----------
-    ready
-        Called with the number of events once they are read and the release does not exist yet.
+    confirm
+        Called once the events are read, unless the release exists.
     find_prior
         Where a prior in force is to be found (:mod:`label_party.release.drift`). By default every
         release pays for its own.
@@ -93,17 +96,21 @@ def run_release(
             " set [randomizer] name"
         )
     config = config.at(config.data.epoch)
-    key, store = signing_key(config), Store(config.store.directory)
-    data = config.data
+    signing_key(config)  # if it cannot be read, that is said before anything is charged
+    store = Store(config.store.directory)
     purchase = Purchase.configured(config, LABELS, config.privacy.charge, config.request())
     paid = find_payment(store, purchase)
     if paid is not None:
-        existing = _existing(config, store, paid)
-        if key is not None:
-            sign_again(store.path(data.data_set, data.epoch), key)
-        return existing
+        return _existing(config, store, paid)
     with open_events(config, quiet=quiet) as events:
-        ready(events.rows)
+        confirm(
+            Intention(
+                (purchase,),
+                events.tally,
+                isinstance(events, Completed),
+                too_few=lambda: too_few_events(config, events.rows),
+            )
+        )
         built: list[Built] = []
 
         def write(ledger: Ledger) -> Written:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from common.files import write_durably
@@ -11,6 +9,7 @@ from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
 from common.release.signature import read_signing_key
 from label_party.config.sections import LabelPartyConfig
 from label_party.store.disk import translating_errors
+from label_party.store.release_store import Store
 
 
 def signing_key(config: LabelPartyConfig) -> Ed25519PrivateKey | None:
@@ -19,14 +18,18 @@ def signing_key(config: LabelPartyConfig) -> Ed25519PrivateKey | None:
     return None if path is None else read_signing_key(path)
 
 
-def sign_again(directory: Path, key: Ed25519PrivateKey) -> bool:
-    """Sign a release that was made without this key; the release itself stays as it is.
+def sign_again(config: LabelPartyConfig) -> bool:
+    """Sign a release that was made without the configured key; the release stays as it is.
 
     Returns
     -------
     Whether the signature is new. Ed25519 signatures are a function of key and bytes, so an equal
     one is the same.
     """
+    key, store = signing_key(config), Store(config.store.directory)
+    if key is None:
+        return False
+    directory = store.path(config.data.data_set, config.data.epoch)
     with translating_errors(directory):
         signature = key.sign((directory / MANIFEST_FILE).read_bytes())
         path = directory / SIGNATURE_FILE

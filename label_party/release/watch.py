@@ -11,8 +11,8 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -20,7 +20,8 @@ from types import FrameType
 from common.errors import ConfigError, DataError
 from label_party.config.names import NAME_PATTERN
 from label_party.config.sections import EPOCH_PLACE, LabelPartyConfig
-from label_party.release.prior_in_force import open_session, prior_in_force
+from label_party.events.intention import Confirm, Intention, NotBought, go_on
+from label_party.release.prior_in_force import open_session, prior_in_force, session_to_open
 from label_party.release.run import ReleaseOutcome, run_release
 from label_party.sources.addresses import Source
 from label_party.sources.tables import days_of
@@ -102,6 +103,7 @@ def release_new(
     *,
     quiet: bool = False,
     stop: threading.Event | None = None,
+    confirm: Confirm = go_on,
 ) -> int:
     """Release every epoch that has arrived and was not released; return how many.
 
@@ -111,6 +113,8 @@ def release_new(
         Told of each.
     stop
         Ends the work before the next epoch once it is set.
+    confirm
+        Called before each is charged; one that it does not want is left out.
 
     Raises
     ------
@@ -121,17 +125,26 @@ def release_new(
     for epoch in _waiting(config, store):
         if stop is not None and stop.is_set():
             break
-        outcome = _release(config.at(epoch), store, quiet)
-        report(outcome)
-        done += 1
+        with suppress(NotBought):
+            report(_release(config.at(epoch), store, quiet, confirm))
+            done += 1
     return done
 
 
-def _release(config: LabelPartyConfig, store: Store, quiet: bool) -> ReleaseOutcome:
+def _release(
+    config: LabelPartyConfig, store: Store, quiet: bool, confirm: Confirm
+) -> ReleaseOutcome:
+    def confirm_both(intention: Intention) -> None:
+        session = session_to_open(config, store, intention.tally.rows)
+        opened = () if session is None else (session,)
+        confirm(replace(intention, purchases=(*opened, *intention.purchases)))
+        if session is not None:
+            open_session(store, session)
+
     return run_release(
         config,
         quiet=quiet,
-        ready=lambda rows: open_session(config, store, rows),
+        confirm=confirm_both,
         find_prior=lambda store, ledger: prior_in_force(config, store, ledger),
     )
 
@@ -165,12 +178,15 @@ class Watcher:
     report: Report
     idle: Callable[[str], None]
     quiet: bool = False
+    confirm: Confirm = go_on
 
     def run(self, stop: threading.Event) -> None:
         """Look, release, wait, and again; an epoch that was begun is finished."""
         while not stop.is_set():
             try:
-                release_new(self.config, self.report, quiet=self.quiet, stop=stop)
+                release_new(
+                    self.config, self.report, quiet=self.quiet, stop=stop, confirm=self.confirm
+                )
             except StoreBusy as busy:  # a release by hand, or a backup: it ends by itself
                 self.idle(str(busy))
             stop.wait(self.config.watch.interval)

@@ -25,6 +25,7 @@ from prometheus_client import ProcessCollector
 
 from common.errors import ConfigError
 from common.files import PUBLIC, appearing
+from common.guarantees import Guarantee
 from common.wire import evaluation_pb2, evaluation_pb2_grpc
 from common.wire import label_release_pb2_grpc as stubs
 from label_party.config.sections import LabelPartyConfig
@@ -68,10 +69,13 @@ class Running:
         Where it listens.
     observed_at
         Where probes and metrics are answered, if anywhere.
+    question
+        What the first question about a model will be charged, if it will be.
     """
 
     address: str
     observed_at: str | None
+    question: Guarantee | None
 
 
 def serve(
@@ -104,6 +108,11 @@ def serve(
         announce(f"serving on {server.address}")
         if server.observed_at is not None:
             announce(f"probes and metrics on http://{server.observed_at}")
+        if server.question is not None:
+            announce(
+                f"the first question about data set {config.data.data_set}, epoch"
+                f" {config.data.epoch}, will charge account {config.account} {server.question}"
+            )
         if port_file is not None:
             _write_port(port_file, server.address.rpartition(":")[2])
         stop.wait()
@@ -160,8 +169,9 @@ def open_server(
             telemetry,
         )
         stubs.add_LabelReleaseServiceServicer_to_server(service, server)
+        evaluation = Evaluation(config, store)
         evaluation_pb2_grpc.add_EvaluationServiceServicer_to_server(
-            EvaluationService(service, Evaluation(config, store)), server
+            EvaluationService(service, evaluation), server
         )
         health_pb2_grpc.add_HealthServicer_to_server(checker, server)
         if settings.reflection:
@@ -190,7 +200,7 @@ def open_server(
             "serving",
             extra={"address": address, "observed_at": observed_at, "releases": releases},
         )
-        yield Running(address, observed_at)
+        yield Running(address, observed_at, evaluation.price())
 
 
 def _check_handshakes(handshakes: Handshakes, address: str, heard: bool) -> None:

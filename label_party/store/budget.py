@@ -65,7 +65,7 @@ def spent(charges: Iterable[Spending], limit: Guarantee) -> Guarantee | None:
 
 
 def check_fits(
-    account: str, charges: Iterable[Spending], proposal: Proposal, limit: Guarantee
+    account: str, charges: Iterable[Spending], proposal: Spending, limit: Guarantee
 ) -> None:
     """Refuse a charge that would bring any record above the limit.
 
@@ -151,7 +151,7 @@ def seen_by_next(charges: Iterable[Spending], composition: Composition) -> list[
     ]
 
 
-def _seen_by(charges: Iterable[Spending], proposal: Proposal) -> list[Spending]:
+def _seen_by(charges: Iterable[Spending], proposal: Spending) -> list[Spending]:
     return [
         charge
         for charge in charges

@@ -99,16 +99,9 @@ class Ledger:
         """
         account = account or data_set
         with self._transaction() as database:
-            self._check_cap(account, limit)
+            self.check(account, data_set, epoch, purpose, limit)
             proposal = spending.Proposal(epoch, composition, charge)
             spending.check_fits(account, self.charges(account=account), proposal, limit)
-            existing = self._find(data_set, epoch, purpose)
-            if existing is not None:
-                raise BudgetError(
-                    f"data set {data_set!r} has a release for epoch {epoch!r} already"
-                    f"{', whose bytes are lost' if existing.lost else ''}; name another epoch with"
-                    " --epoch"
-                )
             if self.cap(account) is None:
                 self._set_cap(account, limit, "")
             number = self._insert(account, data_set, proposal, purpose, "reserved", request or {})
@@ -118,6 +111,31 @@ class Ledger:
                     (number, covered.sha256, covered.events),
                 )
             return number
+
+    def check(
+        self, account: str, data_set: str, epoch: str, purpose: str, limit: Guarantee
+    ) -> None:
+        """Refuse a limit above the account's cap, and a second charge for the same.
+
+        Raises
+        ------
+        BudgetError
+            One line with the remedy.
+        """
+        caps = self.caps(account)
+        if caps and not spending.at_most(limit, caps[-1].guarantee):
+            raise BudgetError(
+                f"a limit of {limit} is above what account {account!r} is capped at,"
+                f" {caps[-1].guarantee} since {caps[-1].set_at[:10]}; lower [privacy] total_epsilon"
+                " and total_delta, or run: label-party budget raise --to EPSILON --reason TEXT"
+            )
+        existing = self._find(data_set, epoch, purpose)
+        if existing is not None:
+            raise BudgetError(
+                f"data set {data_set!r} has a release for epoch {epoch!r} already"
+                f"{', whose bytes are lost' if existing.lost else ''}; name another epoch with"
+                " --epoch"
+            )
 
     def commit(self, charge: int, manifest_sha256: str, rows: int) -> None:
         """Make a reservation final and name the release that it paid for, in one transaction."""
@@ -330,18 +348,6 @@ class Ledger:
                 self._database.backup(copy)
             finally:
                 copy.close()
-
-    def _check_cap(self, account: str, limit: Guarantee) -> None:
-        caps = self.caps(account)
-        if not caps:
-            return
-        cap = caps[-1]
-        if not spending.at_most(limit, cap.guarantee):
-            raise BudgetError(
-                f"a limit of {limit} is above what account {account!r} is capped at,"
-                f" {cap.guarantee} since {cap.set_at[:10]}; lower [privacy] total_epsilon and"
-                " total_delta, or run: label-party budget raise --to EPSILON --reason TEXT"
-            )
 
     def _set_cap(self, account: str, cap: Guarantee, reason: str) -> None:
         self._database.execute(

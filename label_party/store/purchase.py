@@ -25,14 +25,21 @@ charge is refused as not comparable. A pure ε fits every limit. (ε, δ), zCDP 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from common.errors import ReleaseError
 from common.guarantees import Guarantee
 from label_party.config.sections import LabelPartyConfig
-from label_party.store.budget import Composition
+from label_party.store.budget import (
+    Composition,
+    Spending,
+    check_fits,
+    remaining,
+    seen_by_next,
+    spent,
+)
 from label_party.store.coverage import check as check_coverage
 from label_party.store.coverage import cover
 from label_party.store.entries import Charge
@@ -125,6 +132,55 @@ class Payment:
     existed: bool
     left: Guarantee | None
     recovered: int = 0
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What an account has spent, and what purchases would leave.
+
+    Attributes
+    ----------
+    limit
+        What it may spend in all.
+    recorded
+        Whether the ledger has a cap for it; else the first charge records the limit.
+    """
+
+    account: str
+    limit: Guarantee
+    recorded: bool
+    spent: Guarantee | None
+    left: Guarantee | None
+
+
+def look_ahead(store: Store, purchases: Sequence[Purchase]) -> Outlook:
+    """Say what purchases from one account, one after the other, would leave; nothing is reserved.
+
+    Open reservations do not count: a dead process's is taken back before anything is charged, and
+    while a living one builds, nobody else does. Nor is it checked which events were paid for.
+
+    Raises
+    ------
+    BudgetError
+        If one would not fit.
+    """
+    first = purchases[-1]
+    account, limit, recorded = first.account or first.data_set, first.limit, False
+    charges: list[Spending] = []
+    if store.ledger_path.exists():
+        with store.open_ledger() as ledger:
+            limit, recorded = _limit(ledger, first), ledger.cap(account) is not None
+            opened = {(each.data_set, each.epoch, each.purpose) for each in ledger.reservations()}
+            for one in purchases:
+                if (one.data_set, one.epoch, one.purpose) not in opened:
+                    ledger.check(account, one.data_set, one.epoch, one.purpose, limit)
+            charges += [e for e in ledger.charges(account=account) if e.state == "committed"]
+    after = list(charges)
+    for one in purchases:
+        check_fits(account, after, one, limit)
+        after.append(one)
+    left = remaining(limit, spent(seen_by_next(after, first.composition), limit))
+    return Outlook(account, limit, recorded, spent(charges, limit), left)
 
 
 def find_payment(store: Store, purchase: Purchase) -> Payment | None:

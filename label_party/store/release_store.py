@@ -75,6 +75,12 @@ class Store:
             (self.directory / RELEASES).mkdir(mode=0o700, exist_ok=True)
             sync(self.directory)
 
+    def remove_if_empty(self) -> None:
+        """Remove the directories again as far as nothing lies in them."""
+        for folder in (self.scratch, self.directory / RELEASES, self.directory):
+            with suppress(OSError):
+                folder.rmdir()
+
     def open_ledger(self) -> Ledger:
         """Open the ledger, which is created with the store's first release."""
         if not self.directory.is_dir():

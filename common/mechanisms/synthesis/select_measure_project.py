@@ -72,6 +72,13 @@ class SelectMeasureProject:
         """The guarantee of everything that comes out."""
         return self.budget.guarantee
 
+    def single(self, attributes: int) -> Fraction:
+        """What the marginal of one of so many attributes is measured for, before all else."""
+        return self.budget.share(self._round(attributes) * (1 - _SELECTION))
+
+    def _round(self, attributes: int) -> Fraction:
+        return self.budget.share(self.budget.total / ((1 + _ROUNDS) * attributes))
+
     def fit(
         self,
         histogram: ArrayLike,
@@ -98,9 +105,9 @@ class SelectMeasureProject:
             raise ConfigError("the workload must have the marginal of every attribute by itself")
         run = _Run(self.budget, workload, table, entropy)
         attributes = len(singles)
-        each = self.budget.share(self.budget.total / ((1 + _ROUNDS) * attributes))
+        each = self._round(attributes)
         for which in singles:
-            run.measure(which, self.budget.share(each * (1 - _SELECTION)))
+            run.measure(which, self.single(attributes))
         run.project(_STEPS)
         while run.left > 0:
             last = run.left < 2 * each

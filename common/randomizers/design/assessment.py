@@ -152,9 +152,9 @@ class Assessor:
         Assessments, and the reason for each randomizer that does not fit this grid.
         """
         found, unfit = [], {}
-        for name in names if names is not None else randomizer_names():
-            if name == "auto":  # a name for the default, which stands in the list itself
-                continue
+        if names is None:  # "auto" is a name for the default, which stands in the list itself
+            names = [name for name in randomizer_names() if name != "auto"]
+        for name in names:
             try:
                 built = build_randomizer(
                     name,

@@ -189,7 +189,8 @@ def leading(k: int | None, delta: float | None = None) -> top_k.TopKRequest:
 
 
 def the_counts(config: LabelPartyConfig) -> Integers:
-    return top_k._counts(config, leading(2), pl.Series(KINDS))[0]
+    kinds = pl.Series(KINDS)
+    return top_k._counts(config, leading(2), kinds, top_k._read(config, leading(2), kinds))
 
 
 def counts_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Fraction:
@@ -217,7 +218,8 @@ def stable_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Fra
 def the_table(config: LabelPartyConfig) -> Integers:
     request = synthetic_table.TableRequest((), (0.0, 4.0, 8.0, 10.0), 2)
     lists = {"kind": [*KINDS, synthetic_table.OTHER]}
-    codes, _ = synthetic_table._records(config, request, lists, quiet=True)
+    events = synthetic_table._read(config, lists, quiet=True)
+    codes = synthetic_table._records(events, request, lists)
     return np.histogramdd(codes, bins=(range(6), range(4)))[0].astype(np.int64)
 
 

@@ -15,7 +15,8 @@ from common.exact.channel import exp_lower_bound
 from common.release.blocks import decode_codes
 from common.release.manifest import Manifest
 from label_party.config.sections import LabelPartyConfig
-from label_party.events.completion import Completed, Tally
+from label_party.events.completion import Completed
+from label_party.events.tally import Tally
 from label_party.release.message import Built, build
 from tests.statistics import fits, laplace_mass, mean_fits
 

@@ -159,7 +159,9 @@ def test_bytes_that_the_ledger_did_not_commit_are_never_served(party: Party) -> 
 
 
 def test_a_full_disk_is_one_line_and_spends_nothing(party: Party) -> None:
-    party.write_population({"key": [f"event-{i}" for i in range(20_000)]})
+    keys = [f"event-{i}" for i in range(20_000)]
+    party.write_population({"key": keys})
+    party.write_labels({"key": keys, "label": [float(i % 10) for i in range(20_000)]})
 
     def small_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000))

@@ -1,0 +1,182 @@
+"""Before the irreversible step: what would be read and spent, what speaks against it, a question.
+
+Everything here goes to the labels party's console, standard error but for ``--dry-run``'s facts:
+counts and warnings tell of raw labels, and nothing that leaves may hold them.
+
+With ``--quiet`` and no terminal nothing is said at all: that is for jobs whose output is collected
+by others, as those of ``deploy/``.
+
+Without a terminal a purchase goes on whatever the warnings say. A job that stopped by itself would
+tell the partner, by an epoch that does not come, what the labels are like; that is a rule about
+labels that no ε pays for, exact at its threshold. The rule "every epoch is released" tells nothing.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from common.config import Section, setting
+from common.errors import ReleaseError
+from label_party.config.sections import LabelPartyConfig
+
+if TYPE_CHECKING:
+    from label_party.events.intention import Intention
+    from label_party.store.purchase import Outlook, Purchase
+
+
+class BeforeOptions(Section):
+    dry_run: bool = setting(
+        False,
+        "Print what would be read and spent, and warnings; charge, draw and write nothing.",
+        flag="--dry-run",
+    )
+    yes: bool = setting(
+        False,
+        "Go on after warnings without a question, as without a terminal: not to release tells the"
+        " partner something of the labels.",
+        flag="--yes",
+    )
+
+
+@dataclass(frozen=True)
+class Before:
+    """What a command does before it buys.
+
+    Attributes
+    ----------
+    outputs
+        Files that it would write beside the store; checked already.
+    foreseen
+        What a dry run has planned so far, as several epochs add up.
+    """
+
+    config: LabelPartyConfig
+    wanted: BeforeOptions
+    outputs: Sequence[Path] = ()
+    quiet: bool = False
+    foreseen: list[Purchase] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> bool:
+        """Let a dry run end well."""
+        from label_party.events.intention import NotBought
+
+        return kind is not None and issubclass(kind, NotBought)
+
+    def __call__(self, intention: Intention) -> None:
+        """Print, and ask where that is called for.
+
+        Raises
+        ------
+        NotBought
+            With ``--dry-run``.
+        ReleaseError
+            If the answer is no.
+        """
+        from label_party.events.intention import NotBought
+        from label_party.store.purchase import look_ahead
+        from label_party.store.release_store import Store
+
+        terminal = sys.stdin.isatty() and sys.stderr.isatty()
+        if self.quiet and not (terminal or self.wanted.dry_run):
+            return
+        if self.wanted.dry_run:  # the epochs of a watch add up, and one session serves them all
+            *sessions, last = intention.purchases
+            known = {one.purpose for one in self.foreseen}
+            new = (*(one for one in sessions if one.purpose not in known), last)
+            intention = replace(intention, purchases=new)
+            self.foreseen.extend(new)
+        planned = self.foreseen or intention.purchases
+        outlook = look_ahead(Store(self.config.store.directory), planned)
+        warnings = intention.warnings()
+        if self.wanted.dry_run:
+            for name, value in self._facts(intention, outlook):
+                print(f"{name:<22}{value}")
+        for warning in warnings:
+            print(f"warning: {warning}", file=sys.stderr)
+        if self.wanted.dry_run:
+            raise NotBought
+        if warnings and not self.wanted.yes and terminal:
+            epoch = intention.purchases[-1].epoch
+            if not _agreed():
+                raise ReleaseError(f"epoch {epoch!r}: not released, as answered; nothing was spent")
+
+    def _facts(self, intention: Intention, outlook: Outlook) -> list[tuple[str, object]]:
+        data, tally = self.config.at(intention.purchases[-1].epoch).data, intention.tally
+        engine = self.config.engine
+        facts: list[tuple[str, object]] = [
+            ("data set", f"{data.data_set}, epoch {intention.purchases[-1].epoch}"),
+            ("labels", f"{data.labels_source}: {tally.label_rows:,} rows"),
+            ("population", f"{self._population()}: {tally.rows:,} events"),
+            ("  without a label", f"{tally.unlabelled:,}"),
+            ("  outside the domain", f"{tally.outside:,}"),
+            ("  labels left out", f"{tally.left_out:,}"),
+            ("  keys merged", f"{tally.merged:,}"),
+            ("day", "all" if data.date is None else f"{data.epoch} of column {data.date!r}"),
+            ("duplicates", data.duplicates),
+        ]
+        if self.config.privacy.max_records_per_user is not None:
+            facts.append(("  over a user's limit", f"{tally.over_limit:,}"))
+        how = "in memory" if intention.in_memory else f"{engine.name}, {engine.workers} workers"
+        return [*facts, ("engine", how), *_budget(intention, outlook), *self._outputs(intention)]
+
+    def _population(self) -> str:
+        data = self.config.data
+        if data.submitted:
+            return "submitted by the features party"
+        return str(data.population_source or "the labels' own keys")
+
+    def _outputs(self, intention: Intention) -> Iterator[tuple[str, object]]:
+        from label_party.store.entries import LABELS
+        from label_party.store.release_store import Store
+
+        store = Store(self.config.store.directory)
+        for one in intention.purchases:
+            if one.purpose == LABELS:
+                yield "would write", store.path(one.data_set, one.epoch)
+            else:
+                yield "would write", store.outcome_path(one.data_set, one.epoch, one.purpose)
+        for path in self.outputs:
+            yield "would write", path
+
+
+def _budget(intention: Intention, outlook: Outlook) -> Iterator[tuple[str, object]]:
+    yield "account", outlook.account
+    yield "cap", f"{outlook.limit}{'' if outlook.recorded else ', recorded by this charge'}"
+    yield "spent", short(outlook.spent) if outlook.spent else "nothing"
+    for purchase in intention.purchases:
+        yield "charge", f"{purchase.guarantee} for {purchase.purpose}"
+    yield "left afterwards", short(outlook.left)
+
+
+def short(guarantee: object) -> str:
+    """Leave adjacency and unit out: the cap states them for the whole account."""
+    return "not one number" if guarantee is None else str(guarantee).partition(" (")[0]
+
+
+def _agreed() -> bool:
+    with _interruptible():
+        print("Release all the same? [y/N] ", end="", file=sys.stderr, flush=True)
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let ^C and SIGTERM end a question, whatever they do to the work around it."""
+    handlers = {
+        number: signal.signal(number, signal.default_int_handler)
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

@@ -1,0 +1,152 @@
+"""What is about to be bought, and what speaks against it; shown before the irreversible step.
+
+Warnings tell of raw labels. They are for the labels party's console: nothing that leaves may hold
+one, nor may what is bought depend on one by a rule that nobody pays for. So code that buys without
+a person goes on whatever they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from common.arrays import Integers
+from label_party.events.tally import Tally
+from label_party.store.purchase import Purchase
+
+_FEW = 0.01
+"""Below this share of labels or categories, columns or keys rarely fit together."""
+_CLIPPED = 0.05
+_LEFT_OUT = 0.5
+_DOMINATING = 0.05
+_TIMES_AVERAGE = 10
+
+
+class NotBought(Exception):
+    """Nothing is to be bought after all; nothing was charged, drawn or written."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How the events spread over a column's public list of categories.
+
+    Attributes
+    ----------
+    listed
+        Events with a category on the list.
+    most
+        Events in the commonest one.
+    """
+
+    name: str
+    events: int
+    listed: int
+    most: int
+
+    @classmethod
+    def of(cls, name: str, codes: Integers, categories: int) -> Spread:
+        """Count (n,) codes, those below ``categories`` being on the list."""
+        listed = codes[(codes >= 0) & (codes < categories)]
+        most = int(np.bincount(listed, minlength=1).max())
+        return cls(name, codes.size, listed.size, most)
+
+
+@dataclass(frozen=True)
+class Intention:
+    """What would be read and spent, once everything was read and checked.
+
+    Attributes
+    ----------
+    purchases
+        What would be charged, in this order.
+    tally
+        What was read.
+    in_memory
+        Whether in this process's memory, or by the configured engine.
+    labels
+        Whether it is the labels that it is about, not categories alone.
+    spreads
+        Of the columns of categories that it is about.
+    too_few
+        Says, from public facts alone, why nothing useful would come out; None if it might.
+    """
+
+    purchases: tuple[Purchase, ...]
+    tally: Tally
+    in_memory: bool = True
+    labels: bool = True
+    spreads: tuple[Spread, ...] = ()
+    too_few: Callable[[], str | None] = lambda: None
+
+    def warnings(self) -> list[str]:
+        """Everything that speaks against it."""
+        return warnings_of(self.tally, self.spreads, self.too_few(), labels=self.labels)
+
+
+Confirm = Callable[[Intention], None]
+"""Called once all is read and before anything is charged; what it raises prevents the purchase."""
+
+
+def go_on(intention: Intention) -> None:
+    """Buy, whatever the labels are, as suits everything that runs without a person."""
+
+
+def warnings_of(
+    tally: Tally, spreads: Sequence[Spread] = (), too_few: str | None = None, *, labels: bool = True
+) -> list[str]:
+    """Return what is odd about events and labels, one line each."""
+    found = [*_of_keys(tally), *(_of_labels(tally) if labels else ())]
+    for spread in spreads:
+        found += _of_categories(spread)
+    return found if too_few is None else [*found, too_few]
+
+
+def _of_labels(tally: Tally) -> list[str]:
+    found = []
+    if tally.labelled < _FEW * tally.rows or not tally.labelled:
+        found.append(
+            f"only {_of(tally.labelled, tally.rows, 'events')} have a label; do the keys of labels"
+            " and population fit together?"
+        )
+    if tally.labelled and tally.smallest == tally.largest:
+        found.append(f"all {tally.rows:,} events have the same label, {tally.smallest:g}")
+    if tally.outside > _CLIPPED * tally.labelled:
+        found.append(
+            f"{_of(tally.outside, tally.labelled, 'labels')} lie outside [domain] lower … upper and"
+            " are clipped"
+        )
+    return found
+
+
+def _of_keys(tally: Tally) -> list[str]:
+    found = []
+    there = tally.labelled + tally.left_out
+    if tally.left_out > _LEFT_OUT * there:
+        found.append(
+            f"{_of(tally.left_out, there, 'keys of labels')} are not in the population; are both"
+            " of the same epoch, and spelt alike?"
+        )
+    average = tally.label_rows / max(there, 1)
+    if tally.most_rows > max(_DOMINATING * tally.label_rows, _TIMES_AVERAGE * average):
+        found.append(
+            f"{_of(tally.most_rows, tally.label_rows, 'rows of labels')} have one and the same key;"
+            " is it a placeholder?"
+        )
+    return found
+
+
+def _of_categories(spread: Spread) -> list[str]:
+    if spread.listed < _FEW * spread.events or not spread.listed:
+        return [
+            f"only {_of(spread.listed, spread.events, 'events')} have a value of {spread.name!r}"
+            " that is on its list"
+        ]
+    if spread.most == spread.listed:
+        return [f"all {spread.listed:,} listed values of {spread.name!r} are the same"]
+    return []
+
+
+def _of(part: int, whole: int, what: str) -> str:
+    return f"{part:,} of {whole:,} {what} ({part / max(whole, 1):.2%})"

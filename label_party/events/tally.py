@@ -1,0 +1,111 @@
+"""What completing a population found, and when that is refused."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from operator import add
+from typing import ClassVar, Literal
+
+from common.errors import DataError
+
+Duplicates = Literal["refuse", "sum", "mean", "last"]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What completing found and did, of all events or of one range of keys; ranges add up.
+
+    For the labels party alone, since all but ``rows`` depends on labels.
+
+    Attributes
+    ----------
+    rows
+        Events in the population.
+    unlabelled
+        Events that got the missing value because they had no label.
+    left_out
+        Labelled keys outside the population.
+    merged
+        Keys with several labels, made one by the configured rule.
+    over_limit
+        Events that got the missing value because their user has too many. What follows is counted
+        before that.
+    several
+        Keys with several labels, in the population or not.
+    repeated
+        Rows of the population whose key occurred before.
+    label_rows, most_rows
+        Rows of labels that were read, and the most of one key.
+    outside
+        Labels outside the domain.
+    smallest, largest
+        Of the completed labels.
+    """
+
+    rows: int = 0
+    unlabelled: int = 0
+    left_out: int = 0
+    merged: int = 0
+    over_limit: int = 0
+    several: int = 0
+    repeated: int = 0
+    label_rows: int = 0
+    most_rows: int = 0
+    outside: int = 0
+    smallest: float = math.inf
+    largest: float = -math.inf
+
+    _EXTREMES: ClassVar = {"most_rows": max, "smallest": min, "largest": max}
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(
+            *(
+                self._EXTREMES.get(f.name, add)(getattr(self, f.name), getattr(other, f.name))
+                for f in fields(self)
+            )
+        )
+
+    @property
+    def labelled(self) -> int:
+        """Events with a label of their own."""
+        return self.rows - self.unlabelled
+
+
+def check_tally(tally: Tally, conflicts: int, duplicates: Duplicates, *, submitted: bool) -> None:
+    """Refuse what cannot be released, given what all partitions found.
+
+    Parameters
+    ----------
+    conflicts
+        Rows that name another user than an earlier row of their key.
+
+    Raises
+    ------
+    DataError
+        If there is no event, or a key occurs twice where it may not.
+    """
+    if conflicts:
+        raise DataError(
+            f"{conflicts:,} rows give a key another user than an earlier row does; an event"
+            " belongs to one user"
+        )
+    # whether a release is refused must not tell a submitter which keys have labels
+    if duplicates == "refuse" and submitted and tally.several:
+        raise _several(tally.several)
+    if tally.repeated:
+        raise DataError(
+            f"{tally.repeated:,} rows of the population repeat a key that occurred before; every"
+            " event must be listed once, so remove the repetitions"
+        )
+    if not tally.rows:
+        raise DataError("the population has no events; a release needs at least one")
+    if duplicates == "refuse" and tally.merged:
+        raise _several(tally.merged)
+
+
+def _several(keys: int) -> DataError:
+    return DataError(
+        f"{keys:,} keys have more than one label row; remove the repetitions, or say how"
+        ' they add up: [data] duplicates = "sum", "mean" or "last"'
+    )

@@ -1,0 +1,104 @@
+"""Every warning before a purchase: given where it belongs, and not one step before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from label_party.events.completion import complete_part
+from label_party.events.intention import Spread, warnings_of
+from label_party.events.tally import Tally
+
+USUAL = Tally(
+    rows=1000,
+    unlabelled=900,
+    left_out=50,
+    merged=10,
+    label_rows=170,
+    most_rows=4,
+    outside=5,
+    smallest=0.0,
+    largest=9.0,
+)
+
+SPARSE = {"unlabelled": 990, "left_out": 0, "outside": 0}
+
+
+def test_nothing_is_said_of_usual_labels() -> None:
+    assert warnings_of(USUAL, [Spread("product", 1000, 100, 60)]) == []
+
+
+@pytest.mark.parametrize(
+    ("odd", "still_usual", "said"),
+    [
+        ({**SPARSE, "unlabelled": 1000}, SPARSE, "only 0 of 1,000 events (0.00%) have a label"),
+        ({**SPARSE, "unlabelled": 991}, SPARSE, "only 9 of 1,000 events (0.90%) have a label"),
+        ({"largest": 0.0}, {"largest": 0.1}, "all 1,000 events have the same label, 0"),
+        ({"outside": 6}, {"outside": 5}, "6 of 100 labels (6.00%) lie outside"),
+        ({"left_out": 101}, {"left_out": 100}, "101 of 201 keys of labels (50.25%)"),
+        ({"most_rows": 12}, {"most_rows": 11}, "12 of 170 rows of labels (7.06%)"),
+    ],
+)
+def test_each_warning(odd: dict[str, float], still_usual: dict[str, float], said: str) -> None:
+    (line,) = warnings_of(replace(USUAL, **odd))
+    assert said in line
+    assert warnings_of(replace(USUAL, **still_usual)) == []
+
+
+def test_labels_do_not_matter_where_categories_alone_are_released() -> None:
+    odd = replace(USUAL, unlabelled=991, left_out=0, largest=0.0)
+    assert len(warnings_of(odd)) == 3
+    assert warnings_of(odd, labels=False) == []
+
+
+@pytest.mark.parametrize(
+    ("listed", "most", "said"),
+    [(0, 0, "only 0 of 1,000"), (9, 5, "only 9 of 1,000"), (100, 100, "all 100 listed values")],
+)
+def test_categories_that_tell_nothing(listed: int, most: int, said: str) -> None:
+    (line,) = warnings_of(USUAL, [Spread("product", 1000, listed, most)])
+    assert said in line
+
+
+def test_a_spread_counts_what_is_listed() -> None:
+    codes = np.array([-1, 0, 0, 1, 2, 2])  # 2: on no list
+    assert Spread.of("product", codes, 2) == Spread("product", 6, 3, 2)
+
+
+def test_what_public_facts_say_comes_last() -> None:
+    assert warnings_of(replace(USUAL, outside=6), (), "few events")[1] == "few events"
+
+
+def test_ranges_of_keys_add_up_to_what_all_keys_give() -> None:
+    keys = np.array([b"a", b"b", b"b", b"c", b"d", b"d", b"d"], dtype="S16")
+    labels = np.array([1.0, 2.0, 3.0, -9.0, 4.0, np.nan, 5.0])
+    listed = np.array([b"a", b"b", b"d", b"e"], dtype="S16")
+
+    def tally(low: bytes, high: bytes) -> Tally:
+        some, named = (keys >= low) & (keys < high), (listed >= low) & (listed < high)
+        part = complete_part(
+            keys[some],
+            labels[some],
+            listed[named],
+            missing=0.0,
+            domain=(0.0, 4.0),
+            duplicates="sum",
+        )
+        return part.tally
+
+    whole = tally(b"a", b"z")
+    assert tally(b"a", b"c") + tally(b"c", b"z") == whole
+    assert whole == Tally(
+        rows=4,
+        unlabelled=1,
+        left_out=1,
+        merged=2,
+        several=2,
+        label_rows=7,
+        most_rows=3,
+        outside=2,
+        smallest=0.0,
+        largest=9.0,
+    )

@@ -28,6 +28,7 @@ def features(party: Party, client_identity: Credentials) -> list[str]:
     folder = party.folder
     (folder / "client.pem").write_bytes(client_identity.certificate_pem)
     (folder / "client.key").write_bytes(client_identity.key_pem)
+    (folder / "client.key").chmod(0o600)
     order = np.argsort([i * 7919 % 1009 for i in range(EVENTS + 20)], kind="stable")
     rows = {"key": [f"event-{i}" for i in order], "x": [float(i % 10) for i in order]}
     pl.DataFrame(rows).write_csv(folder / "features.csv")

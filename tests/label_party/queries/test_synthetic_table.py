@@ -60,7 +60,8 @@ def truth(party: Party, **settings: Any) -> np.ndarray:
     """(n, 3) true codes, as the command makes them."""
     config = party.config(**settings)
     lists = synthesize._lists(config, request(party))
-    return synthesize._records(config, request(party), lists, quiet=True)[0]
+    events = synthesize._read(config, lists, quiet=True)
+    return synthesize._records(events, request(party), lists)
 
 
 @pytest.mark.usefixtures("repeatable")

@@ -249,5 +249,5 @@ def test_who_looks_at_labels_reads_the_same_from_memory_and_in_parts(
     clipped = np.clip(found[0][1], 0, 100)
     expected = (interpolation(clipped, grid.points)).mean(axis=0)
     np.testing.assert_allclose(known[1].over(grid), expected, rtol=1e-10)
-    left = [path.name for path in (tmp_path / "store").rglob("*")]
-    assert sorted(left) == ["releases", "scratch"]  # both empty, and no ledger
+    left = {path.name for path in (tmp_path / "store").rglob("*")}
+    assert left <= {"releases", "scratch"}  # both empty, and no ledger

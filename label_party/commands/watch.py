@@ -37,7 +37,8 @@ def watch(config: LabelPartyConfig, wanted: WatchOptions, how: BeforeOptions) ->
     terminal the command then asks; without one it goes on, for an epoch that does not come tells of
     its labels, too.
     """
-    from label_party.release.watch import Watcher, release_new, stopped_by_signals
+    from common.signals import stopped_by_signals
+    from label_party.release.watch import Watcher, release_new
 
     report = (lambda outcome: None) if wanted.quiet else print_epoch
     before = Before(config, how, quiet=wanted.quiet)

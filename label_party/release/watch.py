@@ -8,16 +8,14 @@ later for an epoch that was released is not in any release.
 from __future__ import annotations
 
 import re
-import signal
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 
 from common.errors import ConfigError, DataError
+from common.signals import Stop
 from label_party.config.names import NAME_PATTERN
 from label_party.config.sections import EPOCH_PLACE, LabelPartyConfig
 from label_party.events.intention import Confirm, Intention, NotBought, go_on
@@ -102,7 +100,7 @@ def release_new(
     report: Report,
     *,
     quiet: bool = False,
-    stop: threading.Event | None = None,
+    stop: Stop | None = None,
     confirm: Confirm = go_on,
 ) -> int:
     """Release every epoch that has arrived and was not released; return how many.
@@ -180,7 +178,7 @@ class Watcher:
     quiet: bool = False
     confirm: Confirm = go_on
 
-    def run(self, stop: threading.Event) -> None:
+    def run(self, stop: Stop) -> None:
         """Look, release, wait, and again; an epoch that was begun is finished."""
         while not stop.is_set():
             try:
@@ -190,23 +188,3 @@ class Watcher:
             except StoreBusy as busy:  # a release by hand, or a backup: it ends by itself
                 self.idle(str(busy))
             stop.wait(self.config.watch.interval)
-
-
-@contextmanager
-def stopped_by_signals() -> Iterator[threading.Event]:
-    """Yield an event that SIGINT and SIGTERM set; a second SIGINT interrupts as usual."""
-    stop = threading.Event()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def stop_soon(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    for number in before:
-        signal.signal(number, stop_soon)
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

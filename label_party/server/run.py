@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,6 +24,7 @@ from prometheus_client import ProcessCollector
 from common.errors import ConfigError
 from common.files import PUBLIC, appearing
 from common.guarantees import Guarantee
+from common.signals import stopped_by_signals
 from common.wire import evaluation_pb2, evaluation_pb2_grpc
 from common.wire import label_release_pb2_grpc as stubs
 from label_party.config.sections import LabelPartyConfig
@@ -103,8 +102,7 @@ def serve(
     LabelveilError
         If certificates, address or store cannot be used.
     """
-    stop = threading.Event()
-    with _signals(stop), open_server(config, handshakes) as server:
+    with stopped_by_signals() as stop, open_server(config, handshakes) as server:
         announce(f"serving on {server.address}")
         if server.observed_at is not None:
             announce(f"probes and metrics on http://{server.observed_at}")
@@ -311,19 +309,6 @@ def _listen(server: grpc.Server, settings: ServerSection, credentials: ServerCre
 
 def _end(credentials: ServerCredentials, which: str) -> float:
     return credentials.ends(which).timestamp()
-
-
-@contextlib.contextmanager
-def _signals(stop: threading.Event) -> Iterator[None]:
-    def handle(number: int, frame: object) -> None:
-        stop.set()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _write_port(path: Path, port: str) -> None:

@@ -33,6 +33,7 @@ from common.release.manifest import (
     Manifest,
     block_digest,
 )
+from common.release.stored import CODES_FILE, read_stored_labels
 
 MANIFEST_FILE = "manifest.json"
 LABELS_FILE = "labels.parquet"
@@ -86,31 +87,40 @@ def labels_frame(manifest: Manifest, keys: bytes, codes: bytes) -> pl.DataFrame:
     )
 
 
+def is_stored(directory: Path) -> bool:
+    """Whether a store keeps this release, rather than a features party that fetched it."""
+    return (directory / CODES_FILE).is_file() and not (directory / LABELS_FILE).is_file()
+
+
 def read_release(directory: Path) -> Release:
-    """Read and verify a release directory: ``manifest.json`` and ``labels.parquet``.
+    """Read and verify a release directory, as it was fetched or as a store keeps it.
 
     Raises
     ------
     ReleaseError
         If a file is missing or damaged, or the rows do not give the manifest's digests.
     """
-    labels_path = directory / LABELS_FILE
-    data = read_manifest(directory)
+    stored = is_stored(directory)
+    data = read_manifest(directory, CODES_FILE if stored else LABELS_FILE)
     manifest = Manifest.from_bytes(data)
-    labels = read_labels(labels_path, manifest)
+    labels = read_labels(directory, manifest)
     verify_rows(manifest, labels)
     return Release(manifest, data, labels)
 
 
-def read_labels(path: Path, manifest: Manifest) -> pl.DataFrame:
-    """Read a labels file's rows, without verifying them.
+def read_labels(directory: Path, manifest: Manifest) -> pl.DataFrame:
+    """Read a release's rows, fetched or stored, without verifying them.
 
     Raises
     ------
     ReleaseError
-        If it is no Parquet file, or has other columns than a labels file, or too many rows: it is
-        asked before anything is decoded, for a few bytes can stand for any number of rows.
+        If the labels file is no Parquet file, has other columns than a labels file, or too many
+        rows: it is asked before anything is decoded, for a few bytes can stand for any number of
+        rows.
     """
+    if is_stored(directory):
+        return read_stored_labels(directory, manifest)
+    path = directory / LABELS_FILE
     try:
         file = pl.scan_parquet(path)
         _check_columns(file.collect_schema())
@@ -123,7 +133,7 @@ def read_labels(path: Path, manifest: Manifest) -> pl.DataFrame:
         raise ReleaseError(f"{path} cannot be read as Parquet: {reason:.300}") from error
 
 
-def read_manifest(directory: Path) -> bytes:
+def read_manifest(directory: Path, rows_file: str = LABELS_FILE) -> bytes:
     """Read a release directory's manifest, without looking at the rows.
 
     Raises
@@ -131,7 +141,7 @@ def read_manifest(directory: Path) -> bytes:
     ReleaseError
         If the directory holds no complete release.
     """
-    for name in (MANIFEST_FILE, LABELS_FILE):
+    for name in (MANIFEST_FILE, rows_file):
         if not (directory / name).is_file():
             raise ReleaseError(
                 f"{directory / name} is missing; {directory} is not a complete release"

@@ -30,6 +30,7 @@ from common.files import PRIVATE, sync
 from common.release.blocks import block_ranges
 from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
 from common.release.manifest import Manifest, block_digest, manifest_digest
+from common.release.stored import part_paths
 from label_party.store.disk import StoreError, exclusive, translating_errors
 from label_party.store.entries import LABELS, Charge
 from label_party.store.ledger import Ledger
@@ -37,8 +38,6 @@ from label_party.store.ledger import Ledger
 PART_ROWS = 1 << 22
 """Rows of a part of a release, a multiple of a block's."""
 
-KEYS_FILE = "keys.bin"
-CODES_FILE = "codes.bin"
 LEDGER_FILE = "ledger.sqlite"
 LOCK_FILE = "lock"
 RELEASES = "releases"
@@ -240,7 +239,7 @@ class ReleaseWriter:
         """Append rows to the only part of a small release."""
         with translating_errors(self._path):
             if not self._files:
-                for path in _part_paths(self._partial, 0):
+                for path in part_paths(self._partial, 0):
                     self._files.append(path.open("xb"))
             for file, data in zip(self._files, (keys, codes), strict=True):
                 file.write(data)
@@ -248,9 +247,7 @@ class ReleaseWriter:
     def adopt(self, keys: Path, codes: Path) -> None:
         """Take in the next part: two files of the same disk whose bytes are on it already."""
         with translating_errors(self._path):
-            for old, new in zip(
-                (keys, codes), _part_paths(self._partial, self._parts), strict=True
-            ):
+            for old, new in zip((keys, codes), part_paths(self._partial, self._parts), strict=True):
                 old.rename(new)
         self._parts += 1
 
@@ -357,7 +354,7 @@ class StoredRelease:
         rows = 0
         while rows < self.rows:
             keys, codes = (
-                os.open(file, os.O_RDONLY) for file in _part_paths(self._path, len(self._parts))
+                os.open(file, os.O_RDONLY) for file in part_paths(self._path, len(self._parts))
             )
             self._parts.append((keys, codes))
             count = os.fstat(codes).st_size // content.code_bytes
@@ -383,13 +380,6 @@ class StoredRelease:
 
 def _unreadable(path: Path, error: OSError) -> ReleaseError:
     return ReleaseError(f"{path} cannot be read: {error.strerror}; restore it from a backup")
-
-
-def _part_paths(folder: Path, part: int) -> tuple[Path, Path]:
-    """Files of a part's keys and codes."""
-    if part == 0:
-        return folder / KEYS_FILE, folder / CODES_FILE
-    return folder / f"keys-{part:06}.bin", folder / f"codes-{part:06}.bin"
 
 
 def outcome_name(purpose: str) -> str:

@@ -41,7 +41,8 @@ def certificate(
         Path,
         typer.Argument(
             metavar="RELEASE",
-            help="Folder with manifest.json, labels.parquet; or of many such, one an epoch.",
+            help="A release as it was fetched, or as a store keeps it; or a folder of many, one an"
+            " epoch.",
         ),
     ],
     public_key: Annotated[

@@ -31,7 +31,8 @@ def epoch_folders(folder: Path) -> list[Path]:
     """The releases in a folder, in the order of their names; none if it is a release itself."""
     if (folder / MANIFEST_FILE).is_file():
         return []
-    return sorted(path.parent for path in folder.glob(f"*/{MANIFEST_FILE}"))
+    found = folder.glob(f"[!.]*/{MANIFEST_FILE}")  # what a store has not published has a dot
+    return sorted(path.parent for path in found)
 
 
 def epochs_certificate(

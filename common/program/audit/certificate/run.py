@@ -21,13 +21,14 @@ from common.program.audit.certificate.rebuild import rebuilt_check
 from common.program.audit.certificate.signature_check import signature_check
 from common.program.audit.verdict import Audit, Check, Verdict, verdict_of
 from common.release.blocks import block_ranges, encode_codes, keys_bytes
-from common.release.folder import LABELS_FILE, MANIFEST_FILE, read_labels
+from common.release.folder import LABELS_FILE, MANIFEST_FILE, is_stored, read_labels
 from common.release.manifest import (
     Manifest,
     block_digest,
     content_digest,
     manifest_digest,
 )
+from common.release.stored import CODES_FILE
 
 Progress = Callable[[str], None]
 
@@ -45,7 +46,7 @@ class Evidence:
     manifest
         Parsed for its form alone: none of its claims has been checked.
     labels
-        The labels file.
+        Its rows.
     """
 
     directory: Path
@@ -55,22 +56,22 @@ class Evidence:
 
 
 def read_evidence(directory: Path) -> Evidence:
-    """Read a release directory, checking its form alone.
+    """Read a release directory, fetched or a store's, checking its form alone.
 
     Raises
     ------
     ReleaseError
         If a file is missing or cannot be understood at all.
     """
-    manifest_path, labels_path = directory / MANIFEST_FILE, directory / LABELS_FILE
-    for path in (manifest_path, labels_path):
-        if not path.is_file():
-            raise ReleaseError(
-                f"{path} is missing; name a folder with {MANIFEST_FILE} and {LABELS_FILE}"
-            )
-    data = manifest_path.read_bytes()
+    path = directory / MANIFEST_FILE
+    if not (path.is_file() and (is_stored(directory) or (directory / LABELS_FILE).is_file())):
+        raise ReleaseError(
+            f"{directory} holds no release; name a folder with {MANIFEST_FILE} and {LABELS_FILE},"
+            f" or with {CODES_FILE} as a store keeps it, or of many such"
+        )
+    data = path.read_bytes()
     manifest = Manifest.parse(data)
-    return Evidence(directory, data, manifest, read_labels(labels_path, manifest))
+    return Evidence(directory, data, manifest, read_labels(directory, manifest))
 
 
 def certificate(
@@ -156,7 +157,7 @@ def outputs_check(manifest: Manifest, labels: pl.DataFrame) -> Check:
 def content_check(manifest: Manifest, labels: pl.DataFrame) -> Check:
     """The rows give the digests of all blocks, and those the digest of the content."""
     content = manifest.content
-    claim = "The labels file holds exactly the bytes that the manifest describes."
+    claim = "The rows are exactly the bytes that the manifest describes."
     tried = f"SHA-256 of {len(content.blocks)} blocks was recomputed from the rows."
     name = "content digest"
     if labels.height != manifest.population.rows:

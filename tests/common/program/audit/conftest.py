@@ -49,7 +49,9 @@ def write(tmp_path: Path) -> WriteRelease:
     def write_one(
         change: Callable[[dict[str, Any]], None] | None = None, rows: int = 300, **options: Any
     ) -> Path:
-        manifest, keys, codes = in_key_order(*make_release(rows, **options))
+        manifest, keys, codes = make_release(rows, **options)
+        if keys:
+            manifest, keys, codes = in_key_order(manifest, keys, codes)
         frame = labels_frame(manifest, keys, codes)
         if change is not None:
             data = manifest.model_dump()

@@ -73,9 +73,12 @@ def weights_of(manifest: Manifest) -> list[list[int]]:
     try:
         channel = manifest.randomizer.channel
         used = sorted(set(channel["row_of"]))
-        return [[int(weight) for weight in channel["rows"][row]] for row in used]
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+        rows = [[int(weight) for weight in channel["rows"][row]] for row in used]
+    except (IndexError, ValueError) as error:
         raise ReleaseError(f"the manifest's channel cannot be read: {error!r}") from error
+    if {len(row) for row in rows} != {len(channel["outputs"])}:
+        raise ReleaseError("the manifest's channel has rows of another length than its outputs")
+    return rows
 
 
 def sums_check(manifest: Manifest) -> Check:
@@ -83,7 +86,6 @@ def sums_check(manifest: Manifest) -> Check:
     rows = weights_of(manifest)
     wrong = sum(sum(row) != WORDS or min(row) < 0 for row in rows)
     outputs = len(manifest.randomizer.channel.get("outputs", []))
-    wrong += sum(len(row) != outputs for row in rows)
     inputs_fit = manifest.randomizer.channel.get("inputs") == manifest.label.grid
     return Check(
         name="weights",

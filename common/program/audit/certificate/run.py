@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from common.errors import PrivacyError, ReleaseError
+from common.errors import LabelveilError, PrivacyError, ReleaseError
 from common.program.audit.certificate import manifest_checks as claims
 from common.program.audit.certificate.rebuild import rebuilt_check
 from common.program.audit.certificate.signature_check import signature_check
@@ -96,26 +96,35 @@ def certificate(
     audit.claimed = claims.claimed_epsilon(manifest)
     audit.facts = claims.facts(manifest, manifest_digest(evidence.data))
     steps: list[tuple[str, Callable[[], Check]]] = [
-        ("manifest", lambda: _form_check(evidence)),
+        ("manifest is consistent", lambda: _form_check(evidence)),
         ("weights", lambda: claims.sums_check(manifest)),
-        ("exact ε", lambda: claims.channel_check(manifest)),
-        ("ε split", lambda: claims.arithmetic_check(manifest)),
-        ("prior noise", lambda: claims.prior_scale_check(manifest)),
-        ("prior support", lambda: claims.prior_support_check(manifest)),
+        ("exact ε of the labels", lambda: claims.channel_check(manifest)),
+        ("arithmetic of the ε split", lambda: claims.arithmetic_check(manifest)),
+        ("prior noise scale", lambda: claims.prior_scale_check(manifest)),
+        ("prior noise on empty cells", lambda: claims.prior_support_check(manifest)),
         ("options", lambda: claims.options_check(manifest)),
-        ("rebuild the channel", lambda: rebuilt_check(manifest)),
+        ("channel is a function of the noisy histogram", lambda: rebuilt_check(manifest)),
         ("outputs", lambda: outputs_check(manifest, evidence.labels)),
-        ("digests", lambda: content_check(manifest, evidence.labels)),
-        ("population", lambda: population_check(manifest, evidence.labels)),
+        ("content digest", lambda: content_check(manifest, evidence.labels)),
+        ("population digest", lambda: population_check(manifest, evidence.labels)),
         ("row order", lambda: order_check(manifest, evidence.labels)),
         ("signature", lambda: signature_check(evidence.directory, evidence.data, public_key)),
     ]
     for name, step in steps:
         progress(name)
-        audit.run(step)
+        audit.run(lambda name=name, step=step: _readable(name, step))  # type: ignore[misc]
     audit.add(*claims.out_of_reach())
     audit.plots = claims.plots(manifest)
     return audit
+
+
+def _readable(name: str, step: Callable[[], Check]) -> Check:
+    """Run a check; what cannot even be read does not hold."""
+    try:
+        return step()
+    except LabelveilError as error:
+        claim = "What the release says can be read."
+        return Check(name, Verdict.FAIL, claim, "The check was begun.", f"It cannot: {error}.")
 
 
 def _form_check(evidence: Evidence) -> Check:

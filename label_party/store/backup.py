@@ -33,7 +33,7 @@ import sqlite3
 import tarfile
 import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,6 +44,7 @@ from common.errors import ConfigError, ReleaseError
 from common.files import appearing, sync
 from common.version import software
 from label_party.config.sections import LabelPartyConfig
+from label_party.store import seal
 from label_party.store.disk import StoreError
 from label_party.store.entries import EVALUATION, Charge
 from label_party.store.ledger import Ledger
@@ -151,12 +152,9 @@ def _copy_ledger(store: Store, path: Path) -> tuple[list[Charge], set[str]]:
             copy.abandon(entry.id)
         paid = [entry for entry in copy.charges() if not entry.lost]
         covered = {events.sha256 for _, events in copy.coverage()}
-    # one file: the write-ahead log goes into it
-    database = sqlite3.connect(path, isolation_level=None)
-    try:
-        database.execute("PRAGMA journal_mode = DELETE")
-    finally:
-        database.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        seal.remove(database)  # its secret is not in the backup
+        database.execute("PRAGMA journal_mode = DELETE")  # one file: the log goes into it
     return paid, covered
 
 

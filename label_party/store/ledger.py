@@ -4,9 +4,10 @@ An *account* is a body of events with one budget: a data set's own, or one that 
 Its *cap* is recorded with its first charge. A lower limit may be asked for at any time; a higher
 one takes :meth:`Ledger.raise_cap`, which records who raised it, when and why, forever.
 
-One SQLite file in write-ahead mode with full synchronisation. A charge is first *reserved*, then
-*committed* together with the release's digest in one transaction; a reservation whose owner died is
-taken back at the next start. Guarantees are stored as they state themselves, never as floats, and
+One SQLite file in write-ahead mode with full synchronisation, under a seal
+(:mod:`label_party.store.seal`). A charge is first *reserved*, then *committed* together with the
+release's digest in one transaction; a reservation whose owner died is taken back at the next start.
+Guarantees are stored as they state themselves, never as floats, and
 budget arithmetic is theirs: exact, and refusing to add what does not add.
 """
 
@@ -17,7 +18,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -26,9 +27,11 @@ from common.errors import BudgetError, LabelveilError
 from common.guarantees import Guarantee, guarantee_from_json
 from common.version import software
 from label_party.store import budget as spending
+from label_party.store import seal
 from label_party.store.budget import Composition
 from label_party.store.entries import LABELS, Cap, Charge, Covered, Restore, Separation, State
-from label_party.store.schema import migrate
+from label_party.store.schema import migrate, transaction
+from label_party.store.seal import Seal
 
 
 class LedgerError(LabelveilError):
@@ -46,13 +49,14 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._seal = Seal(path)
         with _translating_errors(path):
             self._database = sqlite3.connect(path, isolation_level=None, timeout=10.0)
             self._database.row_factory = sqlite3.Row
             self._database.execute("PRAGMA foreign_keys = ON")
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = FULL")
-            migrate(self._database, path)
+            migrate(self._database, path, self._seal)
 
     def __enter__(self) -> Self:
         return self
@@ -341,13 +345,11 @@ class Ledger:
         return spending.remaining(limit, spending.spent(met, limit))
 
     def backup(self, path: Path) -> None:
-        """Write a consistent copy while others may be writing."""
+        """Write a consistent copy, with a secret of its own, while others may be writing."""
         with _translating_errors(path):
-            copy = sqlite3.connect(path)
-            try:
+            with closing(sqlite3.connect(path)) as copy:
                 self._database.backup(copy)
-            finally:
-                copy.close()
+            seal.adopt(path)
 
     def _set_cap(self, account: str, cap: Guarantee, reason: str) -> None:
         self._database.execute(
@@ -411,14 +413,13 @@ class Ledger:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with _translating_errors(self.path):
-            self._database.execute("BEGIN IMMEDIATE")
-            try:
+            with transaction(self._database, "IMMEDIATE"):
+                self._seal.check(self._database)
                 yield self._database
-                self._database.execute("COMMIT")
-            except BaseException:
-                if self._database.in_transaction:
-                    self._database.execute("ROLLBACK")
-                raise
+                self._seal.renew(self._database)
+            with suppress(sqlite3.Error):  # it is committed all the same
+                # a byte that flips in the log would take a transaction away without a trace
+                self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 @contextmanager
@@ -426,9 +427,11 @@ def _translating_errors(path: Path) -> Iterator[None]:
     """Turn the database's errors into one line."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeError) as error:
+        reason = " ".join(str(error).split())  # SQLite shows what it cannot read, lines and all
         raise LedgerError(
-            f"ledger {path}: {error}; nothing was spent; check the disk's space and rights"
+            f"ledger {path}: {reason:.200}; nothing was spent; check the disk's space and rights,"
+            " or restore it from a backup"
         ) from error
 
 

@@ -39,6 +39,7 @@ from common.guarantees import Guarantee, PureDP
 from common.release.folder import SIGNATURE_FILE
 from label_party.config.names import NAME_PATTERN
 from label_party.config.sections import LabelPartyConfig
+from label_party.store import seal
 from label_party.store.backup import FORMAT, INDEX_FILE
 from label_party.store.budget import Proposal
 from label_party.store.disk import translating_errors
@@ -138,8 +139,8 @@ def restore(
     with store.building():
         if store.ledger_path.exists():
             raise ConfigError(
-                f"{store.ledger_path} exists already; move it away (with its -wal and -shm files)"
-                " to restore here, and leave the other files where they are"
+                f"{store.ledger_path} exists already; move it away (with its -key, -wal and -shm"
+                " files) to restore here, and leave the other files where they are"
             )
         with _extracted(store, path) as (folder, index):
             _close_evaluations(folder)
@@ -148,6 +149,7 @@ def restore(
                 "nothing_since": nothing_since,
                 "lost": [f"{entry.epoch} {entry.purpose}" for entry in lost],
             }
+            seal.adopt(folder / LEDGER_FILE)  # the index has its digest
             with Ledger(folder / LEDGER_FILE) as ledger:
                 ledger.record_restore(str(index["created"]), statement)
                 counted = recover(store, ledger).counted
@@ -157,6 +159,7 @@ def restore(
                 releases = _verify(store, ledger)
             _close_evaluations(store.directory)
             with translating_errors(store.directory):
+                seal.key_path(folder / LEDGER_FILE).replace(seal.key_path(store.ledger_path))
                 for left in folder.glob(f"{LEDGER_FILE}-*"):
                     left.unlink()  # empty: closing the ledger moved everything into its file
                 (folder / LEDGER_FILE).rename(store.ledger_path)

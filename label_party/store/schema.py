@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from common.errors import LabelveilError
+from label_party.store.seal import SINCE, Seal
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -112,33 +115,61 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             said_by TEXT NOT NULL
         )""",
     ),
+    (
+        # a keyed checksum of everything else (label_party.store.seal)
+        "CREATE TABLE seals (id INTEGER PRIMARY KEY, mac TEXT NOT NULL)",
+    ),
 )
 """One tuple of statements for each schema version; only ever append."""
 
 
-def migrate(database: sqlite3.Connection, path: Path) -> None:
-    """Bring a ledger to the newest schema, one version at a time, each in one transaction."""
-    newest = len(MIGRATIONS)
-    version = _version(database)
-    if version > newest:
-        raise LabelveilError(
-            f"ledger {path} has schema {version}, but this software knows {newest} at most;"
-            " install the version that wrote it"
-        )
-    while version < newest:
-        database.execute("BEGIN IMMEDIATE")
-        try:
-            version = _version(database)  # another process may have been faster
-            if version < newest:
+@contextmanager
+def transaction(database: sqlite3.Connection, kind: str = "DEFERRED") -> Iterator[None]:
+    """Run a block as one transaction: all of it or nothing."""
+    database.execute(f"BEGIN {kind}")
+    try:
+        yield
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+
+
+def migrate(database: sqlite3.Connection, path: Path, seal: Seal) -> None:
+    """Check a ledger and bring it to the newest schema, one version in each transaction.
+
+    Raises
+    ------
+    LabelveilError
+        If a later version wrote it, or it is damaged.
+    """
+    with transaction(database):
+        version = _check(database, path, seal)
+    while version < len(MIGRATIONS):
+        with transaction(database, "IMMEDIATE"):
+            version = _check(database, path, seal)  # another process may have been faster
+            if version < len(MIGRATIONS):
                 for statement in MIGRATIONS[version]:
                     database.execute(statement)
                 version += 1
                 database.execute(f"PRAGMA user_version = {version}")
-            database.execute("COMMIT")
-        except BaseException:
-            database.execute("ROLLBACK")
-            raise
+                if version >= SINCE:
+                    seal.make_key()
+                    seal.renew(database)
 
 
-def _version(database: sqlite3.Connection) -> int:
-    return int(database.execute("PRAGMA user_version").fetchone()[0])
+def _check(database: sqlite3.Connection, path: Path, seal: Seal) -> int:
+    """Return the version of a ledger that is as it was last written."""
+    version = int(database.execute("PRAGMA user_version").fetchone()[0])
+    if version > len(MIGRATIONS):
+        raise LabelveilError(
+            f"ledger {path} has schema {version}, but this software knows {len(MIGRATIONS)} at"
+            " most; install the version that wrote it"
+        )
+    (sound,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+    if sound != "ok":  # an index, say, that hides what its table has
+        raise sqlite3.DatabaseError("database disk image is malformed")
+    if version >= SINCE:
+        seal.check(database)
+    return version

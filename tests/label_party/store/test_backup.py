@@ -16,6 +16,7 @@ import pytest
 from label_party.server.run import running
 from label_party.store.ledger import Ledger
 from label_party.store.release_store import ReleaseWriter, Store
+from label_party.store.seal import adopt
 from tests.label_party.conftest import Client, Party, Result
 
 Connect = Callable[..., Client]
@@ -90,6 +91,7 @@ def test_the_copy_holds_no_reservation_and_is_one_file(party: Party) -> None:
     with tarfile.open(party.folder / "b.tar") as archive:
         archive.extract("ledger.sqlite", party.folder / "out", filter="data")
         names = archive.getnames()
+    adopt(party.folder / "out" / "ledger.sqlite")
     with Ledger(party.folder / "out" / "ledger.sqlite") as ledger:
         assert [entry.epoch for entry in ledger.charges()] == ["1"]
     assert names[-1] == "backup.json"

@@ -115,7 +115,8 @@ def test_an_older_ledger_counts_what_it_does_not_know(store: Store, tmp_path: Pa
         before = ledger.charges()[-1]
     for path in store.directory.glob("ledger.sqlite*"):
         path.unlink()
-    (tmp_path / "older.sqlite").rename(store.ledger_path)
+    for path in tmp_path.glob("older.sqlite*"):
+        path.rename(store.directory / path.name.replace("older", "ledger"))
     with store.building(), store.open_ledger() as ledger:
         found = recover(store, ledger)
         assert found.counted == ["shop/1 (top-k)"]

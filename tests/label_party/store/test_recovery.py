@@ -18,7 +18,8 @@ def _older_ledger(party: Party, tmp_path: Path) -> None:
     assert party.release(data__epoch="2").code == 0
     for path in party.store.glob("ledger.sqlite*"):
         path.unlink()
-    (tmp_path / "older.sqlite").rename(store.ledger_path)
+    for path in tmp_path.glob("older.sqlite*"):
+        path.rename(store.directory / path.name.replace("older", "ledger"))
 
 
 def test_a_release_that_the_ledger_forgot_is_served_and_spent(party: Party, tmp_path: Path) -> None:

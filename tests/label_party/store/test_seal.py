@@ -1,0 +1,169 @@
+"""A damaged ledger is one line, and never one in which less was spent."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sqlite3
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from common.errors import LabelveilError
+from common.guarantees import PureDP
+from label_party.store.ledger import Ledger
+from label_party.store.seal import SealError, key_path
+from tests.label_party.conftest import Party
+
+DIGEST = "ab" * 32
+LIMIT = PureDP.of(10)
+
+
+def spend(ledger: Ledger, epoch: str, epsilon: str) -> None:
+    charge = PureDP.of(Fraction(epsilon))
+    number = ledger.reserve("sales", epoch, charge, LIMIT, request={"label": "amount"})
+    ledger.commit(number, DIGEST, 1000)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A ledger with three charges, closed."""
+    found = tmp_path / "ledger.sqlite"
+    with Ledger(found) as ledger:
+        for epoch, epsilon in (("1", "1/2"), ("2", "1/3"), ("3", "2")):
+            spend(ledger, epoch, epsilon)
+    return found
+
+
+def damaged(path: Path, flips: int, seed: int) -> dict[str, int]:
+    """Flip one byte at a time; how often that was refused, and how often it did not matter."""
+    whole, chance = path.read_bytes(), random.Random(seed)
+    with Ledger(path) as ledger:
+        spent, charges = ledger.spent("sales", LIMIT), ledger.charges()
+    folder = path.parent / "damaged"
+    counts = {"refused": 0, "harmless": 0}
+    for _ in range(flips):
+        folder.mkdir()
+        shutil.copy(key_path(path), folder)
+        data = bytearray(whole)
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        (folder / path.name).write_bytes(data)
+        try:
+            with Ledger(folder / path.name) as ledger:
+                assert ledger.spent("sales", LIMIT) == spent
+                assert ledger.charges() == charges
+                counts["harmless"] += 1  # a byte that holds nothing
+        except LabelveilError as error:
+            if "\n" in str(error):
+                raise ValueError(f"not one line: {error}") from error
+            counts["refused"] += 1
+        shutil.rmtree(folder)
+    return counts
+
+
+def test_a_flipped_byte_never_lowers_what_was_spent(path: Path) -> None:
+    assert min(damaged(path, 60, seed=1).values()) > 0
+
+
+@pytest.mark.slow
+def test_a_thousand_flipped_bytes_never_lower_what_was_spent(path: Path) -> None:
+    assert min(damaged(path, 1000, seed=2).values()) > 0
+
+
+def edit(path: Path, *statements: str) -> None:
+    database = sqlite3.connect(path)
+    for (name,) in database.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+    ).fetchall():
+        database.execute(f"DROP TRIGGER {name}")
+    for statement in statements:
+        database.execute(statement)
+    database.commit()
+    database.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM releases WHERE charge = 3",
+        "DELETE FROM charges WHERE id = 3",
+        "UPDATE charges SET guarantee = replace(guarantee, '\"2\"', '\"1\"') WHERE id = 3",
+        "UPDATE charges SET account = 'other' WHERE id = 3",
+        "UPDATE charges SET composition = 'disjoint'",
+        "UPDATE caps SET guarantee = replace(guarantee, '10', '99')",
+        "DELETE FROM seals",
+        "UPDATE seals SET mac = 'é'",
+        "UPDATE charges SET request = CAST(x'ff' AS TEXT)",
+        "PRAGMA user_version = 2",
+        "PRAGMA user_version = 3",
+        "DROP TABLE seals",
+    ],
+)
+def test_what_is_edited_from_outside_is_refused(path: Path, statement: str) -> None:
+    edit(path, statement)
+    with pytest.raises(LabelveilError) as error:
+        Ledger(path)
+    assert "nothing was spent" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_an_edit_between_two_transactions_is_refused(path: Path) -> None:
+    with Ledger(path) as ledger:
+        edit(path, "DELETE FROM releases WHERE charge = 3")
+        with pytest.raises(SealError, match="changed from outside"):
+            spend(ledger, "4", "1")
+
+
+def test_a_secret_that_is_gone_or_open_to_others_is_told(path: Path) -> None:
+    secret = key_path(path)
+    assert secret.stat().st_mode & 0o777 == 0o600
+    secret.chmod(0o644)
+    with pytest.raises(LabelveilError, match="chmod 600"):
+        Ledger(path)
+    secret.chmod(0o600)
+    secret.rename(path.parent / "away")
+    with pytest.raises(SealError, match="-key is gone"):
+        Ledger(path)
+
+
+def test_ledgers_of_before_get_a_seal_when_they_are_opened(path: Path) -> None:
+    edit(path, "DROP TABLE seals", "PRAGMA user_version = 3")
+    key_path(path).unlink()
+    with Ledger(path) as ledger:
+        spend(ledger, "4", "1")
+    edit(path, "UPDATE charges SET account = 'other'")
+    with pytest.raises(SealError):
+        Ledger(path)
+
+
+def test_a_process_that_died_between_secret_and_seal_leaves_a_whole_ledger(path: Path) -> None:
+    edit(path, "DROP TABLE seals", "PRAGMA user_version = 3")
+    with Ledger(path) as ledger:
+        assert len(ledger.charges()) == 3
+
+
+def test_the_log_keeps_nothing_that_could_be_lost(path: Path) -> None:
+    with Ledger(path) as ledger:
+        spend(ledger, "4", "1")
+        assert path.with_name("ledger.sqlite-wal").stat().st_size == 0
+
+
+def test_a_backup_has_no_secret_and_is_sealed_where_it_is_restored(party: Party) -> None:
+    assert party.release().code == 0
+    secret = key_path(party.store / "ledger.sqlite").read_bytes()
+    assert party.run("backup", "--to", "b.tar").code == 0
+    assert secret.strip() not in (party.folder / "b.tar").read_bytes()
+    (account,) = json.loads(party.run("budget", "--json").out)
+    spent = account["spent"]
+    for where in ("the same store", "another"):
+        if where == "another":
+            shutil.rmtree(party.store)
+        else:
+            (party.store / "ledger.sqlite").unlink()
+        assert party.run("restore", "b.tar", "--nothing-since").code == 0
+        (account,) = json.loads(party.run("budget", "--json").out)
+        assert account["spent"] == spent
+        assert key_path(party.store / "ledger.sqlite").read_bytes() != secret
+        assert party.release().code == 0  # the same, found again

@@ -127,10 +127,12 @@ def read_labels(directory: Path, manifest: Manifest) -> pl.DataFrame:
         rows = file.select(pl.len()).collect().item()
         if rows > manifest.population.rows:
             raise ReleaseError(f"{path}: {rows:,} rows instead of {manifest.population.rows:,}")
-        return file.collect()
+        labels = file.collect()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         reason = " ".join(str(error).split())
         raise ReleaseError(f"{path} cannot be read as Parquet: {reason:.300}") from error
+    _check_complete(labels)
+    return labels
 
 
 def read_manifest(directory: Path, rows_file: str = LABELS_FILE) -> bytes:
@@ -156,13 +158,17 @@ def _check_columns(schema: Mapping[str, object]) -> None:
         )
 
 
+def _check_complete(labels: pl.DataFrame) -> None:
+    if labels["code"].null_count() or labels["label"].null_count():
+        raise ReleaseError("a code or label is missing")
+
+
 def verify_rows(manifest: Manifest, labels: pl.DataFrame) -> None:
     """Check a release's rows against its manifest's count, block digests and population digest."""
     if labels.height != manifest.population.rows:
         raise ReleaseError(f"{labels.height:,} rows instead of {manifest.population.rows:,}")
     _check_columns(labels.schema)
-    if labels["code"].null_count() or labels["label"].null_count():
-        raise ReleaseError("a code or label is missing")
+    _check_complete(labels)
     keyed = manifest.content.key_bytes > 0
     if not keyed and labels["key"].null_count() != labels.height:
         raise ReleaseError("keys in a release whose population was submitted; it has none")

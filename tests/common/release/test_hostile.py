@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from common.errors import ConfigError, PrivacyError, ReleaseError
@@ -18,7 +19,7 @@ from common.program.audit.certificate.run import certificate, read_evidence
 from common.program.audit.verdict import Verdict
 from common.randomizers import build_randomizer, randomizer_names
 from common.release.facts import check_details, check_digits, check_options
-from common.release.folder import MANIFEST_FILE, labels_frame, write_release
+from common.release.folder import LABELS_FILE, MANIFEST_FILE, labels_frame, write_release
 from common.release.manifest import Manifest
 from tests.common.program.audit.conftest import in_key_order
 from tests.common.release.releases import make_release
@@ -49,6 +50,21 @@ def data() -> dict[str, Any]:
 
 def test_the_release_itself_passes(tmp_path: Path) -> None:
     assert passes(written(tmp_path, data()))
+
+
+def test_rows_of_different_lengths_fail_in_one_line(tmp_path: Path) -> None:
+    manifest = data()
+    manifest["randomizer"]["channel"]["rows"][0].pop()
+    assert not passes(written(tmp_path, manifest))
+
+
+def test_a_missing_code_fails_in_one_line(tmp_path: Path) -> None:
+    folder = written(tmp_path, data())
+    labels = pl.read_parquet(folder / LABELS_FILE)
+    missing = pl.when(pl.int_range(pl.len()) > 0).then("code").alias("code")
+    labels.with_columns(missing).write_parquet(folder / LABELS_FILE)
+    with pytest.raises(ReleaseError, match="code or label is missing"):
+        read_evidence(folder)
 
 
 def hide(*path: str, value: Any = LABELS) -> Callable[[dict[str, Any]], None]:

@@ -1,4 +1,4 @@
-"""Write docs/configuration.md: every setting and flag of both parties, from their declarations.
+"""Write docs/configuration.md: every setting and flag of all programs, from their declarations.
 
 ``make docs-reference`` runs it; a test fails while the page is not what it writes.
 """
@@ -9,9 +9,10 @@ from pathlib import Path
 
 from typer.main import get_group
 
+import common.program.cli
 import feature_party.commands.cli
 import label_party.commands.cli
-from common.config.reference import reference
+from common.config.reference import flags, reference
 from feature_party.config import FeaturePartyConfig
 from label_party.config.sections import LabelPartyConfig
 
@@ -38,6 +39,9 @@ def page() -> str:
         group = get_group(app)
         group.name = name
         parts.append(f"## `{name.replace('-', '_')}.toml`\n\n{reference(model, group)}\n")
+    neutral = get_group(common.program.cli.app)
+    neutral.name = "labelveil"
+    parts.append(f"## `labelveil`\n\nIt has no file: all is flags.\n\n{flags(neutral)}\n")
     return "\n".join(parts)
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
 from common.config import Choice, Section, Words, setting
+from common.config.names import Name
 from common.engine.task import EngineSection
 from common.errors import ConfigError
 from feature_party.learning.names import HEAD_NAMES, OBJECTIVE_NAMES
@@ -18,11 +19,6 @@ from feature_party.learning.names import HEAD_NAMES, OBJECTIVE_NAMES
 DEFAULT_CONFIG = Path("feature_party.toml")
 
 Auto = Literal["auto"]
-EpochName = Annotated[
-    str,
-    StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"),
-    Words("a name of up to 64 letters, digits, dots, dashes and underscores"),
-]
 ShardRows = Annotated[int, Field(ge=100)] | Auto
 
 
@@ -91,7 +87,7 @@ class LabelsPartySection(Section):
     )
     data_set: str = setting("", "Name of the data set.", example="conversions", write=True)
     epoch: str = setting("", "Epoch of the release. An empty one means the latest.")
-    epochs: list[EpochName] = setting(
+    epochs: list[Name] = setting(
         list,
         "Several epochs instead, oldest first. `fetch` keeps each in a folder of its own within"
         " the release's, and one model is trained on all of them, every label read through its own"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 
 from pydantic import BaseModel
 from typer.core import TyperGroup, TyperOption
@@ -21,27 +22,36 @@ def reference(model: type[BaseModel], program: TyperGroup) -> str:
     program
         The command line; its options named ``section__key`` set the file's.
     """
-    flags: dict[str, list[str]] = defaultdict(list)
-    own: dict[str, list[TyperOption]] = {}
-    for command, found in program.commands.items():
-        options = [one for one in found.params if isinstance(one, TyperOption)]
-        for option in options:
-            flags[(option.name or "").replace("__", ".")].append(command)
-        own[command] = [option for option in options if "__" not in (option.name or "")]
+    setters: dict[str, list[str]] = defaultdict(list)
+    for command, option in _options(program):
+        setters[(option.name or "").replace("__", ".")].append(command)
     parts = []
     for name, section in sections(model):
-        rows = [_row(one, flags[one.name]) for one in declared(model) if one.section == name]
+        rows = [_row(one, setters[one.name]) for one in declared(model) if one.section == name]
         parts += [f"### `[{name}]`" if name else "### Outside all sections", doc(section)]
         parts.append(_table(("setting", "value", "default", "meaning"), rows))
     parts += [f"### Flags of `{program.name}` that set nothing in the file"]
-    rows = [
-        (f"`{command}`", f"`{'`, `'.join(option.opts)}`", option.help or "")
-        for command, options in own.items()
-        for option in options
-        if option.name not in ("config", "set", "help")
-    ]
-    parts.append(_table(("command", "flag", "meaning"), rows))
+    parts.append(flags(program))
     return "\n\n".join(part for part in parts if part)
+
+
+def flags(program: TyperGroup) -> str:
+    """Return the table of all flags that set nothing in a file."""
+    rows: list[tuple[str, ...]] = [
+        (f"`{command}`", f"`{'`, `'.join(option.opts)}`", option.help or "")
+        for command, option in _options(program)
+        if "__" not in (option.name or "") and option.name not in ("config", "set", "help")
+    ]
+    return _table(("command", "flag", "meaning"), rows)
+
+
+def _options(group: TyperGroup, within: str = "") -> Iterator[tuple[str, TyperOption]]:
+    for name, command in group.commands.items():
+        if isinstance(command, TyperGroup):
+            yield from _options(command, f"{within}{name} ")
+        for option in command.params:
+            if isinstance(option, TyperOption):
+                yield f"{within}{name}", option
 
 
 def _row(one: Setting, commands: list[str]) -> tuple[str, ...]:

@@ -7,11 +7,11 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from common.config import Section, setting
+from common.config.names import Name
 from common.errors import ConfigError
 from common.exact.rational import decimal_value
 from common.guarantees import ApproximateDP, PureDP, Unit
 from common.randomizers.base import MAX_EPSILON
-from label_party.config.names import Name
 
 NOT_IN_REQUEST = {
     "total_epsilon", "total_delta", "epochs", "account", "separate", "separate_reason"

@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import model_validator
 
 from common.config import Choice, Section, load_config, setting
+from common.config.names import Name
 from common.engine.task import EngineSection
 from common.errors import ConfigError
 from common.randomizers import randomizer_names
 from common.randomizers.grid import Grid
 from common.randomizers.losses import LOSS_NAMES
 from common.release.facts import check_digits, check_options
-from label_party.config.names import Name
 from label_party.config.offers import EvaluationSection, WatchSection
 from label_party.config.privacy import NOT_IN_REQUEST, PrivacySection
 from label_party.config.serving import ObservabilitySection, ServerSection

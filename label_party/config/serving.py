@@ -8,8 +8,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from common.config import Section, Words, setting
+from common.config.names import Name
 from common.errors import ConfigError
-from label_party.config.names import Name
 
 
 def _is_host_and_port(text: str) -> bool:

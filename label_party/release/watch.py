@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from common.config.names import NAME_PATTERN
 from common.errors import ConfigError, DataError
 from common.signals import Stop
-from label_party.config.names import NAME_PATTERN
 from label_party.config.sections import EPOCH_PLACE, LabelPartyConfig
 from label_party.events.intention import Confirm, Intention, NotBought, go_on
 from label_party.release.prior_in_force import open_session, prior_in_force, session_to_open

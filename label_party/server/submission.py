@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 
 import grpc
 
+from common.config.names import NAME_PATTERN
 from common.release.blocks import KEY_BYTES
 from common.wire import label_release_pb2 as wire
-from label_party.config.names import NAME_PATTERN
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.submitted import Populations, Submitted, Upload
 from label_party.server.catalog import Catalog, Damaged

@@ -32,12 +32,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.config.names import NAME_PATTERN
 from common.errors import ConfigError, ReleaseError
 from common.exact.rational import decimal_value
 from common.files import sync
 from common.guarantees import Guarantee, PureDP
 from common.release.folder import SIGNATURE_FILE
-from label_party.config.names import NAME_PATTERN
 from label_party.config.sections import LabelPartyConfig
 from label_party.store import seal
 from label_party.store.backup import FORMAT, INDEX_FILE

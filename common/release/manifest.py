@@ -260,7 +260,7 @@ class Manifest(_Section):
             If it is malformed, or says anything that a manifest has no place for.
         """
         try:
-            return cls.model_validate(_parse_json(data), strict=True)
+            return cls.model_validate(parse_json(data), strict=True)
         except (ValidationError, PrivacyError, ConfigError) as error:
             reason = str(error)
             if isinstance(error, ValidationError):
@@ -400,7 +400,7 @@ def _pure(data: PureClaim) -> PureDP:
     return guarantee
 
 
-def _parse_json(data: bytes) -> Any:
+def parse_json(data: bytes) -> Any:
     """Read strict JSON: UTF-8, no repeated keys, no NaN or infinity, nothing too big or too deep.
 
     Two readers could understand a document with a repeated key as two different claims.

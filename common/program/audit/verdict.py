@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -94,6 +94,40 @@ class Check:
         }
 
 
+@dataclass(frozen=True)
+class Field:
+    """One thing that a subject says about itself, and what became of it.
+
+    Attributes
+    ----------
+    name, value
+        As a manifest has them; a long value is cut.
+    verdict
+        The worst of the checks that decide it.
+    decided_by
+        Their names.
+    """
+
+    name: str
+    value: str
+    verdict: Verdict
+    decided_by: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "value": self.value,
+            "verdict": str(self.verdict),
+            "decided_by": list(self.decided_by),
+        }
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """A failure before what is undecided, and that before a pass; of none: not checkable."""
+    order = [Verdict.FAIL, Verdict.NOT_CHECKABLE, Verdict.PASS]
+    return min(verdicts, key=order.index, default=Verdict.NOT_CHECKABLE)
+
+
 def verdict_of(holds: bool) -> Verdict:
     """Pass or fail."""
     return Verdict.PASS if holds else Verdict.FAIL
@@ -141,6 +175,8 @@ class Audit:
         The claimed ε, if there is one number.
     facts
         Table for the report: what the subject says about itself.
+    fields
+        Everything that a manifest says, with its verdict.
     plots
         Data of the report's pictures, as JSON values.
     """
@@ -149,6 +185,7 @@ class Audit:
     subject: str
     claimed: float | None = None
     facts: dict[str, str] = field(default_factory=dict)
+    fields: list[Field] = field(default_factory=list)
     plots: dict[str, Any] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
     created: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
@@ -187,6 +224,7 @@ class Audit:
             "claimed_epsilon": _number(self.claimed),
             "gate": GATE,
             "facts": self.facts,
+            "fields": [one.to_json() for one in self.fields],
             "checks": [check.to_json() for check in self.checks],
             "seconds": round(self.seconds, 3),
             "plots": self.plots,

@@ -53,8 +53,7 @@ def certificate(
 ) -> None:
     """Prove what a manifest and its labels file prove: exact ε, bins, digests, arithmetic."""
     from common.program.audit.certificate.epochs import epoch_folders, epochs_certificate
-    from common.program.audit.certificate.run import certificate as certify
-    from common.program.audit.certificate.run import read_evidence
+    from common.program.audit.certificate.run import certify
 
     folders = epoch_folders(release)
     if folders:
@@ -62,9 +61,8 @@ def certificate(
             found = epochs_certificate(folders, public_key=public_key, progress=advance)
         _finish(found, out, quiet)
         return
-    evidence = read_evidence(release)
-    with _bar("certificate", 12, quiet) as advance:
-        found = certify(evidence, public_key=public_key, progress=advance)
+    with _bar("certificate", 13, quiet) as advance:
+        found = certify(release, public_key=public_key, progress=advance)
     _finish(found, out, quiet)
 
 

@@ -16,13 +16,16 @@ import polars as pl
 from common.errors import PrivacyError, ReleaseError
 from common.exact.rational import parse_rational
 from common.mechanisms.interactive import Terms
+from common.program.audit.certificate.fields import fields_of_all
 from common.program.audit.certificate.run import Evidence, certificate, read_evidence
-from common.program.audit.verdict import Audit, Check, Verdict, verdict_of
+from common.program.audit.verdict import Audit, Check, Verdict, verdict_of, worst
 from common.release.folder import MANIFEST_FILE
 from common.release.manifest import InForceSection, Manifest, SessionSection, manifest_digest
 
 DELTA = 1e-6
 """δ at which a session's guarantee is shown."""
+
+ORIGIN = "priors in force"
 
 _NAMED = 4
 
@@ -61,7 +64,10 @@ def epochs_certificate(
     each: list[tuple[str, Audit]] = []
     for folder in folders:
         progress(folder.name)
-        evidence = read_evidence(folder)
+        try:
+            evidence = read_evidence(folder)
+        except ReleaseError as error:
+            raise ReleaseError(f"{folder}: {error}") from error
         releases.append(evidence)
         each.append((evidence.manifest.epoch, certificate(evidence, public_key=public_key)))
     manifests = [one.manifest for one in releases]
@@ -77,6 +83,7 @@ def epochs_certificate(
     audit.run(lambda: origin_check(releases))
     audit.run(lambda: session_check(manifests))
     spent = audit.run(lambda: disjoint_check(releases))
+    audit.fields = fields_of_all((one for _, one in each), audit.checks)
     audit.claimed = spent.claimed
     return audit
 
@@ -99,12 +106,12 @@ def _together(each: Sequence[tuple[str, Audit]]) -> list[Check]:
     for epoch, audit in each:
         for check in audit.checks:
             grouped[check.name].append((epoch, check))
+    grouped.pop(ORIGIN, None)  # all epochs together decide it
     return [_worst(checks) for checks in grouped.values()]
 
 
 def _worst(checks: list[tuple[str, Check]]) -> Check:
-    order = [Verdict.FAIL, Verdict.NOT_CHECKABLE, Verdict.PASS]
-    verdict = min((check.verdict for _, check in checks), key=order.index)
+    verdict = worst(check.verdict for _, check in checks)
     those = [(epoch, check) for epoch, check in checks if check.verdict is verdict]
     first = those[0][1]
     return Check(
@@ -137,7 +144,7 @@ def origin_check(releases: Sequence[Evidence]) -> Check:
     if absent and not wrong:
         verdict = Verdict.NOT_CHECKABLE
     return Check(
-        name="priors in force",
+        name=ORIGIN,
         verdict=verdict,
         claim="An epoch that paid for no prior uses the one of an earlier epoch that did.",
         tried=f"{len(named)} epochs name the release whose prior was in force; histogram, noise"

@@ -15,9 +15,11 @@ from common.guarantees import PureDP
 from common.program.audit.attacks.exact_channel import WORDS, certify
 from common.program.audit.bounds import clopper_pearson_lower
 from common.program.audit.verdict import GATE, Check, Verdict, verdict_of
+from common.randomizers.two_step import PRIOR_SHARE, split_budget
 from common.release.claims import PureClaim
 from common.release.facts import MOST_DIGITS, check_digits
 from common.release.manifest import Manifest
+from common.version import software
 
 
 def claimed_epsilon(manifest: Manifest) -> float | None:
@@ -179,6 +181,40 @@ def prior_scale_check(manifest: Manifest) -> Check:
     )
 
 
+def split_check(manifest: Manifest) -> Check:
+    """ε₁ is what the rule gives for ε, grid and rows: its digits have no room for anything else.
+
+    The rule caps ε₁ at a share of ε that is a setting; any share of few digits will do.
+    """
+    epsilon, spent = manifest.privacy.requested_epsilon, _exact(manifest.prior.guarantee)
+    ratio = float(spent / Fraction(epsilon))
+    shares = [float(PRIOR_SHARE), *(float(f"{ratio:.{n}g}") for n in range(1, MOST_DIGITS + 1))]
+    points, rows = len(manifest.label.grid), manifest.prior_rows
+    share = next(
+        (
+            share
+            for share in shares
+            if 0 < share < 1
+            and split_budget(epsilon, points, rows, largest_share=share).prior == spent
+        ),
+        None,
+    )
+    verdict = verdict_of(share is not None)
+    found = f"The rule gives {float(spent):.12g} for a share of at most {share}."
+    if share is None:
+        found = f"It does not give {float(spent):.12g} for any share of {MOST_DIGITS} digits."
+        if manifest.software != software():
+            verdict = Verdict.NOT_CHECKABLE
+            found += f" {manifest.software!r:.80} made the release: audit it with that version."
+    return Check(
+        name="split of ε",
+        verdict=verdict,
+        claim="What the histogram gets of ε depends on ε, grid, rows and one setting alone.",
+        tried="ε₁ was computed again: √(points/rows), at most a share of ε.",
+        found=found,
+    )
+
+
 def prior_support_check(manifest: Manifest, alpha: float = GATE) -> Check:
     """Too many cells of exactly zero: noise on the occupied cells alone.
 
@@ -219,41 +255,6 @@ def options_check(manifest: Manifest) -> Check:
         " were chosen without looking at labels, no number can show.",
         found=found,
     )
-
-
-def out_of_reach() -> list[Check]:
-    """What neither the manifest nor the labels file can show, and what can."""
-    return [
-        Check(name, Verdict.NOT_CHECKABLE, claim, "Not from a manifest and a labels file.", how)
-        for name, claim, how in (
-            (
-                "the codes were drawn by this channel",
-                "The randomized labels were sampled with the stated weights, from fresh entropy.",
-                "Run `labelveil audit mechanism` on the randomizer and `labelveil audit party` on"
-                " the software, with labels of your own.",
-            ),
-            (
-                "the histogram's noise was drawn as stated",
-                "The noise on the counts has the stated scale, and is independent of everything.",
-                "Run `labelveil audit mechanism`, which knows the true counts.",
-            ),
-            (
-                "nothing else was released",
-                "The same labels appear in no other release, and the budget covers all of them.",
-                "Read the labels party's ledger (`label-party budget`), and ask who keeps it.",
-            ),
-            (
-                "the grid and bounds were chosen without looking",
-                "Bounds, grid and missing value come from public knowledge.",
-                "Ask the labels party; no number can show it.",
-            ),
-            (
-                "errors and latency say nothing",
-                "What the server does depends on requests and the public population alone.",
-                "Run `labelveil audit party`.",
-            ),
-        )
-    ]
 
 
 def plots(manifest: Manifest) -> dict[str, Any]:

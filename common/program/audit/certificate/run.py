@@ -17,6 +17,7 @@ import polars as pl
 
 from common.errors import LabelveilError, PrivacyError, ReleaseError
 from common.program.audit.certificate import manifest_checks as claims
+from common.program.audit.certificate.fields import fields, fields_check, out_of_reach
 from common.program.audit.certificate.rebuild import rebuilt_check
 from common.program.audit.certificate.signature_check import signature_check
 from common.program.audit.verdict import Audit, Check, Verdict, verdict_of
@@ -27,6 +28,7 @@ from common.release.manifest import (
     block_digest,
     content_digest,
     manifest_digest,
+    parse_json,
 )
 from common.release.stored import CODES_FILE
 
@@ -63,15 +65,58 @@ def read_evidence(directory: Path) -> Evidence:
     ReleaseError
         If a file is missing or cannot be understood at all.
     """
+    data = _manifest_bytes(directory)
+    return _evidence(directory, data, Manifest.parse(data))
+
+
+def certify(
+    directory: Path,
+    *,
+    public_key: Path | None = None,
+    progress: Progress = lambda name: None,
+) -> Audit:
+    """Audit what lies in a directory; a manifest that nobody can accept is a verdict, too.
+
+    Raises
+    ------
+    ReleaseError
+        If there is no release, or its rows cannot be understood at all.
+    """
+    data = _manifest_bytes(directory)
+    try:
+        manifest = Manifest.parse(data)
+    except ReleaseError:
+        return _refused(directory, data)
+    evidence = _evidence(directory, data, manifest)
+    return certificate(evidence, public_key=public_key, progress=progress)
+
+
+def _manifest_bytes(directory: Path) -> bytes:
     path = directory / MANIFEST_FILE
     if not (path.is_file() and (is_stored(directory) or (directory / LABELS_FILE).is_file())):
         raise ReleaseError(
             f"{directory} holds no release; name a folder with {MANIFEST_FILE} and {LABELS_FILE},"
             f" or with {CODES_FILE} as a store keeps it, or of many such"
         )
-    data = path.read_bytes()
-    manifest = Manifest.parse(data)
+    return path.read_bytes()
+
+
+def _evidence(directory: Path, data: bytes, manifest: Manifest) -> Evidence:
     return Evidence(directory, data, manifest, read_labels(directory, manifest))
+
+
+def _refused(directory: Path, data: bytes) -> Audit:
+    """The audit of a manifest that says what it has no place for, or not what it must."""
+    audit = Audit("certificate", f"release {directory.name}")
+    audit.add(_form_check(data))
+    try:
+        document = parse_json(data)
+    except ReleaseError:
+        return audit
+    if isinstance(document, dict):
+        audit.fields = fields(document, audit.checks)
+        audit.add(fields_check(audit.fields))
+    return audit
 
 
 def certificate(
@@ -96,11 +141,12 @@ def certificate(
     audit.claimed = claims.claimed_epsilon(manifest)
     audit.facts = claims.facts(manifest, manifest_digest(evidence.data))
     steps: list[tuple[str, Callable[[], Check]]] = [
-        ("manifest is consistent", lambda: _form_check(evidence)),
+        ("manifest is consistent", lambda: _form_check(evidence.data)),
         ("weights", lambda: claims.sums_check(manifest)),
         ("exact ε of the labels", lambda: claims.channel_check(manifest)),
         ("arithmetic of the ε split", lambda: claims.arithmetic_check(manifest)),
         ("prior noise scale", lambda: claims.prior_scale_check(manifest)),
+        *([("split of ε", lambda: claims.split_check(manifest))] if manifest.prior_paid else []),
         ("prior noise on empty cells", lambda: claims.prior_support_check(manifest)),
         ("options", lambda: claims.options_check(manifest)),
         ("channel is a function of the noisy histogram", lambda: rebuilt_check(manifest)),
@@ -113,7 +159,9 @@ def certificate(
     for name, step in steps:
         progress(name)
         audit.run(lambda name=name, step=step: _readable(name, step))  # type: ignore[misc]
-    audit.add(*claims.out_of_reach())
+    audit.add(*out_of_reach(manifest))
+    audit.fields = fields(parse_json(evidence.data), audit.checks)
+    audit.run(lambda: fields_check(audit.fields))
     audit.plots = claims.plots(manifest)
     return audit
 
@@ -127,11 +175,11 @@ def _readable(name: str, step: Callable[[], Check]) -> Check:
         return Check(name, Verdict.FAIL, claim, "The check was begun.", f"It cannot: {error}.")
 
 
-def _form_check(evidence: Evidence) -> Check:
+def _form_check(data: bytes) -> Check:
     """The strict reader that every features party uses accepts the manifest."""
     found, holds = "It does.", True
     try:
-        Manifest.from_bytes(evidence.data)
+        Manifest.from_bytes(data)
     except (ReleaseError, PrivacyError) as error:
         found, holds = f"It refuses: {error}.", False
     return Check(
@@ -140,7 +188,7 @@ def _form_check(evidence: Evidence) -> Check:
         claim="The manifest is complete, and none of its claims contradicts another.",
         tried="The strict reader of the features party was run over its bytes.",
         found=found,
-        details={"sha256": hashlib.sha256(evidence.data).hexdigest()},
+        details={"sha256": hashlib.sha256(data).hexdigest()},
     )
 
 

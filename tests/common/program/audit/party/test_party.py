@@ -122,7 +122,7 @@ def test_the_command_line(write: WriteRelease, tmp_path: Path) -> None:
     done = runner.invoke(app, arguments)
     assert done.exit_code == 0, done.output
     assert json.loads((out / "audit.json").read_text())["verdict"] == "pass"
-    assert "<h1>All 12 claims" in (out / "audit.html").read_text()
+    assert "<h1>All 14 claims" in (out / "audit.html").read_text()
 
     def lie(data: dict[str, dict[str, str]]) -> None:
         data["population"]["digest"] = "0" * 64
@@ -145,7 +145,7 @@ def test_the_real_labels_party(tmp_path: Path) -> None:
     plan = Plan(tmp_path / "canaries", rows=4000, randomizer="randomized-thresholds")
     audit = audit_party(None, plan)
     assert [(c.name, c.found) for c in audit.checks if c.verdict is not Verdict.PASS] == []
-    assert len(audit.checks) == 25
+    assert len(audit.checks) == 27
 
 
 @pytest.mark.slow

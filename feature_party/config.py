@@ -14,6 +14,7 @@ from common.config import Choice, Section, Words, setting
 from common.config.names import Name
 from common.engine.task import EngineSection
 from common.errors import ConfigError
+from common.release.folder import MANIFEST_FILE
 from feature_party.learning.names import HEAD_NAMES, OBJECTIVE_NAMES
 
 DEFAULT_CONFIG = Path("feature_party.toml")
@@ -267,10 +268,6 @@ class FeaturePartyConfig(Section):
     @property
     def release_folders(self) -> list[Path]:
         """Folders of the releases to learn from: of the epochs named, the one, or all within."""
-        from common.release.folder import (
-            MANIFEST_FILE,  # brings Polars, for which --help must not wait
-        )
-
         folder = self.release.directory
         if self.labels_party.epochs:
             return [folder / epoch for epoch in self.labels_party.epochs]

@@ -21,8 +21,8 @@ from common.randomizers import private_prior as private_prior
 from common.randomizers import randomizer_names as randomizer_names
 from common.randomizers import two_step as two_step
 from common.randomizers.grid import Grid as Grid
-from common.release.folder import Release as Release
-from common.release.folder import read_release as read_release
+from common.release.table import Release as Release
+from common.release.table import read_release as read_release
 from labelveil.runs import compare as compare
 from labelveil.runs import simulate as simulate
 

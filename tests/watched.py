@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 
 from common.release.event_keys import write_secret
-from common.release.folder import labels_frame, write_release
 from common.release.manifest import Manifest
+from common.release.table import labels_frame, write_release
 from feature_party.config import FeaturePartyConfig
 from label_party.config.sections import LabelPartyConfig
 from label_party.release.run import run_release

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 import numpy as np
-from scipy.special import gammaln
+import scipy
 
 from common.arrays import Floats
 from common.errors import PrivacyError
@@ -134,6 +134,7 @@ def _binomial(epsilon: float, times: int) -> Floats:
     """P[the loss of ``times`` randomized responses is (2j − times) ε], j = 0 … times."""
     j = np.arange(times + 1.0)
     log_truth, log_lie = -math.log1p(math.exp(-epsilon)), -epsilon - math.log1p(math.exp(-epsilon))
+    gammaln = scipy.special.gammaln
     log_choose = gammaln(times + 1.0) - gammaln(j + 1) - gammaln(times - j + 1)
     return np.asarray(np.exp(log_choose + j * log_truth + (times - j) * log_lie))
 

@@ -10,7 +10,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
+import scipy
 
 from common.arrays import Floats
 from common.errors import PrivacyError
@@ -46,8 +46,8 @@ def gaussian_delta(sigma: float, epsilon: float, sensitivity: float = 1.0) -> fl
     ICML 2018, Theorem 8.
     """
     ratio = sensitivity / sigma
-    keep = float(ndtr(ratio / 2 - epsilon / ratio))
-    lose = math.exp(min(0.0, epsilon + float(log_ndtr(-ratio / 2 - epsilon / ratio))))
+    keep = float(scipy.special.ndtr(ratio / 2 - epsilon / ratio))
+    lose = math.exp(min(0.0, epsilon + float(scipy.special.log_ndtr(-ratio / 2 - epsilon / ratio))))
     return min(1.0, max(0.0, keep - lose) + 1e-13 * (keep + lose))
 
 

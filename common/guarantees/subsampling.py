@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import singledispatch
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+import scipy
 
 from common.arrays import Floats
 from common.errors import PrivacyError
@@ -132,10 +132,11 @@ def _sampled_curve(log_terms: Floats, rate: Fraction, orders: Sequence[Fraction]
     for order in orders:
         alpha = int(order)
         degree = np.arange(alpha + 1.0)
+        gammaln = scipy.special.gammaln
         log_choose = gammaln(alpha + 1.0) - gammaln(degree + 1) - gammaln(alpha - degree + 1)
         terms = log_choose + (alpha - degree) * log_out + degree * log_in + log_terms[: alpha + 1]
         error = 1e-15 * (10 + float(np.max(np.abs(terms), where=np.isfinite(terms), initial=0)))
-        values.append((max(0.0, float(logsumexp(terms))) + error) / (alpha - 1))
+        values.append((max(0.0, float(scipy.special.logsumexp(terms))) + error) / (alpha - 1))
     return values
 
 

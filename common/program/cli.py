@@ -4,30 +4,46 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from common.console import program, run
-from common.program.commands.accounting import accounting
-from common.program.commands.audit import audit
-from common.program.commands.certificates import certificates
-from common.program.commands.compare import compare
-from common.program.commands.demo import demo
-from common.program.commands.simulate import simulate
+from common.command_line import Command, program, run
 
-app = program("Simulate both parties on one machine, compare methods, prepare what both need.")
-app.command(epilog="Example: labelveil demo --epsilon 2")(demo)
-app.command(
-    epilog="Example: labelveil simulate --labels sales.parquet --features clicks.parquet"
-    " --key click_id --label amount --lower 0 --upper 400 --epsilon 1 --out out/sales",
-)(simulate)
-app.command(
-    epilog="Example: labelveil compare --labels sales.parquet --features sales.parquet"
-    " --label amount --lower 0 --upper 400 --method auto --method rr-on-bins:raw --runs 3"
-    " --out out/comparison",
-)(compare)
-app.command(
-    epilog="Example: labelveil certificates --out certificates --label-host labels.example.com"
-)(certificates)
-app.add_typer(audit, name="audit")
-app.add_typer(accounting, name="accounting")
+_COMMANDS = "common.program.commands"
+
+app = program(
+    "Simulate both parties on one machine, compare methods, prepare what both need.",
+    {
+        "demo": Command(
+            f"{_COMMANDS}.demo:demo",
+            "Simulate both parties on 20,190 person-years of visits to the doctor; write a report.",
+            "Example: labelveil demo --epsilon 2",
+        ),
+        "simulate": Command(
+            f"{_COMMANDS}.simulate:simulate",
+            "Run both parties on this machine and score the model with the true labels.",
+            "Example: labelveil simulate --labels sales.parquet --features clicks.parquet"
+            " --key click_id --label amount --lower 0 --upper 400 --epsilon 1 --out out/sales",
+        ),
+        "compare": Command(
+            f"{_COMMANDS}.compare:compare",
+            "Compare ways to randomize labels and to learn from them, by the models they give.",
+            "Example: labelveil compare --labels sales.parquet --features sales.parquet"
+            " --label amount --lower 0 --upper 400 --method auto --method rr-on-bins:raw --runs 3"
+            " --out out/comparison",
+        ),
+        "certificates": Command(
+            f"{_COMMANDS}.certificates:certificates",
+            "Make certificates for tests and pilots.",
+            "Example: labelveil certificates --out certificates --label-host labels.example.com",
+        ),
+        "audit": Command(
+            f"{_COMMANDS}.audit:audit",
+            "Check the privacy claim from outside: certificate, attacks, verdicts.",
+        ),
+        "accounting": Command(
+            f"{_COMMANDS}.accounting:accounting",
+            "What many releases cost together, by every method; how to divide a budget.",
+        ),
+    },
+)
 
 
 def main() -> NoReturn:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import solveh_banded
+import scipy
 
 from common.arrays import Floats
 
@@ -197,7 +197,8 @@ class _SmoothFit:
         """Solve with the Gauss-Newton matrix: five bands plus the known total's rank one."""
         bands = penalty * bends.matrix()
         bands[2] += masses**2 + damping
-        both = solveh_banded(bands, np.column_stack([right, masses]), check_finite=False)
+        columns = np.column_stack([right, masses])
+        both = scipy.linalg.solveh_banded(bands, columns, check_finite=False)
         inner, column = both[:, :-1], both[:, -1]
         scale = _TOTAL_WEIGHT / (1 + _TOTAL_WEIGHT * float(masses @ column))
         return np.asarray(inner - scale * np.outer(column, masses @ inner))

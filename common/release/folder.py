@@ -6,133 +6,37 @@ of ``block_rows`` rows; a block's digest is SHA-256 over its keys followed by it
 content's digest is SHA-256 over all block digests, so that blocks can be verified one by one as
 they arrive and computed in parallel. The manifest (:mod:`common.release.manifest`) holds those
 digests.
+
+A labels party's store keeps the rows as they are sent, in parts; no key has a byte if the features
+party submitted the population:
+
+    keys.bin, codes.bin                   the first part
+    keys-000001.bin, codes-000001.bin     the next one, and so on
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import polars as pl
-from numpy.typing import NDArray
-
 from common.errors import ReleaseError
-from common.exact.channel import Codes
-from common.files import PUBLIC, appearing, sync
-from common.release.blocks import (
-    block_ranges,
-    decode_codes,
-    encode_codes,
-    keys_bytes,
-    keys_column,
-)
-from common.release.manifest import (
-    Manifest,
-    block_digest,
-)
-from common.release.stored import CODES_FILE, read_stored_labels
 
 MANIFEST_FILE = "manifest.json"
 LABELS_FILE = "labels.parquet"
 SIGNATURE_FILE = "manifest.sig"
-
-_SCHEMA = {"key": pl.Binary, "code": pl.UInt16, "label": pl.Float64}
-
-
-@dataclass(frozen=True)
-class Release:
-    """A verified release in memory.
-
-    Attributes
-    ----------
-    manifest
-        Its manifest.
-    manifest_bytes
-        The exact bytes that the digest and the signature are over.
-    labels
-        One row an event: ``key`` (16 bytes, null column if the population was submitted), ``code``
-        (unsigned integer), ``label`` (float64, the output that the code stands for).
-    """
-
-    manifest: Manifest
-    manifest_bytes: bytes
-    labels: pl.DataFrame
-
-    @property
-    def codes(self) -> Codes:
-        """(n,) uint16 output indices."""
-        return self.labels["code"].to_numpy().astype(np.uint16)
+KEYS_FILE = "keys.bin"
+CODES_FILE = "codes.bin"
 
 
-def labels_frame(manifest: Manifest, keys: bytes, codes: bytes) -> pl.DataFrame:
-    """Rows of a release (or a part of it) as a table, from their wire bytes."""
-    outputs = manifest.channel.outputs
-    decoded = decode_codes(codes, manifest.content.code_bytes)
-    if decoded.size and int(decoded.max()) >= outputs.size:
-        raise ReleaseError(f"code {int(decoded.max())} is outside the {outputs.size} outputs")
-    if len(keys) != decoded.size * manifest.content.key_bytes:
-        raise ReleaseError(f"{len(keys):,} bytes of keys for {decoded.size:,} rows")
-    column = pl.Series([None], dtype=pl.Binary).new_from_index(0, decoded.size)
-    if manifest.content.key_bytes:
-        column = keys_column(keys)
-    return pl.DataFrame(
-        {
-            "key": column,
-            "code": pl.Series(decoded, dtype=pl.UInt16),
-            "label": pl.Series(outputs[decoded], dtype=pl.Float64),
-        }
-    )
+def part_paths(folder: Path, part: int) -> tuple[Path, Path]:
+    """Files of a part's keys and codes."""
+    if part == 0:
+        return folder / KEYS_FILE, folder / CODES_FILE
+    return folder / f"keys-{part:06}.bin", folder / f"codes-{part:06}.bin"
 
 
 def is_stored(directory: Path) -> bool:
     """Whether a store keeps this release, rather than a features party that fetched it."""
     return (directory / CODES_FILE).is_file() and not (directory / LABELS_FILE).is_file()
-
-
-def read_release(directory: Path) -> Release:
-    """Read and verify a release directory, as it was fetched or as a store keeps it.
-
-    Raises
-    ------
-    ReleaseError
-        If a file is missing or damaged, or the rows do not give the manifest's digests.
-    """
-    stored = is_stored(directory)
-    data = read_manifest(directory, CODES_FILE if stored else LABELS_FILE)
-    manifest = Manifest.from_bytes(data)
-    labels = read_labels(directory, manifest)
-    verify_rows(manifest, labels)
-    return Release(manifest, data, labels)
-
-
-def read_labels(directory: Path, manifest: Manifest) -> pl.DataFrame:
-    """Read a release's rows, fetched or stored, without verifying them.
-
-    Raises
-    ------
-    ReleaseError
-        If the labels file is no Parquet file, has other columns than a labels file, or too many
-        rows: it is asked before anything is decoded, for a few bytes can stand for any number of
-        rows.
-    """
-    if is_stored(directory):
-        return read_stored_labels(directory, manifest)
-    path = directory / LABELS_FILE
-    try:
-        file = pl.scan_parquet(path)
-        _check_columns(file.collect_schema())
-        rows = file.select(pl.len()).collect().item()
-        if rows > manifest.population.rows:
-            raise ReleaseError(f"{path}: {rows:,} rows instead of {manifest.population.rows:,}")
-        labels = file.collect()
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise ReleaseError(f"{path} cannot be read as Parquet: {reason:.300}") from error
-    _check_complete(labels)
-    return labels
 
 
 def read_manifest(directory: Path, rows_file: str = LABELS_FILE) -> bytes:
@@ -149,75 +53,3 @@ def read_manifest(directory: Path, rows_file: str = LABELS_FILE) -> bytes:
                 f"{directory / name} is missing; {directory} is not a complete release"
             )
     return (directory / MANIFEST_FILE).read_bytes()
-
-
-def _check_columns(schema: Mapping[str, object]) -> None:
-    if dict(schema) != _SCHEMA:
-        raise ReleaseError(
-            f"columns {dict(schema)!s:.300} instead of a binary key, a UInt16 code and a label"
-        )
-
-
-def _check_complete(labels: pl.DataFrame) -> None:
-    if labels["code"].null_count() or labels["label"].null_count():
-        raise ReleaseError("a code or label is missing")
-
-
-def verify_rows(manifest: Manifest, labels: pl.DataFrame) -> None:
-    """Check a release's rows against its manifest's count, block digests and population digest."""
-    if labels.height != manifest.population.rows:
-        raise ReleaseError(f"{labels.height:,} rows instead of {manifest.population.rows:,}")
-    _check_columns(labels.schema)
-    _check_complete(labels)
-    keyed = manifest.content.key_bytes > 0
-    if not keyed and labels["key"].null_count() != labels.height:
-        raise ReleaseError("keys in a release whose population was submitted; it has none")
-    table = keys_bytes(labels["key"]) if keyed else np.empty((labels.height, 0), dtype=np.uint8)
-    codes = labels["code"].to_numpy()
-    _verify_digests(manifest, table, codes)
-    outputs = manifest.channel.outputs
-    if int(codes.max()) >= outputs.size:
-        raise ReleaseError(f"code {int(codes.max())} is outside the {outputs.size} outputs")
-    if not np.array_equal(labels["label"].to_numpy(), outputs[codes]):
-        raise ReleaseError("the label column is not what the codes stand for")
-
-
-def _verify_digests(manifest: Manifest, keys: NDArray[np.uint8], codes: Codes) -> None:
-    content, population = manifest.content, hashlib.sha256()
-    for index, (start, stop) in enumerate(block_ranges(codes.size, content.block_rows)):
-        part = keys[start:stop].data
-        population.update(part)
-        if (
-            block_digest(part, encode_codes(codes[start:stop], content.code_bytes))
-            != (content.blocks[index])
-        ):
-            raise ReleaseError(
-                f"rows {start:,} to {stop:,} do not match the manifest's digest; fetch again"
-            )
-    if content.key_bytes and population.hexdigest() != manifest.population.digest:
-        raise ReleaseError("the keys do not give the manifest's population digest")
-
-
-def write_release(directory: Path, manifest_bytes: bytes, labels: pl.DataFrame) -> None:
-    """Write a release directory, so that after a crash it is complete, or has no manifest.
-
-    Raises
-    ------
-    ReleaseError
-        If the directory cannot be written.
-    """
-    manifest = directory / MANIFEST_FILE
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with (  # the one named last gets its name last
-            appearing(manifest, mode=PUBLIC) as new_manifest,
-            appearing(directory / LABELS_FILE, mode=PUBLIC) as new_rows,
-        ):
-            labels.write_parquet(new_rows, compression="zstd")
-            new_manifest.write(manifest_bytes)
-            sync(new_rows)
-            sync(new_manifest)
-            manifest.unlink(missing_ok=True)  # an older one, which the new rows would contradict
-        sync(directory)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise ReleaseError(f"{directory} cannot be written: {error}") from error

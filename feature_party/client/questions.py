@@ -14,10 +14,11 @@ import polars as pl
 
 from common.arrays import Floats, Integers
 from common.errors import DataError, ReleaseError
-from common.release.blocks import block_ranges, keys_column
+from common.release.blocks import block_ranges
 from common.release.event_keys import hash_keys
 from common.release.folder import LABELS_FILE, read_manifest
 from common.release.manifest import Manifest, manifest_digest
+from common.release.table import keys_column
 from common.wire import evaluation_pb2 as pb2
 from common.wire import evaluation_pb2_grpc as pb2_grpc
 from feature_party.client.channel import explain, open_channel, retryable

@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 
 from common.errors import ReleaseError
 from common.files import sync
-from common.release.blocks import decode_codes, keys_column
+from common.release.blocks import decode_codes
 from common.release.folder import LABELS_FILE, MANIFEST_FILE
 from common.release.manifest import Manifest, block_digest
+from common.release.table import keys_column
 
 PARTIAL = "partial"
 _CONVERT_ROWS = 1 << 20

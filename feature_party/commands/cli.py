@@ -1,63 +1,80 @@
-"""The command line ``feature-party``: a module for each command."""
+"""The command line ``feature-party``: its commands, each a module that is imported when called."""
 
 from __future__ import annotations
 
 import os
 
-from common.console import program
-from common.console import run as run_app
-from feature_party.commands.evaluate import evaluate
-from feature_party.commands.export import export
-from feature_party.commands.fetch import fetch
-from feature_party.commands.init import init
-from feature_party.commands.join import join
-from feature_party.commands.predict import predict
-from feature_party.commands.run import run
-from feature_party.commands.submit import submit
-from feature_party.commands.train import train
+from common.command_line import Command, program, run
 
-app = program("Fetch privatized labels, join them with features, train, evaluate and predict.")
-app.command(
-    epilog="Examples: feature-party init; feature-party init --features clicks.parquet --key"
-    " click_id --data-set conversions"
-)(init)
-app.command(
-    epilog="Examples: feature-party submit; feature-party submit --address labels.example:50051"
-    " --data-set conversions --epoch 2024-06-01 --features clicks.parquet --key click_id"
-)(submit)
-app.command(
-    epilog="Examples: feature-party fetch; feature-party fetch --address labels.example:50051"
-    " --data-set conversions --epoch 2024-06-01"
-)(fetch)
-app.command(
-    epilog="Examples: feature-party join; feature-party join --features clicks.parquet --key"
-    " click_id --out joined; feature-party join --set engine.workers=4; feature-party join --set"
-    " engine.name=spark --set engine.master=spark://head:7077"
-)(join)
-app.command(
-    epilog="Examples: feature-party train; feature-party train --release release --features"
-    " features.parquet --key event_id --secret-file certificates/join.key --head gaussian;"
-    " torchrun --nproc_per_node 2 --no-python feature-party train"
-)(train)
-app.command(
-    epilog="Examples: feature-party evaluate; feature-party evaluate --true-labels truth.parquet"
-    " --true-label amount; feature-party evaluate --ask squared"
-)(evaluate)
-app.command(
-    epilog="Example: feature-party predict --model model --features new.csv -o predictions.parquet"
-)(predict)
-app.command(
-    epilog="Examples: feature-party export -o model.onnx; feature-party export --model model"
-    " --features features.parquet -o served/model.pt2"
-)(export)
-app.command(
-    epilog="Examples: feature-party run; feature-party run --config feature_party.toml"
-    " --set training.ensemble=4"
-)(run)
+_COMMANDS = "feature_party.commands"
+
+app = program(
+    "Fetch privatized labels, join them with features, train, evaluate and predict.",
+    {
+        "init": Command(
+            f"{_COMMANDS}.init:init",
+            "Write a commented configuration file.",
+            "Examples: feature-party init; feature-party init --features clicks.parquet --key"
+            " click_id --data-set conversions",
+        ),
+        "submit": Command(
+            f"{_COMMANDS}.submit:submit",
+            "Submit the features' keys as the population; harmless to repeat.",
+            "Examples: feature-party submit; feature-party submit --address labels.example:50051"
+            " --data-set conversions --epoch 2024-06-01 --features clicks.parquet --key click_id",
+        ),
+        "fetch": Command(
+            f"{_COMMANDS}.fetch:fetch",
+            "Fetch and verify a release; goes on where an interrupted fetch stopped.",
+            "Examples: feature-party fetch; feature-party fetch --address labels.example:50051"
+            " --data-set conversions --epoch 2024-06-01",
+        ),
+        "join": Command(
+            f"{_COMMANDS}.join:join",
+            "Match a fetched release with features, both of any size, into Parquet shards.",
+            "Examples: feature-party join; feature-party join --features clicks.parquet --key"
+            " click_id --out joined; feature-party join --set engine.workers=4; feature-party join"
+            " --set engine.name=spark --set engine.master=spark://head:7077",
+        ),
+        "train": Command(
+            f"{_COMMANDS}.train:train",
+            "Train a model on a fetched release and a features file; with torchrun in many"
+            " processes.",
+            "Examples: feature-party train; feature-party train --release release --features"
+            " features.parquet --key event_id --secret-file certificates/join.key --head gaussian;"
+            " torchrun --nproc_per_node 2 --no-python feature-party train",
+        ),
+        "evaluate": Command(
+            f"{_COMMANDS}.evaluate:evaluate",
+            "Estimate the model's true error from privatized labels of held-out events.",
+            "Examples: feature-party evaluate; feature-party evaluate --true-labels truth.parquet"
+            " --true-label amount; feature-party evaluate --ask squared",
+        ),
+        "predict": Command(
+            f"{_COMMANDS}.predict:predict",
+            "Predict every row of a features file, however large, to Parquet.",
+            "Example: feature-party predict --model model --features new.csv -o"
+            " predictions.parquet",
+        ),
+        "export": Command(
+            f"{_COMMANDS}.export:export",
+            "Write the model, preprocessing included, for serving elsewhere.",
+            "Examples: feature-party export -o model.onnx; feature-party export --model model"
+            " --features features.parquet -o served/model.pt2",
+        ),
+        "run": Command(
+            f"{_COMMANDS}.run:run",
+            "Submit the population if so configured; fetch, join, train, predict, evaluate and"
+            " report.",
+            "Examples: feature-party run; feature-party run --config feature_party.toml"
+            " --set training.ensemble=4",
+        ),
+    },
+)
 
 
 def main() -> None:
     """Run the command line."""
     # gRPC's own notes on failed connections would stand beside our one line
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    run_app(app)
+    run(app)

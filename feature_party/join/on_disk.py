@@ -31,10 +31,11 @@ from common.engine.shuffle import Exchange, Files, Send
 from common.engine.task import Engine, EngineError, Secrets, Task
 from common.errors import DataError, LabelveilError, ReleaseError
 from common.files import PARQUET_SUFFIXES, appearing, exclusive, sync
-from common.release.blocks import block_ranges, keys_bytes
+from common.release.blocks import block_ranges
 from common.release.event_keys import secret_check
 from common.release.folder import LABELS_FILE, read_manifest
 from common.release.manifest import Manifest, manifest_digest
+from common.release.table import keys_bytes
 from feature_party.join.matches import MatchCounts
 from feature_party.join.shards import JOIN_MANIFEST, JoinedShards, shard_path
 from feature_party.join.tasks import (

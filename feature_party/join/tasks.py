@@ -34,9 +34,10 @@ from common.engine.task import Secrets, Task
 from common.errors import DataError, ReleaseError
 from common.exact.channel import Codes
 from common.files import appearing
-from common.release.blocks import block_ranges, encode_codes, keys_bytes
+from common.release.blocks import block_ranges, encode_codes
 from common.release.event_keys import hash_keys
 from common.release.manifest import block_digest
+from common.release.table import keys_bytes
 from feature_party.tables import first_line
 
 CODE = "privatized_label_code"

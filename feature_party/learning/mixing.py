@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit
+import scipy
 
 from common.arrays import Floats
 
@@ -68,7 +68,7 @@ def null_probability(model: Floats, nothing: Floats) -> float:
     -------
     The probability; 0 where it is negligible.
     """
-    found = float(expit(np.sum(model - nothing)))
+    found = float(scipy.special.expit(np.sum(model - nothing)))
     return found if found > _NEGLIGIBLE else 0.0
 
 

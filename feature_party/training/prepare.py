@@ -13,8 +13,9 @@ import numpy as np
 from common.engine.start import open_engine
 from common.engine.task import EngineSection
 from common.errors import DataError
-from common.release.folder import Release, read_manifest, read_release, write_release
+from common.release.folder import read_manifest
 from common.release.manifest import Manifest, manifest_digest
+from common.release.table import Release, read_release, write_release
 from feature_party.config import JoinSection, TrainingSection
 from feature_party.join.in_memory import join_release, join_releases
 from feature_party.join.on_disk import JoinSizes, Progress, join_content, join_to_shards

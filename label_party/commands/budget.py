@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from label_party.store.account import AccountState
     from label_party.store.entries import Restore
 
+budgets = typer.Typer(add_completion=False, rich_markup_mode=None)
 
+
+@budgets.callback(
+    invoke_without_command=True,
+    epilog="Examples: label-party budget --json; label-party budget raise --to 2"
+    " --reason 'a second year was agreed'",
+)
 @options("store.directory")
 def budget(context: typer.Context, config: LabelPartyConfig, shown: Json) -> None:
     """Show what every account may spend, who spent what, when, and what is left."""
@@ -39,6 +46,7 @@ class RaiseOptions(Section):
     reason: str = setting(..., "Why. It stays in the ledger, with who and when.", min_length=1)
 
 
+@budgets.command("raise")
 @options("store.directory", "data.data_set", "privacy.account")
 def raise_cap(config: LabelPartyConfig, wanted: RaiseOptions) -> None:
     """Raise the cap of an account: the only way in which more may be spent than agreed at first."""

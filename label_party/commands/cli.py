@@ -1,64 +1,79 @@
-"""The command line ``label-party``: a module for each command."""
+"""The command line ``label-party``: its commands, each a module that is imported when called."""
 
 from __future__ import annotations
 
-import typer
+from common.command_line import Command, program, run
 
-from common.console import program, run
-from label_party.commands.backup import backup, restore
-from label_party.commands.budget import budget, raise_cap
-from label_party.commands.init import init
-from label_party.commands.plan import plan
-from label_party.commands.release import release
-from label_party.commands.serve import serve
-from label_party.commands.synthesize import synthesize
-from label_party.commands.top_k import top_k
-from label_party.commands.watch import watch
+_COMMANDS = "label_party.commands"
 
-app = program("Hold sensitive labels; send one differentially private message about them.")
-app.command(
-    epilog="Example: label-party init --labels sales.parquet --key click_id --label amount"
-    " --lower 0 --upper 400 --epsilon 1 --new-secret"
-)(init)
-app.command(
-    epilog="Examples: label-party release; label-party release --epoch 2024-06-02;"
-    " label-party release --epsilon 0.5 --set randomizer.name=rr-on-bins"
-)(release)
-app.command(
-    epilog="Examples: label-party watch --once --labels 'sales/{epoch}.parquet' --population"
-    " 'clicks/{epoch}.parquet'; label-party watch --date sold_at --set privacy.epochs=disjoint"
-)(watch)
-app.command(
-    epilog="Examples: label-party plan --rows 500000 --epsilons 0.5,1,2 --plot plan.png;"
-    " label-party plan --prior-release label_store/releases/sales/1;"
-    " label-party plan --prior-file guess.csv --rows 100000"
-)(plan)
-app.command(epilog="Example: label-party serve --listen 0.0.0.0:50051")(serve)
-budgets = typer.Typer(rich_markup_mode=None)
-budgets.callback(
-    invoke_without_command=True,
-    epilog="Examples: label-party budget --json; label-party budget raise --to 2"
-    " --reason 'a second year was agreed'",
-)(budget)
-budgets.command("raise")(raise_cap)
-app.add_typer(budgets, name="budget")
-app.command(epilog="Example: label-party backup --to /backups/labels-2024-06-01.tar")(backup)
-app.command(
-    epilog="Examples: label-party restore labels.tar --nothing-since;"
-    " label-party restore labels.tar --lost 2024-06-02 --lost 2024-06-03=0.5"
-)(restore)
-app.command(
-    "top-k",
-    epilog="Examples: label-party top-k --by product --categories products.txt --k 10"
-    " --epsilon 0.5; label-party top-k --by product --categories products.txt --adaptive"
-    " --plot leaders.png; label-party top-k --by product --categories products.txt --stable"
-    " --set privacy.total_delta=1e-6",
-)(top_k)
-app.command(
-    epilog="Examples: label-party synthesize --column product=products.txt --bins 5"
-    " --out table.csv; label-party synthesize --column product=products.txt"
-    " --column country=countries.txt --edges 0,1,10,400 --epsilon 0.5 --out table.parquet"
-)(synthesize)
+app = program(
+    "Hold sensitive labels; send one differentially private message about them.",
+    {
+        "init": Command(
+            f"{_COMMANDS}.init:init",
+            "Write a commented configuration file.",
+            "Example: label-party init --labels sales.parquet --key click_id --label amount"
+            " --lower 0 --upper 400 --epsilon 1 --new-secret",
+        ),
+        "release": Command(
+            f"{_COMMANDS}.release:release",
+            "Build the one message for this data set and epoch, and charge the budget for it.",
+            "Examples: label-party release; label-party release --epoch 2024-06-02;"
+            " label-party release --epsilon 0.5 --set randomizer.name=rr-on-bins",
+        ),
+        "watch": Command(
+            f"{_COMMANDS}.watch:watch",
+            "Release epochs as they arrive; pay for a new prior only when the labels have drifted.",
+            "Examples: label-party watch --once --labels 'sales/{epoch}.parquet' --population"
+            " 'clicks/{epoch}.parquet'; label-party watch --date sold_at --set"
+            " privacy.epochs=disjoint",
+        ),
+        "plan": Command(
+            f"{_COMMANDS}.plan:plan",
+            "Compare randomizers by the model they will give, without looking at a label.",
+            "Examples: label-party plan --rows 500000 --epsilons 0.5,1,2 --plot plan.png;"
+            " label-party plan --prior-release label_store/releases/sales/1;"
+            " label-party plan --prior-file guess.csv --rows 100000",
+        ),
+        "serve": Command(
+            f"{_COMMANDS}.serve:serve",
+            "Serve committed releases over mutual TLS until SIGTERM or ^C.",
+            "Example: label-party serve --listen 0.0.0.0:50051",
+        ),
+        "budget": Command(
+            f"{_COMMANDS}.budget:budgets",
+            "Show what every account may spend, who spent what, when, and what is left.",
+        ),
+        "backup": Command(
+            f"{_COMMANDS}.backup:backup",
+            "Copy the ledger and all releases to one file, while they are served or built.",
+            "Example: label-party backup --to /backups/labels-2024-06-01.tar",
+        ),
+        "restore": Command(
+            f"{_COMMANDS}.backup:restore",
+            "Make a store from a backup; what was released since must be stated, or it is spent"
+            " twice.",
+            "Examples: label-party restore labels.tar --nothing-since;"
+            " label-party restore labels.tar --lost 2024-06-02 --lost 2024-06-03=0.5",
+        ),
+        "top-k": Command(
+            f"{_COMMANDS}.top_k:top_k",
+            "Release which categories lead by distinct users, and charge the budget for it.",
+            "Examples: label-party top-k --by product --categories products.txt --k 10"
+            " --epsilon 0.5; label-party top-k --by product --categories products.txt --adaptive"
+            " --plot leaders.png; label-party top-k --by product --categories products.txt"
+            " --stable --set privacy.total_delta=1e-6",
+        ),
+        "synthesize": Command(
+            f"{_COMMANDS}.synthesize:synthesize",
+            "Release a synthetic table of categories and the binned label, and charge the budget"
+            " for it.",
+            "Examples: label-party synthesize --column product=products.txt --bins 5"
+            " --out table.csv; label-party synthesize --column product=products.txt"
+            " --column country=countries.txt --edges 0,1,10,400 --epsilon 0.5 --out table.parquet",
+        ),
+    },
+)
 
 
 def main() -> None:

@@ -28,9 +28,8 @@ from pathlib import Path
 from common.errors import ReleaseError
 from common.files import PRIVATE, sync
 from common.release.blocks import block_ranges
-from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
+from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE, part_paths
 from common.release.manifest import Manifest, block_digest, manifest_digest
-from common.release.stored import part_paths
 from label_party.store.disk import StoreError, exclusive, translating_errors
 from label_party.store.entries import LABELS, Charge
 from label_party.store.ledger import Ledger

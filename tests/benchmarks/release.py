@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from common.release.blocks import BLOCK_ROWS
-from common.release.folder import labels_frame, read_release, verify_rows, write_release
+from common.release.table import labels_frame, read_release, verify_rows, write_release
 from tests.benchmarks.harness import Bench, Table
 from tests.common.release.releases import make_release
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from common.release.event_keys import read_secret
-from common.release.folder import Release
+from common.release.table import Release
 from feature_party.config import FeaturePartyConfig
 from feature_party.model.model import Model
 from feature_party.tables import Table

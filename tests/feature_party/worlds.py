@@ -17,8 +17,8 @@ from common.randomizers.exact_rows import sorted_channel
 from common.randomizers.grid import Grid
 from common.release.blocks import block_ranges, encode_codes
 from common.release.event_keys import hash_keys
-from common.release.folder import Release, labels_frame, write_release
 from common.release.manifest import FORMAT, Manifest, block_digest, content_digest
+from common.release.table import Release, labels_frame, write_release
 from feature_party.model.facts import EpochLosses, FitSettings, HeadFacts, ModelFacts
 
 SECRET = bytes(range(32))

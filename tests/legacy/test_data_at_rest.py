@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from common.release.folder import read_release
+from common.release.table import read_release
 from labelveil.programs import feature_party, label_party, labelveil
 from tests.commands import RunCommand
 

@@ -12,8 +12,8 @@ from abc import ABC, abstractmethod
 from typing import Any, Self
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -149,7 +149,7 @@ class PrivateLogisticRegression(_PrivateClassifier):
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """(n, 2) probabilities of the classes."""
-        second = expit(self._outputs(X))
+        second = scipy.special.expit(self._outputs(X))
         return np.column_stack([1 - second, second])
 
 

@@ -43,7 +43,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import linalg, special
+import scipy
 
 from common.arrays import Floats
 from common.entropy import Entropy, seeded_entropy
@@ -96,7 +96,7 @@ class Rectifiers:
         n, d = rows.shape
         public = seeded_entropy(0)
         uniform = (public.words("directions", 0, d * count) >> np.uint64(11)) + 0.5
-        directions = special.ndtri(uniform / 2.0**53).reshape(d, count)
+        directions = scipy.special.ndtri(uniform / 2.0**53).reshape(d, count)
         projected = rows @ directions
         chosen = (public.words("thresholds", 0, count) % np.uint64(n)).astype(np.int64)
         thresholds = projected[chosen, np.arange(count)]
@@ -162,7 +162,7 @@ def best_measurement(rows: Floats, noise: float) -> Measurement:
         If no feature varies.
     """
     n = len(rows)
-    values, basis = linalg.eigh(rows.T @ rows / n)
+    values, basis = scipy.linalg.eigh(rows.T @ rows / n)
     kept = values > NEGLIGIBLE * max(values[-1], 0.0)
     if not np.any(kept):
         raise DataError("all features are 0; nothing to regress on")
@@ -276,12 +276,13 @@ def _posterior_mean(
     for residual in RESIDUALS:
         errors = variance * np.eye(noisy.size) + residual * spread
         errors += PRIOR_OF_CONSTANT * constant @ constant.T
-        factor = linalg.cholesky(errors, lower=True)
-        white = linalg.solve_triangular(factor, noisy, lower=True)
+        factor = scipy.linalg.cholesky(errors, lower=True)
+        white = scipy.linalg.solve_triangular(factor, noisy, lower=True)
         fixed = float(np.sum(np.log(np.diag(factor))))
         for ratio in _RATIOS:
-            inner = linalg.solve_triangular(factor, kinds[0] + ratio * kinds[1], lower=True)
-            values, turn = linalg.eigh(linalg.solve_triangular(factor, inner.T, lower=True))
+            inner = scipy.linalg.solve_triangular(factor, kinds[0] + ratio * kinds[1], lower=True)
+            inner = scipy.linalg.solve_triangular(factor, inner.T, lower=True)
+            values, turn = scipy.linalg.eigh(inner)
             values = np.maximum(values, 0.0)
             turned = turn.T @ white
             for signal in SIGNALS:
@@ -290,7 +291,7 @@ def _posterior_mean(
                 if likelihood <= best[0]:
                     continue
                 solved = turn @ (turned / total)
-                solved = linalg.solve_triangular(factor, solved, lower=True, trans=1)
+                solved = scipy.linalg.solve_triangular(factor, solved, lower=True, trans=1)
                 prior = np.full(wide.shape[1], PRIOR_OF_CONSTANT)
                 prior[parts[0]] = signal / usual[0]
                 prior[parts[1]] = signal * ratio / usual[1]

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from scipy import linalg
+import scipy
 
 from common.arrays import Floats
 from common.entropy import Entropy
@@ -106,7 +106,7 @@ def design_measurement(rows: Floats, noise: float) -> Design:
         If no feature varies.
     """
     n = len(rows)
-    values, basis = linalg.eigh(rows.T @ rows / n)
+    values, basis = scipy.linalg.eigh(rows.T @ rows / n)
     kept = values > NEGLIGIBLE * max(values[-1], 0.0)
     if not np.any(kept):
         raise DataError("all features are 0; nothing to regress on")
@@ -254,18 +254,18 @@ def _posterior_mean(design: Design, rows: Floats, noisy: Floats, variance: float
     for residual in RESIDUALS:
         errors = variance * np.eye(noisy.size) + residual * spread
         errors += PRIOR_OF_CONSTANT * constant @ constant.T
-        factor = linalg.cholesky(errors, lower=True)
-        inner = linalg.solve_triangular(factor, known, lower=True)
-        values, turn = linalg.eigh(linalg.solve_triangular(factor, inner.T, lower=True))
+        factor = scipy.linalg.cholesky(errors, lower=True)
+        inner = scipy.linalg.solve_triangular(factor, known, lower=True)
+        values, turn = scipy.linalg.eigh(scipy.linalg.solve_triangular(factor, inner.T, lower=True))
         values = np.maximum(values, 0.0)
-        turned = turn.T @ linalg.solve_triangular(factor, noisy, lower=True)
+        turned = turn.T @ scipy.linalg.solve_triangular(factor, noisy, lower=True)
         fixed = float(np.sum(np.log(np.diag(factor))))
         for signal in SIGNALS:
             total = 1 + signal * values
             likelihood = -0.5 * float(np.sum(np.log(total) + turned**2 / total)) - fixed
             if likelihood > best[0]:
                 white = turn @ (turned / total)
-                solved = linalg.solve_triangular(factor, white, lower=True, trans=1)
+                solved = scipy.linalg.solve_triangular(factor, white, lower=True, trans=1)
                 means = design.moments.T @ solved
                 best = (
                     likelihood,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy.special import expit
+import scipy
 
 from common.arrays import Floats
 from common.errors import ConfigError
@@ -53,10 +53,10 @@ class Logistic:
         return np.asarray(np.logaddexp(0.0, -labels * outputs))
 
     def slope(self, outputs: Floats, labels: Floats) -> Floats:
-        return np.asarray(-labels * expit(-labels * outputs))
+        return np.asarray(-labels * scipy.special.expit(-labels * outputs))
 
     def curvature(self, outputs: Floats, labels: Floats) -> Floats:
-        return np.asarray(expit(outputs) * expit(-outputs))
+        return np.asarray(scipy.special.expit(outputs) * scipy.special.expit(-outputs))
 
 
 @dataclass(frozen=True)

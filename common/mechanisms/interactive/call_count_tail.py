@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from scipy.special import bdtr
+import scipy
 
 from common.errors import PrivacyError
 
@@ -33,7 +33,7 @@ _ERROR = 1e-9
 
 def overrun(calls: int, hits: int, q: Fraction) -> float:
     """``P[Bin(m, q) < τ]``, rounded up: the chance that m calls do not suffice for τ hits."""
-    return min(1.0, float(bdtr(hits - 1, calls, float(q))) * (1 + _ERROR))
+    return min(1.0, float(scipy.special.bdtr(hits - 1, calls, float(q))) * (1 + _ERROR))
 
 
 def calls_until(hits: int, q: Fraction, failure: float) -> int:
@@ -52,9 +52,8 @@ def calls_until(hits: int, q: Fraction, failure: float) -> int:
         raise PrivacyError(f"hits={hits} must be at least 1 and failure={failure} in (0, 1)")
     if q == 1:
         return hits
-    from scipy.stats import nbinom  # takes a second to load, and few who import this need it
 
-    calls = hits + max(0, int(nbinom.isf(failure, hits, float(q))) - 2)
+    calls = hits + max(0, int(scipy.stats.nbinom.isf(failure, hits, float(q))) - 2)
     while overrun(calls, hits, q) > failure:
         calls += 1
     while calls > hits and overrun(calls - 1, hits, q) <= failure:

@@ -32,7 +32,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
-from scipy.linalg import solve_banded
+import scipy
 
 from common.arrays import Floats, Integers
 from common.exact.rounding import above
@@ -156,7 +156,7 @@ def _solve(
         right[-1] += move_up[-1]
         band[0, 1:], band[2, :-1], band[1] = -move_up[:-1], -move_down[1:], 1.0
         band[1, 0] -= move_down[0]
-        value = solve_banded((1, 1), band, right, check_finite=False)
+        value = scipy.linalg.solve_banded((1, 1), band, right, check_finite=False)
         choices = reward + up * _above(value) + down * _below(value)
         better = choices.argmax(axis=0)
         # change only where it matters, or float error makes equal policies alternate forever

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from scipy.special import betaincinv
+import scipy
 
 
 def clopper_pearson_lower(hits: float, runs: float, alpha: float) -> float:
@@ -32,7 +32,7 @@ def clopper_pearson_lower(hits: float, runs: float, alpha: float) -> float:
     _check(hits, runs, alpha)
     if hits <= 0:
         return 0.0
-    return float(betaincinv(hits, runs - hits + 1, alpha))
+    return float(scipy.special.betaincinv(hits, runs - hits + 1, alpha))
 
 
 def clopper_pearson_upper(hits: float, runs: float, alpha: float) -> float:
@@ -41,7 +41,7 @@ def clopper_pearson_upper(hits: float, runs: float, alpha: float) -> float:
     if hits >= runs:
         return 1.0
     # the complement, because 1 - alpha near 1 loses digits: B⁻¹(1-α; a, b) = 1 - B⁻¹(α; b, a)
-    return float(1.0 - betaincinv(runs - hits, hits + 1, alpha))
+    return float(1.0 - scipy.special.betaincinv(runs - hits, hits + 1, alpha))
 
 
 def two_world_bound(

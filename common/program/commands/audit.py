@@ -12,7 +12,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from common.console import fail, progress, stderr, stdout
+from common.command_line import fail
+from common.console import progress, stderr, stdout
 from common.program.audit.verdict import Audit, Verdict
 
 audit = typer.Typer(

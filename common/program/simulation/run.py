@@ -19,7 +19,7 @@ from common.program.simulation.settings import Settings
 from common.program.simulation.stages import Stages
 from common.program.simulation.workspace import CONFIG_FILES, Workspace, furnish
 from common.release.event_keys import read_secret
-from common.release.folder import Release, read_release
+from common.release.table import Release, read_release
 from common.security.pilot_certificates import CertificateFiles
 
 

@@ -11,7 +11,7 @@ from common.errors import DataError
 from common.program.simulation.inputs import KEY, LABEL
 from common.release.blocks import KEY_BYTES
 from common.release.event_keys import hash_keys
-from common.release.folder import Release
+from common.release.table import Release
 
 
 def label_error(release: Release, truth: pl.DataFrame, secret: bytes) -> float:

@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import ndtri
+import scipy
 
 from common.arrays import Floats
 from common.randomizers.losses import Loss
@@ -154,7 +154,7 @@ def plausible_conditionals(
 def _tilts(prior: Floats, order: int) -> Floats:
     """(k, r) polynomials in the normal score, orthonormal under the prior and without constant."""
     middle = np.clip(np.cumsum(prior) - prior / 2, 1e-6, 1 - 1e-6)
-    powers = np.vander(ndtri(middle), order + 1, increasing=True)
+    powers = np.vander(scipy.special.ndtri(middle), order + 1, increasing=True)
     _, triangle = np.linalg.qr(powers * np.sqrt(prior)[:, None])
     basis = powers @ np.linalg.pinv(triangle)
     return np.asarray(basis[:, 1:])
@@ -167,7 +167,7 @@ def _normal_points(dimensions: int) -> Floats:
         root = (1 + root) ** (1 / (dimensions + 1))
     steps = root ** -np.arange(1.0, dimensions + 1)
     uniform = (0.5 + np.arange(1, _DRAWS + 1)[:, None] * steps[None, :]) % 1.0
-    return np.asarray(ndtri(uniform))
+    return np.asarray(scipy.special.ndtri(uniform))
 
 
 def _tilted(prior: Floats, basis: Floats, thetas: Floats) -> Floats:

@@ -33,7 +33,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linprog, minimize_scalar
+import scipy
 
 from common.arrays import Floats, Integers
 from common.errors import ConfigError, PrivacyError
@@ -132,7 +132,7 @@ def optimal_design(
         if gap <= _GAP:
             break
         direction = target - masses
-        step = minimize_scalar(
+        step = scipy.optimize.minimize_scalar(
             objective.along(masses, direction), bounds=(0.0, 1.0), method="bounded"
         )
         masses = masses + float(step.x) * direction
@@ -223,7 +223,7 @@ def _vertex(columns: Floats, cost: Floats, total: float) -> Floats:
     """Return the cheapest masses under which every row sums to ``total``."""
     wanted = np.full(columns.shape[0], total)
     scaled = cost / np.abs(cost).max()  # the solver's tolerances are absolute
-    result = linprog(scaled, A_eq=columns, b_eq=wanted, method="highs")
+    result = scipy.optimize.linprog(scaled, A_eq=columns, b_eq=wanted, method="highs")
     if not result.success:
         raise PrivacyError(f"the design program failed: {result.message}")
     return np.asarray(result.x, dtype=np.float64)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import null_space
-from scipy.optimize import linprog
-from scipy.sparse import csc_matrix
+import scipy
 
 from common.arrays import Booleans, Floats, Indices
 from common.errors import PrivacyError
@@ -61,7 +59,7 @@ class Columns:
         """
         heights = self.heights(boost).T
         system = np.vstack([heights, heights * self.outputs]) * self.mass
-        free = null_space(system, rcond=1e-11)  # orthonormal, of relative masses
+        free = scipy.linalg.null_space(system, rcond=1e-11)  # orthonormal, of relative masses
         share = np.ones(self.mass.size)
         while free.shape[1]:
             way = free[:, 0]
@@ -175,9 +173,9 @@ def _master(
     rows = np.hstack([1 + boost * inside[:, :1], boost * np.diff(inside, axis=1)])
     scale = 1 + boost * (inside @ prior)
     rows /= scale[:, None]
-    matrix = csc_matrix(np.hstack([rows, rows * outputs[:, None]]).T)
+    matrix = scipy.sparse.csc_matrix(np.hstack([rows, rows * outputs[:, None]]).T)
     right: Floats = np.concatenate([[1.0], np.zeros(k - 1), targets[:1], np.diff(targets)])
-    result = linprog(  # type: ignore[call-overload]  # its stubs know no sparse matrices
+    result = scipy.optimize.linprog(  # type: ignore[call-overload]  # stubs lack sparse
         outputs**2,
         A_eq=matrix,
         b_eq=right,

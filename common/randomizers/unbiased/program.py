@@ -30,7 +30,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+import scipy
 
 from common.arrays import Floats
 from common.errors import PrivacyError
@@ -203,9 +203,9 @@ class _Newton:
         while True:
             try:
                 diagonal = ridge * np.diag(np.diag(self.matrix))
-                self.factor = cho_factor(self.matrix + diagonal, check_finite=False)
+                self.factor = scipy.linalg.cho_factor(self.matrix + diagonal, check_finite=False)
                 return
-            except LinAlgError:
+            except scipy.linalg.LinAlgError:
                 ridge *= 100
 
     def direction(self, target: Floats) -> tuple[Floats, Floats, Floats]:
@@ -213,8 +213,9 @@ class _Newton:
         program = self.program
         aim = np.where(program.used, target / self.slack, 0.0)
         right = program.goal - program.total(aim, self.outputs)
-        change = cho_solve(self.factor, right, check_finite=False)
-        change = change + cho_solve(self.factor, right - self.matrix @ change, check_finite=False)
+        change = scipy.linalg.cho_solve(self.factor, right, check_finite=False)
+        missed = right - self.matrix @ change
+        change = change + scipy.linalg.cho_solve(self.factor, missed, check_finite=False)
         k = program.k
         slope = program.inner(change[:k]) + self.outputs * program.inner(change[k:])
         growth = aim - self.mass + self.mass * slope / self.slack

@@ -114,7 +114,7 @@ def test_an_unreadable_file_is_told_in_one_line(tmp_path: Path) -> None:
 
 PROGRAM = """
 import typer
-from common import console
+from common import command_line
 from common.errors import DataError
 
 app = typer.Typer()
@@ -126,7 +126,7 @@ def main(how: str) -> None:
     if how == "interrupt":
         raise KeyboardInterrupt
 
-console.run(app)
+command_line.run(app)
 """
 
 

@@ -16,17 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import ReleaseError
-from common.release.blocks import decode_codes, encode_codes, keys_bytes, keys_column
-from common.release.folder import (
-    LABELS_FILE,
-    MANIFEST_FILE,
+from common.release.blocks import decode_codes, encode_codes
+from common.release.folder import LABELS_FILE, MANIFEST_FILE
+from common.release.manifest import Manifest, manifest_digest
+from common.release.table import (
     Release,
+    keys_bytes,
+    keys_column,
     labels_frame,
     read_release,
     verify_rows,
     write_release,
 )
-from common.release.manifest import Manifest, manifest_digest
 from tests.common.release.releases import make_release
 
 MANIFEST, KEYS, CODES = make_release(200)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common.release.folder import labels_frame, write_release
+from common.release.table import labels_frame, write_release
 from tests.common.program.audit.conftest import in_key_order
 from tests.common.release.releases import make_release
 

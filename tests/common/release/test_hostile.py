@@ -19,8 +19,9 @@ from common.program.audit.certificate.run import certificate, read_evidence
 from common.program.audit.verdict import Verdict
 from common.randomizers import build_randomizer, randomizer_names
 from common.release.facts import check_details, check_digits, check_options
-from common.release.folder import LABELS_FILE, MANIFEST_FILE, labels_frame, write_release
+from common.release.folder import LABELS_FILE, MANIFEST_FILE
 from common.release.manifest import Manifest
+from common.release.table import labels_frame, write_release
 from tests.common.program.audit.conftest import in_key_order
 from tests.common.release.releases import make_release
 

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from common.errors import ConnectionFailed, ReleaseError
-from common.release.folder import read_release
+from common.release.table import read_release
 from common.security.pilot_certificates import CertificateFiles
 from feature_party.client.release_client import ReleaseClient, RetryPolicy
 from feature_party.client.spool import PARTIAL

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from common.release.folder import MANIFEST_FILE, read_release
+from common.release.folder import MANIFEST_FILE
+from common.release.table import read_release
 from common.security.pilot_certificates import CertificateFiles
 from feature_party.client.release_client import ReleaseClient, RetryPolicy
 from feature_party.client.spool import PARTIAL

@@ -20,7 +20,8 @@ from common.engine.local import InProcess, Pool
 from common.engine.task import Engine, EngineError, Secrets
 from common.errors import DataError, ReleaseError
 from common.files import exclusive
-from common.release.folder import LABELS_FILE, write_release
+from common.release.folder import LABELS_FILE
+from common.release.table import write_release
 from feature_party.config import FeaturePartyConfig
 from feature_party.join.in_memory import join_release
 from feature_party.join.on_disk import JoinSizes, join_to_shards

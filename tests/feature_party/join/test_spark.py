@@ -11,7 +11,7 @@ import pytest
 from common.engine.spark import SparkEngine
 from common.engine.task import Engine
 from common.errors import DataError
-from common.release.folder import write_release
+from common.release.table import write_release
 from feature_party.join.on_disk import JoinSizes, join_to_shards
 from tests.engines import Failing, SparkSession, needs_java
 from tests.feature_party.worlds import SECRET, World

@@ -19,7 +19,7 @@ from common.randomizers import private_prior
 from common.randomizers.grid import Grid
 from common.release.blocks import encode_codes
 from common.release.event_keys import hash_keys
-from common.release.folder import labels_frame, write_release
+from common.release.table import labels_frame, write_release
 from feature_party.commands.cli import app
 from feature_party.config import FeaturePartyConfig
 from feature_party.evaluation.error_estimates import estimate_absolute_error, estimate_squared_error

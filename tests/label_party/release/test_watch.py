@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from common.errors import ReleaseError
 from common.guarantees import PureDP, Unit, compose
-from common.release.folder import read_release
 from common.release.manifest import Manifest
+from common.release.table import read_release
 from common.security.pilot_certificates import Credentials
 from feature_party.commands.cli import app
 from label_party.release.prior_in_force import TESTS

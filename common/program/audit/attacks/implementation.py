@@ -13,8 +13,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from common.arrays import Floats, Integers
 from common.entropy import system_entropy
@@ -166,7 +166,7 @@ def permutation_check(labels: Floats, alpha: float = GATE) -> Check:
     ranks[order] = np.arange(labels.size)
     rows = np.arange(labels.size)
     correlation = float(np.corrcoef(ranks, rows)[0, 1])
-    p = 2 * float(ndtr(-abs(correlation) * math.sqrt(labels.size - 1)))
+    p = 2 * float(scipy.special.ndtr(-abs(correlation) * math.sqrt(labels.size - 1)))
     return Check(
         name="rows are not ordered by label",
         verdict=verdict_of(p >= alpha),

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
-from scipy.special import ndtri
 
 from common.arrays import Booleans, Floats, Integers
 from common.entropy import seeded_entropy
@@ -60,7 +59,7 @@ class NearestNeighbour:
     """
 
     def __init__(self, features: Floats, codes: NDArray[np.integer]) -> None:
-        self._tree = cKDTree(_with_row(features))
+        self._tree = scipy.spatial.cKDTree(_with_row(features))
         self._codes = np.asarray(codes)
 
     def predict(self, features: Floats, rows: Integers) -> NDArray[np.integer]:
@@ -134,7 +133,8 @@ def smooth_fit(features: Floats, values: Floats) -> Floats:
     size = features.shape[1]
     words = seeded_entropy(0).words("directions", 0, (size + 1) * FOURIER)
     uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-    directions = ndtri(uniform[: size * FOURIER]).reshape(size, FOURIER) / math.sqrt(size)
+    normal = scipy.special.ndtri(uniform[: size * FOURIER])
+    directions = normal.reshape(size, FOURIER) / math.sqrt(size)
     shifts = 2 * math.pi * uniform[size * FOURIER :]
     gram = np.zeros((FOURIER + 1, FOURIER + 1))
     target = np.zeros(FOURIER + 1)

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from common.arrays import Floats
 from common.entropy import Entropy, seeded_entropy
@@ -149,7 +149,7 @@ def noise_scale_check(found: Replay, alpha: float = GATE) -> Check:
     deviation = math.sqrt((square - mean * mean) / noise.size)
     measured = float(np.abs(noise).mean())
     # the smallest mean that a right sampler shows with probability 1 - alpha
-    least = mean + float(ndtri(alpha)) * deviation
+    least = mean + float(scipy.special.ndtri(alpha)) * deviation
     return Check(
         name="replay: noise scale",
         verdict=verdict_of(measured >= least),

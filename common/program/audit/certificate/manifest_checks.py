@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from scipy.stats import binom
+import scipy
 
 from common.errors import ConfigError, PrivacyError, ReleaseError
 from common.exact.rational import parse_rational
@@ -227,7 +227,7 @@ def prior_support_check(manifest: Manifest, alpha: float = GATE) -> Check:
     zeros = sum(count == 0 for count in counts)
     q = math.exp(-1 / scale) if scale else 0.0
     most = (1 - q) / (1 + q)
-    p = float(binom.sf(zeros - 1, len(counts), most)) if zeros else 1.0
+    p = float(scipy.stats.binom.sf(zeros - 1, len(counts), most)) if zeros else 1.0
     return Check(
         name="prior noise on empty cells",
         verdict=verdict_of(p >= alpha),

@@ -21,8 +21,8 @@ from common.program.audit.certificate.fields import fields, fields_check, out_of
 from common.program.audit.certificate.rebuild import rebuilt_check
 from common.program.audit.certificate.signature_check import signature_check
 from common.program.audit.verdict import Audit, Check, Verdict, verdict_of
-from common.release.blocks import block_ranges, encode_codes, keys_bytes
-from common.release.folder import LABELS_FILE, MANIFEST_FILE, is_stored, read_labels
+from common.release.blocks import block_ranges, encode_codes
+from common.release.folder import CODES_FILE, LABELS_FILE, MANIFEST_FILE, is_stored
 from common.release.manifest import (
     Manifest,
     block_digest,
@@ -30,7 +30,7 @@ from common.release.manifest import (
     manifest_digest,
     parse_json,
 )
-from common.release.stored import CODES_FILE
+from common.release.table import keys_bytes, read_labels
 
 Progress = Callable[[str], None]
 

@@ -12,7 +12,7 @@ from common.arrays import Booleans, Floats, Integers
 from common.errors import DataError
 from common.release.blocks import KEY_BYTES
 from common.release.event_keys import canonical_keys, hash_keys, read_secret
-from common.release.folder import Release, read_release
+from common.release.table import Release, read_release
 
 _MAX_LEVELS = 20
 

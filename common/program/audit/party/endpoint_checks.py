@@ -15,8 +15,8 @@ from common.program.audit.certificate.run import certificate, read_evidence
 from common.program.audit.party.endpoint import REQUESTS, Answer, Endpoint
 from common.program.audit.verdict import Check, Verdict, statistical, verdict_of
 from common.release.blocks import KEY_BYTES
-from common.release.folder import labels_frame, write_release
 from common.release.manifest import Manifest
+from common.release.table import labels_frame, write_release
 
 
 def resume_check(endpoint: Endpoint, whole: Answer) -> Check:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from common.release.blocks import block_ranges
-from common.release.folder import labels_frame, write_release
 from common.release.manifest import Manifest, block_digest, content_digest
+from common.release.table import labels_frame, write_release
 from common.version import software
 from tests.common.release.releases import make_release
 

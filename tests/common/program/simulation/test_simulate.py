@@ -18,7 +18,7 @@ import pytest
 
 from common.program.simulation import Settings, run_simulation
 from common.program.simulation.processes import StageFailed
-from common.release.folder import read_release
+from common.release.table import read_release
 from tests.statistics import deviations
 
 pytest.importorskip("torch", reason="the features party needs torch")

@@ -15,7 +15,7 @@ from common.program.simulation.inputs import read_inputs
 from common.program.simulation.processes import StageFailed, run_party, serving
 from common.program.simulation.workspace import Workspace, furnish
 from common.release.event_keys import read_secret
-from common.release.folder import read_release
+from common.release.table import read_release
 from common.security.pilot_certificates import LABEL_PARTY
 from feature_party.client.release_client import ReleaseClient
 from feature_party.client.submission import hash_population

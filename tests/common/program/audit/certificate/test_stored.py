@@ -10,9 +10,9 @@ from common.errors import ReleaseError
 from common.program.audit.certificate.epochs import epoch_folders
 from common.program.audit.certificate.run import certificate, read_evidence
 from common.program.audit.verdict import Verdict
-from common.release.blocks import encode_codes, keys_bytes
-from common.release.folder import MANIFEST_FILE, read_release
-from common.release.stored import part_paths
+from common.release.blocks import encode_codes
+from common.release.folder import MANIFEST_FILE, part_paths
+from common.release.table import keys_bytes, read_release
 from tests.common.program.audit.conftest import WriteRelease
 
 

@@ -1,0 +1,132 @@
+"""The programs' command lines: commands that are imported when they are called, one-line errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from common.errors import LabelveilError
+
+EXIT_ERROR = 1
+EXIT_INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Command:
+    """What a program's help says of a command without importing it, and where it is.
+
+    Attributes
+    ----------
+    target
+        ``module:name`` of a function, or of a :class:`typer.Typer` of further commands.
+    summary
+        The first line of its docstring.
+    epilog
+        Examples, below its own help.
+    """
+
+    target: str
+    summary: str
+    epilog: str = ""
+
+    def load(self, name: str) -> Any:
+        """Import the command."""
+        module, _, attribute = self.target.partition(":")
+        found = getattr(import_module(module), attribute)
+        if not isinstance(found, typer.Typer):
+            function, found = found, typer.Typer(add_completion=False, rich_markup_mode=None)
+            found.command(name, epilog=self.epilog)(function)
+        return get_command(found)
+
+
+class _Loading(Mapping[str, Any]):
+    """Commands by name, each imported when it is looked up."""
+
+    def __init__(self, table: Mapping[str, Command]) -> None:
+        self._table = table
+
+    def __getitem__(self, name: str) -> Any:
+        return self._table[name].load(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+
+def program(purpose: str, table: Mapping[str, Command]) -> typer.Typer:
+    """Return a command line of these commands, with ``-h`` and ``--version``."""
+
+    class Commands(TyperGroup):
+        def __init__(self, **given: Any) -> None:
+            super().__init__(**{**given, "commands": _Loading(table)})
+
+        def list_commands(self, ctx: Any) -> list[str]:
+            return list(table)
+
+        def format_commands(self, ctx: Any, formatter: Any) -> None:
+            with formatter.section("Commands"):
+                formatter.write_dl([(name, one.summary) for name, one in table.items()])
+
+    app = typer.Typer(
+        cls=Commands,
+        help=purpose,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.callback()(_options)
+    return app
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from common.version import version
+
+        print(f"labelveil {version()}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def run(app: typer.Typer) -> NoReturn:
+    """Run a command line; a :class:`LabelveilError` becomes one line and exit code 1.
+
+    Set ``LABELVEIL_TRACEBACK=1`` to see the traceback of such an error.
+    """
+    try:
+        app()
+    except LabelveilError as error:
+        if os.environ.get("LABELVEIL_TRACEBACK"):
+            raise
+        fail(str(error))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        raise SystemExit(EXIT_INTERRUPTED) from None
+    raise SystemExit(0)
+
+
+def fail(message: str) -> NoReturn:
+    """Print one error line and leave with exit code 1."""
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    raise SystemExit(EXIT_ERROR)

@@ -1,0 +1,60 @@
+"""What programs say of their commands without importing them, and what commands import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
+
+import common.program.cli
+import feature_party.commands.cli
+import label_party.commands.cli
+
+APPS = {
+    "labelveil": common.program.cli.app,
+    "label-party": label_party.commands.cli.app,
+    "feature-party": feature_party.commands.cli.app,
+}
+
+HEAVY = {
+    "cryptography", "grpc", "jinja2", "matplotlib", "numpy", "onnx", "pandas", "polars", "pyarrow",
+    "pydantic", "rich", "scipy.linalg", "scipy.optimize", "scipy.special", "scipy.stats", "torch",
+}  # fmt: skip
+"""Libraries that take long to import."""
+
+CONFIGURED = {"cryptography", "numpy", "pydantic"}
+
+MAY_IMPORT = {
+    "common.program.cli, label_party.commands.cli, feature_party.commands.cli": set(),
+    "feature_party.commands.fetch, feature_party.commands.train": CONFIGURED,
+    "label_party.commands.release, label_party.commands.serve": CONFIGURED,
+    "label_party.commands.budget, label_party.store.account": {*CONFIGURED, "rich"},
+    "label_party.commands.plan, label_party.commands.top_k": {*CONFIGURED, "rich"},
+    "common.program.commands.audit": {"numpy", "rich"},
+}
+"""By modules of commands: the libraries of these that they may bring before they do anything."""
+
+
+@pytest.mark.parametrize("name", APPS)
+def test_the_list_of_commands_says_what_they_say_themselves(name: str) -> None:
+    group = get_command(APPS[name])
+    assert isinstance(group, TyperGroup)
+    lines = group.get_help(group.make_context(name, [], resilient_parsing=True))
+    shown = " ".join(lines.partition("Commands:")[2].split())
+    said = [
+        f"{command} {' '.join((found.help or '').split(chr(10) * 2)[0].split())}"
+        for command, found in group.commands.items()
+    ]
+    assert shown == " ".join(said)
+
+
+@pytest.mark.parametrize("modules", MAY_IMPORT)
+def test_a_command_imports_nothing_heavy_that_it_does_not_need(modules: str) -> None:
+    program = f"import sys, {modules}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert HEAVY & set(done.stdout.split()) <= MAY_IMPORT[modules]

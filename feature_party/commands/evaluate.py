@@ -12,8 +12,8 @@ from feature_party.commands.join import print_matches
 from feature_party.commands.options import (
     RELEASE_AND_FEATURES,
     Quiet,
-    open_stages,
     options,
+    start,
 )
 from feature_party.config import FeaturePartyConfig, OutputSection, TrueLabels
 
@@ -33,7 +33,10 @@ class Compared(Section):
 @options(*RELEASE_AND_FEATURES, "output.model", "output.metrics", "output.report")
 def evaluate(config: FeaturePartyConfig, truth: TrueLabels, beside: Compared, shown: Quiet) -> None:
     """Estimate the model's true error from privatized labels of held-out events."""
-    stages = open_stages(config, quiet=shown.quiet, truth=truth)
+    start()
+    from feature_party.pipeline.stages import Stages
+
+    stages = Stages(config, shown.quiet, truth=truth)
     scores = stages.evaluate(stages.load(), beside.nonprivate_metrics, beside.ask)
     print_scores(scores, config.output)
 

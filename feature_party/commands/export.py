@@ -8,7 +8,7 @@ from typing import Literal
 import typer
 
 from common.config import Section, setting
-from feature_party.commands.options import open_stages, options
+from feature_party.commands.options import options, start
 from feature_party.config import FeaturePartyConfig
 
 SAMPLE_ROWS = 2_000
@@ -31,7 +31,7 @@ def export(config: FeaturePartyConfig, wanted: ExportOptions) -> None:
     own; the .json beside it maps categories to numbers. Either is run and compared with the model,
     on made-up rows and on the first of the features file, before it gets its name.
     """
-    open_stages(config)
+    start()
     from feature_party.model.export.run import export_model
     from feature_party.model.model import Model
     from feature_party.tables import scan_table

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from feature_party.commands.options import RELEASE_AND_FEATURES, Quiet, open_stages, options
+from feature_party.commands.options import RELEASE_AND_FEATURES, Quiet, options, start
 from feature_party.config import FeaturePartyConfig
 
 if TYPE_CHECKING:
@@ -22,7 +22,10 @@ def join(config: FeaturePartyConfig, shown: Quiet) -> None:
     where it is computed: here, in worker processes, or on Spark. An interrupted join goes on where
     it stopped.
     """
-    joined = open_stages(config, quiet=shown.quiet).join()
+    start()
+    from feature_party.pipeline.learning import Learning
+
+    joined = Learning(config, shown.quiet).join()
     print_matches(joined.matches)
     count = len(joined.shards)
     shards = "1 shard" if count == 1 else f"{count:,} shards"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import typer
 
-from feature_party.commands.options import Quiet, open_stages, options
+from feature_party.commands.options import Quiet, options, start
 from feature_party.config import FeaturePartyConfig
 
 
 @options("data.features", "data.key", "output.model", "output.predictions", "output.interval")
 def predict(config: FeaturePartyConfig, shown: Quiet) -> None:
     """Predict every row of a features file, however large, to Parquet."""
-    stages = open_stages(config, quiet=shown.quiet)
+    start()
     from feature_party.model.model import Model
+    from feature_party.pipeline.learning import Learning
 
-    rows = stages.predict(Model.load(config.output.model))
+    rows = Learning(config, shown.quiet).predict(Model.load(config.output.model))
     typer.echo(f"{rows:,} predictions in {config.output.predictions}")

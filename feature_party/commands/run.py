@@ -9,8 +9,8 @@ from feature_party.commands.options import (
     RELEASE_AND_FEATURES,
     TRAINING,
     Quiet,
-    open_stages,
     options,
+    start,
 )
 from feature_party.commands.submit import submit_keys
 from feature_party.config import FeaturePartyConfig, TrueLabels
@@ -27,8 +27,11 @@ from feature_party.config import FeaturePartyConfig, TrueLabels
 )
 def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Quiet) -> None:
     """Submit the population if so configured; fetch, join, train, predict, evaluate and report."""
+    start()
+    from feature_party.pipeline.stages import Stages
+
     keep_freed_memory()
-    stages = open_stages(config, quiet=shown.quiet, truth=truth)
+    stages = Stages(config, shown.quiet, truth=truth)
     if config.labels_party.submit:
         submit_keys(stages)
     stages.fetch()

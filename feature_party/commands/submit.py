@@ -6,20 +6,23 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from feature_party.commands.options import LABELS_PARTY, Quiet, open_stages, options
+from feature_party.commands.options import LABELS_PARTY, Quiet, options, start
 from feature_party.config import FeaturePartyConfig
 
 if TYPE_CHECKING:
-    from feature_party.pipeline import Stages
+    from feature_party.pipeline.transfer import Transfer
 
 
 @options("data.features", "data.key", "keys.secret_file", *LABELS_PARTY)
 def submit(config: FeaturePartyConfig, shown: Quiet) -> None:
     """Submit the features' keys as the population; harmless to repeat."""
-    submit_keys(open_stages(config, quiet=shown.quiet))
+    start()
+    from feature_party.pipeline.transfer import Transfer
+
+    submit_keys(Transfer(config, shown.quiet))
 
 
-def submit_keys(stages: Stages) -> None:
+def submit_keys(stages: Transfer) -> None:
     """Submit, and print what was."""
     population, ending = stages.submit()
     party = stages.config.labels_party

@@ -10,8 +10,8 @@ from feature_party.commands.options import (
     RELEASE_AND_FEATURES,
     TRAINING,
     Quiet,
-    open_stages,
     options,
+    start,
 )
 from feature_party.config import FeaturePartyConfig, TrueLabels
 
@@ -19,8 +19,11 @@ from feature_party.config import FeaturePartyConfig, TrueLabels
 @options(*RELEASE_AND_FEATURES, "output.model", *TRAINING)
 def train(config: FeaturePartyConfig, truth: TrueLabels, shown: Quiet) -> None:
     """Train a model on a fetched release and a features file; with torchrun in many processes."""
+    start(together=True)
+    from feature_party.pipeline.learning import Learning
+
     keep_freed_memory()
-    stages = open_stages(config, quiet=shown.quiet, truth=truth, together=True)
+    stages = Learning(config, shown.quiet, truth=truth)
     facts = stages.train_together().facts
     if not stages.workers.first:
         return

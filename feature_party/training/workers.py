@@ -21,6 +21,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from common.errors import ConfigError, LabelveilError
+from feature_party.torchrun import started_by_torchrun
 
 T = TypeVar("T")
 
@@ -76,29 +77,6 @@ class Workers:
 
 
 ALONE = Workers()
-
-
-def started_by_torchrun() -> int:
-    """How many workers torchrun started; 1 without it.
-
-    Raises
-    ------
-    ConfigError
-        If the environment that it sets is damaged.
-    """
-    size = os.environ.get("WORLD_SIZE", "1")
-    if not size.isdigit() or int(size) < 1:
-        raise ConfigError(f"WORLD_SIZE={size!r} must be a whole number >= 1; start with torchrun")
-    return int(size)
-
-
-def refuse_torchrun() -> None:
-    """Raise ``ConfigError`` if torchrun started several processes for what takes one."""
-    if (size := started_by_torchrun()) > 1:
-        raise ConfigError(
-            f"WORLD_SIZE={size}, but train alone takes several processes; run this command without"
-            " torchrun"
-        )
 
 
 @contextmanager

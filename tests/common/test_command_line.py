@@ -30,6 +30,13 @@ CONFIGURED = {"cryptography", "numpy", "pydantic"}
 MAY_IMPORT = {
     "common.program.cli, label_party.commands.cli, feature_party.commands.cli": set(),
     "feature_party.commands.fetch, feature_party.commands.train": CONFIGURED,
+    "feature_party.commands.fetch, feature_party.pipeline.transfer": {
+        *CONFIGURED,
+        "grpc",
+        "polars",
+        "pyarrow",
+        "rich",
+    },
     "label_party.commands.release, label_party.commands.serve": CONFIGURED,
     "label_party.commands.budget, label_party.store.account": {*CONFIGURED, "rich"},
     "label_party.commands.plan, label_party.commands.top_k": {*CONFIGURED, "rich"},

@@ -23,7 +23,7 @@ from feature_party.learning.support import Support
 from feature_party.model.encoding import Encoder
 from feature_party.model.facts import FitSettings
 from feature_party.model.network import NetworkShape
-from feature_party.pipeline import Stages
+from feature_party.pipeline.learning import Learning
 from feature_party.training.encoded_shards import Shards, ShardSource, fit_encoder, write_shards
 from feature_party.training.examples import PreparedShards
 from feature_party.training.fitting import Fitter
@@ -37,7 +37,7 @@ MEMBERS, BATCH, HIDDEN = 4, 4096, (128, 64)
 
 def join(folder: Path, rows: int) -> None:
     """Verify the fetched release and match it with the features."""
-    Stages(_features_config(folder), quiet=True).join()
+    Learning(_features_config(folder), quiet=True).join()
 
 
 def join_kernel(folder: Path, rows: int) -> None:

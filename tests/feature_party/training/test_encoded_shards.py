@@ -19,7 +19,7 @@ from feature_party.join import on_disk as external_join
 from feature_party.learning.objectives import build_objective
 from feature_party.model.encoding import Encoded, Encoder
 from feature_party.model.network import NetworkShape
-from feature_party.pipeline import Stages
+from feature_party.pipeline.stages import Stages
 from feature_party.training import encoded_shards as shards
 from feature_party.training import fitting
 from feature_party.training.batches import MemorySource

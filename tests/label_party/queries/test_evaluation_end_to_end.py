@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from common.errors import LabelveilError
 from common.security.pilot_certificates import Credentials
-from feature_party import pipeline
 from feature_party.client import questions
 from feature_party.commands.cli import app
 from feature_party.config import FeaturePartyConfig
+from feature_party.pipeline import stages
 from feature_party.training.holdout import split_holdout
 from label_party.server.run import running
 from tests.label_party.conftest import EVENTS, Party
@@ -58,7 +58,7 @@ def test_the_labels_party_scores_the_held_out_events(
 ) -> None:
     assert party.release(privacy__total_epsilon=40).code == 0
     # with an estimate that is nowhere near
-    monkeypatch.setattr(pipeline, "ask", lambda *given: questions.ask(*given[:-1], 90.0))
+    monkeypatch.setattr(stages, "ask", lambda *given: questions.ask(*given[:-1], 90.0))
     offered = party.config(
         evaluation__offered="true",
         evaluation__epsilon=30,

@@ -1,35 +1,27 @@
-"""The features party's work in stages; each command runs one or more of them."""
+"""From a release and features to a model and its predictions."""
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 
-from rich.progress import Progress, TaskID
+from rich.progress import TaskID
 
 from common.arrays import Floats
 from common.console import progress, stderr
-from common.errors import ConfigError, DataError
+from common.errors import DataError
 from common.release.event_keys import read_secret
 from common.release.folder import read_manifest
 from common.release.manifest import Manifest
-from feature_party.client.questions import Verdict, ask, released_rows
-from feature_party.client.release_client import Fetched, ReleaseClient
-from feature_party.client.submission import Population, hash_population
-from feature_party.config import FeaturePartyConfig, LabelsPartySection, TrueLabels
-from feature_party.evaluation.scores import Scores, score
+from feature_party.config import TrueLabels
 from feature_party.evaluation.true_labels import match_true_labels
 from feature_party.join.matches import MatchCounts
 from feature_party.join.on_disk import Progress as JoinProgress
 from feature_party.join.shards import JoinedShards
 from feature_party.model.model import Model
 from feature_party.model.prediction import predict_file
-from feature_party.report import ReportInputs, write_report
-from feature_party.tables import check_key, collect_table, scan_table
+from feature_party.pipeline.transfer import Transfer
 from feature_party.training.encoded_shards import remove_shards
 from feature_party.training.examples import Prepared, PreparedShards
 from feature_party.training.fitting import EpochRecord
@@ -39,84 +31,20 @@ from feature_party.training.workers import ALONE, Workers, joined_workers
 
 
 @dataclass
-class Stages:
-    """One run of the features party.
+class Learning(Transfer):
+    """The stages that need features, and torch.
 
     Attributes
     ----------
-    config
-        The configuration.
     truth
         True labels to train on or to score with, in simulations.
-    quiet
-        Whether to show no progress.
     workers
         Those who train together.
-    timings
-        Seconds that each stage took.
     """
 
-    config: FeaturePartyConfig
     truth: TrueLabels = field(default_factory=TrueLabels)
-    quiet: bool = False
     workers: Workers = ALONE
-    timings: dict[str, float] = field(default_factory=dict)
     _prepared: Prepared | PreparedShards | None = None
-
-    def submit(self) -> tuple[Population, str]:
-        """Submit the keys of the features as the population; returns them, and how it ended."""
-        config = self.config
-        secret = read_secret(config.secret_file)
-        client = ReleaseClient(config.labels_party)
-        frame = scan_table(config.features, config.key)
-        check_key(frame, config.key)
-        keys = collect_table(frame.select(config.key))[config.key]
-        with self._timed("submit"), progress(quiet=self.quiet) as bar:
-            hashing = bar.add_task("hash keys", total=keys.len(), note="keys")
-            population = hash_population(
-                keys, secret, lambda done, total: bar.update(hashing, completed=done)
-            )
-            task = bar.add_task("submit", total=population.rows, note="keys")
-            begun = time.monotonic()
-
-            def show(done: int, total: int) -> None:
-                rate = done / max(time.monotonic() - begun, 1e-9)
-                bar.update(task, completed=done, total=total, note=f"keys, {rate:,.0f}/s")
-
-            ending = client.submit(population, show)
-            bar.update(task, completed=population.rows)
-            return population, ending
-
-    def fetch(self) -> list[Fetched]:
-        """Fetch and verify the release, or one of each epoch that is configured."""
-        party = self.config.labels_party
-        wanted = [(party, self.config.release.directory)]
-        if party.epochs:
-            folders = zip(party.epochs, self.config.release_folders, strict=True)
-            wanted = [
-                (party.model_copy(update={"epoch": epoch, "epochs": []}), folder)
-                for epoch, folder in folders
-            ]
-        with self._timed("fetch"), progress(quiet=self.quiet) as bar:
-            try:
-                return [self._fetch(bar, *one) for one in wanted]
-            except KeyboardInterrupt:
-                stderr.print("interrupted; what has arrived is kept, run fetch again to go on")
-                raise
-
-    def _fetch(self, bar: Progress, party: LabelsPartySection, folder: Path) -> Fetched:
-        what = f"fetch {party.epoch}" if self.config.labels_party.epochs else "fetch"
-        task = bar.add_task(what, total=None, note="rows")
-        begun, first = time.monotonic(), None
-
-        def show(done: int, total: int) -> None:
-            nonlocal begun, first
-            if first is None:  # rows that an earlier fetch left count for no rate
-                begun, first = time.monotonic(), done
-            rate = (done - first) / max(time.monotonic() - begun, 1e-9)
-            bar.update(task, completed=done, total=total, note=f"rows, {rate:,.0f}/s")
-
-        return ReleaseClient(party).fetch(folder, show)
 
     def join(self) -> JoinedShards:
         """Match release and features in shards on disk, however large they are."""
@@ -236,35 +164,6 @@ class Stages:
                 )
         return model
 
-    def evaluate(
-        self, model: Model, nonprivate: Path | None = None, ask_loss: str | None = None
-    ) -> Scores:
-        """Score the held-out events; writes metrics and report.
-
-        Parameters
-        ----------
-        model
-            What to score.
-        nonprivate
-            Metrics file of a model that was trained on true labels, in simulations: its errors are
-            shown beside this model's.
-        ask_loss
-            ``squared`` or ``absolute``: have the labels party compare predictions with true labels.
-        """
-        events, output = self.prepared, self.config.output
-        with self._timed("evaluate"):
-            labels = None if self.truth.true_labels is None else self._truth()
-            scores = score(model, events, self.manifests, labels, nonprivate)
-            if ask_loss is not None:
-                scores = replace(scores, answer=(ask_loss, self._ask(scores, ask_loss)))
-        with self._timed("report"):
-            write_report(output.report, ReportInputs.of(scores))
-        timings = {name: round(value, 3) for name, value in self.timings.items()}
-        metrics = {**scores.to_json(), "timings": timings}
-        output.metrics.parent.mkdir(parents=True, exist_ok=True)
-        output.metrics.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
-        return scores
-
     def predict(self, model: Model) -> int:
         """Predict every row of the features file."""
         prepared = self._prepared
@@ -281,20 +180,6 @@ class Stages:
                 on_rows=lambda done, total: bar.update(task, completed=done, total=total),
             )
 
-    def _ask(self, scores: Scores, loss: str) -> Verdict:
-        """What the labels party says of the held-out events."""
-        config, folders = self.config, self.config.release_folders
-        if len(folders) > 1:
-            raise ConfigError(
-                f"a question is about one release and {len(folders)} are learned from; leave"
-                " --ask out, or set [labels_party] epoch to one of them"
-            )
-        secret = read_secret(config.secret_file)
-        rows = released_rows(folders[0], scores.keys, scores.events.holdout, secret)
-        estimate = scores.squared if loss == "squared" else scores.absolute
-        manifest = read_manifest(folders[0])
-        return ask(config.labels_party, manifest, rows, scores.points, loss, estimate.value)
-
     def _truth(self) -> Floats:
         """(m,) true labels of all matched events."""
         truth = self.truth
@@ -310,9 +195,3 @@ class Stages:
             self.manifests[-1].label.missing,
             truth.true_key,
         )
-
-    @contextmanager
-    def _timed(self, stage: str) -> Iterator[None]:
-        begun = time.monotonic()
-        yield
-        self.timings[stage] = time.monotonic() - begun

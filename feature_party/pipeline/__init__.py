@@ -1,0 +1,1 @@
+"""The features party's work in stages; each command runs one or more of them."""

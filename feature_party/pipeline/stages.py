@@ -1,0 +1,64 @@
+"""All stages: evaluation, and the report on it, on top of the others."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from common.errors import ConfigError
+from common.release.event_keys import read_secret
+from common.release.folder import read_manifest
+from feature_party.client.questions import Verdict, ask, released_rows
+from feature_party.evaluation.scores import Scores, score
+from feature_party.model.model import Model
+from feature_party.pipeline.learning import Learning
+from feature_party.report import ReportInputs, write_report
+
+
+@dataclass
+class Stages(Learning):
+    """One run of the features party."""
+
+    def evaluate(
+        self, model: Model, nonprivate: Path | None = None, ask_loss: str | None = None
+    ) -> Scores:
+        """Score the held-out events; writes metrics and report.
+
+        Parameters
+        ----------
+        model
+            What to score.
+        nonprivate
+            Metrics file of a model that was trained on true labels, in simulations: its errors are
+            shown beside this model's.
+        ask_loss
+            ``squared`` or ``absolute``: have the labels party compare predictions with true labels.
+        """
+        events, output = self.prepared, self.config.output
+        with self._timed("evaluate"):
+            labels = None if self.truth.true_labels is None else self._truth()
+            scores = score(model, events, self.manifests, labels, nonprivate)
+            if ask_loss is not None:
+                scores = replace(scores, answer=(ask_loss, self._ask(scores, ask_loss)))
+        with self._timed("report"):
+            write_report(output.report, ReportInputs.of(scores))
+        timings = {name: round(value, 3) for name, value in self.timings.items()}
+        metrics = {**scores.to_json(), "timings": timings}
+        output.metrics.parent.mkdir(parents=True, exist_ok=True)
+        output.metrics.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        return scores
+
+    def _ask(self, scores: Scores, loss: str) -> Verdict:
+        """What the labels party says of the held-out events."""
+        config, folders = self.config, self.config.release_folders
+        if len(folders) > 1:
+            raise ConfigError(
+                f"a question is about one release and {len(folders)} are learned from; leave"
+                " --ask out, or set [labels_party] epoch to one of them"
+            )
+        secret = read_secret(config.secret_file)
+        rows = released_rows(folders[0], scores.keys, scores.events.holdout, secret)
+        estimate = scores.squared if loss == "squared" else scores.absolute
+        manifest = read_manifest(folders[0])
+        return ask(config.labels_party, manifest, rows, scores.points, loss, estimate.value)

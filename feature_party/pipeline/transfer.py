@@ -1,0 +1,98 @@
+"""What goes to the labels party and comes from it: the population, the release."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.progress import Progress
+
+from common.console import progress, stderr
+from common.release.event_keys import read_secret
+from feature_party.client.release_client import Fetched, ReleaseClient
+from feature_party.client.submission import Population, hash_population
+from feature_party.config import FeaturePartyConfig, LabelsPartySection
+from feature_party.tables import check_key, collect_table, scan_table
+
+
+@dataclass
+class Transfer:
+    """The stages between the parties.
+
+    Attributes
+    ----------
+    config
+        The configuration.
+    quiet
+        Whether to show no progress.
+    timings
+        Seconds that each stage took.
+    """
+
+    config: FeaturePartyConfig
+    quiet: bool = False
+    timings: dict[str, float] = field(default_factory=dict)
+
+    def submit(self) -> tuple[Population, str]:
+        """Submit the keys of the features as the population; returns them, and how it ended."""
+        config = self.config
+        secret = read_secret(config.secret_file)
+        client = ReleaseClient(config.labels_party)
+        frame = scan_table(config.features, config.key)
+        check_key(frame, config.key)
+        keys = collect_table(frame.select(config.key))[config.key]
+        with self._timed("submit"), progress(quiet=self.quiet) as bar:
+            hashing = bar.add_task("hash keys", total=keys.len(), note="keys")
+            population = hash_population(
+                keys, secret, lambda done, total: bar.update(hashing, completed=done)
+            )
+            task = bar.add_task("submit", total=population.rows, note="keys")
+            begun = time.monotonic()
+
+            def show(done: int, total: int) -> None:
+                rate = done / max(time.monotonic() - begun, 1e-9)
+                bar.update(task, completed=done, total=total, note=f"keys, {rate:,.0f}/s")
+
+            ending = client.submit(population, show)
+            bar.update(task, completed=population.rows)
+            return population, ending
+
+    def fetch(self) -> list[Fetched]:
+        """Fetch and verify the release, or one of each epoch that is configured."""
+        party = self.config.labels_party
+        wanted = [(party, self.config.release.directory)]
+        if party.epochs:
+            folders = zip(party.epochs, self.config.release_folders, strict=True)
+            wanted = [
+                (party.model_copy(update={"epoch": epoch, "epochs": []}), folder)
+                for epoch, folder in folders
+            ]
+        with self._timed("fetch"), progress(quiet=self.quiet) as bar:
+            try:
+                return [self._fetch(bar, *one) for one in wanted]
+            except KeyboardInterrupt:
+                stderr.print("interrupted; what has arrived is kept, run fetch again to go on")
+                raise
+
+    def _fetch(self, bar: Progress, party: LabelsPartySection, folder: Path) -> Fetched:
+        what = f"fetch {party.epoch}" if self.config.labels_party.epochs else "fetch"
+        task = bar.add_task(what, total=None, note="rows")
+        begun, first = time.monotonic(), None
+
+        def show(done: int, total: int) -> None:
+            nonlocal begun, first
+            if first is None:  # rows that an earlier fetch left count for no rate
+                begun, first = time.monotonic(), done
+            rate = (done - first) / max(time.monotonic() - begun, 1e-9)
+            bar.update(task, completed=done, total=total, note=f"rows, {rate:,.0f}/s")
+
+        return ReleaseClient(party).fetch(folder, show)
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        begun = time.monotonic()
+        yield
+        self.timings[stage] = time.monotonic() - begun

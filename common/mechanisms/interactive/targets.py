@@ -138,9 +138,22 @@ def boundary(epsilon: Fraction, slack: Fraction = Fraction(0)) -> Target:
 def run_twice(epsilon: Fraction) -> Target:
     """Two independent runs of an ε-DP mechanism, both published; target: they differ (Lemma F.1).
 
-    2ε-DP with ``q = min{2e^ε/(e^ε + 1)², (e^{2ε} − 1)/(e^{3ε} − 1)}``, about 1/2 for small ε: the
-    first is randomized response, the second a nearly certain outcome. That nothing is worse is
-    checked by linear programming over small output sets, not proved.
+    2ε-DP with ``q = min{2e^ε/(e^ε + 1)², (e^{2ε} − 1)/(e^{3ε} − 1)}``, about 1/2 for small ε.
+    Randomized response attains the first, a nearly certain outcome the second.
+
+    Proof. Let E = e^ε, p and q the two laws, ``H = 1 − Σ pᵢ²`` the chance to differ under p, and A
+    and B the outcomes with pᵢ > qᵢ and with pᵢ <= qᵢ. By the formula of this module H is the share
+    1/(1 + R) of 1 − p, with ``(E² − 1) H R = E² Σ_A (pᵢ² − qᵢ²) + Σ_B (qᵢ² − pᵢ²)``. Take λH off
+    the right side, λ > 0: it grows when two outcomes of A are made one, by
+    ``2 (E² + λ) pᵢpⱼ − 2E² qᵢqⱼ``, and two of B, by ``2 qᵢqⱼ + 2 (λ − 1) pᵢpⱼ``. Both stay within
+    the ratio E, so R is largest for two outcomes, (p, 1 − p) and (q, 1 − q) with p > q. There
+
+        (E² − 1) 2p (1 − p) R = d (2 (1 − p) + 2E² p − (E² − 1) d),   d = p − q,
+
+    which grows with d up to ``min{p (E − 1)/E, (E − 1)(1 − p)}``. Where the former is less, R grows
+    with p; where the latter is, R is a ratio of two linear functions of p, so it is largest at an
+    end: p = E/(E + 1), with ``R = (E² + 1)/(2E)``, or p → 1, with ``R = E²/(E + 1)``. Where the
+    other law's chance to differ is the smaller, exchange the two.
     """
     e = float(epsilon)
     response = 2 / (math.exp(e) + 2 + math.exp(-e))

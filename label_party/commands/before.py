@@ -16,8 +16,9 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -27,7 +28,8 @@ from label_party.config.sections import LabelPartyConfig
 
 if TYPE_CHECKING:
     from label_party.events.intention import Intention
-    from label_party.store.purchase import Outlook, Purchase
+    from label_party.store.purchase import Outlook, Purchase, Rehearsal
+    from label_party.store.release_store import Store
 
 
 class BeforeOptions(Section):
@@ -61,6 +63,20 @@ class Before:
     outputs: Sequence[Path] = ()
     quiet: bool = False
     foreseen: list[Purchase] = field(default_factory=list)
+    _rehearsing: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def _store(self) -> Store:
+        from label_party.store.release_store import Store
+
+        return Store(self.config.store.directory)
+
+    @cached_property
+    def _rehearsal(self) -> Rehearsal:
+        """Of everything that a dry run plans."""
+        from label_party.store.purchase import Rehearsal
+
+        return self._rehearsing.enter_context(Rehearsal(self._store))
 
     def __enter__(self) -> Self:
         return self
@@ -69,6 +85,7 @@ class Before:
         """Let a dry run end well."""
         from label_party.events.intention import NotBought
 
+        self._rehearsing.close()
         return kind is not None and issubclass(kind, NotBought)
 
     def __call__(self, intention: Intention) -> None:
@@ -82,8 +99,7 @@ class Before:
             If the answer is no.
         """
         from label_party.events.intention import NotBought
-        from label_party.store.purchase import look_ahead
-        from label_party.store.release_store import Store
+        from label_party.store.purchase import Rehearsal
 
         terminal = sys.stdin.isatty() and sys.stderr.isatty()
         if self.quiet and not (terminal or self.wanted.dry_run):
@@ -94,8 +110,10 @@ class Before:
             new = (*(one for one in sessions if one.purpose not in known), last)
             intention = replace(intention, purchases=new)
             self.foreseen.extend(new)
-        planned = self.foreseen or intention.purchases
-        outlook = look_ahead(Store(self.config.store.directory), planned)
+            outlook = self._rehearsal.buy(new, intention.fingerprints)
+        else:
+            with Rehearsal(self._store) as rehearsal:
+                outlook = rehearsal.buy(intention.purchases)
         warnings = intention.warnings()
         if self.wanted.dry_run:
             for name, value in self._facts(intention, outlook):
@@ -136,9 +154,8 @@ class Before:
 
     def _outputs(self, intention: Intention) -> Iterator[tuple[str, object]]:
         from label_party.store.entries import LABELS
-        from label_party.store.release_store import Store
 
-        store = Store(self.config.store.directory)
+        store = self._store
         for one in intention.purchases:
             if one.purpose == LABELS:
                 yield "would write", store.path(one.data_set, one.epoch)

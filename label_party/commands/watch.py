@@ -41,8 +41,7 @@ def watch(config: LabelPartyConfig, wanted: WatchOptions, how: BeforeOptions) ->
     from label_party.release.watch import Watcher, release_new
 
     report = (lambda outcome: None) if wanted.quiet else print_epoch
-    before = Before(config, how, quiet=wanted.quiet)
-    with stopped_by_signals() as stop:
+    with Before(config, how, quiet=wanted.quiet) as before, stopped_by_signals() as stop:
         if wanted.once or how.dry_run:
             done = release_new(config, report, quiet=wanted.quiet, stop=stop, confirm=before)
             if not (done or before.foreseen or wanted.quiet):

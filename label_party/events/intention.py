@@ -14,7 +14,7 @@ import numpy as np
 
 from common.arrays import Integers
 from label_party.events.tally import Tally
-from label_party.store.purchase import Purchase
+from label_party.store.purchase import Fingerprints, Purchase
 
 _FEW = 0.01
 """Below this share of labels or categories, columns or keys rarely fit together."""
@@ -63,6 +63,8 @@ class Intention:
         What would be charged, in this order.
     tally
         What was read.
+    fingerprints
+        Given the ledger's secret, those of the events that the last of them is about.
     in_memory
         Whether in this process's memory, or by the configured engine.
     labels
@@ -75,6 +77,7 @@ class Intention:
 
     purchases: tuple[Purchase, ...]
     tally: Tally
+    fingerprints: Fingerprints
     in_memory: bool = True
     labels: bool = True
     spreads: tuple[Spread, ...] = ()

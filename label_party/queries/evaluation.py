@@ -124,10 +124,9 @@ class Evaluation:
     def price(self) -> Guarantee | None:
         """What the first question will be charged; None if none is offered, or all is paid for."""
         data = self._config.data
-        if self._store.ledger_path.exists():
-            with self._store.open_ledger() as ledger:
-                if ledger.committed(data.data_set, data.epoch, EVALUATION) is not None:
-                    return None
+        with self._store.read_ledger() as ledger:
+            if ledger.committed(data.data_set, data.epoch, EVALUATION) is not None:
+                return None
         return self.mechanism.guarantee if self.settings.offered else None
 
     def offers(self, release: StoredRelease, loss: str) -> bool:

@@ -197,6 +197,7 @@ def synthesize(
             Intention(
                 (purchase,),
                 events.tally,
+                events.fingerprints,
                 spreads=tuple(
                     Spread.of(name, events.codes[name], len(values) - 1)
                     for name, values in lists.items()

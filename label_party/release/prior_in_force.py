@@ -42,10 +42,9 @@ def session_to_open(config: LabelPartyConfig, store: Store, rows: int) -> Purcha
             f"hits={hits} of a session need a delta, and total_delta is 0; set [privacy]"
             " total_delta, or remove [watch] hits to charge each test to its epoch"
         )
-    if store.ledger_path.exists():
-        with store.open_ledger() as ledger:
-            if _session_charge(ledger, config) is not None:
-                return None
+    with store.read_ledger() as ledger:
+        if _session_charge(ledger, config) is not None:
+            return None
     points = len(config.domain.build(rows, privacy.epsilon))
     epsilon = test_epsilon(config, points, rows)
     terms = Terms(not_prior(epsilon), hits, unit=privacy.privacy_unit)

@@ -107,6 +107,7 @@ def run_release(
             Intention(
                 (purchase,),
                 events.tally,
+                events.fingerprints,
                 isinstance(events, Completed),
                 too_few=lambda: too_few_events(config, events.rows),
             )

@@ -149,9 +149,7 @@ def _release(
 
 def _waiting(config: LabelPartyConfig, store: Store) -> list[str]:
     epochs = arrived(config)
-    if not store.ledger_path.exists():
-        return epochs
-    with store.open_ledger() as ledger:
+    with store.read_ledger() as ledger:
         settled = {
             charge.epoch
             for charge in ledger.charges(config.data.data_set)

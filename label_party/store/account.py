@@ -36,11 +36,8 @@ class AccountState:
 
 def read_accounts(config: LabelPartyConfig) -> list[AccountState]:
     """Read the ledger; the configured account is listed even if it has spent nothing."""
-    name, configured = config.account, config.privacy.limit
-    store = Store(config.store.directory)
-    if not store.ledger_path.exists():
-        return [AccountState(name, configured, None, configured, [], [], [])]
-    with store.open_ledger() as ledger:
+    name = config.account
+    with Store(config.store.directory).read_ledger() as ledger:
         said = ledger.separations()
         accounts = []
         for account in sorted({*ledger.accounts(), name}):
@@ -81,8 +78,5 @@ def limit_in_force(config: LabelPartyConfig, ledger: Ledger) -> Guarantee:
 
 def restores(config: LabelPartyConfig) -> list[Restore]:
     """Return when the ledger was restored from a backup, and what was stated then."""
-    store = Store(config.store.directory)
-    if not store.ledger_path.exists():
-        return []
-    with store.open_ledger() as ledger:
+    with Store(config.store.directory).read_ledger() as ledger:
         return ledger.restores()

@@ -4,8 +4,7 @@ Two claims cost privacy if they are wrong, so they are not believed but compared
 
 - *Disjoint epochs share no event.* Otherwise an event would lose the ε of both, and be charged one.
 - *Different accounts share no event,* for the same reason. Anyone who knows why two labels of one
-event
-  tell nothing about each other says so (``[privacy] separate``), and the ledger keeps the reason.
+  event tell nothing about each other says so (``[privacy] separate``), and the ledger keeps why.
 
     <store>/covered/<sha256>      the fingerprints of one epoch's events, ascending
 
@@ -19,7 +18,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from common.errors import BudgetError
+from common.errors import BudgetError, DataError
 from common.files import sync
 from label_party.store.budget import Composition
 from label_party.store.disk import translating_errors
@@ -35,8 +34,7 @@ def cover(folder: Path, prints: Iterable[Prints]) -> Covered:
         partial = folder / ".partial"
         partial.unlink(missing_ok=True)
         events = write_sorted(partial, prints)
-        with partial.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = _digest(partial)
         os.replace(partial, folder / digest)
         sync(folder)
     return Covered(digest, events)
@@ -66,6 +64,7 @@ def check(
         if not _compared(charge, account, epoch, composition):
             continue
         if other.sha256 not in shared:
+            _verify(folder / other.sha256)
             shared[other.sha256] = overlap(folder / covered.sha256, folder / other.sha256)
         count = shared[other.sha256]
         if not count:
@@ -88,6 +87,23 @@ def check(
     for other_account, count in apart.items():
         if (account, other_account, separate_reason) not in known:
             ledger.separate(account, other_account, count, separate_reason)
+
+
+def _verify(path: Path) -> None:
+    """Refuse fingerprints that are not those that were written: an event could hide behind one."""
+    try:
+        sound = _digest(path) == path.name
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read: {error.strerror}; nothing was spent; restore it from a backup"
+        ) from error
+    if not sound:
+        raise DataError(f"{path} is damaged; nothing was spent; restore it from a backup")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def tidy(folder: Path, ledger: Ledger) -> None:

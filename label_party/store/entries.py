@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
 from common.guarantees import Guarantee, guarantee_from_json
@@ -96,6 +97,58 @@ class Covered:
 
     sha256: str
     events: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A charge as it lies beside the bytes that it paid for, for a ledger that does not know it.
+
+    Attributes
+    ----------
+    sha256, rows
+        The bytes' digest, and rows if they have any; empty if they are lost, or not written yet.
+    """
+
+    account: str
+    data_set: str
+    epoch: str
+    purpose: str
+    composition: Composition
+    guarantee: Guarantee
+    request: dict[str, Any]
+    covered: Covered | None = None
+    sha256: str = ""
+    rows: int = 0
+
+    def to_bytes(self) -> bytes:
+        """JSON, with a digest of itself: a flipped byte could make a charge smaller."""
+        covered = None if self.covered is None else asdict(self.covered)
+        told = vars(self) | {"guarantee": self.guarantee.to_json(), "covered": covered}
+        return _json(told | {"check": _check(told)})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Read it back, or what earlier versions wrote.
+
+        Raises
+        ------
+        ValueError, KeyError, TypeError
+            If it is damaged.
+        """
+        told = {"account": "", **json.loads(data)}
+        if told["account"] and told.pop("check") != _check(told):
+            raise ValueError("it does not match its own digest")
+        covered = told.get("covered")
+        told["covered"] = None if covered is None else Covered(**covered)
+        return cls(**told | {"guarantee": guarantee_from_json(told["guarantee"])})
+
+
+def _json(told: dict[str, Any]) -> bytes:
+    return json.dumps(told, sort_keys=True, ensure_ascii=False).encode()
+
+
+def _check(told: dict[str, Any]) -> str:
+    return hashlib.sha256(_json(told)).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from common.errors import DataError
 from common.release.cmac import CMAC
 from common.release.event_keys import canonical_keys
 
@@ -69,14 +68,8 @@ def write_sorted(path: Path, slices: Iterable[Prints]) -> int:
 
 
 def overlap(one: Path, other: Path) -> int:
-    """Return how many fingerprints stand in both of two sorted files.
-
-    Raises
-    ------
-    DataError
-        If a file is not what :func:`write_sorted` writes.
-    """
-    here, there = _size(one), _size(other)
+    """Return how many fingerprints stand in both of two sorted files."""
+    here, there = (path.stat().st_size // _WORD.itemsize for path in (one, other))
     i = j = common = 0
     while i < here and j < there:
         a, b = _read(one, i, min(i + _SLICE, here)), _read(other, j, min(j + _SLICE, there))
@@ -119,13 +112,3 @@ def _merge(spill: Path, ends: list[int], file: BinaryIO) -> int:
 
 def _read(path: Path, start: int, end: int) -> Prints:
     return np.fromfile(path, _WORD, int(end - start), offset=int(start) * _WORD.itemsize)
-
-
-def _size(path: Path) -> int:
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}; restore a backup") from error
-    if size % _WORD.itemsize:
-        raise DataError(f"{path} has {size} bytes, no multiple of 8; restore a backup")
-    return size // _WORD.itemsize

@@ -29,8 +29,17 @@ from common.version import software
 from label_party.store import budget as spending
 from label_party.store import seal
 from label_party.store.budget import Composition
-from label_party.store.entries import LABELS, Cap, Charge, Covered, Restore, Separation, State
-from label_party.store.schema import migrate, transaction
+from label_party.store.entries import (
+    LABELS,
+    Cap,
+    Charge,
+    Covered,
+    Facts,
+    Restore,
+    Separation,
+    State,
+)
+from label_party.store.schema import migrate, read, transaction
 from label_party.store.seal import Seal
 
 
@@ -45,14 +54,20 @@ class Ledger:
     ----------
     path
         The SQLite file; created if it does not exist.
+    in_memory
+        Work on a copy in memory, of which nothing stays; the file is read, whatever its schema is,
+        and not written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, in_memory: bool = False) -> None:
         self.path = path
-        self._seal = Seal(path)
+        self._seal = Seal(path, os.urandom(32) if in_memory else None)
         with _translating_errors(path):
-            self._database = sqlite3.connect(path, isolation_level=None, timeout=10.0)
+            place = ":memory:" if in_memory else path
+            self._database = sqlite3.connect(place, isolation_level=None, timeout=10.0)
             self._database.row_factory = sqlite3.Row
+            if in_memory and path.exists():
+                read(self._database, path, self._seal)
             self._database.execute("PRAGMA foreign_keys = ON")
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = FULL")
@@ -102,19 +117,15 @@ class Ledger:
             this purpose already; nothing is spent.
         """
         account = account or data_set
-        with self._transaction() as database:
+        with self._transaction():
             self.check(account, data_set, epoch, purpose, limit)
-            proposal = spending.Proposal(epoch, composition, charge)
-            spending.check_fits(account, self.charges(account=account), proposal, limit)
+            facts = Facts(
+                account, data_set, epoch, purpose, composition, charge, request or {}, covered
+            )
+            spending.check_fits(account, self.charges(account=account), facts, limit)
             if self.cap(account) is None:
                 self._set_cap(account, limit, "")
-            number = self._insert(account, data_set, proposal, purpose, "reserved", request or {})
-            if covered is not None:
-                database.execute(
-                    "INSERT INTO coverage (charge, sha256, events) VALUES (?, ?, ?)",
-                    (number, covered.sha256, covered.events),
-                )
-            return number
+            return self._insert(facts, "reserved")
 
     def check(
         self, account: str, data_set: str, epoch: str, purpose: str, limit: Guarantee
@@ -156,36 +167,15 @@ class Ledger:
                 (charge, manifest_sha256, rows),
             )
 
-    def count(
-        self,
-        data_set: str,
-        proposal: spending.Proposal,
-        purpose: str,
-        outcome: tuple[str, int] | None,
-        request: dict[str, Any],
-        *,
-        account: str = "",
-    ) -> None:
+    def count(self, facts: Facts) -> None:
         """Record as spent what was released under another ledger, whether or not it fits.
 
-        For what a restored, older ledger does not know. The same epoch is never built again.
-
-        Parameters
-        ----------
-        outcome
-            Digest and rows of the bytes, or None if they are lost.
+        For what a restored, older ledger does not know; its bytes are lost if ``sha256`` is empty.
+        The same epoch is never built again.
         """
-        with self._transaction() as database:
-            if self._find(data_set, proposal.epoch, purpose) is not None:
-                return
-            number = self._insert(
-                account or data_set, data_set, proposal, purpose, "committed", request
-            )
-            if outcome is not None:
-                database.execute(
-                    "INSERT INTO releases (charge, manifest_sha256, rows) VALUES (?, ?, ?)",
-                    (number, *outcome),
-                )
+        with self._transaction():
+            if self._find(facts.data_set, facts.epoch, facts.purpose) is None:
+                self._insert(facts, "committed")
 
     def record_restore(self, backup_made_at: str, statement: dict[str, Any]) -> None:
         """Remember that this ledger was restored from a backup, and what was stated then."""
@@ -358,39 +348,42 @@ class Ledger:
             (account, _dump(cap.to_json()), reason, _now(), _who(), software()),
         )
 
-    def _insert(
-        self,
-        account: str,
-        data_set: str,
-        proposal: spending.Proposal,
-        purpose: str,
-        state: State,
-        request: dict[str, Any],
-    ) -> int:
-        now = _now()
-        self._database.execute(
-            "INSERT OR IGNORE INTO data_sets (name, created) VALUES (?, ?)", (data_set, now)
+    def _insert(self, facts: Facts, state: State) -> int:
+        now, database = _now(), self._database
+        database.execute(
+            "INSERT OR IGNORE INTO data_sets (name, created) VALUES (?, ?)", (facts.data_set, now)
         )
-        cursor = self._database.execute(
+        cursor = database.execute(
             "INSERT INTO charges (account, data_set, epoch, purpose, composition, state,"
             " guarantee, request, who, software, reserved_at, committed_at)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                account,
-                data_set,
-                proposal.epoch,
-                purpose,
-                proposal.composition,
+                facts.account,
+                facts.data_set,
+                facts.epoch,
+                facts.purpose,
+                facts.composition,
                 state,
-                _dump(proposal.guarantee.to_json()),
-                _dump(request),
+                _dump(facts.guarantee.to_json()),
+                _dump(facts.request),
                 _who(),
                 software(),
                 now,
                 now if state == "committed" else None,
             ),
         )
-        return int(cursor.lastrowid or 0)
+        charge = int(cursor.lastrowid or 0)
+        if facts.sha256:
+            database.execute(
+                "INSERT INTO releases (charge, manifest_sha256, rows) VALUES (?, ?, ?)",
+                (charge, facts.sha256, facts.rows),
+            )
+        if facts.covered is not None:
+            database.execute(
+                "INSERT INTO coverage (charge, sha256, events) VALUES (?, ?, ?)",
+                (charge, facts.covered.sha256, facts.covered.events),
+            )
+        return charge
 
     def _rows(self, query: str, values: Iterable[Any] = ()) -> list[sqlite3.Row]:
         with _translating_errors(self.path):

@@ -16,14 +16,12 @@
     paid.data                                # the bytes, now and at every later call
 
 What happens then, and what holds whatever happens, is :mod:`label_party.store.purchase`'s.
-``<store>/outcomes/<data set>/<epoch>/<name>/`` holds ``outcome.bin`` and ``charge.json``, the facts
-from which a ledger that was restored from an older backup counts it as spent.
+The bytes are ``<store>/outcomes/<data set>/<epoch>/<name>/outcome.bin``.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -92,26 +90,12 @@ def pay_once(
     def write(_: Ledger) -> Written:
         data = build()
         digest = hashlib.sha256(data).hexdigest()
-        facts = _facts(purchase, digest)
-        store.write_outcome(purchase.data_set, purchase.epoch, purchase.purpose, data, facts)
+        store.write_outcome(purchase.data_set, purchase.epoch, purchase.purpose, data)
         return Written(digest)
 
     made = pay(store, purchase, write, fingerprints)
     data = read_outcome(store, made.charge)
     return Paid(data, str(made.charge.manifest_sha256), made.existed, made.left)
-
-
-def _facts(purchase: Purchase, digest: str) -> bytes:
-    facts = {
-        "data_set": purchase.data_set,
-        "epoch": purchase.epoch,
-        "purpose": purchase.purpose,
-        "composition": purchase.composition,
-        "guarantee": purchase.guarantee.to_json(),
-        "request": purchase.request,
-        "sha256": digest,
-    }
-    return json.dumps(facts, sort_keys=True, ensure_ascii=False).encode()
 
 
 def read_outcome(store: Store, charge: Charge) -> bytes:

@@ -14,7 +14,8 @@ before ``pay`` returns, and ``write`` must not send, print or log what it comput
 *What holds.* The same purchase again is found and spends nothing. The same purpose with another
 ``request`` is refused. An exception in ``write``, a full disk or a limit that would be passed spend
 nothing. After a crash at any point either nothing was spent and nothing can be read, or the bytes
-are there and paid for; the next start finds out which (:mod:`label_party.store.recovery`). Builders
+are there and paid for; the next start finds out which (:mod:`label_party.store.recovery`). Beside
+them lies ``charge.json``, from which an older ledger that meets them counts them as spent. Builders
 exclude each other across processes, so ``write`` may take long.
 
 *Guarantees.* State adjacency and privacy unit of the data set's limit (``config.privacy``), or the
@@ -26,27 +27,25 @@ charge is refused as not comparable. A pure ε fits every limit. (ε, δ), zCDP 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 from common.errors import ReleaseError
+from common.files import write_durably
 from common.guarantees import Guarantee
 from label_party.config.sections import LabelPartyConfig
-from label_party.store.budget import (
-    Composition,
-    Spending,
-    check_fits,
-    remaining,
-    seen_by_next,
-    spent,
-)
+from label_party.store.budget import Composition
 from label_party.store.coverage import check as check_coverage
 from label_party.store.coverage import cover
-from label_party.store.entries import Charge
+from label_party.store.disk import translating_errors
+from label_party.store.entries import Charge, Covered, Facts
 from label_party.store.fingerprints import Prints
 from label_party.store.ledger import Ledger, LedgerError
 from label_party.store.recovery import recover, undoing
-from label_party.store.release_store import Store
+from label_party.store.release_store import CHARGE_FILE, Store
 
 Fingerprints = Callable[[bytes], Iterable[Prints]]
 
@@ -153,34 +152,54 @@ class Outlook:
     left: Guarantee | None
 
 
-def look_ahead(store: Store, purchases: Sequence[Purchase]) -> Outlook:
-    """Say what purchases from one account, one after the other, would leave; nothing is reserved.
+class Rehearsal:
+    """Makes purchases on a copy of the ledger, of which nothing stays; use it as a context manager.
 
     Open reservations do not count: a dead process's is taken back before anything is charged, and
-    while a living one builds, nobody else does. Nor is it checked which events were paid for.
-
-    Raises
-    ------
-    BudgetError
-        If one would not fit.
+    while a living one builds, nobody else does.
     """
-    first = purchases[-1]
-    account, limit, recorded = first.account or first.data_set, first.limit, False
-    charges: list[Spending] = []
-    if store.ledger_path.exists():
-        with store.open_ledger() as ledger:
-            limit, recorded = _limit(ledger, first), ledger.cap(account) is not None
-            opened = {(each.data_set, each.epoch, each.purpose) for each in ledger.reservations()}
-            for one in purchases:
-                if (one.data_set, one.epoch, one.purpose) not in opened:
-                    ledger.check(account, one.data_set, one.epoch, one.purpose, limit)
-            charges += [e for e in ledger.charges(account=account) if e.state == "committed"]
-    after = list(charges)
-    for one in purchases:
-        check_fits(account, after, one, limit)
-        after.append(one)
-    left = remaining(limit, spent(seen_by_next(after, first.composition), limit))
-    return Outlook(account, limit, recorded, spent(charges, limit), left)
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._held = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as held:
+            self._folder = Path(held.enter_context(TemporaryDirectory()))
+            self._ledger = held.enter_context(self._store.read_ledger())
+            for entry in self._ledger.reservations():
+                self._ledger.abandon(entry.id)
+            for name in {covered.sha256 for _, covered in self._ledger.coverage()}:
+                (self._folder / name).symlink_to((self._store.covered / name).resolve())
+            self._held = held.pop_all()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._held.close()
+
+    def buy(
+        self, purchases: Sequence[Purchase], fingerprints: Fingerprints | None = None
+    ) -> Outlook:
+        """Say what purchases from one account would leave, on top of those before.
+
+        Parameters
+        ----------
+        fingerprints
+            Those of the events that the last of them is about; None to leave out the comparison
+            with events that have paid.
+
+        Raises
+        ------
+        LabelveilError
+            If one of them would be refused.
+        """
+        last, ledger = purchases[-1], self._ledger
+        account, limit = last.account or last.data_set, _limit(ledger, last)
+        recorded, before = ledger.cap(account) is not None, ledger.spent(account, limit)
+        for one in purchases:
+            _reserve(ledger, self._folder, one, fingerprints if one is last else None)
+        left = ledger.left(account, limit, last.composition)
+        return Outlook(account, limit, recorded, before, left)
 
 
 def find_payment(store: Store, purchase: Purchase) -> Payment | None:
@@ -191,9 +210,7 @@ def find_payment(store: Store, purchase: Purchase) -> Payment | None:
     ReleaseError
         If it was made for another request.
     """
-    if not store.ledger_path.exists():
-        return None
-    with store.open_ledger() as ledger:
+    with store.read_ledger() as ledger:
         charge = _committed(ledger, purchase)
         return None if charge is None else Payment(charge, True, _left(ledger, purchase))
 
@@ -227,37 +244,66 @@ def pay(
         charge = _committed(ledger, purchase)
         existed = charge is not None
         if charge is None:
-            covered = None
-            if fingerprints is not None:
-                covered = cover(store.covered, fingerprints(ledger.fingerprint_secret()))
-                check_coverage(
-                    store.covered,
-                    ledger,
-                    covered,
-                    account=purchase.account or purchase.data_set,
-                    data_set=purchase.data_set,
-                    epoch=purchase.epoch,
-                    composition=purchase.composition,
-                    separate_reason=purchase.separate_reason,
-                )
-            number = ledger.reserve(
-                purchase.data_set,
-                purchase.epoch,
-                purchase.guarantee,
-                _limit(ledger, purchase),
-                account=purchase.account,
-                covered=covered,
-                composition=purchase.composition,
-                request=purchase.request,
-                purpose=purchase.purpose,
-            )
+            number, covered = _reserve(ledger, store.covered, purchase, fingerprints)
             with undoing(store, ledger, number):
                 written = write(ledger)
+                _write_facts(store, purchase, covered, written)
                 ledger.commit(number, written.digest, written.rows)
             charge = _committed(ledger, purchase)
             if charge is None:
                 raise LedgerError(f"ledger {ledger.path} lost a charge that it committed")
         return Payment(charge, existed, _left(ledger, purchase), recovered)
+
+
+def _write_facts(
+    store: Store, purchase: Purchase, covered: Covered | None, written: Written
+) -> None:
+    facts = Facts(
+        purchase.account or purchase.data_set,
+        purchase.data_set,
+        purchase.epoch,
+        purchase.purpose,
+        purchase.composition,
+        purchase.guarantee,
+        purchase.request,
+        covered,
+        written.digest,
+        written.rows,
+    )
+    path = store.folder(facts.data_set, facts.epoch, facts.purpose) / CHARGE_FILE
+    with translating_errors(path):
+        write_durably(path, facts.to_bytes())
+
+
+def _reserve(
+    ledger: Ledger, folder: Path, purchase: Purchase, fingerprints: Fingerprints | None
+) -> tuple[int, Covered | None]:
+    """Set the charge aside, unless its events have paid elsewhere; return its number."""
+    covered = None
+    if fingerprints is not None:
+        covered = cover(folder, fingerprints(ledger.fingerprint_secret()))
+        check_coverage(
+            folder,
+            ledger,
+            covered,
+            account=purchase.account or purchase.data_set,
+            data_set=purchase.data_set,
+            epoch=purchase.epoch,
+            composition=purchase.composition,
+            separate_reason=purchase.separate_reason,
+        )
+    number = ledger.reserve(
+        purchase.data_set,
+        purchase.epoch,
+        purchase.guarantee,
+        _limit(ledger, purchase),
+        account=purchase.account,
+        covered=covered,
+        composition=purchase.composition,
+        request=purchase.request,
+        purpose=purchase.purpose,
+    )
+    return number, covered
 
 
 def _committed(ledger: Ledger, purchase: Purchase) -> Charge | None:

@@ -20,20 +20,16 @@ restore``.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from common.errors import LabelveilError, ReleaseError
-from common.guarantees import guarantee_from_json
-from label_party.store.budget import Proposal
 from label_party.store.coverage import tidy
 from label_party.store.disk import translating_errors
-from label_party.store.entries import LABELS
+from label_party.store.entries import LABELS, Facts
 from label_party.store.ledger import Ledger, LedgerError
 from label_party.store.release_store import CHARGE_FILE, OUTCOMES, Store, StoredRelease
 
@@ -74,7 +70,7 @@ def recover(store: Store, ledger: Ledger) -> Recovery:
             with translating_errors(store.directory):
                 shutil.rmtree(path)
         elif charge is None:
-            counted.append(_count(ledger, path))
+            counted.append(_count(store, ledger, path))
     for entry in open_:
         ledger.abandon(entry.id)  # its bytes went first: dying before this leaves nothing unpaid
     tidy(store.covered, ledger)
@@ -109,34 +105,49 @@ def undoing(store: Store, ledger: Ledger, charge: int) -> Iterator[None]:
         raise
 
 
-def _count(ledger: Ledger, path: Path) -> str:
+def _count(store: Store, ledger: Ledger, path: Path) -> str:
     try:
-        if OUTCOMES in path.parts and (path / CHARGE_FILE).exists():
-            return _count_outcome(ledger, json.loads((path / CHARGE_FILE).read_bytes()))
-        return _count_release(ledger, path)
+        facts = _read_facts(ledger, path)
+        if store.folder(facts.data_set, facts.epoch, facts.purpose) != path:
+            raise ReleaseError(f"{path} holds something of another name")
     except (LabelveilError, OSError, ValueError, KeyError, TypeError) as error:
         raise ReleaseError(
             f"{path} is not in the ledger, so that a later ledger paid for it, but it cannot be"
             " read; restore it from a backup, or restore the ledger that paid for it"
         ) from error
+    ledger.count(facts)
+    which = "" if facts.purpose == LABELS else f" ({facts.purpose})"
+    return f"{facts.data_set}/{facts.epoch}{which}"
 
 
-def _count_release(ledger: Ledger, path: Path) -> str:
-    release = StoredRelease(path)
-    release.close()
-    manifest = release.manifest
-    if (manifest.data_set, manifest.epoch) != (path.parent.name, path.name):
-        raise ReleaseError(f"{path} holds a release of another name")
-    # additive: the manifest does not say whether its records occur in other epochs
-    proposal = Proposal(manifest.epoch, "additive", manifest.total_guarantee)
-    ledger.count(manifest.data_set, proposal, LABELS, (release.digest, release.rows), {})
-    return f"{manifest.data_set}/{manifest.epoch}"
-
-
-def _count_outcome(ledger: Ledger, facts: dict[str, Any]) -> str:
-    proposal = Proposal(
-        facts["epoch"], facts["composition"], guarantee_from_json(facts["guarantee"])
-    )
-    outcome = (str(facts["sha256"]), 0)
-    ledger.count(facts["data_set"], proposal, facts["purpose"], outcome, facts["request"])
-    return f"{facts['data_set']}/{facts['epoch']} ({facts['purpose']})"
+def _read_facts(ledger: Ledger, path: Path) -> Facts:
+    """Read what a charge was, verifying a release's bytes."""
+    if OUTCOMES in path.parts:
+        facts = Facts.from_bytes((path / CHARGE_FILE).read_bytes())
+    else:
+        release = StoredRelease(path)
+        release.close()
+        manifest = release.manifest
+        if (path / CHARGE_FILE).exists():
+            facts = Facts.from_bytes((path / CHARGE_FILE).read_bytes())
+        else:
+            # of before it was written. Additive: the manifest does not say whether its records
+            # occur in other epochs
+            facts = Facts(
+                "",
+                manifest.data_set,
+                manifest.epoch,
+                LABELS,
+                "additive",
+                manifest.total_guarantee,
+                {},
+                None,
+                release.digest,
+                release.rows,
+            )
+        if (facts.sha256, facts.rows) != (release.digest, release.rows):
+            raise ReleaseError(f"{path} holds another release than was charged")
+    if facts.account:
+        return facts
+    known = ledger.charges(facts.data_set)  # what has paid for this data set pays for this, too
+    return replace(facts, account=known[-1].account if known else facts.data_set)

@@ -4,6 +4,7 @@
     <store>/lock                              held by the one process that builds
     <store>/releases/<data set>/<epoch>/      manifest.json, keys.bin, codes.bin; of more rows than
                                               PART_ROWS also keys-000001.bin, codes-000001.bin, …
+                                              charge.json, what the ledger has of it
     <store>/scratch/                          completed labels on their way (label_party.store.disk)
     <store>/outcomes/<data set>/<epoch>/<purpose>/     outcome.bin, charge.json
     <store>/answers/<data set>/<epoch>/       answers of an evaluation, one file each
@@ -87,6 +88,10 @@ class Store:
             )
         return Ledger(self.ledger_path)
 
+    def read_ledger(self) -> Ledger:
+        """Open a copy of the ledger in memory, empty if there is none; nothing is written."""
+        return Ledger(self.ledger_path, in_memory=True)
+
     @contextmanager
     def building(self) -> Iterator[None]:
         """Hold the lock that only one process may hold; the system frees it when a process dies.
@@ -151,20 +156,16 @@ class Store:
             return self.path(data_set, epoch)
         return self.outcome_path(data_set, epoch, purpose)
 
-    def write_outcome(
-        self, data_set: str, epoch: str, purpose: str, data: bytes, facts: bytes
-    ) -> None:
-        """Write an outcome and the facts of its charge, wait for the disk, give it its name."""
+    def write_outcome(self, data_set: str, epoch: str, purpose: str, data: bytes) -> None:
+        """Write an outcome, wait for the disk, give it its name."""
         path = self.outcome_path(data_set, epoch, purpose)
         partial = _partial(path)
         with translating_errors(path):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             partial.mkdir(mode=0o700)
-            for name, content in ((OUTCOME_FILE, data), (CHARGE_FILE, facts)):
-                # an evaluation's holds labels
-                with open(partial / name, "xb", opener=_privately) as file:
-                    file.write(content)
-                    sync(file)
+            with open(partial / OUTCOME_FILE, "xb", opener=_privately) as file:
+                file.write(data)  # an evaluation's holds labels
+                sync(file)
             sync(partial)
             partial.rename(path)
             for above in list(path.parents)[:4]:

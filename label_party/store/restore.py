@@ -41,9 +41,8 @@ from common.release.folder import SIGNATURE_FILE
 from label_party.config.sections import LabelPartyConfig
 from label_party.store import seal
 from label_party.store.backup import FORMAT, INDEX_FILE
-from label_party.store.budget import Proposal
 from label_party.store.disk import translating_errors
-from label_party.store.entries import EVALUATION, LABELS
+from label_party.store.entries import EVALUATION, LABELS, Facts
 from label_party.store.ledger import Ledger
 from label_party.store.pay_once import read_outcome
 from label_party.store.recovery import recover
@@ -154,8 +153,7 @@ def restore(
                 ledger.record_restore(str(index["created"]), statement)
                 counted = recover(store, ledger).counted
                 for entry in lost:  # what was found is not lost, and stays as it was counted
-                    proposal = Proposal(entry.epoch, "additive", entry.guarantee)
-                    ledger.count(config.data.data_set, proposal, entry.purpose, None, {})
+                    ledger.count(_facts(config, entry))
                 releases = _verify(store, ledger)
             _close_evaluations(store.directory)
             with translating_errors(store.directory):
@@ -165,6 +163,18 @@ def restore(
                 (folder / LEDGER_FILE).rename(store.ledger_path)
                 sync(store.directory)
     return Restored(str(index["created"]), releases, counted)
+
+
+def _facts(config: LabelPartyConfig, lost: Lost) -> Facts:
+    return Facts(
+        config.account,
+        config.data.data_set,
+        lost.epoch,
+        lost.purpose,
+        "additive",
+        lost.guarantee,
+        {},
+    )
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from common.errors import LabelveilError
@@ -145,10 +145,10 @@ def migrate(database: sqlite3.Connection, path: Path, seal: Seal) -> None:
         If a later version wrote it, or it is damaged.
     """
     with transaction(database):
-        version = _check(database, path, seal)
+        version = check(database, path, seal)
     while version < len(MIGRATIONS):
         with transaction(database, "IMMEDIATE"):
-            version = _check(database, path, seal)  # another process may have been faster
+            version = check(database, path, seal)  # another process may have been faster
             if version < len(MIGRATIONS):
                 for statement in MIGRATIONS[version]:
                     database.execute(statement)
@@ -159,7 +159,17 @@ def migrate(database: sqlite3.Connection, path: Path, seal: Seal) -> None:
                     seal.renew(database)
 
 
-def _check(database: sqlite3.Connection, path: Path, seal: Seal) -> int:
+def read(database: sqlite3.Connection, path: Path, seal: Seal) -> None:
+    """Copy a ledger into an empty database, whose seal is another; nothing is written."""
+    # a read-only connection would leave the log's files behind
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.backup(database)
+    with transaction(database):
+        if check(database, path, Seal(path)) >= SINCE:
+            seal.renew(database)
+
+
+def check(database: sqlite3.Connection, path: Path, seal: Seal) -> int:
     """Return the version of a ledger that is as it was last written."""
     version = int(database.execute("PRAGMA user_version").fetchone()[0])
     if version > len(MIGRATIONS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import tests
 from common.release.folder import MANIFEST_FILE
 from label_party.server.run import Running, open_server
 from tests.commands import Result
@@ -111,6 +113,37 @@ def test_a_dry_run_refuses_what_the_purchase_would_refuse(shop: Party, command: 
     refused = shop.run(*command, "--dry-run", "--set=privacy.total_epsilon=0.5")
     assert "asked for" in refused.error
     assert not shop.store.exists()
+
+
+@pytest.mark.parametrize(
+    "command", ["release", "watch", "top-k", "synthesize"], ids=lambda name: name
+)
+def test_a_dry_run_recognises_events_that_have_paid(shop: Party, command: str) -> None:
+    assert shop.release(data__data_set="other").code == 0
+    before = files(shop.folder)
+    refused = shop.run(*PURCHASES[command], "--dry-run")
+    assert "have paid from account 'other'" in refused.error
+    assert files(shop.folder) == before
+
+
+def test_a_dry_run_compares_the_epochs_that_it_plans(shop: Party) -> None:
+    keys = [f"event-{i % 190}" for i in range(200)]  # ten of them on both days
+    days = ["2024-06-01"] * 100 + ["2024-06-02"] * 100
+    shop.write_population({"key": keys, "day": days})
+    planned = shop.run(
+        "watch", "--once", "--date=day", "--dry-run", "--set=privacy.epochs=disjoint"
+    )
+    assert "10 events of epoch '2024-06-02' are events of epoch '2024-06-01', too" in planned.error
+
+
+def test_reading_leaves_an_older_ledger_as_it_is(party: Party) -> None:
+    shutil.copytree(tests.__path__[0] + "/legacy/0.1/label_party/store", party.store)
+    party.store.chmod(0o700)
+    before = files(party.store)
+    for command in (["release", "--dry-run", "--set=data.epoch=9"], ["budget"]):
+        done = party.run(*command)
+        assert done.code == 0, done
+        assert files(party.store) == before
 
 
 def test_a_dry_run_knows_the_cap_in_the_ledger(shop: Party) -> None:

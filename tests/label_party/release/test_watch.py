@@ -24,6 +24,7 @@ from feature_party.commands.cli import app
 from label_party.release.prior_in_force import TESTS
 from label_party.release.watch import Watcher, arrived
 from label_party.server.run import running
+from label_party.store.entries import LABELS, Facts
 from label_party.store.ledger import Ledger
 from tests.common.security.keys import write_key
 from tests.label_party.conftest import Party, Result
@@ -235,10 +236,8 @@ def test_a_release_whose_bytes_are_lost_counts_as_a_hit(party: Party) -> None:
     write_day(party, "d1")
     watch(party, **SESSION)
     with Ledger(party.store / "ledger.sqlite") as ledger:
-        proposal = ledger.charges("labels")[-1]
-        spent = type("Spent", (), {})()
-        spent.epoch, spent.composition, spent.guarantee = "lost", "additive", proposal.guarantee
-        ledger.count("labels", spent, "labels", None, {})
+        guarantee = ledger.charges("labels")[-1].guarantee
+        ledger.count(Facts("labels", "labels", "lost", LABELS, "additive", guarantee, {}))
     write_day(party, "d2")
     watch(party, **SESSION)
     assert session_state(party, "d2") == [1, 1]
@@ -395,8 +394,6 @@ def test_a_ledger_restored_from_before_the_epochs_knows_their_hits(party: Party)
         write_day(party, day, shift)
         assert watch(party, **SESSION).code == 0
     assert session_state(party, "d2") == [2, 2]
-    for path in party.store.glob("ledger.sqlite*"):
-        path.unlink()
     (party.store / "ledger.sqlite").write_bytes(older)
     write_day(party, "d4")
     done = watch(party, **SESSION)

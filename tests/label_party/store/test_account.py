@@ -41,6 +41,23 @@ def test_options_before_the_command_are_not_silently_ignored(party: Party) -> No
     assert len(accounts(party)[0]["caps"]) == 1
 
 
+def test_a_flipped_bit_in_a_fingerprint_hides_no_event(party: Party) -> None:
+    assert party.release(privacy__epochs="disjoint").code == 0
+    (prints,) = party.store.glob("covered/*")
+    party.write_population({"key": [f"event-{i}" for i in range(EVENTS - 1)]})
+    data = bytearray(prints.read_bytes())
+    data[len(data) // 2] ^= 1
+    for changed in (bytes(data), bytes(data[:-8]), None):
+        if changed is None:
+            prints.unlink()
+        else:
+            prints.write_bytes(changed)
+        for options in ({"data__epoch": "2"}, {"data__data_set": "other"}):
+            refused = party.release(**options, privacy__epochs="disjoint")
+            assert prints.name in refused.error
+            assert "nothing was spent" in refused.error
+
+
 def test_disjoint_epochs_must_be_disjoint(party: Party) -> None:
     disjoint = {"privacy__epochs": "disjoint"}
     assert party.release(**disjoint).code == 0

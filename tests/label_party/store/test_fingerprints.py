@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 from common.entropy import seeded_entropy
-from common.errors import DataError
 from label_party.store import fingerprints
 from label_party.store.fingerprints import fingerprint, overlap, write_sorted
 
@@ -47,12 +46,7 @@ def test_overlap_is_the_number_of_common_events(tmp_path: Path, shared: int) -> 
     assert overlap(tmp_path / "b", tmp_path / "a") == shared
 
 
-def test_nothing_and_what_was_cut_off(tmp_path: Path) -> None:
+def test_nothing_meets_nothing(tmp_path: Path) -> None:
     assert write_sorted(tmp_path / "none", []) == 0
     write_sorted(tmp_path / "some", [prints(0, 3)])
     assert overlap(tmp_path / "none", tmp_path / "some") == 0
-    (tmp_path / "cut").write_bytes(bytes(9))
-    with pytest.raises(DataError, match="9 bytes, no multiple of 8"):
-        overlap(tmp_path / "cut", tmp_path / "some")
-    with pytest.raises(DataError, match="cannot be read"):
-        overlap(tmp_path / "missing", tmp_path / "some")

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
+import shutil
 from pathlib import Path
 
+from common.errors import ReleaseError
+from label_party.store.recovery import recover
 from label_party.store.release_store import Store
 from tests.label_party.conftest import Party
 
@@ -35,6 +39,54 @@ def test_a_release_that_the_ledger_forgot_is_served_and_spent(party: Party, tmp_
     assert sorted(charge["epoch"] for charge in account["charges"]) == ["1", "2", "3"]
     assert account["left"]["epsilon"] == "0"
     assert "left of" in party.release(data__epoch="4").error
+
+
+def test_what_the_ledger_forgot_counts_for_the_account_that_paid(
+    party: Party, tmp_path: Path
+) -> None:
+    text = (party.folder / "label_party.toml").read_text()
+    shared = text.replace("[privacy]\n", '[privacy]\naccount = "shared"\n')
+    (party.folder / "label_party.toml").write_text(shared)
+    _older_ledger(party, tmp_path)
+    assert party.release(data__epoch="3").code == 0
+    (account,) = json.loads(party.run("budget", "--json").out)
+    assert account["account"] == "shared"
+    assert sorted(charge["epoch"] for charge in account["charges"]) == ["1", "2", "3"]
+    # and its events are known again
+    (party.folder / "label_party.toml").write_text(text)
+    refused = party.release(data__data_set="other")
+    assert "have paid from account 'shared'" in refused.error
+
+
+def test_a_statement_counts_for_the_account_that_paid(party: Party) -> None:
+    assert party.release(privacy__account="shared").code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    shutil.rmtree(party.store)
+    lost = ["restore", "b.tar", "--lost", "2", "--set=privacy.account=shared"]
+    assert party.run(*lost).code == 0
+    (account,) = json.loads(party.run("budget", "--json", "--set=privacy.account=shared").out)
+    assert [charge["epoch"] for charge in account["charges"]] == ["1", "2"]
+
+
+def test_a_flipped_byte_beside_a_release_makes_no_charge_smaller(
+    party: Party, tmp_path: Path
+) -> None:
+    _older_ledger(party, tmp_path)
+    folder, store = party.store / "releases" / "labels" / "2", Store(party.store)
+    chance, refused = random.Random(1), 0
+    for name in ("charge.json", "manifest.json"):
+        data = (folder / name).read_bytes()
+        for _ in range(40):
+            flipped = bytearray(data)
+            flipped[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+            (folder / name).write_bytes(flipped)
+            with store.building(), store.read_ledger() as ledger:
+                try:
+                    recover(store, ledger)
+                except ReleaseError:
+                    refused += 1
+        (folder / name).write_bytes(data)
+    assert refused == 80
 
 
 def test_a_ledger_that_is_gone_is_rebuilt_from_the_releases(party: Party, tmp_path: Path) -> None:

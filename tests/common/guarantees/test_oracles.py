@@ -103,7 +103,26 @@ def test_replacing_costs_the_doubled_sensitivity() -> None:
 
 def test_rdp_agrees_with_autodp() -> None:
     rdp_bank = pytest.importorskip("autodp.rdp_bank", reason="autodp is not installed")
-    curve = to_renyi(PureDP.of(0.8))
+    response, gaussian = to_renyi(PureDP.of(0.8)), to_renyi(gaussian_zcdp(Fraction(9)))
     for order in (Fraction(2), Fraction(7), Fraction(32)):
         theirs = rdp_bank.RDP_randresponse({"p": 1 / (1 + math.exp(-0.8))}, float(order))
-        assert float(curve.at(order)) == pytest.approx(theirs, rel=1e-6)
+        assert float(response.at(order)) == pytest.approx(theirs, rel=1e-6)
+        theirs = rdp_bank.RDP_gaussian({"sigma": 3.0}, float(order))
+        assert float(gaussian.at(order)) == pytest.approx(theirs, rel=1e-9)
+
+
+def test_dp_sgd_agrees_with_autodp() -> None:
+    accountants = pytest.importorskip("autodp.rdp_acct", reason="autodp is not installed")
+    rdp_bank = pytest.importorskip("autodp.rdp_bank")
+    rate, sigma, steps = Fraction(1, 100), 1.1, 1000
+    theirs = accountants.anaRDPacct()
+    law = {"sigma": sigma}
+    theirs.compose_poisson_subsampled_mechanisms(
+        lambda order: rdp_bank.RDP_gaussian(law, order), float(rate), coeff=steps
+    )
+    curve = subsampled_gaussian(sigma, rate).repeat(steps)
+    converted = min(  # as autodp converts; ours is tighter
+        float(curve.at(order)) + math.log(1 / DELTA) / (float(order) - 1) for order in curve.orders
+    )
+    assert converted == pytest.approx(theirs.get_eps(DELTA), rel=1e-3)
+    assert epsilon_at(curve, DELTA) < converted

@@ -1,0 +1,293 @@
+"""Score planted canaries: what a release says about labels that only the auditor knows.
+
+Nothing but the messages of a running party is needed. Its code is a black box; its manifest's
+claims are what is tested.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from scipy.special import betaincinv, logit
+
+from common.arrays import Floats, Integers
+from common.exact.rational import parse_rational
+from common.program.audit.attacks.canaries import label_rows
+from common.program.audit.attacks.implementation import permutation_check
+from common.program.audit.attacks.one_run import Guesser, OneRun, Secrets, learn_guesser
+from common.program.audit.attacks.one_run import score as score_guesses
+from common.program.audit.bounds import guess_probability
+from common.program.audit.certificate import manifest_checks as claims
+from common.program.audit.certificate.run import Evidence, certificate
+from common.program.audit.planted.laws import (
+    detectable_probability,
+    noise_probability,
+    output_probability,
+)
+from common.program.audit.planted.plant import Planted
+from common.program.audit.verdict import GATE, Audit, Check, Verdict, statistical, verdict_of
+from common.release.blocks import KEY_BYTES, keys_bytes
+from common.release.event_keys import canonical_keys, hash_keys, read_secret
+from common.release.manifest import Manifest, manifest_digest
+
+Progress = Callable[[str], None]
+
+STEPS = ("match events", "order", "distinguish", "stated channel", "histogram", "certificate")
+
+PILOT = 0.1
+"""Share of the canaries from which pair and guess are chosen; they are not counted."""
+
+
+@dataclass(frozen=True)
+class Returned:
+    """Canaries that came back, in the order of the release's rows.
+
+    Attributes
+    ----------
+    manifest
+        Of the release.
+    labels
+        (k + 1,) label of each secret; the last is what the release counts a missing one as.
+    secrets, codes
+        (m,) of the canaries that came back.
+    missing, others
+        Canaries that did not, and events that are no canaries.
+    """
+
+    manifest: Manifest
+    labels: Floats
+    secrets: Secrets
+    codes: Integers
+    missing: int
+    others: int
+
+
+def score(
+    planted: Planted,
+    evidence: Evidence,
+    secret: Path,
+    *,
+    epsilon: float | None = None,
+    public_key: Path | None = None,
+    progress: Progress = lambda name: None,
+) -> Audit:
+    """Audit a release of planted canaries.
+
+    Parameters
+    ----------
+    planted
+        From :func:`common.program.audit.planted.plant.read_planted`.
+    evidence
+        The release, fetched.
+    secret
+        The secret that both sides hash keys with.
+    epsilon
+        The claim for one label; the manifest's by default.
+    public_key
+        The labels party's, for its signature.
+    progress
+        Told each stage before it runs.
+
+    Raises
+    ------
+    ReleaseError
+        If none of the canaries is in the release.
+    """
+    manifest = evidence.manifest
+    audit = Audit("canaries", f"release {manifest.data_set} · {manifest.epoch}")
+    audit.claimed = claims.claimed_epsilon(manifest)
+    audit.facts = {
+        "canaries": f"{planted.secrets.size:,}",
+        "labels of a canary": ", ".join(
+            [*(f"{label:g}" for label in planted.planting.labels), "none"]
+        ),
+        **claims.facts(manifest, manifest_digest(evidence.data)),
+    }
+    progress(STEPS[0])
+    found = match(planted, evidence, secret)
+    audit.run(lambda: _returned_check(found))
+    claimed = manifest.labels_guarantee.epsilon / manifest.privacy.records_per_unit
+    progress(STEPS[1])
+    audit.run(lambda: permutation_check(found.secrets.astype(np.float64)))
+    progress(STEPS[2])
+    audit.run(lambda: distinguish_check(found, claimed if epsilon is None else epsilon))
+    progress(STEPS[3])
+    audit.run(lambda: channel_law_check(found))
+    progress(STEPS[4])
+    audit.run(lambda: histogram_check(found))
+    progress(STEPS[5])
+    certified = certificate(evidence, public_key=public_key)
+    seen = {"the codes were drawn by this channel", "the histogram's noise was drawn as stated"}
+    audit.add(*(check for check in certified.checks if check.name not in seen))
+    audit.fields, audit.plots = certified.fields, certified.plots
+    return audit
+
+
+def match(planted: Planted, evidence: Evidence, secret: Path) -> Returned:
+    """Find the canaries among a release's rows; a submitted population has them in its order."""
+    manifest, rows = evidence.manifest, evidence.labels
+    hashed = hash_keys(canonical_keys(planted.keys), read_secret(secret))
+    keys = pl.Series([hashed[at : at + KEY_BYTES] for at in range(0, len(hashed), KEY_BYTES)])
+    canaries = pl.DataFrame({"key": keys, "secret": planted.secrets})
+    if manifest.content.key_bytes:
+        joined = rows.select("key", "code").join(
+            canaries, on="key", how="inner", maintain_order="left"
+        )
+    else:
+        joined = canaries.head(rows.height).with_columns(rows["code"].head(canaries.height))
+    if not joined.height:
+        from common.errors import ReleaseError
+
+        raise ReleaseError(
+            "no canary is in the release; check --secret, and that this data set got the canaries"
+        )
+    labels = np.append(planted.planting.labels, manifest.label.missing)
+    return Returned(
+        manifest,
+        labels,
+        joined["secret"].to_numpy(),
+        joined["code"].to_numpy().astype(np.int64),
+        planted.secrets.size - joined.height,
+        rows.height - joined.height,
+    )
+
+
+def _returned_check(found: Returned) -> Check:
+    return Check(
+        name="every canary comes back",
+        verdict=verdict_of(found.missing == 0),
+        claim="Which events are in a release does not depend on who has a label.",
+        tried=f"The keys of {found.secrets.size + found.missing:,} canaries, some without a label,"
+        " were looked for.",
+        found=f"{found.missing:,} are missing; {found.others:,} other events are there.",
+    )
+
+
+def distinguish_check(found: Returned, claimed: float) -> Check:
+    """Guess secrets from outputs, whatever the channel is, and bound ε by the right guesses."""
+    pair, result = distinguish(found.codes, found.secrets, found.labels.size)
+    low, high = (_label(found, secret) for secret in pair)
+    return statistical(
+        "canaries told apart",
+        claim=f"An output reveals at most ε₂ = {claimed:.4g} about its label.",
+        tried=f"On a tenth of {result.records:,} canaries it was learnt which two labels outputs"
+        f" tell apart best, and how: {low} and {high}. Of {result.guesses:,} guesses on the others"
+        f" {result.correct:,} were right.",
+        claimed=claimed,
+        bound=result.bound,
+        shown=result.shown,
+        details={
+            "correct": result.correct,
+            "guesses": result.guesses,
+            "pair": list(pair),
+            "would_find": detectable_epsilon(claimed, result.guesses),
+        },
+    )
+
+
+def distinguish(codes: Integers, secrets: Secrets, values: int) -> tuple[tuple[int, int], OneRun]:
+    """Choose two values and a guesser on a pilot share, and score it on the other records."""
+    start = max(1, round(PILOT * secrets.size))
+    best: tuple[float, tuple[int, int], Guesser] | None = None
+    for pair in combinations(range(values), 2):
+        pilot = np.flatnonzero(np.isin(secrets[:start], pair))
+        if not pilot.size:
+            continue
+        bits = (secrets[pilot] == pair[1]).astype(np.int64)
+        guesser = learn_guesser(codes[pilot], bits, 2, secrets.size - start)
+        reached = score_guesses(guesser(codes[pilot]), bits).shown
+        if best is None or reached > best[0]:
+            best = reached, pair, guesser
+    assert best is not None
+    _, pair, guesser = best
+    rest = start + np.flatnonzero(np.isin(secrets[start:], pair))
+    bits = (secrets[rest] == pair[1]).astype(np.int64)
+    result = score_guesses(guesser(codes[rest]), bits)
+    return pair, result
+
+
+def detectable_epsilon(claimed: float, guesses: int, alpha: float = GATE) -> float:
+    """The smallest true ε whose best guesses would refute the claim with 95 %."""
+    if guesses < 1:
+        return math.inf
+    below, above = 0, guesses + 1
+    while above - below > 1:  # the fewest right guesses whose bound is above the claim
+        middle = (below + above) // 2
+        if betaincinv(middle, guesses - middle + 1, alpha) > guess_probability(claimed):
+            above = middle
+        else:
+            below = middle
+    if above > guesses:
+        return math.inf
+    return float(logit(betaincinv(above, guesses - above + 1, 0.95)))
+
+
+def channel_law_check(found: Returned) -> Check:
+    """Outputs of canaries against the stated channel, cell by cell."""
+    channel = found.manifest.channel.probabilities
+    grid = np.asarray(found.manifest.label.grid)
+    laws = label_rows(channel, grid, found.labels)
+    values, outputs = laws.shape
+    counts = np.bincount(found.secrets * outputs + found.codes, minlength=values * outputs)
+    counts = counts.reshape(values, outputs)
+    p, secret, output = output_probability(counts, laws)
+    runs = int(counts.sum(axis=1).min())
+    rarest = detectable_probability(runs, counts.size, GATE, 0.0)
+    return Check(
+        name="outputs follow the stated channel",
+        verdict=verdict_of(p >= GATE),
+        claim="Labels are randomized by the channel that the manifest states.",
+        tried=f"{found.codes.size:,} outputs of known labels were counted and compared with the"
+        f" stated probabilities of {values} labels and {outputs} outputs, exactly.",
+        found=f"The farthest is output {output} of {_label(found, secret)}:"
+        f" {counts[secret, output]:,} of {counts[secret].sum():,} where"
+        f" {laws[secret, output]:.4g} is stated; so far or farther has probability at most {p:.3g}"
+        f" in all. An output that should not occur is found from probability {rarest:.2g} on.",
+        confidence=1 - GATE,
+        details={"p": p, "rarest_output": rarest},
+    )
+
+
+def histogram_check(found: Returned) -> Check:
+    """What remains of the histogram once the known labels are taken off is noise as stated."""
+    manifest = found.manifest
+    name = "noise of the histogram"
+    claim = "The released histogram has the noise that pays for it."
+    tried = "The canaries' own counts were taken off the released ones."
+    grid = np.asarray(manifest.label.grid)
+    at = np.searchsorted(grid, np.clip(found.labels, grid[0], grid[-1]))
+    reason = ""
+    if found.others or found.missing:
+        reason = "Other events are in the release, whose labels are not known."
+    elif not manifest.prior_paid:
+        reason = "The prior is that of another release."
+    elif not np.array_equal(grid[at], np.clip(found.labels, grid[0], grid[-1])):
+        reason = "Canaries' labels lie between grid points, where they are rounded at random."
+    if reason:
+        return Check(name, Verdict.NOT_CHECKABLE, claim, tried, reason)
+    true = np.bincount(at[found.secrets], minlength=grid.size)
+    noise = np.asarray(manifest.prior.noisy_counts, dtype=np.int64) - true
+    scale = float(parse_rational(manifest.prior.scale))
+    little, much = noise_probability(noise, scale)
+    return Check(
+        name=name,
+        verdict=verdict_of(min(little, much) >= GATE / 2),
+        claim=claim,
+        tried=tried + f" Σ|noise| of {grid.size} cells was compared with a discrete Laplace law of"
+        f" scale {scale:.4g} (Chernoff's bound).",
+        found=f"Mean |noise| {float(np.abs(noise).mean()):.4g}; so little has probability at most"
+        f" {little:.3g}, so much {much:.3g}.",
+        confidence=1 - GATE,
+        details={"little": little, "much": much},
+    )
+
+
+def _label(found: Returned, secret: int) -> str:
+    missing = secret == found.labels.size - 1
+    return "no label" if missing else f"{found.labels[secret]:g}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,26 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
+class Power:
+    """The least fault of one kind that a check finds with a probability of 95%.
+
+    Attributes
+    ----------
+    fault
+        What is found, with its unit: ``excess of ε at any one label``, ``probability of an output
+        that one label alone can give``.
+    least
+        The smallest that is found; infinite where none is, however large.
+    """
+
+    fault: str
+    least: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {"fault": self.fault, "least": _number(self.least)}
+
+
+@dataclass(frozen=True)
 class Check:
     """One claim, what was tried against it, and what was found.
 
@@ -59,10 +80,18 @@ class Check:
         The same at 95%, for people.
     confidence
         Of ``bound``.
-    seconds
-        Run time.
+    seconds, cpu_seconds
+        How long it took, and the time of all processors, child processes included.
     details
         Further facts, as JSON values.
+    question
+        What a reader wants to know, as a question that the verdict answers.
+    power
+        The smallest faults that would have been found.
+    not_looked_at
+        What the verdict does not cover, in one sentence; empty if it covers the whole question.
+    cost
+        CPU seconds that were expected.
     """
 
     name: str
@@ -76,11 +105,17 @@ class Check:
     confidence: float | None = None
     seconds: float = 0.0
     details: Mapping[str, Any] = field(default_factory=dict)
+    question: str = ""
+    power: tuple[Power, ...] = ()
+    not_looked_at: str = ""
+    cost: float | None = None
+    cpu_seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values; an infinite bound becomes the text ``infinity``."""
         return {
             "name": self.name,
+            "question": self.question,
             "verdict": str(self.verdict),
             "claim": self.claim,
             "tried": self.tried,
@@ -89,7 +124,11 @@ class Check:
             "measured_bound": _number(self.bound),
             "measured_bound_95": _number(self.shown),
             "confidence": self.confidence,
+            "power_95": [power.to_json() for power in self.power],
+            "not_looked_at": self.not_looked_at,
             "seconds": round(self.seconds, 4),
+            "cpu_seconds": round(self.cpu_seconds, 4),
+            "expected_cpu_seconds": self.cost,
             "details": dict(self.details),
         }
 
@@ -142,6 +181,7 @@ def statistical(
     bound: float,
     shown: float,
     details: Mapping[str, Any] | None = None,
+    power: tuple[Power, ...] = (),
 ) -> Check:
     """Judge a measured lower bound of ε against the claim: above it, the claim is refuted."""
     holds = bound <= claimed
@@ -158,6 +198,7 @@ def statistical(
         shown=shown,
         confidence=1 - GATE,
         details=details or {},
+        power=power,
     )
 
 
@@ -192,9 +233,9 @@ class Audit:
 
     def run(self, check: Callable[[], Check]) -> Check:
         """Run one check, time it, and keep what it found."""
-        start = time.perf_counter()
+        start, before = time.perf_counter(), cpu_time()
         found = check()
-        found = replace(found, seconds=time.perf_counter() - start)
+        found = replace(found, seconds=time.perf_counter() - start, cpu_seconds=cpu_time() - before)
         self.checks.append(found)
         return found
 
@@ -214,6 +255,10 @@ class Audit:
     def seconds(self) -> float:
         return sum(check.seconds for check in self.checks)
 
+    @property
+    def cpu_seconds(self) -> float:
+        return sum(check.cpu_seconds for check in self.checks)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
@@ -227,6 +272,7 @@ class Audit:
             "fields": [one.to_json() for one in self.fields],
             "checks": [check.to_json() for check in self.checks],
             "seconds": round(self.seconds, 3),
+            "cpu_seconds": round(self.cpu_seconds, 3),
             "plots": self.plots,
         }
 
@@ -238,6 +284,11 @@ class Audit:
             path.write_text(text + "\n", encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def cpu_time() -> float:
+    """Seconds that this process and its finished children have computed."""
+    return sum(os.times()[:4])
 
 
 def _number(value: float | None) -> float | str | None:

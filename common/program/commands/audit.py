@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
-from rich.markup import escape
-from rich.table import Table
 
-from common.command_line import fail
-from common.console import progress, stderr, stdout
-from common.program.audit.verdict import Audit, Verdict
+from common.program.commands.canaries import (
+    CA,
+    CLIENT_CERTIFICATE,
+    CLIENT_KEY,
+    Address,
+    Authority,
+    Certificate,
+    DataSet,
+    Epoch,
+    PrivateKey,
+    ServerName,
+)
+from common.program.commands.canaries import canaries as planted
+from common.program.commands.verdicts import Json, Out, Quiet, checks_bar, finish
 
 audit = typer.Typer(
     help="Check the privacy claim from outside: certificate, attacks, verdicts.",
@@ -25,11 +32,9 @@ audit = typer.Typer(
     rich_markup_mode=None,
 )
 
-Out = Annotated[Path, typer.Option(help="Folder for audit.json and audit.html.")]
-Quiet = Annotated[bool, typer.Option(help="No progress, no table.")]
-Epsilon = Annotated[float, typer.Option(help="The claim, for one label.")]
+audit.add_typer(planted, name="canaries")
 
-_COLOURS = {"pass": "green", "fail": "bold red", "not checkable": "yellow"}
+Epsilon = Annotated[float, typer.Option(help="The claim, for one label.")]
 
 
 @audit.command(
@@ -51,6 +56,7 @@ def certificate(
     ] = None,
     out: Out = Path("audit"),
     quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Prove what a manifest and its labels file prove: exact ε, bins, digests, arithmetic."""
     from common.program.audit.certificate.epochs import epoch_folders, epochs_certificate
@@ -58,13 +64,13 @@ def certificate(
 
     folders = epoch_folders(release)
     if folders:
-        with _bar("certificates", len(folders), quiet) as advance:
+        with checks_bar("certificates", len(folders), quiet) as advance:
             found = epochs_certificate(folders, public_key=public_key, progress=advance)
-        _finish(found, out, quiet)
+        finish(found, out, quiet, as_json)
         return
-    with _bar("certificate", 13, quiet) as advance:
+    with checks_bar("certificate", 13, quiet) as advance:
         found = certify(release, public_key=public_key, progress=advance)
-    _finish(found, out, quiet)
+    finish(found, out, quiet, as_json)
 
 
 @audit.command(
@@ -90,6 +96,7 @@ def mechanism(
     releases: Annotated[int, typer.Option(help="Two-step releases in each world.")] = 500_000,
     out: Out = Path("audit"),
     quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Attack a randomizer, or any Python callable, as a black box, and exactly where possible."""
     from common.errors import ConfigError
@@ -109,42 +116,37 @@ def mechanism(
         else NamedSubject(subject, np.asarray(labels), epsilon, loss)
     )
     sizes = Sizes(runs=runs, records=records, releases=releases)
-    with _bar("mechanism", len(step_names(chosen)), quiet) as advance:
+    with checks_bar("mechanism", len(step_names(chosen)), quiet) as advance:
         found = audit_mechanism(chosen, sizes, advance)
-    _finish(found, out, quiet)
+    finish(found, out, quiet, as_json)
 
 
 @audit.command(
     epilog="Examples: labelveil audit party (canaries alone); labelveil audit party --address"
     " labels.example.com:50051 --data-set conversions --ca ca.pem --certificate auditor.pem"
-    " --private-key auditor.key --no-canaries"
+    " --private-key auditor.key"
 )
 def party(
-    address: Annotated[
-        str | None, typer.Option(help="host:port of a running labels party; default: none.")
-    ] = None,
-    data_set: Annotated[str, typer.Option(help="Its data set.")] = "labels",
-    epoch: Annotated[str, typer.Option(help="Its release; the latest by default.")] = "",
-    ca: Annotated[Path, typer.Option(help="Authority of its certificate, PEM.")] = Path(
-        "certificates/ca.pem"
-    ),
-    certificate_file: Annotated[
-        Path, typer.Option("--certificate", help="Certificate of a client it admits, PEM.")
-    ] = Path("certificates/feature-party.pem"),
-    private_key: Annotated[Path, typer.Option(help="Its private key, PEM.")] = Path(
-        "certificates/feature-party.key"
-    ),
-    server_name: Annotated[
-        str | None, typer.Option(help="Name in the server's certificate, if not the host's.")
-    ] = None,
+    address: Address = None,
+    data_set: DataSet = "labels",
+    epoch: Epoch = "",
+    ca: Authority = CA,
+    certificate_file: Certificate = CLIENT_CERTIFICATE,
+    private_key: PrivateKey = CLIENT_KEY,
+    server_name: ServerName = None,
     canaries: Annotated[
-        bool, typer.Option(help="Start labels parties on data sets made for the audit.")
-    ] = True,
+        bool | None,
+        typer.Option(
+            help="Start labels parties here, on data sets made for the audit; by default without"
+            " --address."
+        ),
+    ] = None,
     rows: Annotated[int, typer.Option(help="Events in the canary data sets.")] = 20_000,
     epsilon: Annotated[float, typer.Option(help="ε of the canary releases.")] = 1.0,
     randomizer: Annotated[str, typer.Option(help="Randomizer of the canary releases.")] = "auto",
     out: Out = Path("audit"),
     quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Question a labels party, and run its software on two data sets that differ in one label."""
     import tempfile
@@ -158,6 +160,8 @@ def party(
     check_epsilon(epsilon, "--epsilon")
     if rows < 1000:
         raise ConfigError(f"--rows {rows} must be at least 1000: fewer canaries show nothing")
+    if canaries is None:
+        canaries = address is None
     if address is None and not canaries:
         raise ConfigError("--no-canaries without --address leaves nothing to audit; name one")
     connection = None
@@ -166,10 +170,10 @@ def party(
             address, ca, certificate_file, private_key, data_set, epoch, server_name
         )
     steps = len(RUNNING_STEPS) * (address is not None) + len(CANARY_STEPS) * canaries
-    with tempfile.TemporaryDirectory() as folder, _bar("party", steps, quiet) as advance:
+    with tempfile.TemporaryDirectory() as folder, checks_bar("party", steps, quiet) as advance:
         plan = Plan(Path(folder) / "canaries", rows, epsilon, randomizer) if canaries else None
         found = audit_party(connection, plan, advance)
-    _finish(found, out, quiet)
+    finish(found, out, quiet, as_json)
 
 
 @audit.command(
@@ -198,6 +202,7 @@ def inference(
     ] = None,
     out: Out = Path("audit"),
     quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Infer labels from the message, and from the model that was trained on it."""
     from dataclasses import replace
@@ -214,60 +219,6 @@ def inference(
     }
     named = {name: path for name, path in given.items() if path is not None}
     files = replace(RunFiles.under(run, canaries), **named)
-    with _bar("inference", len(STEPS), quiet) as advance:
+    with checks_bar("inference", len(STEPS), quiet) as advance:
         found = audit_inference(files, advance)
-    _finish(found, out, quiet)
-
-
-@contextmanager
-def _bar(what: str, steps: int, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Show a progress bar over named checks; yields the function to call with each name."""
-    with progress(quiet=quiet) as bar:
-        task = bar.add_task(what, total=steps, note="")
-        begun = 0
-
-        def advance(name: str) -> None:
-            nonlocal begun
-            bar.update(task, completed=begun, note=name)
-            begun += 1
-
-        yield advance
-        bar.update(task, completed=steps, total=steps, note="")
-
-
-def _finish(found: Audit, out: Path, quiet: bool) -> None:
-    """Write both files, show the table, and leave with exit code 1 if a check failed."""
-    found.write_json(out / "audit.json")
-    page: Path | None = out / "audit.html"
-    try:
-        from common.program.audit.report import write_report
-
-        write_report(out / "audit.html", found)
-    except ModuleNotFoundError as error:
-        page = None
-        stderr.print(
-            f"[yellow]warning:[/] no audit.html: {error.name} is not installed; install"
-            " labelveil\\[report]"
-        )
-    if not quiet:
-        stdout.print(_table(found))
-        # a path may be longer than the terminal is wide, and must stay one line to be opened
-        stdout.print(f"report: {page or out / 'audit.json'}", soft_wrap=True, highlight=False)
-    if not found.passed:
-        names = ", ".join(check.name for check in found.checks if check.verdict == "fail")
-        fail(f"{found.count(Verdict.FAIL)} of {len(found.checks)} checks failed: {names}")
-
-
-def _table(found: Audit) -> Table:
-    table = Table(title=f"Audit of {escape(found.subject)}", title_justify="left")
-    table.add_column("verdict")
-    table.add_column("check", style="bold")
-    table.add_column("ε ≥", justify="right")
-    table.add_column("found")
-    for check in found.checks:
-        verdict = str(check.verdict)
-        bound = "" if check.bound is None or check.claimed is None else f"{check.bound:.3f}"
-        table.add_row(
-            f"[{_COLOURS[verdict]}]{verdict}[/]", escape(check.name), bound, escape(check.found)
-        )
-    return table
+    finish(found, out, quiet, as_json)

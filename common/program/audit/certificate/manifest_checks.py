@@ -242,7 +242,7 @@ def prior_support_check(manifest: Manifest, alpha: float = GATE) -> Check:
 
 def options_check(manifest: Manifest) -> Check:
     """Options are the one thing that cannot be rebuilt: they are short, and shown."""
-    found, holds = manifest.randomizer.shown_options, True
+    found, holds = f"Shown: {manifest.randomizer.shown_options}.", True
     try:
         check_digits(manifest.randomizer.options)
     except ConfigError as error:

@@ -204,6 +204,17 @@ def connected(connection: Connection) -> Iterator[WireEndpoint]:
         yield WireEndpoint(connection, channel)
 
 
+def fetch_release(connection: Connection, folder: Path) -> None:
+    """Fetch a release and keep it as a features party would, without believing it."""
+    from common.release.manifest import Manifest
+    from common.release.table import labels_frame, write_release
+
+    with connected(connection) as endpoint:
+        answer = endpoint.fetch()
+    manifest = Manifest.parse(answer.manifest)
+    write_release(folder, answer.manifest, labels_frame(manifest, answer.keys, answer.codes))
+
+
 def unknown_client(connection: Connection, certificate: Path | None, key: Path | None) -> Refusal:
     """How a describe request ends for somebody with another certificate, or with none."""
     other = replace(connection, certificate=certificate, private_key=key, timeout=10.0)

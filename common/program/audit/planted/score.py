@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import polars as pl
 from scipy.special import betaincinv, logit
 
 from common.arrays import Floats, Integers
+from common.errors import ReleaseError
 from common.exact.rational import parse_rational
 from common.program.audit.attacks.canaries import label_rows
 from common.program.audit.attacks.implementation import permutation_check
@@ -31,8 +32,16 @@ from common.program.audit.planted.laws import (
     output_probability,
 )
 from common.program.audit.planted.plant import Planted
-from common.program.audit.verdict import GATE, Audit, Check, Verdict, statistical, verdict_of
-from common.release.blocks import KEY_BYTES, keys_bytes
+from common.program.audit.verdict import (
+    GATE,
+    Audit,
+    Check,
+    Power,
+    Verdict,
+    statistical,
+    verdict_of,
+)
+from common.release.blocks import KEY_BYTES
 from common.release.event_keys import canonical_keys, hash_keys, read_secret
 from common.release.manifest import Manifest, manifest_digest
 
@@ -111,16 +120,20 @@ def score(
     }
     progress(STEPS[0])
     found = match(planted, evidence, secret)
-    audit.run(lambda: _returned_check(found))
     claimed = manifest.labels_guarantee.epsilon / manifest.privacy.records_per_unit
-    progress(STEPS[1])
-    audit.run(lambda: permutation_check(found.secrets.astype(np.float64)))
-    progress(STEPS[2])
-    audit.run(lambda: distinguish_check(found, claimed if epsilon is None else epsilon))
-    progress(STEPS[3])
-    audit.run(lambda: channel_law_check(found))
-    progress(STEPS[4])
-    audit.run(lambda: histogram_check(found))
+    for name, question, check in (
+        (STEPS[0], "Does every event come back, with a label or without?", returned_check),
+        (STEPS[1], "Does the order of the rows say anything about labels?", _order_check),
+        (
+            STEPS[2],
+            "How well do outputs tell labels apart, whatever made them?",
+            lambda found: distinguish_check(found, claimed if epsilon is None else epsilon),
+        ),
+        (STEPS[3], "Were the outputs drawn by the channel that is stated?", channel_law_check),
+        (STEPS[4], "Has the histogram the noise that is stated?", histogram_check),
+    ):
+        progress(name)
+        audit.run(lambda check=check, asked=question: replace(check(found), question=asked))  # type: ignore[misc]
     progress(STEPS[5])
     certified = certificate(evidence, public_key=public_key)
     seen = {"the codes were drawn by this channel", "the histogram's noise was drawn as stated"}
@@ -142,8 +155,6 @@ def match(planted: Planted, evidence: Evidence, secret: Path) -> Returned:
     else:
         joined = canaries.head(rows.height).with_columns(rows["code"].head(canaries.height))
     if not joined.height:
-        from common.errors import ReleaseError
-
         raise ReleaseError(
             "no canary is in the release; check --secret, and that this data set got the canaries"
         )
@@ -158,7 +169,8 @@ def match(planted: Planted, evidence: Evidence, secret: Path) -> Returned:
     )
 
 
-def _returned_check(found: Returned) -> Check:
+def returned_check(found: Returned) -> Check:
+    """Every canary is in the release, whether it has a label or none."""
     return Check(
         name="every canary comes back",
         verdict=verdict_of(found.missing == 0),
@@ -169,25 +181,33 @@ def _returned_check(found: Returned) -> Check:
     )
 
 
+def _order_check(found: Returned) -> Check:
+    check = permutation_check(found.secrets.astype(np.float64))
+    least = 7 / math.sqrt(found.secrets.size)  # 5 deviations are the gate, 2 more find 95 %
+    return replace(check, power=(Power("rank correlation of label and row", least),))
+
+
 def distinguish_check(found: Returned, claimed: float) -> Check:
     """Guess secrets from outputs, whatever the channel is, and bound ε by the right guesses."""
     pair, result = distinguish(found.codes, found.secrets, found.labels.size)
     low, high = (_label(found, secret) for secret in pair)
-    return statistical(
+    excess = detectable_epsilon(claimed, result.guesses) - claimed
+    check = statistical(
         "canaries told apart",
         claim=f"An output reveals at most ε₂ = {claimed:.4g} about its label.",
-        tried=f"On a tenth of {result.records:,} canaries it was learnt which two labels outputs"
-        f" tell apart best, and how: {low} and {high}. Of {result.guesses:,} guesses on the others"
-        f" {result.correct:,} were right.",
+        tried=f"On a tenth of {found.secrets.size:,} canaries it was learnt which two labels"
+        f" outputs tell apart best, and how: {low} and {high}. Of {result.guesses:,} guesses on the"
+        f" others {result.correct:,} were right.",
         claimed=claimed,
         bound=result.bound,
         shown=result.shown,
-        details={
-            "correct": result.correct,
-            "guesses": result.guesses,
-            "pair": list(pair),
-            "would_find": detectable_epsilon(claimed, result.guesses),
-        },
+        details={"correct": result.correct, "guesses": result.guesses, "pair": list(pair)},
+        power=(Power("excess of ε at these two labels", excess),),
+    )
+    return replace(
+        check,
+        not_looked_at="What the histogram says (it has a check of its own), labels between those"
+        " planted, and whether one row's label reaches another row.",
     )
 
 
@@ -238,7 +258,7 @@ def channel_law_check(found: Returned) -> Check:
     counts = counts.reshape(values, outputs)
     p, secret, output = output_probability(counts, laws)
     runs = int(counts.sum(axis=1).min())
-    rarest = detectable_probability(runs, counts.size, GATE, 0.0)
+    rarest, half = (detectable_probability(runs, counts.size, GATE, at) for at in (0.0, 0.5))
     return Check(
         name="outputs follow the stated channel",
         verdict=verdict_of(p >= GATE),
@@ -248,9 +268,14 @@ def channel_law_check(found: Returned) -> Check:
         found=f"The farthest is output {output} of {_label(found, secret)}:"
         f" {counts[secret, output]:,} of {counts[secret].sum():,} where"
         f" {laws[secret, output]:.4g} is stated; so far or farther has probability at most {p:.3g}"
-        f" in all. An output that should not occur is found from probability {rarest:.2g} on.",
+        f" in all.",
         confidence=1 - GATE,
-        details={"p": p, "rarest_output": rarest},
+        details={"p": p},
+        power=(
+            Power("probability of an output that cannot occur as stated", rarest),
+            Power("difference of one output's probability near 1/2", half - 0.5),
+        ),
+        not_looked_at="Dependence between rows; labels that were not planted.",
     )
 
 
@@ -285,6 +310,7 @@ def histogram_check(found: Returned) -> Check:
         f" {little:.3g}, so much {much:.3g}.",
         confidence=1 - GATE,
         details={"little": little, "much": much},
+        not_looked_at="Whether the noise is independent of the labels, and of other releases.",
     )
 
 

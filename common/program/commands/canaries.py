@@ -1,0 +1,137 @@
+"""`labelveil audit canaries`: plant labels of your own with a partner, score what comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from common.console import stdout
+from common.errors import ConfigError
+from common.program.commands.verdicts import Json, Out, Quiet, announce, checks_bar, finish
+
+canaries = typer.Typer(
+    help="Audit a partner by labels of your own: plant them, then score what comes back.",
+    epilog="Examples: labelveil audit canaries plant --lower 0 --upper 400; labelveil audit"
+    " canaries score canaries --release release --secret join.key",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+Address = Annotated[
+    str | None, typer.Option(help="host:port of a running labels party; default: none.")
+]
+DataSet = Annotated[str, typer.Option(help="Its data set.")]
+Epoch = Annotated[str, typer.Option(help="Its release; the latest by default.")]
+Authority = Annotated[Path, typer.Option(help="Authority of its certificate, PEM.")]
+Certificate = Annotated[
+    Path, typer.Option("--certificate", help="Certificate of a client it admits, PEM.")
+]
+PrivateKey = Annotated[Path, typer.Option(help="Its private key, PEM.")]
+ServerName = Annotated[
+    str | None, typer.Option(help="Name in the server's certificate, if not the host's.")
+]
+CA = Path("certificates/ca.pem")
+CLIENT_CERTIFICATE = Path("certificates/feature-party.pem")
+CLIENT_KEY = Path("certificates/feature-party.key")
+
+
+@canaries.command(
+    epilog="Examples: labelveil audit canaries plant --lower 0 --upper 400; labelveil audit"
+    " canaries plant --events 100000 --values 5 --lower 0 --upper 1 --key click_id --label amount"
+    " --folder out/canaries"
+)
+def plant(
+    lower: Annotated[float, typer.Option(help="Lowest label, as the partner has configured it.")],
+    upper: Annotated[float, typer.Option(help="Highest label, as the partner has it.")],
+    events: Annotated[int, typer.Option(help="Canaries; four times as many see half as much.")] = (
+        20_000
+    ),
+    values: Annotated[int, typer.Option(help="Different labels, evenly from low to high.")] = 2,
+    key: Annotated[str, typer.Option(help="Name of the key column.")] = "key",
+    label: Annotated[str, typer.Option(help="Name of the label column.")] = "label",
+    folder: Annotated[Path, typer.Option(help="Where canaries and their secrets lie.")] = Path(
+        "canaries"
+    ),
+) -> None:
+    """Make a data set of secret labels, to be given to a labels party as any other.
+
+    Started again it changes nothing: what was given away stays what is scored.
+    """
+    from common.program.audit.planted.plant import PARTNER, Planting
+    from common.program.audit.planted.plant import plant as make
+
+    planting = Planting(events, lower, upper, values, key, label)
+    made = make(folder, planting)
+    partner = folder / PARTNER
+    stdout.print(
+        f"{events:,} canaries {'are planted' if made else 'were planted before'} in {folder}\n"
+        f"1. give {partner}/labels.parquet and {partner}/population.parquet to the labels party,"
+        f" as a data set of its own with lower = {lower:g} and upper = {upper:g}; keep all else\n"
+        f"2. once it serves the release: labelveil audit canaries score {folder} --address"
+        " HOST:PORT --data-set NAME --secret join.key",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+@canaries.command(
+    epilog="Examples: labelveil audit canaries score canaries --release label_store/releases/"
+    "canaries/1 --secret join.key; labelveil audit canaries score canaries --address"
+    " labels.example.com:50051 --data-set canaries --secret join.key"
+)
+def score(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What `plant` made.")],
+    secret: Annotated[Path, typer.Option(help="Secret that both sides hash keys with.")] = Path(
+        "certificates/join.key"
+    ),
+    release: Annotated[
+        Path | None, typer.Option(help="A release, fetched or stored; FOLDER/release.")
+    ] = None,
+    address: Address = None,
+    data_set: DataSet = "canaries",
+    epoch: Epoch = "",
+    ca: Authority = CA,
+    certificate_file: Certificate = CLIENT_CERTIFICATE,
+    private_key: PrivateKey = CLIENT_KEY,
+    server_name: ServerName = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="The claim for one label; the manifest's by default.")
+    ] = None,
+    public_key: Annotated[
+        Path | None, typer.Option(help="The labels party's Ed25519 public key, PEM.")
+    ] = None,
+    out: Out = Path("audit"),
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Bound ε from what a release says about canaries, which nobody but the auditor knows.
+
+    What --address gives is kept in FOLDER/release, and is not fetched again.
+    """
+    from common.program.audit.certificate.run import read_evidence
+    from common.program.audit.party.endpoint import Connection, fetch_release
+    from common.program.audit.planted.plant import read_planted
+    from common.program.audit.planted.score import STEPS
+    from common.program.audit.planted.score import score as score_release
+    from common.release.folder import MANIFEST_FILE
+
+    planted = read_planted(folder)
+    if release is not None and address is not None:
+        raise ConfigError("--release and --address name two releases; keep one of them")
+    fetched = release or folder / "release"
+    fetch = address is not None and not (fetched / MANIFEST_FILE).is_file()
+    announce(f"{'1 fetch, ' * fetch}{planted.secrets.size:,} canaries, a few seconds of CPU", quiet)
+    if address is not None and fetch:
+        connection = Connection(
+            address, ca, certificate_file, private_key, data_set, epoch, server_name
+        )
+        fetch_release(connection, fetched)
+    evidence = read_evidence(fetched)
+    with checks_bar("canaries", len(STEPS), quiet) as advance:
+        found = score_release(
+            planted, evidence, secret, epsilon=epsilon, public_key=public_key, progress=advance
+        )
+    finish(found, out, quiet, as_json)

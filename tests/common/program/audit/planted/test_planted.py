@@ -1,0 +1,201 @@
+"""Canaries that are planted with the real labels party come back; what is wrong with them shows."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.stats import binom
+
+import label_party.commands.cli
+from common.errors import ConfigError, DataError, ReleaseError
+from common.program.audit.bounds import guess_probability, one_run_bound
+from common.program.audit.certificate.run import Evidence, read_evidence
+from common.program.audit.planted.laws import noise_probability, output_probability
+from common.program.audit.planted.plant import (
+    PLAN_FILE,
+    SECRETS_FILE,
+    Planted,
+    Planting,
+    plant,
+    read_planted,
+)
+from common.program.audit.planted.score import detectable_epsilon, match, score
+from common.program.audit.verdict import GATE, Verdict
+from common.release.event_keys import write_secret
+from tests.commands import RunCommand
+
+PLANTING = Planting(6000, 0.0, 10.0)
+CONFIG = """
+[data]
+labels = "partner/labels.parquet"
+population = "partner/population.parquet"
+[domain]
+lower = 0
+upper = 10
+[privacy]
+epsilon = 2
+[keys]
+secret_file = "join.key"
+"""
+
+
+@dataclass(frozen=True)
+class Grown:
+    """Canaries, the release that a labels party made of them, and the secret of their keys."""
+
+    planted: Planted
+    evidence: Evidence
+    secret: Path
+
+    def failed(self, evidence: Evidence) -> set[str]:
+        audit = score(self.planted, evidence, self.secret)
+        return {check.name for check in audit.checks if check.verdict is Verdict.FAIL}
+
+    def with_codes(self, change: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Evidence:
+        """Another release, whose codes are a function of the codes and of the secrets."""
+        found = match(self.planted, self.evidence, self.secret)
+        codes = pl.Series("code", change(found.codes.copy(), found.secrets), dtype=pl.UInt16)
+        return replace(self.evidence, labels=self.evidence.labels.with_columns(codes))
+
+
+@pytest.fixture
+def grown(tmp_path: Path, run_command: RunCommand, monkeypatch: pytest.MonkeyPatch) -> Grown:
+    monkeypatch.chdir(tmp_path)
+    assert plant(tmp_path, PLANTING)
+    write_secret(tmp_path / "join.key")
+    (tmp_path / "label_party.toml").write_text(CONFIG)
+    done = run_command(label_party.commands.cli.main, "release", "--quiet", "--yes")
+    assert done.code == 0, done
+    evidence = read_evidence(tmp_path / "label_store" / "releases" / "labels" / "1")
+    return Grown(read_planted(tmp_path), evidence, tmp_path / "join.key")
+
+
+def test_a_right_party_passes(grown: Grown) -> None:
+    audit = score(grown.planted, grown.evidence, grown.secret)
+    verdicts = {check.name: check.verdict for check in audit.checks}
+    assert Verdict.FAIL not in verdicts.values()
+    assert verdicts["noise of the histogram"] is Verdict.PASS
+    assert all(check.question for check in audit.checks[:5])
+    assert any(check.power for check in audit.checks)
+
+
+def sometimes_raw(codes: np.ndarray, secrets: np.ndarray) -> np.ndarray:
+    """Every second row sends the output that goes with its label best."""
+    codes[::2] = np.where(secrets[::2] == 1, codes.max(), codes.min())
+    return codes
+
+
+def rare(codes: np.ndarray, secrets: np.ndarray) -> np.ndarray:
+    """A hundred rows send an output that is rare for their label."""
+    codes[np.flatnonzero(secrets == 1)[:100]] = codes.min()
+    return codes
+
+
+@pytest.mark.parametrize(
+    ("twin", "names"),
+    [
+        (sometimes_raw, {"canaries told apart", "outputs follow the stated channel"}),
+        (rare, {"outputs follow the stated channel"}),
+    ],
+)
+def test_what_is_wrong_with_codes_is_seen(
+    grown: Grown, twin: Callable[[np.ndarray, np.ndarray], np.ndarray], names: set[str]
+) -> None:
+    assert names <= grown.failed(grown.with_codes(twin))
+
+
+def test_a_dropped_row_and_an_order_are_seen(grown: Grown) -> None:
+    found = match(grown.planted, grown.evidence, grown.secret)
+    rows = grown.evidence.labels
+    dropped = replace(grown.evidence, labels=rows.filter(pl.Series(found.secrets != 2)))
+    assert "every canary comes back" in grown.failed(dropped)
+    ordered = replace(grown.evidence, labels=rows[np.argsort(found.secrets, kind="stable")])
+    assert "rows are not ordered by label" in grown.failed(ordered)
+
+
+def test_a_histogram_with_too_little_noise_is_seen(grown: Grown) -> None:
+    found = match(grown.planted, grown.evidence, grown.secret)
+    manifest = grown.evidence.manifest
+    missing = manifest.label.missing
+    labels = np.append(grown.planted.planting.labels, missing)[found.secrets]
+    counts = [int((labels == point).sum()) for point in manifest.label.grid]
+    prior = manifest.prior.model_copy(update={"noisy_counts": counts})
+    exact = replace(grown.evidence, manifest=manifest.model_copy(update={"prior": prior}))
+    assert "noise of the histogram" in grown.failed(exact)
+
+
+def test_another_secret_finds_no_canary(grown: Grown, tmp_path: Path) -> None:
+    write_secret(tmp_path / "other.key")
+    with pytest.raises(ReleaseError, match="check --secret"):
+        match(grown.planted, grown.evidence, tmp_path / "other.key")
+
+
+def test_planting_goes_on_where_it_was(tmp_path: Path) -> None:
+    assert plant(tmp_path, PLANTING)
+    first = read_planted(tmp_path)
+    assert stat.S_IMODE((tmp_path / SECRETS_FILE).stat().st_mode) == 0o600
+    given = pl.read_parquet(tmp_path / "partner" / "labels.parquet")
+    assert set(given["label"].unique()) == {0.0, 10.0}
+    assert given.height == np.count_nonzero(first.secrets < 2)
+    assert not plant(tmp_path, PLANTING)
+    assert read_planted(tmp_path).keys.equals(first.keys)
+    with pytest.raises(ConfigError, match="other settings"):
+        plant(tmp_path, Planting(6000, 0.0, 9.0))
+    (tmp_path / PLAN_FILE).unlink()  # as if it had been killed
+    with pytest.raises(DataError, match="audit canaries plant"):
+        read_planted(tmp_path)
+    assert plant(tmp_path, PLANTING)
+    assert not read_planted(tmp_path).keys.equals(first.keys)
+
+
+@pytest.mark.parametrize("wrong", [{"events": 10}, {"upper": -1.0}, {"values": 1}, {"values": 99}])
+def test_a_planting_that_shows_nothing_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="--"):
+        replace(PLANTING, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("claimed", [0.5, 2.0])
+def test_an_excess_is_found_as_often_as_is_said(claimed: float) -> None:
+    guesses = 5000
+    true = detectable_epsilon(claimed, guesses)
+    right = np.arange(guesses + 1)
+    refuted = np.array([one_run_bound(v, guesses, GATE) > claimed for v in right])
+    power = [
+        float(binom.pmf(right, guesses, guess_probability(epsilon))[refuted].sum())
+        for epsilon in (true, claimed)
+    ]
+    assert power[0] == pytest.approx(0.95, abs=1e-3)
+    assert power[1] <= GATE
+
+
+def test_laws_hold_for_draws_of_them_and_not_for_others() -> None:
+    laws = np.array([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7]])
+    expected = np.array([[7000, 2000, 1000], [1000, 2000, 7000]])
+    assert output_probability(expected, laws)[0] == 1.0
+    p, label, output = output_probability(expected + np.array([[0, 0, 0], [0, 400, -400]]), laws)
+    assert (label, p < GATE) == (1, True)
+    assert output in (1, 2)
+
+
+@pytest.mark.parametrize("scale", [2.0, 40.0])
+def test_so_little_noise_is_as_improbable_as_is_said(scale: float) -> None:
+    """The bounds lie above the exact tails of a sum of five, and far below 1 far out."""
+    q = np.exp(-1 / scale)
+    one = 2 * (1 - q) / (1 + q) * q ** np.arange(int(60 * scale))
+    one[0] /= 2
+    law = one
+    for _ in range(4):
+        law = np.convolve(law, one)
+    for total in np.unique(np.linspace(0, 15 * scale, 20).astype(int)):
+        noise = np.array([total, 0, 0, 0, 0])
+        little, much = noise_probability(noise, scale)
+        assert little >= law[: total + 1].sum() * (1 - 1e-9)
+        assert much >= law[total:].sum() * (1 - 1e-9) - 1e-12
+    assert noise_probability(np.full(20, int(5 * scale)), scale)[1] < GATE
+    assert noise_probability(np.zeros(20, dtype=np.int64), scale)[0] < GATE

@@ -1,20 +1,69 @@
-"""One cold start: randomize some labels in a process of its own and write the outputs' bytes."""
+"""Cold starts: load a subject from nothing, randomize, and show a digest; again and again.
+
+- *again*: in one process, which forgets the subject's modules and imports them anew, so that
+  thousands of starts cost seconds. Libraries that it uses stay loaded. (A randomizer by name
+  keeps no noise between calls: each call is a start.)
+- *fork*: processes forked before the subject was loaded, each with a process id of its own.
+- *warm*: processes forked after it was loaded and has randomized, as a server's workers are, or the
+  copies of a running machine that is restored from one snapshot.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import sys
 
 import numpy as np
 
-from common.program.audit.mechanism.subject import from_spec
+from common.program.audit.mechanism.subject import DIGEST_BYTES, Subject, from_spec
 
 
-def main(spec: str, rows: str) -> None:
-    """Write the outputs for ``rows`` labels, cycling through the subject's grid."""
-    subject = from_spec(json.loads(spec))
-    labels = np.resize(subject.labels, int(rows))
-    sys.stdout.buffer.write(np.ascontiguousarray(subject.mechanism(labels)).tobytes())
+def main(spec: str, rows: str, starts: str, kind: str) -> None:
+    """Write one digest for each start: of the outputs for ``rows`` equal labels."""
+    description = json.loads(spec)
+    subject = from_spec(description)
+    labels = np.full(int(rows), subject.labels[0])
+    loaded = set(sys.modules)
+    if kind == "warm":
+        subject.mechanism(labels)
+    for _ in range(int(starts)):
+        if kind == "again":
+            if "callable" in description:
+                _forget(set(sys.modules) - loaded, description["callable"])
+                subject = from_spec(description)
+            os.write(1, _digest(subject, labels))
+            continue
+        child = os.fork()
+        if not child:
+            _start(subject, labels)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status:
+            raise SystemExit(f"a process that was forked ended with status {status}")
+
+
+def _digest(subject: Subject, labels: np.ndarray) -> bytes:
+    outputs = np.ascontiguousarray(subject.mechanism(labels))
+    return hashlib.sha256(outputs.tobytes()).digest()[:DIGEST_BYTES]
+
+
+def _forget(modules: set[str], target: str) -> None:
+    """Unload what came with a callable: the modules that share its top-level package."""
+    top = target.partition(":")[0].partition(".")[0]
+    for name in modules:
+        if name.partition(".")[0] == top:
+            del sys.modules[name]
+
+
+def _start(subject: Subject, labels: np.ndarray) -> None:
+    """What a forked process does; it never returns."""
+    try:
+        os.write(1, _digest(subject, labels))
+        os._exit(0)
+    except BaseException as error:
+        os.write(2, f"{type(error).__name__}: {error}\n".encode())
+        os._exit(1)
 
 
 if __name__ == "__main__":

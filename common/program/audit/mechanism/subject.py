@@ -24,8 +24,11 @@ from common.exact.channel import FiniteChannel
 from common.program.audit.attacks.implementation import Mechanism
 from common.program.audit.attacks.replay import Labels, Message
 from common.program.children import child_command, child_environment
-from common.randomizers import Randomizer, Recipe, build_randomizer, two_step
+from common.randomizers import Randomizer, Recipe, build_randomizer, private_prior, two_step
 from common.randomizers.grid import Grid
+
+DIGEST_BYTES = 16
+"""Of a digest of one start's outputs."""
 
 REPLAY_EPSILON = 1.5
 """Budget of replayed releases; their few rows make ε₁ large enough for histograms to coincide."""
@@ -80,6 +83,21 @@ class NamedSubject:
 
     def randomize(self, labels: Labels, entropy: Entropy) -> NDArray[np.generic]:
         return self.randomizer.randomize(labels, entropy)
+
+    def noises(self) -> dict[str, Callable[[Entropy], Any]]:
+        """Everything random about a release, part by part."""
+        counts = np.ones(self.labels.size, dtype=np.int64)
+        between = (self.labels[:-1] + self.labels[1:]) / 2  # so that rounding is random, too
+        return {
+            "prior": lambda entropy: private_prior(counts, REPLAY_EPSILON, entropy),
+            "rows": lambda entropy: self.randomize(np.resize(between, 1000), entropy),
+        }
+
+    def whole_release(self, entropy: Entropy) -> tuple[NDArray[np.int64], NDArray[np.generic]]:
+        """Noise on the histogram of one label of each kind, and their outputs, under one key."""
+        counts = np.ones(self.labels.size, dtype=np.int64)
+        noisy = private_prior(counts, REPLAY_EPSILON, entropy).noisy_counts
+        return noisy - counts, self.randomize(self.labels, entropy)
 
     def release(self, labels: Labels, entropy: Entropy) -> Message:
         """The two-step procedure over this grid's first three points, as a release runs it."""
@@ -227,18 +245,24 @@ def from_spec(spec: Mapping[str, Any]) -> Subject:
     return NamedSubject(spec["randomizer"], labels, spec["epsilon"], spec["loss"], spec["options"])
 
 
-def cold_output(subject: Subject, rows: int = 256) -> bytes:
-    """Outputs of a fresh process for ``rows`` labels spread over the grid.
+def cold_digests(subject: Subject, rows: int, starts: int, kind: str) -> list[bytes]:
+    """Digests of the outputs of so many first starts, for ``rows`` equal labels.
+
+    Parameters
+    ----------
+    kind
+        ``again``, ``fork`` or ``warm``; see :mod:`common.program.audit.mechanism.cold_start`.
 
     Raises
     ------
     ConfigError
-        If that process fails.
+        If one of the starts fails.
     """
     module = "common.program.audit.mechanism.cold_start"
-    command = child_command(module, json.dumps(subject.spec()), str(rows))
-    done = subprocess.run(command, capture_output=True, env=child_environment(), check=False)
+    command = child_command(module, json.dumps(subject.spec()), str(rows), str(starts), kind)
+    environment = child_environment(OMP_NUM_THREADS="1")
+    done = subprocess.run(command, capture_output=True, env=environment, check=False)
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         raise ConfigError(f"a second process could not run it: {lines[-1] if lines else '?'}")
-    return done.stdout
+    return [done.stdout[at : at + DIGEST_BYTES] for at in range(0, len(done.stdout), DIGEST_BYTES)]

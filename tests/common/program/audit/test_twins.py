@@ -36,8 +36,8 @@ from common.program.audit.attacks.replay import (
 from common.program.audit.attacks.static_rule import static_check
 from common.program.audit.attacks.two_worlds import two_worlds
 from common.program.audit.certificate import manifest_checks as claims
-from common.program.audit.mechanism.run import black_box_range_check
-from common.program.audit.mechanism.subject import CallableSubject, cold_output
+from common.program.audit.mechanism.black_box import black_box_range_check
+from common.program.audit.mechanism.subject import CallableSubject, cold_digests
 from common.program.audit.verdict import Verdict
 from common.randomizers import NoisyPrior, build_randomizer
 from tests.common.program.audit import twins
@@ -170,7 +170,8 @@ def test_fresh_noise_on_each_request(times: int) -> None:
 )
 def test_cold_starts(name: str, verdict: Verdict) -> None:
     subject = CallableSubject(f"tests.common.program.audit.twins:{name}", np.array([0.0, 1.0]), 1.0)
-    assert cold_start_check(cold_output(subject), cold_output(subject)).verdict is verdict
+    one, other = (cold_digests(subject, 256, 1, "fork")[0] for _ in range(2))
+    assert cold_start_check(one, other).verdict is verdict
 
 
 def test_float_laplace() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,18 +16,26 @@ from common.program.audit.attacks.exact_channel import (
     exp_series,
     randomizer_sampler,
 )
-from common.program.audit.mechanism.run import (
-    Sizes,
-    audit_mechanism,
-    black_box_range_check,
-    step_names,
-)
+from common.program.audit.mechanism.black_box import black_box_range_check
+from common.program.audit.mechanism.run import audit_mechanism, step_names
 from common.program.audit.mechanism.subject import CallableSubject, NamedSubject
+from common.program.audit.mechanism.trial import Sizes
 from common.program.audit.verdict import Verdict
 from common.randomizers import build_randomizer
 from tests.common.program.audit import twins
 
-SMALL = Sizes(runs=20_000, records=20_000, releases=5_000, calls=100, seeds=60)
+SMALL = Sizes(
+    runs=20_000,
+    records=20_000,
+    releases=5_000,
+    calls=100,
+    seeds=60,
+    rows=20_011,
+    small_calls=256,
+    small_rows=16,
+    starts=8,
+    forks=2,
+)
 
 
 @pytest.mark.parametrize(
@@ -39,22 +48,22 @@ def test_a_named_randomizer(name: str) -> None:
     assert [(c.name, c.found) for c in audit.checks if c.verdict is not Verdict.PASS] == []
     assert seen == step_names(subject)
     assert all(check.seconds > 0 for check in audit.checks)
+    assert all(check.question.endswith("?") and check.cost is not None for check in audit.checks)
 
 
 @pytest.mark.parametrize(
     ("name", "names"),
     [
         ("right_response", set()),
-        pytest.param("constant_seed", {"two cold starts differ"}, marks=pytest.mark.slow),
-        pytest.param("float_laplace", {"float mantissa", "two worlds"}, marks=pytest.mark.slow),
+        pytest.param("constant_seed", {"cold starts"}, marks=pytest.mark.slow),
+        pytest.param("float_laplace", {"float mantissa", "every label"}, marks=pytest.mark.slow),
         ("slow_flips", {"timing"}),
     ],
 )
 def test_a_callable(name: str, names: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(implementation, "clock", twins.CLOCK)
     subject = CallableSubject(f"tests.common.program.audit.twins:{name}", np.array([0.0, 1.0]), 1.0)
-    sizes = Sizes(runs=20_000, records=20_000, calls=600)
-    audit = audit_mechanism(subject, sizes)
+    audit = audit_mechanism(subject, replace(SMALL, calls=600))
     failed = {check.name for check in audit.checks if check.verdict is Verdict.FAIL}
     assert names <= failed
     # what leaks in one way is often seen in others, too

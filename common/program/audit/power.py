@@ -29,8 +29,8 @@ def critical(guesses: Integers, epsilon: float, alpha: float) -> Integers:
     One more than the number of guesses where not even all of them would.
     """
     share = guess_probability(epsilon)
-    least = np.asarray(binom.isf(alpha, guesses, share)).astype(np.int64) + 1
-    return np.asarray(np.where(guesses > 0, least, 1))
+    needed = np.asarray(binom.isf(alpha, guesses, share)).astype(np.int64) + 1
+    return np.asarray(np.where(guesses > 0, needed, 1))
 
 
 def refutation_probability(
@@ -56,15 +56,15 @@ def refutation_probability(
     guesses = np.unique(np.linspace(max(mean - spread, 0), mean + spread, _GRID).astype(np.int64))
     edges = np.concatenate([guesses, [np.iinfo(np.int64).max]])
     mass = np.diff(poisson.cdf(edges - 1.0, mean))
-    least = critical(guesses, epsilon, alpha)
-    return float(np.sum(mass * binom.sf(least - 1, guesses, share)))
+    needed = critical(guesses, epsilon, alpha)
+    return float(np.sum(mass * binom.sf(needed - 1, guesses, share)))
 
 
 def smallest_excess(
     probability: float, runs: float, epsilon: float, alpha: float, found: float = FOUND
 ) -> float:
     """Smallest excess of ε that is refuted, in an event of known probability; infinite if none."""
-    return _least(
+    return least(
         lambda excess: refutation_probability(excess, probability, runs, epsilon, alpha) >= found,
         1e-4,
         30.0,
@@ -75,7 +75,7 @@ def rarest_event(
     excess: float, runs: float, epsilon: float, alpha: float, found: float = FOUND
 ) -> float:
     """Smallest probability of an event at which an excess of ε is refuted; infinite if none."""
-    return _least(
+    return least(
         lambda chance: refutation_probability(excess, chance, runs, epsilon, alpha) >= found,
         1e-9,
         1.0,
@@ -142,11 +142,14 @@ def bernstein_threshold(variance: Floats | float, largest: float, alpha: float) 
     return np.asarray(half + np.sqrt(half * half + 2 * level * np.asarray(variance)))
 
 
-def _least(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Bisect on a logarithmic scale for where a monotone condition begins to hold."""
+def least(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """Where a monotone condition begins to hold, by bisection on a logarithmic scale.
+
+    Infinite if it does not hold at ``high``.
+    """
     if not holds(high):
         return math.inf
-    for _ in range(30):
+    for _ in range(20):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high

@@ -32,6 +32,7 @@ from common.program.audit.attacks.two_worlds import Observations, View, views_of
 from common.program.audit.bounds import one_run_bound
 from common.program.audit.power import (
     FOUND,
+    least,
     rarest_event,
     rarest_seen,
     right_guess_p_values,
@@ -322,25 +323,28 @@ def _power(
     cells = sum(table.size for table in counts.tables)
     commonest = float((counts.tables[0] / counts.runs[:, None]).max(axis=1).min())
 
-    def excess(probability: float) -> float:
+    def chosen(probability: float) -> float:
+        """Excess of ε that stands out of all other candidates."""
         rarer = probability * math.exp(-epsilon)
         spread = math.sqrt((1 - probability) / probability + (1 - rarer) / rarer)
-        chosen = selection_margin(cells, missed) * spread / math.sqrt(seen)
-        return max(
-            chosen, smallest_excess(probability, effort.pair, epsilon, level, FOUND + missed)
-        )
+        return selection_margin(cells, missed) * spread / math.sqrt(seen)
 
+    refuted = smallest_excess(commonest, effort.pair, epsilon, level, FOUND + missed)
     odds = math.exp(epsilon) / (labels - 1)
     needed = max(math.ceil(math.log(missed / (2 * cells)) / math.log(odds / (1 + odds))), 1)
     alone = max(
         rarest_seen(seen, needed, FOUND + missed),
         rarest_event(math.inf, effort.rare, epsilon, level, FOUND + missed),
     )
-    rare = next((p for p in np.geomspace(alone, 1, 60).tolist() if excess(p) <= 1), math.inf)
+    likelier = max(
+        least(lambda probability: chosen(probability) <= 1, 1e-9, 1.0),
+        rarest_event(1.0, effort.pair, epsilon, level, FOUND + missed),
+    )
+    excess = max(chosen(commonest), refuted)
     return (
-        Power("excess of ε at any one label, in its likeliest output", excess(commonest)),
+        Power("excess of ε at any one label, in its likeliest output", excess),
         Power("probability of an output that one label alone can give", alone),
-        Power("probability of an event e times likelier than ε allows", rare),
+        Power("probability of an event e times likelier than ε allows", likelier),
     )
 
 

@@ -188,9 +188,7 @@ def starts_check(trial: Trial) -> Check:
             "Outputs for equal labels were looked at.",
             "They vary too little: two starts would agree by chance.",
         )
-    digests = cold_digests(trial.subject, rows, starts, "again")
-    digests += cold_digests(trial.subject, rows, forks, "fork")
-    digests += cold_digests(trial.subject, rows, forks, "warm")
+    digests = cold_digests(trial.subject, rows, starts, forks)
     kinds = f"{starts:,} in one process that loads it anew, {forks} in processes forked before it"
     kinds += f" was loaded, {forks} in processes forked after it had randomized"
     return seeds_check(digests, rows, kinds)

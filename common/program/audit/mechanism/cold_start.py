@@ -1,11 +1,11 @@
 """Cold starts: load a subject from nothing, randomize, and show a digest; again and again.
 
-- *again*: in one process, which forgets the subject's modules and imports them anew, so that
-  thousands of starts cost seconds. Libraries that it uses stay loaded. (A randomizer by name
-  keeps no noise between calls: each call is a start.)
-- *fork*: processes forked before the subject was loaded, each with a process id of its own.
-- *warm*: processes forked after it was loaded and has randomized, as a server's workers are, or the
-  copies of a running machine that is restored from one snapshot.
+1. Processes forked before the subject was loaded, each with a process id of its own.
+2. In this process, which forgets the subject's modules and imports them anew, so that thousands of
+   starts cost seconds. Libraries that it uses stay loaded. (A randomizer by name keeps no noise
+   between calls: each call is a start.)
+3. Processes forked after it was loaded and has randomized, as a server's workers are, or the copies
+   of a running machine that is restored from one snapshot.
 """
 
 from __future__ import annotations
@@ -20,21 +20,24 @@ import numpy as np
 from common.program.audit.mechanism.subject import DIGEST_BYTES, Subject, from_spec
 
 
-def main(spec: str, rows: str, starts: str, kind: str) -> None:
+def main(spec: str, rows: str, starts: str, forks: str) -> None:
     """Write one digest for each start: of the outputs for ``rows`` equal labels."""
     description = json.loads(spec)
     subject = from_spec(description)
     labels = np.full(int(rows), subject.labels[0])
     loaded = set(sys.modules)
-    if kind == "warm":
-        subject.mechanism(labels)
+    _fork(subject, labels, int(forks))
     for _ in range(int(starts)):
-        if kind == "again":
-            if "callable" in description:
-                _forget(set(sys.modules) - loaded, description["callable"])
-                subject = from_spec(description)
-            os.write(1, _digest(subject, labels))
-            continue
+        if "callable" in description:
+            _forget(set(sys.modules) - loaded, description["callable"])
+            subject = from_spec(description)
+        os.write(1, _digest(subject, labels))
+    subject.mechanism(labels)
+    _fork(subject, labels, int(forks))
+
+
+def _fork(subject: Subject, labels: np.ndarray, forks: int) -> None:
+    for _ in range(forks):
         child = os.fork()
         if not child:
             _start(subject, labels)

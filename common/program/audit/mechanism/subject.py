@@ -245,13 +245,16 @@ def from_spec(spec: Mapping[str, Any]) -> Subject:
     return NamedSubject(spec["randomizer"], labels, spec["epsilon"], spec["loss"], spec["options"])
 
 
-def cold_digests(subject: Subject, rows: int, starts: int, kind: str) -> list[bytes]:
+def cold_digests(subject: Subject, rows: int, starts: int, forks: int) -> list[bytes]:
     """Digests of the outputs of so many first starts, for ``rows`` equal labels.
 
     Parameters
     ----------
-    kind
-        ``again``, ``fork`` or ``warm``; see :mod:`common.program.audit.mechanism.cold_start`.
+    starts
+        In one process that loads the subject anew.
+    forks
+        In processes forked before it was loaded, and as many forked after it has randomized; see
+        :mod:`common.program.audit.mechanism.cold_start`.
 
     Raises
     ------
@@ -259,7 +262,7 @@ def cold_digests(subject: Subject, rows: int, starts: int, kind: str) -> list[by
         If one of the starts fails.
     """
     module = "common.program.audit.mechanism.cold_start"
-    command = child_command(module, json.dumps(subject.spec()), str(rows), str(starts), kind)
+    command = child_command(module, json.dumps(subject.spec()), str(rows), str(starts), str(forks))
     environment = child_environment(OMP_NUM_THREADS="1")
     done = subprocess.run(command, capture_output=True, env=environment, check=False)
     if done.returncode:

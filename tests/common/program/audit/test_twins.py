@@ -170,7 +170,7 @@ def test_fresh_noise_on_each_request(times: int) -> None:
 )
 def test_cold_starts(name: str, verdict: Verdict) -> None:
     subject = CallableSubject(f"tests.common.program.audit.twins:{name}", np.array([0.0, 1.0]), 1.0)
-    one, other = (cold_digests(subject, 256, 1, "fork")[0] for _ in range(2))
+    one, other = (cold_digests(subject, 256, 1, 0)[0] for _ in range(2))
     assert cold_start_check(one, other).verdict is verdict
 
 

@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from common.csv_files import SUFFIXES, scan_csv
 from common.errors import ConfigError, DataError
 from common.files import PARQUET_SUFFIXES, directory_files
 
@@ -159,11 +160,9 @@ def scan_table(path: Path, key: str = "") -> pl.LazyFrame:
     try:
         if path.is_dir() or path.suffix.lower() in PARQUET_SUFFIXES:
             frame = pl.scan_parquet(files)
-        elif path.suffix.lower() in (".csv", ".tsv", ".txt"):
-            separator = "\t" if path.suffix.lower() == ".tsv" else ","
-            frame = pl.scan_csv(
+        elif path.suffix.lower() in SUFFIXES:
+            frame = scan_csv(
                 path,
-                separator=separator,
                 infer_schema_length=10_000,
                 try_parse_dates=True,
                 schema_overrides={key: pl.String} if key else None,

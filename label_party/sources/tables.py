@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import polars as pl
 
+from common.csv_files import scan_csv
 from common.errors import DataError
 from common.files import PARQUET_SUFFIXES, directory_files
 from common.release.event_keys import canonical_keys
@@ -22,6 +23,8 @@ Read = TypeVar("Read")
 
 _PARQUET_MAGIC = b"PAR1"
 _MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none")
+_BOOLEANS = {"true": "1", "false": "0"}
+_THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+$"
 _COLUMNS_SHOWN = 20
 
 KEY, LABEL, USER = "key", "label", "user"
@@ -207,8 +210,7 @@ def _scan_file(path: Path) -> pl.LazyFrame:
         raise DataError(f"{path} is empty; it must have a header line or be a Parquet file")
     if path.suffix.lower() in PARQUET_SUFFIXES:
         raise DataError(f"{path} cannot be read: it is not a Parquet file, in spite of its name")
-    separator = "\t" if ".tsv" in path.suffixes else ","
-    return pl.scan_csv(path, infer_schema=False, separator=separator)
+    return scan_csv(path, infer_schema=False)
 
 
 def _head(path: Path) -> bytes:
@@ -254,18 +256,27 @@ def _text(column: pl.Series, name: str, path: Source) -> pl.Series:
         raise DataError(f"{path}: {error}") from error
 
 
+def _has_decimal_commas(text: pl.Series) -> bool:
+    """Whether numbers are written as 1,5; where all commas might stand for thousands, no."""
+    with_comma = text.filter(text.str.contains(",", literal=True))
+    return not text.str.contains(".", literal=True).any() and bool(
+        (~with_comma.str.contains(_THOUSANDS)).any()
+    )
+
+
 def _numbers(column: pl.Series, name: str, path: Source) -> pl.Series:
     if column.dtype == pl.String:
-        text = column.str.strip_chars()
-        text = pl.select(
-            pl.when(text.str.to_lowercase().is_in(_MISSING_WORDS)).then(None).otherwise(text)
-        ).to_series()
-        numbers = text.cast(pl.Float64, strict=False)
+        text = column.str.strip_chars().str.to_lowercase()
+        text = text.set(text.is_in(_MISSING_WORDS), None)
+        if _has_decimal_commas(text):
+            text = text.str.replace(",", ".", literal=True)
+        numbers = text.replace(_BOOLEANS).cast(pl.Float64, strict=False)
         bad = numbers.null_count() - text.null_count()
         if bad:
             raise DataError(
-                f"{path}: {bad:,} of {len(column):,} labels in column {name!r} are not numbers;"
-                " correct them, or leave them empty if they are missing"
+                f"{path}: {bad:,} of {len(column):,} labels in column {name!r} are not numbers"
+                " (1.5, or 1,5 throughout, without signs for thousands); correct them, or leave"
+                " them empty if they are missing"
             )
     elif column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
         numbers = column.cast(pl.Float64)

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import polars as pl
 
+from common.csv_files import scan_csv
 from common.errors import DataError
+from common.files import PARQUET_SUFFIXES
 from common.program.simulation.settings import Settings
 from common.release.event_keys import canonical_keys
 
 ROW_KEY = "event"
 KEY, LABEL = "key", "label"
 
-_PARQUET_SUFFIXES = {".parquet", ".pq"}
 _COLUMNS_SHOWN = 12
 
 
@@ -74,11 +75,9 @@ def read_inputs(settings: Settings) -> Inputs:
         _need(features, column, settings.features)
     if key == settings.label:
         raise DataError(f"--key and --label both name column {key!r}; they must differ")
-    if not labels[settings.label].dtype.is_numeric():
-        raise DataError(
-            f"label column {settings.label!r} has type {labels[settings.label].dtype}; labels must"
-            " be numbers"
-        )
+    kind = labels[settings.label].dtype
+    if not (kind.is_numeric() or kind == pl.Boolean):
+        raise DataError(f"label column {settings.label!r} has type {kind}; labels must be numbers")
     withheld = {settings.label, *settings.ignore} - {key}
     features = features.select(c for c in features.columns if c not in withheld)
     if features.width < 2:
@@ -97,11 +96,11 @@ def _read(path: Path, key: str | None) -> pl.DataFrame:
     if not path.is_file():
         raise DataError(f"{path} is not a file; name a CSV or Parquet file")
     try:
-        if path.suffix.lower() in _PARQUET_SUFFIXES:
+        if path.suffix.lower() in PARQUET_SUFFIXES:
             return pl.read_parquet(path)
         # Keys of a CSV file are text: 007 and 7 are different events.
         overrides = {key: pl.String} if key else {}
-        return pl.read_csv(path, schema_overrides=overrides, infer_schema_length=None)
+        return scan_csv(path, schema_overrides=overrides, infer_schema_length=None).collect()
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(f"{path} cannot be read as CSV or Parquet: {reason}") from error

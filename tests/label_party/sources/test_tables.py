@@ -24,6 +24,31 @@ def test_csv_and_parquet_read_alike(tmp_path: Path) -> None:
     assert read[0]["label"].to_list() == [1.5, None, None]
 
 
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["1,5", "12,25", "3", ""], [1.5, 12.25, 3, None]),
+        (["1,234", "0,5"], [1.234, 0.5]),  # the second is not in thousands
+        (["True", "FALSE", "NA"], [1, 0, None]),
+        (["true", "0", "1"], [1, 0, 1]),
+        (["1,234", "56"], None),  # 1.234 or 1234
+        (["1,234,567", "1,5"], None),
+        (["1.5", "1,5"], None),
+        (["yes", "no"], None),
+    ],
+)
+def test_labels_as_people_write_them(
+    labels: list[str], expected: list[float | None] | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id;y\n" + "".join(f"{i};{label}\n" for i, label in enumerate(labels)))
+    if expected is None:
+        with pytest.raises(DataError, match=r"not numbers \(1\.5, or 1,5 throughout"):
+            read_events(path, "id", label="y")
+    else:
+        assert read_events(path, "id", label="y")["label"].to_list() == expected
+
+
 def test_csv_keys_are_text_as_written(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,y\n007,1\n7,2\n")
     assert read_events(tmp_path / "a.csv", "id")["key"].to_list() == ["007", "7"]
@@ -79,7 +104,7 @@ def test_an_unreadable_file_is_one_line(party: Party, spoil: object, parts: list
         (f"key,label\n,{PLANTED}\n", ["missing values", "every event needs a key"]),
         (f"key,label\na,{PLANTED}\na,2\n", ["1 keys", "more than one", "duplicates"]),
         (f'key,label\na,"{PLANTED}\n', ["labels.csv"]),
-        (b"key,label\na,\xff\xfe\n", ["labels.csv"]),
+        (b"key,label\na,\x81\n", ["labels.csv"]),
         (f"key,label\na,1,{PLANTED}\n", ["labels.csv"]),
     ],
     ids=["label", "key", "words", "infinite", "null-key", "twice", "quote", "bytes", "ragged"],

@@ -1,0 +1,139 @@
+"""CSV as the world writes it: comma, semicolon or tab, decimal commas, UTF-8 or Windows-1252."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from common.console import stderr
+from common.errors import DataError
+
+SUFFIXES = frozenset({".csv", ".tsv", ".txt"})
+
+_SAMPLE_BYTES = 1 << 20
+_SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+_DECIMAL_COMMA = re.compile(r'(?:^|["\t;|])[+-]?\d+,\d+(?=["\t;|\r]|$)', re.MULTILINE)
+_DECIMAL_POINT = re.compile(r'(?:^|["\t;|])[+-]?\d+\.\d+(?=["\t;|\r]|$)', re.MULTILINE)
+_QUOTED = re.compile(r'"[^"]*"')
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a file writes its rows.
+
+    Attributes
+    ----------
+    separator
+        Between two values.
+    decimal_comma
+        Whether numbers are written as 1,5; never where the separator is a comma.
+    encoding
+        ``utf-8``, or ``cp1252``, of which Latin-1 as people write it is a part.
+    """
+
+    separator: str = ","
+    decimal_comma: bool = False
+    encoding: str = "utf-8"
+
+    def __str__(self) -> str:
+        said = [f"separator {_SEPARATORS[self.separator]}"]
+        said += ["decimal comma"] if self.decimal_comma else []
+        said += ["encoding Windows-1252 (Latin-1)"] if self.encoding != "utf-8" else []
+        return ", ".join(said)
+
+
+def scan_csv(path: Path, **options: Any) -> pl.LazyFrame:
+    """Scan a CSV file with a header line in its own dialect.
+
+    A file in another encoding than UTF-8 is read into memory.
+
+    Parameters
+    ----------
+    options
+        Further arguments of :func:`polars.scan_csv`.
+
+    Raises
+    ------
+    DataError
+        If its encoding is none of ours.
+    OSError, pl.exceptions.PolarsError
+        If it cannot be read.
+    """
+    dialect = find_dialect(path)
+    source: Path | io.BytesIO = path
+    if dialect.encoding != "utf-8":
+        source = io.BytesIO(_decoded(path, path.read_bytes()).encode())
+    return pl.scan_csv(
+        source, separator=dialect.separator, decimal_comma=dialect.decimal_comma, **options
+    )
+
+
+def find_dialect(path: Path) -> Dialect:
+    """Find a file's dialect from its first lines, and say on standard error what is not usual.
+
+    Raises
+    ------
+    DataError
+        If it is UTF-16, or holds bytes that no text has.
+    OSError
+        If it cannot be read.
+    """
+    stat = path.stat()
+    return _find(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _find(path: Path, size: int, changed: int) -> Dialect:
+    with path.open("rb") as file:
+        data = file.read(_SAMPLE_BYTES)
+        if data[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in data:
+            raise DataError(f"{path} is not text in UTF-8 (UTF-16, perhaps); save it as UTF-8")
+        encoding = "utf-8" if _is_utf8(data, file) else "cp1252"
+    if size > len(data):
+        data = data[: data.rfind(b"\n") + 1] or data  # whole lines
+    text = data.decode(errors="ignore") if encoding == "utf-8" else _decoded(path, data)
+    head, _, rows = text.partition("\n")
+    separator = "\t" if ".tsv" in path.suffixes else _separator(head)
+    decimal_comma = (
+        separator != ","
+        and _DECIMAL_COMMA.search(rows) is not None
+        and _DECIMAL_POINT.search(rows) is None
+    )
+    dialect = Dialect(separator, decimal_comma, encoding)
+    if dialect.encoding != "utf-8" or dialect.decimal_comma or separator in ";|":
+        stderr.print(f"{path}: {dialect}", markup=False, highlight=False, soft_wrap=True)
+    return dialect
+
+
+def _decoded(path: Path, data: bytes) -> str:
+    try:
+        return data.decode("cp1252")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} is neither UTF-8 nor Windows-1252 (Latin-1); save it as UTF-8"
+        ) from error
+
+
+def _is_utf8(head: bytes, rest: io.BufferedReader) -> bool:
+    decode = codecs.getincrementaldecoder("utf-8")().decode
+    try:
+        decode(head)
+        while part := rest.read(_SAMPLE_BYTES):
+            decode(part)
+        decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _separator(head: str) -> str:
+    """The one that stands most often in the header, outside quotes; the comma where none does."""
+    names = _QUOTED.sub("", head)
+    return max(_SEPARATORS, key=names.count)

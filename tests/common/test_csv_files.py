@@ -1,0 +1,65 @@
+"""Tests for CSV as the world writes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from common.csv_files import Dialect, find_dialect, scan_csv
+from common.errors import DataError
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "expected"),
+    [
+        ("key,amount,town\na,1.5,Köln\n", "utf-8", Dialect()),
+        ("key,amount,town\na,1.5,Köln\n", "utf-8-sig", Dialect()),
+        ("key\tamount\ttown\na\t1.5\tKöln\n", "utf-8", Dialect("\t")),
+        ("key;amount;town\na;1.5;Köln\n", "utf-8", Dialect(";")),
+        ("key;amount;town\r\na;1,5;Köln\r\n", "utf-8", Dialect(";", True)),
+        ('key;amount;town\na;"1,5";Köln\n', "utf-8", Dialect(";", True)),
+        ("key;amount;town\na;1,5;Köln €\n", "cp1252", Dialect(";", True, "cp1252")),
+        ("key;amount;town\nb;2.5;Köln\na;1,5;Köln\n", "utf-8", Dialect(";")),  # not to be guessed
+        ('"a;b;c;d",amount,town\na,1.5,Köln\n', "latin-1", Dialect(",", False, "cp1252")),
+    ],
+)
+def test_the_dialect_is_found(
+    text: str, encoding: str, expected: Dialect, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "sales.csv"
+    path.write_bytes(text.encode(encoding))
+    assert find_dialect(path) == expected
+    table = scan_csv(path).collect()
+    assert table["town"].to_list()[-1].startswith("Köln")
+    if expected.decimal_comma or expected.separator != ";":
+        assert table["amount"].to_list() == [1.5]
+    usual = expected in (Dialect(), Dialect("\t"))
+    assert capfd.readouterr().err == ("" if usual else f"{path}: {expected}\n")  # said once
+
+
+def test_what_follows_the_first_megabyte_counts_for_the_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "long.csv"
+    path.write_bytes(b"town\n" + b"Bonn\n" * 300_000 + "Köln\n".encode("latin-1"))
+    assert find_dialect(path).encoding == "cp1252"
+    assert scan_csv(path).collect()["town"][-1] == "Köln"
+
+
+@pytest.mark.parametrize(
+    "data", ["key,town\na,Köln\n".encode("utf-16"), b"key\n\0\n", b"k\n\x81\n"]
+)
+def test_what_is_no_text_is_one_line(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=r"bad\.csv is .*; save it as UTF-8$"):
+        scan_csv(path)
+
+
+def test_a_changed_file_is_looked_at_again(tmp_path: Path) -> None:
+    path = tmp_path / "sales.csv"
+    path.write_text("a,b\n1,2\n")
+    assert find_dialect(path).separator == ","
+    path.write_text("a;b\n1;2\n3;4\n")
+    assert find_dialect(path).separator == ";"
+    assert scan_csv(path).collect().equals(pl.DataFrame({"a": [1, 3], "b": [2, 4]}))

@@ -214,11 +214,10 @@ class TrainingSection(Section):
         ge=0,
         lt=1,
     )
-    validation: float = setting(
-        0.1,
-        "Share of the other events that each network leaves out to know when to stop.",
-        gt=0,
-        le=0.5,
+    validation: Annotated[float, Field(gt=0, le=0.5)] | Auto = setting(
+        "auto",
+        "Share of the other events that each network leaves out, to know when to stop and how good"
+        " it is. auto lets networks leave out each event in turn: a quarter each of 8 or 4.",
     )
     patience: int = setting(6, "Epochs without improvement after which training stops.", ge=1)
     seed: int = setting(

@@ -84,6 +84,11 @@ def _criteo() -> pl.DataFrame:
     return sold.drop("Sale", "time_delay_for_conversion")
 
 
+def _bike() -> pl.DataFrame:
+    # the two that the label is the sum of, and a number of the row
+    return _read("bike_sharing_hour.parquet").drop("casual", "registered", "instant", strict=False)
+
+
 RANDHIE = DataSet("randhie", None, "mdvis", 0, 77, _randhie)
 HOUSING = DataSet(
     "housing",
@@ -96,5 +101,7 @@ HOUSING = DataSet(
 CENSUS = DataSet("census", "census_income_kdd_test.parquet", "weeks worked in year", 0, 52, _census)
 RETAIL = DataSet("retail", "online_retail.parquet", "amount", 0, 400, _retail)
 CRITEO = DataSet("criteo", "criteo_sponsored_search.parquet", "SalesAmountInEuro", 0, 400, _criteo)
+
+BIKE = DataSet("bike", "bike_sharing_hour.parquet", "cnt", 0, 1000, _bike)
 
 ALL = (RANDHIE, HOUSING, CENSUS, RETAIL, CRITEO)

@@ -191,12 +191,16 @@ class Manifest(_Section):
         return self.randomizer.channel, FiniteChannel.from_json(self.randomizer.channel)
 
     @cached_property
-    def noisy_prior(self) -> Floats:
-        """(k,) released prior over the grid, estimated from the noisy counts."""
+    def histogram(self) -> NoisyPrior:
+        """The noisy counts, with what is known about their noise."""
         epsilon = self.prior_guarantee.exact_epsilon
         counts = np.asarray(self.prior.noisy_counts, dtype=np.int64)
-        group = self.privacy.records_per_unit
-        return NoisyPrior(counts, epsilon, self.prior_rows, group).probabilities
+        return NoisyPrior(counts, epsilon, self.prior_rows, self.privacy.records_per_unit)
+
+    @property
+    def noisy_prior(self) -> Floats:
+        """(k,) released prior over the grid, estimated from the noisy counts."""
+        return self.histogram.probabilities
 
     @property
     def prior_rows(self) -> int:

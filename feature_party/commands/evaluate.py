@@ -44,12 +44,8 @@ def evaluate(config: FeaturePartyConfig, truth: TrueLabels, beside: Compared, sh
 def print_scores(scores: Scores, output: OutputSection) -> None:
     """Print a model's errors, and where everything is."""
     print_matches(scores.events.matches)
-    error = scores.squared
-    interval = "" if error.low is None else f"95%: {error.low:.6g} … {error.high:.6g}, "
-    typer.echo(
-        f"estimated test MSE {error.value:.6g} ({interval}{error.method}), from"
-        f" {scores.points.size:,} held-out events"
-    )
+    for line in scores.summary:
+        typer.echo(line)
     if scores.answer is not None:
         loss, verdict = scores.answer
         source, reach = "your estimate, not contradicted by true labels", "about "

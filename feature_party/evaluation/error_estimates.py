@@ -1,28 +1,22 @@
-"""The true test error, estimated from privatized labels alone.
+"""An error estimated without true labels, and the estimate of the absolute one.
 
-For a prediction f and a channel K, take decoding values u and s with Σ_z K[y, z] u_z = y and
-Σ_z K[y, z] s_z = y². Then f² − 2 f u_z + s_z has expectation (f − y)² whatever the label y is:
-its mean over held-out events estimates the model's true squared error without bias, and its spread
-gives a confidence interval. No label is needed, and no privacy is spent.
-
-A channel with fewer distinct rows than grid points cannot tell all labels apart. What it can tell
-apart is then decoded without bias, and the error within a group of labels that share a row is
-taken from the model's own distribution; the estimate says so.
+Labels that share a channel row are one group. Decoding the indicators of the groups gives the mean
+of any function of the label that is constant within them, without bias; within a group the error is
+taken from the model's own distribution, and the estimate says so.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.arrays import Floats
 from common.errors import DataError
-from feature_party.learning.decoding import decoder, indicator_decoder, squares
+from feature_party.evaluation.spread import NORMAL_95, mean_error
+from feature_party.learning.decoding import indicator_decoder
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
 from feature_party.model.model import Predictions
@@ -30,7 +24,6 @@ from feature_party.model.model import Predictions
 Method = Literal["unbiased", "unbiased-under-prior", "model-within-groups", "model"]
 
 _CHUNK_ELEMENTS = 1 << 22
-_NORMAL_95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -45,7 +38,7 @@ class Estimate:
         95% confidence interval; None for the method ``model``, whose own error nobody knows.
     method
         ``unbiased``: right on average whatever the labels are. ``unbiased-under-prior``: y is
-        decoded without bias, y² only on average over the released prior. ``model-within-groups``:
+        decoded without bias only on average over the released prior. ``model-within-groups``:
         unbiased between groups of labels that the channel tells apart, the model's word within
         them. ``model``: the model's word, given the privatized labels.
     """
@@ -65,17 +58,17 @@ class Estimate:
         value = float(terms.mean())
         if method == "model":
             return cls(value, None, None, method)
-        half = _NORMAL_95 * float(terms.std(ddof=1)) / math.sqrt(terms.size)
+        half = NORMAL_95 * mean_error(terms)
         return cls(value, value - half, value + half, method)
 
 
-def estimate_squared_error(
+def estimate_absolute_error(
     problem: LabelProblem,
     support: Support,
     predicted: Predictions,
     codes: NDArray[np.integer],
 ) -> Estimate:
-    """Estimate the mean squared error of predictions for events that were not trained on.
+    """Estimate the mean absolute error of predictions for events that were not trained on.
 
     Parameters
     ----------
@@ -86,57 +79,13 @@ def estimate_squared_error(
     codes
         (n,) their privatized labels.
     """
-    return _estimate(problem, support, predicted, codes, _squared_terms)
-
-
-def estimate_absolute_error(
-    problem: LabelProblem,
-    support: Support,
-    predicted: Predictions,
-    codes: NDArray[np.integer],
-) -> Estimate:
-    """Estimate the mean absolute error; as :func:`estimate_squared_error`."""
-    return _estimate(problem, support, predicted, codes, _absolute_terms)
-
-
-def _estimate(
-    problem: LabelProblem,
-    support: Support,
-    predicted: Predictions,
-    codes: NDArray[np.integer],
-    terms: Callable[[LabelProblem, Support, Predictions, Any], tuple[Floats, Method]],
-) -> Estimate:
     # every row is decoded by its own release's channel; the estimate is as sure as the least sure
     found, methods = np.empty(codes.size), []
     for part, mine, own in problem.by_release(codes):
         if own.size:
-            found[mine], method = terms(part, support, predicted.of(mine), own)
+            found[mine], method = _by_groups(part, support, predicted.of(mine), own)
             methods.append(method)
     return Estimate.of_terms(found, max(methods, key=get_args(Method).index, default="unbiased"))
-
-
-def _squared_terms(
-    problem: LabelProblem,
-    support: Support,
-    predicted: Predictions,
-    codes: NDArray[np.integer],
-) -> tuple[Floats, Method]:
-    f = predicted.points
-    moments = decoder(problem, np.stack([problem.grid, squares(problem)], axis=1))
-    if moments.each[0]:
-        first, second = moments.values[codes].T
-        method: Method = "unbiased" if moments.exact else "unbiased-under-prior"
-        return f**2 - 2 * f * first + second, method
-    return _by_groups(problem, support, predicted, codes, lambda f, y: (f - y) ** 2)
-
-
-def _absolute_terms(
-    problem: LabelProblem,
-    support: Support,
-    predicted: Predictions,
-    codes: NDArray[np.integer],
-) -> tuple[Floats, Method]:
-    return _by_groups(problem, support, predicted, codes, lambda f, y: np.abs(f - y))
 
 
 def _by_groups(
@@ -144,7 +93,6 @@ def _by_groups(
     support: Support,
     predicted: Predictions,
     codes: NDArray[np.integer],
-    error: Callable[[Floats, Floats], Floats],
 ) -> tuple[Floats, Method]:
     groups = indicator_decoder(problem)
     grid, count = problem.grid, problem.rows.shape[0]
@@ -159,7 +107,7 @@ def _by_groups(
             belief = np.broadcast_to(problem.prior + tiny, (codes[part].size, grid.size))
         else:
             belief = predicted.distributions[part][:, support.cell_of] * support.within + tiny
-        losses = error(predicted.points[part, None], grid[None, :])
+        losses = np.abs(predicted.points[part, None] - grid[None, :])
         if groups.exact:
             within = ((losses * belief) @ membership) / (belief @ membership)
             terms[part] = (within * groups.values[codes[part]]).sum(axis=1)

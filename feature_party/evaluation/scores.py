@@ -15,11 +15,11 @@ from common.arrays import Floats
 from common.errors import DataError
 from common.release.manifest import Manifest
 from feature_party.client.questions import Verdict
-from feature_party.evaluation.error_estimates import (
-    Estimate,
-    estimate_absolute_error,
-    estimate_squared_error,
-)
+from feature_party.evaluation.error_estimates import Estimate, estimate_absolute_error
+from feature_party.evaluation.explained import Explained, Share, explained
+from feature_party.evaluation.sentences import summary
+from feature_party.evaluation.spread import ReleasedCodes, label_spread
+from feature_party.evaluation.unseen import Unseen, unseen
 from feature_party.model.facts import ModelFacts
 from feature_party.model.model import Model
 from feature_party.training.examples import Codes, Events
@@ -55,6 +55,7 @@ class TrueErrors:
             "test_mae": self.mae,
             "constant_mse": self.constant_mse,
             "relative_mse": self.mse / self.constant_mse,
+            "test_r2": 1 - self.mse / self.constant_mse,
             "nonprivate_mse": self.nonprivate_mse,
             "nonprivate_mae": self.nonprivate_mae,
         }
@@ -74,9 +75,13 @@ class Scores:
     facts
         How the model was trained.
     keys, points, codes
-        (h,) keys of the events scored, predictions, and privatized labels.
-    squared, absolute
-        Errors estimated from privatized labels alone.
+        (h,) keys of the held-out events, predictions, and privatized labels.
+    unseen
+        These and all other events with predictions by networks that have not seen them.
+    explained
+        How predictions compare with a constant, from those events' privatized labels alone.
+    absolute
+        Mean absolute error of the held-out events, estimated from theirs.
     truth
         Errors against true labels, where they are known.
     answer
@@ -89,10 +94,17 @@ class Scores:
     keys: pl.Series
     points: Floats
     codes: Codes
-    squared: Estimate
+    unseen: Unseen
+    explained: Explained
     absolute: Estimate
     truth: TrueErrors | None = None
     answer: tuple[str, Verdict] | None = None
+
+    @property
+    def summary(self) -> list[str]:
+        """Whether the model is any good, in a few lines."""
+        epsilon = release_metrics(self.manifests)["epsilon"]
+        return summary(self.explained, epsilon, self.unseen.codes.size)
 
     def to_json(self) -> dict[str, Any]:
         """The content of ``metrics.json``, without timings."""
@@ -106,7 +118,12 @@ class Scores:
             "matched": matches.matched,
             "training_rows": self.events.training_rows,
             "holdout_rows": self.points.size,
-            **_estimate("mse", self.squared),
+            "scored_rows": self.unseen.codes.size,
+            "verdict": self.explained.verdict,
+            **_share("estimated", self.explained.free),
+            **_share("assisted", self.explained.assisted),
+            **_estimate("mse", self.explained.squared),
+            "estimated_constant_mse": self.explained.constant,
             **_estimate("mae", self.absolute),
             "decoding_slope": None if slope is None else slope.value,
             **({} if self.answer is None else _answer(*self.answer)),
@@ -134,25 +151,35 @@ def score(
     nonprivate
         Metrics file of a model that was trained on true labels, in simulations.
     """
-    if not events.holdout.size:
-        raise DataError("holdout=0 leaves no event to score on; set [training] holdout")
-    table, codes = events.held_out()
-    predicted = model.distributions(model.encoder.encode(table))
-    facts = events.problem, model.support, predicted, codes
-    truth = None
-    if labels is not None:
-        truth = _true_errors(predicted.points, labels, events, nonprivate)
+    found = unseen(model, events)
+    held = found.scored.held_out
+    predicted, codes = found.scored.predicted.of(held), found.codes[held]
+    sources = _sources(events, found.codes, manifests)
+    compared = explained(sources, model.support, found.scored, label_spread(sources))
     return Scores(
         manifests,
         events,
         model.facts,
-        table[events.key],
+        found.table[events.key].filter(pl.Series(held)),
         predicted.points,
         codes,
-        estimate_squared_error(*facts),
-        estimate_absolute_error(*facts),
-        truth,
+        found,
+        compared,
+        estimate_absolute_error(events.problem, model.support, predicted, codes),
+        None if labels is None else _true_errors(predicted.points, labels, events, nonprivate),
     )
+
+
+def _sources(events: Events, codes: Codes, manifests: Sequence[Manifest]) -> list[ReleasedCodes]:
+    """Each release with its codes among those scored."""
+    parts = zip(events.problem.by_release(codes), manifests, strict=True)
+    return [
+        ReleasedCodes(
+            part, manifest.histogram, np.asarray(manifest.label.grid), np.flatnonzero(mine), own
+        )
+        for (part, mine, own), manifest in parts
+        if own.size
+    ]
 
 
 def release_metrics(manifests: Sequence[Manifest]) -> dict[str, Any]:
@@ -213,6 +240,11 @@ def _nonprivate_errors(path: Path) -> dict[str, float]:
             f"{path} holds no test errors; evaluate the model trained on true labels with"
             " --true-labels first"
         ) from error
+
+
+def _share(name: str, share: Share) -> dict[str, float]:
+    values = {"r2": share.value, "r2_low": share.low, "r2_high": share.high}
+    return {f"{name}_{key}": value for key, value in values.items()}
 
 
 def _estimate(name: str, estimate: Estimate) -> dict[str, Any]:

@@ -84,8 +84,8 @@ def _decoder(problem: LabelProblem, targets: Floats, ridge: float) -> Decoder:
     if ridge > 0:
         root = np.sqrt(weight)[:, None]
         left = root * scaled
-        gram = left @ left.T + ridge * np.eye(left.shape[0])
-        solution = left.T @ np.linalg.solve(gram, root * (means - centre))
+        gram = left.T @ left + ridge * np.eye(left.shape[1])
+        solution = np.linalg.solve(gram, left.T @ (root * (means - centre)))
     else:
         solution = np.linalg.pinv(scaled, rcond=_RELATIVE_RANK) @ (means - centre)
         left_over = np.abs(scaled @ solution - (means - centre)).max(axis=0)

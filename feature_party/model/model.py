@@ -128,8 +128,11 @@ class Model:
         return pl.DataFrame(columns)
 
     @torch.no_grad()
-    def distributions(self, inputs: Encoded) -> Predictions:
-        """Predict encoded rows: points, and distributions where the objective gives them."""
+    def distributions(self, inputs: Encoded, members: slice = slice(None)) -> Predictions:
+        """Predict encoded rows: points, and distributions where the objective gives them.
+
+        ``members`` are the networks of each ensemble that take part.
+        """
         points, parts = [], []
         device = self.experts[0].network.embeddings.device
         for start in range(0, max(len(inputs), 1), _EVALUATION_ROWS):
@@ -141,7 +144,7 @@ class Model:
             mixed: torch.Tensor | None = None
             for expert in self.experts:
                 # a head's logits are large numbers that nearly cancel: single precision would show
-                raw = expert.network.eval()(numeric, categories).double()
+                raw = expert.network.eval()(numeric, categories)[members].double()
                 probabilities = expert.objective.distributions(raw)
                 if probabilities is None:
                     points.append(expert.objective.points(raw).mean(dim=0).cpu().numpy())

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from feature_party.model.encoding import Encoded
+from feature_party.model.facts import FitSettings
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,12 @@ class Plan:
     validation: float
     batch_size: int
 
+    @classmethod
+    def of(cls, settings: FitSettings, sizes: Sequence[int]) -> Plan:
+        """The plan of a training run."""
+        members, share, batch = settings.members, settings.validation, settings.batch_size
+        return cls(settings.seed, tuple(sizes), members, group_size(members), share, batch)
+
     def generator(self, purpose: str, device: torch.device | None = None) -> torch.Generator:
         """Return a generator that depends on the seed and its purpose alone."""
         digest = hashlib.sha256(f"{self.seed} {purpose}".encode()).digest()
@@ -157,7 +164,7 @@ class Plan:
     def held(self, part: int) -> int:
         """Rows v of a part that each member leaves out."""
         rows = self.sizes[part]
-        return min(max(1, round(rows * self.validation)), rows - 1)
+        return min(max(1, int(rows * self.validation)), rows - 1)
 
     def steps(self, part: int) -> int:
         """Batches that a part is cut into."""
@@ -200,3 +207,8 @@ class Plan:
         for step in range(steps):
             start, stop = step * rows // steps, (step + 1) * rows // steps
             yield stop - start, order[(torch.arange(start, stop, device=device) + offsets) % rows]
+
+
+def group_size(members: int) -> int:
+    """How many networks leave out the same fold: their number's smallest factor above 1, or 1."""
+    return next((g for g in range(2, members + 1) if members % g == 0), 1)

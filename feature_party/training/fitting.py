@@ -116,15 +116,8 @@ class Fitter:
         self.settings = settings
         self.device = device
         self.workers = workers
-        self.group = _smallest_factor(settings.members)
-        self.plan = Plan(
-            settings.seed,
-            source.sizes,
-            settings.members,
-            self.group,
-            settings.validation,
-            settings.batch_size,
-        )
+        self.plan = Plan.of(settings, source.sizes)
+        self.group = self.plan.group
         weights = self.plan.generator("weights")
         self.network = Ensemble(shape, weights, settings.dropout).to(device)
         self.together = workers.wrap(self.network)
@@ -365,11 +358,6 @@ class _Folds:
             training, held = self.plan.folds(part)
             self.part, self.found = part, (training.to(self.device), held.to(self.device))
         return self.found
-
-
-def _smallest_factor(number: int) -> int:
-    """Return the smallest factor above 1, or 1 for 1."""
-    return next((g for g in range(2, number + 1) if number % g == 0), 1)
 
 
 def _copy(network: Ensemble) -> dict[str, Tensor]:

@@ -8,8 +8,10 @@ import torch
 from common.errors import ConfigError
 from feature_party.config import TrainingSection
 from feature_party.model.facts import FitSettings
+from feature_party.training.batches import group_size
 
 _MANY_ROWS = 100_000
+_LEAST_LEFT_OUT, _MOST_LEFT_OUT = 0.1, 0.25
 
 
 def resolve_settings(section: TrainingSection, rows: int) -> FitSettings:
@@ -26,6 +28,9 @@ def resolve_settings(section: TrainingSection, rows: int) -> FitSettings:
     decay = section.weight_decay
     if decay == "auto":
         decay = 0.01
+    left_out = section.validation
+    if left_out == "auto":
+        left_out = _left_out(members // group_size(members))
     return FitSettings(
         members=members,
         epochs=epochs,
@@ -35,10 +40,15 @@ def resolve_settings(section: TrainingSection, rows: int) -> FitSettings:
         weight_decay=decay,
         hidden=tuple(section.hidden),
         dropout=section.dropout,
-        validation=section.validation,
+        validation=left_out,
         patience=section.patience,
         seed=section.seed,
     )
+
+
+def _left_out(folds: int) -> float:
+    """Share of the rows in a fold: all of them together, or what one network can do without."""
+    return max(_LEAST_LEFT_OUT, min(1 / folds, _MOST_LEFT_OUT)) if folds > 1 else _LEAST_LEFT_OUT
 
 
 def resolve_pieces(pieces: int | str, effective_labels: float) -> int:

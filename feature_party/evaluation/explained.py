@@ -1,0 +1,305 @@
+"""What share of the label's variance predictions explain, and whether they beat a constant.
+
+For a prediction f of a row that f has not seen and a constant c
+
+    G = E[(y − c)² − (y − f)²] = E[(f − c)(2y − f − c)]
+
+is linear in y: a decoding u(z) with E[u | y] = y gives it without bias, and y² never enters. Then
+R² = G / V, with V = E(y − c)². Two decodings:
+
+*Assumption-free*: the unbiased u of least variance. Of a channel that does not tell all labels
+apart it errs by b(y) = E[u | y] − y, and |E[(f − c) b(y)]| <= sd(f) sd(b) is added to the interval.
+
+*Model-assisted*: the biased u with the least ``E b(y)² + E u² / (n κ²)``, and the model's own word
+for the bias: u(z) − E_q[b(y) | x]. It is right if either the decoding or the model is. The model's
+word may err by as much as a correlation κ between f and what b(y) is beyond E_q[b(y) | x], which
+counts as one more standard error.
+
+Source: for the form of the second, Robins, Rotnitzky, Zhao, *Estimation of Regression Coefficients
+When Some Regressors Are Not Always Observed*, JASA 1994; for intervals of a ratio, Fieller, *Some
+Problems in Interval Estimation*, JRSS B 1954. docs/evaluation.md derives all of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from common.arrays import Booleans, Floats
+from feature_party.evaluation.error_estimates import Estimate, Method
+from feature_party.evaluation.spread import NORMAL_95, ReleasedCodes, Spread, mean_error
+from feature_party.learning.decoding import decoder
+from feature_party.learning.problem import sums
+from feature_party.learning.support import Support
+from feature_party.model.model import Predictions
+
+Verdict = Literal["better", "not better", "cannot tell"]
+
+MISFIT = 0.15
+"""κ: what correlation between prediction and error of the model's own distributions is allowed for.
+Over models of housing, census, retail, visits and bike sharing it was at most about this."""
+
+NEGLIGIBLE = 0.01
+"""A model that explains less than this share of the variance is no better than a constant."""
+
+_EXACT = 1e-3
+_GROUPS = 16
+"""Groups of rows with decoders of their own."""
+_OPEN = 0.2
+"""Share of the released prior in what such a decoder expects of the labels."""
+_TILTS = 201
+_STEEPEST = 40.0
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share R² of the label's variance, with its 95% interval in −∞ … 1."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Rows with predictions of models that have not seen them.
+
+    Attributes
+    ----------
+    predicted
+        (n,) predictions, with (n, m) distributions if the model has any.
+    held_out
+        (n,) whether the whole model has not seen the row; or only the networks that predict it.
+    averaging
+        By how much the whole model's squared error is below that of such networks.
+    """
+
+    predicted: Predictions
+    held_out: Booleans
+    averaging: float = 0.0
+
+
+@dataclass(frozen=True)
+class Explained:
+    """How predictions compare with a constant.
+
+    Attributes
+    ----------
+    free, assisted
+        R² without any assumption about the model, and with its help.
+    squared
+        Squared error V − G, without any assumption about the model.
+    constant
+        Squared error V of the constant: the label's variance.
+    verdict
+        Whether they are better than the constant.
+    events, epsilon
+        About how many rows, or how many times this ε, would tell; None if these rows do.
+    """
+
+    free: Share
+    assisted: Share
+    squared: Estimate
+    constant: float
+    verdict: Verdict
+    events: int | None
+    epsilon: float | None
+
+
+@dataclass(frozen=True)
+class _Gain:
+    """(n,) terms whose mean is G, and what else G may err by."""
+
+    terms: Floats
+    unseen: float = 0.0
+    """At most, in either direction."""
+    error: float = 0.0
+    """Standard error besides that of the mean."""
+
+
+def explained(
+    sources: Sequence[ReleasedCodes], support: Support, scored: Scored, spread: Spread
+) -> Explained:
+    """Compare predictions with a constant.
+
+    Parameters
+    ----------
+    sources
+        The releases, with the rows' codes.
+    support
+        Cells of the predicted distributions.
+    scored
+        The n rows, n >= 2.
+    spread
+        Squared error of the constant.
+    """
+    points, centre = scored.predicted.points, spread.centre
+    beliefs = scored.predicted.distributions
+    if beliefs is None:
+        beliefs = tilted(support, points)
+    away = points - centre
+    labels = _decode(sources, support, points, beliefs, away)
+    both, later = points + centre, ~scored.held_out * scored.averaging
+    reach = 2 * math.sqrt(float(np.mean(away**2)))
+    free = _Gain(away * (2 * labels.unbiased - both) + later, unseen=reach * labels.hidden)
+    assisted = _Gain(
+        away * (2 * labels.helped - both) + later, error=reach * MISFIT * labels.trusted
+    )
+    ratio = float(assisted.terms.mean()) / spread.shown
+    apart = _between_samples(support, beliefs, away, centre, ratio, scored.held_out)
+    shares = [_share(gain, spread, apart) for gain in (free, assisted)]
+    certain = _association(sources, scored) > NORMAL_95
+    verdict = _verdict(shares[1], certain)
+    needed: tuple[int | None, float | None] = (None, None)
+    if verdict == "cannot tell":
+        reach = NORMAL_95 * math.hypot(mean_error(assisted.terms), assisted.error) / spread.shown
+        times = max(reach / max(shares[1].value, 5 * NEGLIGIBLE), 1.1)
+        needed = round(points.size * times**2), times
+    loss = _squared_error(free, spread, apart)
+    return Explained(shares[0], shares[1], loss, spread.shown, verdict, *needed)
+
+
+def tilted(support: Support, points: Floats) -> Floats:
+    """(n, m) distributions p(y) e^{θ y} with the means that a model of points predicts."""
+    axis = (support.values - support.values.mean()) / np.ptp(support.values)
+    logits = np.log(support.prior) + np.linspace(-_STEEPEST, _STEEPEST, _TILTS)[:, None] * axis
+    table = np.exp(logits - logits.max(axis=1, keepdims=True))
+    table /= table.sum(axis=1, keepdims=True)
+    at = np.interp(points, table @ support.values, np.arange(float(_TILTS)))
+    low = np.minimum(at.astype(np.int64), _TILTS - 2)
+    share = (at - low)[:, None]
+    return np.asarray((1 - share) * table[low] + share * table[low + 1])
+
+
+@dataclass(frozen=True)
+class _Decoded:
+    """Labels of n rows, decoded.
+
+    Attributes
+    ----------
+    unbiased, helped
+        (n,) without bias, and with little variance and the model's help.
+    hidden, trusted
+        Standard deviation of the bias b(y) of the first, and of the second without the model.
+    """
+
+    unbiased: Floats
+    helped: Floats
+    hidden: float
+    trusted: float
+
+
+def _decode(
+    sources: Sequence[ReleasedCodes],
+    support: Support,
+    points: Floats,
+    beliefs: Floats,
+    away: Floats,
+) -> _Decoded:
+    """Decode in groups of like predictions, each by the decoders that are best where its labels are
+    expected: that takes the model's word and no code, so what is without bias stays so.
+    """
+    rows, total = away.size, max(float(away @ away), 1e-300)
+    unbiased, helped = np.zeros(rows), np.zeros(rows)
+    hidden = trusted = 0.0
+    group = np.empty(rows, np.int64)
+    for number, part in enumerate(np.array_split(np.argsort(points, kind="stable"), _GROUPS)):
+        group[part] = number
+    for source in sources:
+        common = decoder(source.problem, source.problem.grid)
+        hidden += source.rows.size / rows * float(source.problem.prior @ common.bias[:, 0] ** 2)
+        for number in range(_GROUPS):
+            inside = group[source.rows] == number
+            mine, codes = source.rows[inside], source.codes[inside]
+            weight = away[mine] ** 2
+            share = float(weight.sum()) / total
+            if share == 0.0:  # predicted as the constant does: their labels count for nothing
+                continue
+            expected = (weight @ beliefs[mine] / weight.sum())[support.cell_of] * support.within
+            prior = _OPEN * source.problem.prior + (1 - _OPEN) * expected
+            problem = replace(source.problem, prior=prior)
+            exact = decoder(problem, problem.grid) if common.exact else common
+            biased = decoder(problem, problem.grid, ridge=1 / (rows * MISFIT**2))
+            word = sums(support.cell_of, support.within * biased.bias[:, 0], support.size)
+            unbiased[mine] = exact.values[codes, 0]
+            helped[mine] = biased.values[codes, 0] - beliefs[mine] @ word
+            trusted += share * float(prior @ biased.bias[:, 0] ** 2)
+    return _Decoded(unbiased, helped, math.sqrt(hidden), math.sqrt(trusted))
+
+
+def _share(gain: _Gain, spread: Spread, apart: float) -> Share:
+    """R² = G / V with Fieller's interval, cut at what V is certainly above, and at 1."""
+    g, v, n = float(gain.terms.mean()), spread.value, gain.terms.size
+    error = math.sqrt(mean_error(gain.terms) ** 2 + gain.error**2 + apart) + gain.unseen / NORMAL_95
+    together = float(np.cov(gain.terms, spread.terms)[0, 1]) / n
+    z = NORMAL_95**2
+    a, b, c = v**2 - z * spread.error**2, g * v - z * together, g**2 - z * error**2
+    low, high = -math.inf, math.inf
+    if a > 0 and v > 0:
+        root = math.sqrt(max(b**2 - a * c, 0.0))
+        low, high = (b - root) / a, (b + root) / a
+    low = max(low, min(g - NORMAL_95 * error, 0.0) / spread.least)
+    high = min(high, max(g + NORMAL_95 * error, 0.0) / spread.least, 1.0)
+    low = min(low, high)
+    return Share(float(np.clip(g / spread.shown, low, high)), low, high)
+
+
+def _squared_error(gain: _Gain, spread: Spread, apart: float) -> Estimate:
+    value = spread.value - float(gain.terms.mean())
+    own = mean_error(spread.terms - gain.terms)
+    half = NORMAL_95 * math.hypot(own, spread.histogram_error, math.sqrt(apart)) + gain.unseen
+    method: Method = "unbiased" if gain.unseen <= _EXACT * half else "unbiased-under-prior"
+    return Estimate(value, value - half, value + half, method)
+
+
+def _between_samples(
+    support: Support,
+    beliefs: Floats,
+    away: Floats,
+    centre: float,
+    ratio: float,
+    held_out: Booleans,
+) -> float:
+    """Variance of G between all rows and those held out, which a test on true labels is about."""
+    held = int(held_out.sum())
+    if held in (0, held_out.size):
+        return 0.0
+    above = support.values - centre
+    first, second, third, fourth = (beliefs @ above**power for power in (1, 2, 3, 4))
+    # E_q of (a(2t − a) − R² t²)², a = f − c, t = y − c
+    squared = (
+        4 * away**2 * second
+        + away**4
+        + ratio**2 * fourth
+        - 4 * away**3 * first
+        - 4 * away * ratio * third
+        + 2 * away**2 * ratio * second
+    )
+    return float(squared.mean()) * (1 / held - 1 / held_out.size)
+
+
+def _association(sources: Sequence[ReleasedCodes], scored: Scored) -> float:
+    """Standardised covariance of predictions and codes; about normal where they are independent.
+
+    Networks of other folds were trained on a row's code, which may double the variance of a sum
+    over rows that are not held out: both of a pair's codes are in both predictions.
+    """
+    total = variance = 0.0
+    for source in sources:
+        ridge = 1 / (source.rows.size * MISFIT**2)
+        values = decoder(source.problem, source.problem.grid, ridge).values[source.codes, 0]
+        points = scored.predicted.points[source.rows]
+        terms = (points - points.mean()) * (values - values.mean())
+        total += float(terms.sum())
+        variance += float(np.where(scored.held_out[source.rows], 1.0, 2.0) @ terms**2)
+    return total / math.sqrt(variance) if variance > 0 else 0.0
+
+
+def _verdict(share: Share, certain: bool) -> Verdict:
+    if certain and share.low > 0:
+        return "better"
+    return "not better" if share.high < NEGLIGIBLE else "cannot tell"

@@ -1,0 +1,54 @@
+"""What the figures of an evaluation say, in words, for a terminal and a page."""
+
+from __future__ import annotations
+
+from feature_party.evaluation.explained import NEGLIGIBLE, Explained, Share
+
+
+def summary(found: Explained, epsilon: float, rows: int) -> list[str]:
+    """A few lines: the verdict, R² with both intervals, and the squared error.
+
+    Parameters
+    ----------
+    epsilon
+        Of the release.
+    rows
+        Events that the figures rest on.
+    """
+    loss = found.squared
+    bounds = "" if loss.low is None else f" (95%: {loss.low:.6g} … {loss.high:.6g})"
+    return [
+        verdict_sentence(found, epsilon, rows),
+        f"share of the label's variance explained, R²: {share_words(found.assisted)} with the"
+        f" model's help, {share_words(found.free)} whatever the model is",
+        f"estimated test MSE {loss.value:.6g}{bounds},"
+        f" {loss.value / found.constant:.0%} of the constant's {found.constant:.6g}; all from the"
+        f" privatized labels of {rows:,} events not trained on",
+    ]
+
+
+def verdict_sentence(found: Explained, epsilon: float, rows: int) -> str:
+    """Whether the model is better than no features at all; arguments as above."""
+    if found.verdict == "better":
+        return "better than no features: yes"
+    if found.verdict == "not better":
+        share = f"{NEGLIGIBLE:.0%}"
+        return f"better than no features: no, less than {share} of the label's variance explained"
+    sentence = f"better than no features: cannot tell at ε = {epsilon:g} with {rows:,} events"
+    if found.events is None or found.epsilon is None:
+        return sentence
+    return (
+        f"{sentence}; about {_two_digits(found.events):,} events, or"
+        f" ε = {found.epsilon * epsilon:.2g}, would tell"
+    )
+
+
+def share_words(share: Share) -> str:
+    """R² with its interval, cut off at 0: an error above the constant's is no share explained."""
+    low, high = max(share.low, 0.0), max(share.high, 0.0)
+    return f"{max(share.value, 0.0):.2f} (95%: {low:.2f} … {high:.2f})"
+
+
+def _two_digits(number: int) -> int:
+    digits = max(len(str(number)) - 2, 0)
+    return round(number, -digits)

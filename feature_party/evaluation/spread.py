@@ -1,0 +1,156 @@
+"""How much labels vary: the squared error of a constant, from the histogram and the codes.
+
+The released counts C of N labels carry noise of a known variance σ², and the codes of n labels
+went through a known channel K. For w(y) = (y − c)² any decoding values s leave w − K s, with mean m
+over the grid, to the histogram:
+
+    V = m + Σ_y (w − K s − m)(y) C_y / N + mean_i s(z_i)
+
+has the expectation E[w(y)] whatever the labels are, with the variance
+
+    σ²/N² · |w − K s − m|² + Var(s(z)) / n.
+
+The s that makes it least, with P(z) for the law of z under the prior, is a ridge regression.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from common.arrays import Floats, Indices
+from common.randomizers import NoisyPrior
+from common.randomizers.design.knots import interpolation
+from feature_party.learning.decoding import squares
+from feature_party.learning.problem import LabelProblem
+
+NORMAL_95 = 1.959963984540054
+
+_CEILINGS = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
+"""Quantiles of w under the prior at which it may be cut off for a lower bound of its mean."""
+
+
+@dataclass(frozen=True)
+class ReleasedCodes:
+    """A release, and those of its codes that are scored.
+
+    Attributes
+    ----------
+    problem
+        Its public facts.
+    histogram, grid
+        Its noisy counts, and the (g,) labels that they are about.
+    rows
+        (n_e,) places of its codes among all rows scored.
+    codes
+        (n_e,) those codes, as it sent them.
+    """
+
+    problem: LabelProblem
+    histogram: NoisyPrior
+    grid: Floats
+    rows: Indices
+    codes: Indices
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The squared error of a constant prediction.
+
+    Attributes
+    ----------
+    centre
+        The constant: the mean of the released prior.
+    value
+        Estimate of E(y − centre)², in squared label units.
+    shown
+        The prior's own, as far as ``value`` and its error allow: smoother, and not without bias.
+    terms
+        (n,) the part of ``value`` that each row's code gives, times n.
+    histogram_error
+        Standard error of the rest.
+    least
+        A bound that E(y − centre)² is above with 97.5% probability, > 0.
+    """
+
+    centre: float
+    value: float
+    shown: float
+    terms: Floats
+    histogram_error: float
+    least: float
+
+    @property
+    def error(self) -> float:
+        """Standard error of ``value``."""
+        return math.hypot(self.histogram_error, mean_error(self.terms))
+
+
+def mean_error(terms: Floats) -> float:
+    """Standard error of the mean of (n,) independent terms."""
+    return float(terms.std(ddof=1)) / math.sqrt(terms.size)
+
+
+def label_spread(sources: Sequence[ReleasedCodes]) -> Spread:
+    """Estimate the squared error of predicting the prior's mean for every row.
+
+    Parameters
+    ----------
+    sources
+        The releases; their rows are all rows scored, and each counts by its number of rows.
+    """
+    rows = sum(source.rows.size for source in sources)
+    centre = sum(s.rows.size / rows * s.problem.mean for s in sources)
+    values, variances, shown = np.zeros(len(_CEILINGS) + 1), np.zeros(len(_CEILINGS) + 1), 0.0
+    terms = np.zeros((rows, len(_CEILINGS) + 1))
+    for source in sources:
+        problem, share = source.problem, source.rows.size / rows
+        whole = squares(problem) - 2 * centre * problem.grid + centre**2
+        targets = np.stack([*_cut_off(whole, problem.prior), whole], axis=1)
+        decoded, left, constant = _divide(source, targets)
+        counts = source.histogram.noisy_counts / source.histogram.rows
+        values += share * (constant + counts @ left)
+        law = source.histogram.probabilities
+        sampled = np.maximum(law @ left**2 - (law @ left) ** 2, 0)
+        noise = (left**2).sum(axis=0) * (source.histogram.deviation / source.histogram.rows) ** 2
+        variances += share**2 * (noise + sampled / source.histogram.rows)
+        terms[source.rows] = decoded[source.codes]
+        shown += share * float(problem.prior @ whole)
+    values += terms.mean(axis=0)
+    errors = np.sqrt(variances + terms.var(axis=0, ddof=1) / rows)
+    value, error = float(values[-1]), float(errors[-1])
+    least = float((values - NORMAL_95 * errors).max())
+    shown = float(np.clip(shown, value - error, value + error))
+    return Spread(
+        centre,
+        value,
+        max(shown, least, 1e-300),
+        terms[:, -1],
+        float(np.sqrt(variances[-1])),
+        max(least, 1e-6 * shown, 1e-300),
+    )
+
+
+def _cut_off(whole: Floats, prior: Floats) -> list[Floats]:
+    """(k,) functions below w that the histogram and the codes tell more about."""
+    order = np.argsort(whole)
+    at = np.searchsorted(np.cumsum(prior[order]), _CEILINGS)
+    return [np.minimum(whole, whole[order][min(i, whole.size - 1)]) for i in at]
+
+
+def _divide(source: ReleasedCodes, targets: Floats) -> tuple[Floats, Floats, Floats]:
+    """Divide (k, m) targets: (d, m) decoding values, (g, m) the histogram's part, (m,) its mean."""
+    histogram, problem = source.histogram, source.problem
+    onto = interpolation(source.grid, problem.grid)
+    targets, channel = onto @ targets, onto @ problem.channel
+    centred, varied = targets - targets.mean(axis=0), channel - channel.mean(axis=0)
+    weight = (histogram.deviation / histogram.rows) ** 2
+    marginal = np.maximum(problem.output_prior, 1e-12)
+    gram = weight * varied.T @ varied + np.diag(marginal / source.rows.size)
+    decoded = np.linalg.solve(gram, weight * varied.T @ centred)
+    left = targets - channel @ decoded
+    constant = left.mean(axis=0)
+    return decoded, left - constant, constant

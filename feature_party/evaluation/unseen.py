@@ -1,0 +1,103 @@
+"""Predictions for rows that the networks which make them have not seen.
+
+The whole model has not seen the holdout. And each group of its networks leaves out a fold of the
+training rows, which that group can predict. Fewer networks are averaged there, so their squared
+error is larger: by the mean of (f_g − f)², f_g the group's prediction and f the whole model's,
+which takes no label to know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from common.arrays import Floats, Indices
+from common.errors import DataError
+from feature_party.evaluation.explained import Scored
+from feature_party.model.model import Model, Predictions
+from feature_party.training.batches import Plan
+from feature_party.training.examples import MOST_HELD_OUT, Codes, Events, Prepared
+
+_COMPARED = 1 << 14
+"""Held-out rows on which groups are compared with the whole model."""
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """Rows with such predictions, the held-out ones first.
+
+    Attributes
+    ----------
+    table
+        (n, …) their features, key column included.
+    codes
+        (n,) their privatized labels.
+    matched
+        (n,) their places among all matched events.
+    scored
+        The predictions.
+    """
+
+    table: pl.DataFrame
+    codes: Codes
+    matched: Indices
+    scored: Scored
+
+    @property
+    def held(self) -> int:
+        """Number of held-out rows."""
+        return int(self.scored.held_out.sum())
+
+
+def unseen(model: Model, events: Events) -> Unseen:
+    """Predict the holdout, and the training rows too where they are in memory.
+
+    Raises
+    ------
+    DataError
+        If there is no holdout.
+    """
+    if events.holdout.size < 2:
+        raise DataError(
+            f"{events.holdout.size} held-out events cannot be scored; raise [training] holdout"
+        )
+    table, codes = events.held_out()
+    parts = [model.distributions(model.encoder.encode(table))]
+    tables, labels, matched = [table], [codes], [events.holdout]
+    differences = []
+    if isinstance(events, Prepared):
+        few = model.encoder.encode(table[:_COMPARED])
+        for members, fold in _folds(model, events.training_rows):
+            rows = events.training[fold]
+            tables.append(events.joined.table[rows])
+            labels.append(events.joined.codes[rows])
+            matched.append(rows)
+            parts.append(model.distributions(model.encoder.encode(tables[-1]), members))
+            alone = model.distributions(few, members).points
+            differences.append(float(np.mean((alone - parts[0].points[:_COMPARED]) ** 2)))
+    held_out = np.arange(sum(map(len, tables))) < len(table)
+    averaging = float(np.mean(differences)) if differences else 0.0
+    scored = Scored(_together(parts), held_out, averaging)
+    return Unseen(pl.concat(tables), np.concatenate(labels), np.concatenate(matched), scored)
+
+
+def _folds(model: Model, rows: int) -> list[tuple[slice, Indices]]:
+    """Networks, and the training rows that they left out; each row once."""
+    settings = model.facts.settings
+    if settings.members == 1 or rows > MOST_HELD_OUT:
+        return []
+    plan = Plan.of(settings, (rows,))
+    held = plan.folds(0)[1][:: plan.group].numpy()
+    _, first = np.unique(held[:, 0], return_index=True)
+    return [
+        (slice(group * plan.group, (group + 1) * plan.group), np.sort(held[group]))
+        for group in np.sort(first)
+    ]
+
+
+def _together(parts: list[Predictions]) -> Predictions:
+    points = np.concatenate([part.points for part in parts])
+    found: list[Floats] = [part.distributions for part in parts if part.distributions is not None]
+    return Predictions(points, np.concatenate(found) if len(found) == len(parts) else None)

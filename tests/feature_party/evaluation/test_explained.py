@@ -1,0 +1,190 @@
+"""How good a model is, from codes alone: right, as sure as it says, and never better by chance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from common.entropy import seeded_entropy
+from common.exact.channel import FiniteChannel, randomized_response_rows
+from common.randomizers.grid import Grid
+from common.randomizers.prior import NoisyPrior, private_prior
+from feature_party.evaluation.explained import Explained, Scored, explained, tilted
+from feature_party.evaluation.sentences import summary, verdict_sentence
+from feature_party.evaluation.spread import ReleasedCodes, Spread, label_spread
+from feature_party.learning.problem import LabelProblem
+from feature_party.learning.support import Support
+from feature_party.model.model import Predictions
+from tests.feature_party.worlds import thresholds_channel
+from tests.statistics import binomial_range, mean_fits
+
+ROWS, RELEASES = 2000, 60
+GRID = Grid(np.linspace(0, 5, 11))
+
+
+@cache
+def events(rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
+    """Means that features tell, and labels around them."""
+    rng = np.random.default_rng(7)
+    means = 0.8 + 3.4 * rng.beta(2, 3, rows)
+    return means, np.clip(means + 0.5 * rng.normal(size=rows), 0, 5)
+
+
+@cache
+def released(data: bytes, seed: int) -> NoisyPrior:
+    """A histogram, whose smoothing takes longer than all that is tested."""
+    entropy, labels = seeded_entropy(seed), np.frombuffer(data)
+    places = GRID.round(labels, entropy.words("rounding", 0, labels.size))
+    return private_prior(np.bincount(places, minlength=len(GRID)), 0.3, entropy)
+
+
+def sources(labels: np.ndarray, channel: FiniteChannel, seed: int) -> list[ReleasedCodes]:
+    """One release of the labels; every twentieth has the same histogram."""
+    entropy, histogram = seeded_entropy(seed), released(labels.tobytes(), seed % 20)
+    places = GRID.round(labels, entropy.words("rounding", 0, labels.size))
+    codes = channel.sample(places, entropy.words("labels", 0, labels.size)).astype(np.int64)
+    problem = LabelProblem.from_channel(channel, histogram.probabilities)
+    return [ReleasedCodes(problem, histogram, GRID.points, np.arange(labels.size), codes)]
+
+
+def gaussian(points: np.ndarray, width: float, support: Support) -> np.ndarray:
+    """(n, m) normal distributions around predictions."""
+    logits = -0.5 * ((support.values - points[:, None]) / width) ** 2
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+
+def evaluate(
+    points: np.ndarray,
+    labels: np.ndarray,
+    epsilon: float,
+    seed: int,
+    width: float | None = 0.5,
+    held_out: np.ndarray | None = None,
+    channel: FiniteChannel | None = None,
+) -> tuple[Explained, Spread]:
+    drawn = sources(labels, channel or thresholds_channel(GRID.points, epsilon), seed)
+    support = Support.of(drawn[0].problem)
+    beliefs = None if width is None else gaussian(points, width, support)
+    held = np.ones(labels.size, dtype=np.bool_) if held_out is None else held_out
+    spread = label_spread(drawn)
+    return explained(drawn, support, Scored(Predictions(points, beliefs), held), spread), spread
+
+
+def share_explained(points: np.ndarray, labels: np.ndarray) -> float:
+    return 1 - float(np.mean((points - labels) ** 2) / labels.var())
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("epsilon", "width"), [(1.0, 0.5), (1.0, None), (3.0, 0.5), (1.0, 2.0)], ids=str
+)
+def test_both_intervals_contain_the_truth(epsilon: float, width: float | None) -> None:
+    """With a model whose distributions are right, or have none, or are four times too wide."""
+    means, labels = events()
+    truth = share_explained(means, labels)
+    found = [evaluate(means, labels, epsilon, seed, width) for seed in range(RELEASES)]
+    least = binomial_range(RELEASES, 0.95)[0]
+    for name in ("free", "assisted"):
+        shares = [getattr(one, name) for one, _ in found]
+        assert sum(s.low <= truth <= s.high for s in shares) >= least
+        off = truth + np.median([s.high - s.low for s in shares])
+        assert sum(s.low <= off <= s.high for s in shares) < least
+    losses = np.array([one.squared.value for one, _ in found])
+    error = float(np.mean((means - labels) ** 2))
+    assert mean_fits(losses[:20], error)  # later ones share their histograms
+    assert not mean_fits(losses[:20] + 3 * losses.std(), error)
+
+
+@pytest.mark.statistical
+def test_the_spread_of_the_labels_is_unbiased_and_as_sure_as_it_says() -> None:
+    labels = GRID.points[np.abs(events()[1][:, None] - GRID.points).argmin(axis=1)]
+    channel = thresholds_channel(GRID.points, 1.0)
+    gap = (
+        GRID.points[1] - GRID.points[0]
+    ) ** 2 / 6  # taken off for rounding, of which there is none
+    scores, least = [], 0
+    for seed in range(20):
+        spread = label_spread(sources(labels, channel, seed))
+        truth = float(np.mean((labels - spread.centre) ** 2)) - gap
+        scores.append((spread.value - truth) / spread.error)
+        least += spread.least < truth
+    assert mean_fits(np.array(scores), 0.0, 1.0)
+    assert not mean_fits(np.array(scores) + 2.5, 0.0, 1.0)
+    assert 0.5 < np.std(scores) < 1.3  # it counts the sampling of labels, which are fixed here
+    assert least >= binomial_range(20, 0.975)[0]
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("pull", [1.0, 0.05])
+def test_a_model_of_other_events_is_not_called_better(pull: float) -> None:
+    means, labels = events()
+    rng = np.random.default_rng(3)
+    verdicts = []
+    for seed in range(RELEASES):
+        dealt = means.mean() + pull * (rng.permutation(means) - means.mean())
+        verdicts.append(evaluate(dealt, labels, 1.0, seed)[0].verdict)
+    assert verdicts.count("better") <= binomial_range(RELEASES, 0.05)[1]
+    assert all(evaluate(means, labels, 2.0, seed)[0].verdict == "better" for seed in range(9))
+
+
+@pytest.mark.statistical
+def test_a_channel_that_merges_labels_widens_the_assumption_free_interval() -> None:
+    means, labels = events()
+    row_of = np.minimum(np.arange(11) // 4, 2)
+    channel = FiniteChannel(
+        GRID.points, [0.75, 2.75, 4.5], randomized_response_rows(3, 2.0), row_of
+    )
+    truth = share_explained(means, labels)
+    found = [evaluate(means, labels, 2.0, seed, channel=channel)[0] for seed in range(RELEASES)]
+    assert {one.squared.method for one in found} == {"unbiased-under-prior"}
+    least = binomial_range(RELEASES, 0.95)[0]
+    for name in ("free", "assisted"):
+        assert sum(getattr(s, name).low <= truth <= getattr(s, name).high for s in found) >= least
+    plain = evaluate(means, labels, 2.0, 0)[0].free
+    assert found[0].free.high - found[0].free.low > plain.high - plain.low
+
+
+def test_rows_that_are_not_held_out_count_too() -> None:
+    means, labels = events()
+    held = np.arange(ROWS) < ROWS // 5
+    few, _ = evaluate(means[held], labels[held], 1.0, 5)
+    all_rows, _ = evaluate(means, labels, 1.0, 5, held_out=held)
+    assert all_rows.free.high - all_rows.free.low < 0.7 * (few.free.high - few.free.low)
+
+
+def test_a_constant_is_not_better_and_few_events_cannot_tell() -> None:
+    means, labels = events()
+    nothing = evaluate(np.full(ROWS, labels.mean()), labels, 2.0, 1)[0]
+    assert nothing.verdict == "not better"
+    assert "no, less than 1%" in verdict_sentence(nothing, 2.0, ROWS)
+    unsure = evaluate(means[:60], labels[:60], 0.5, 2)[0]
+    assert unsure.verdict == "cannot tell"
+    assert unsure.events is not None
+    assert unsure.events > 60
+    lines = summary(unsure, 0.5, 60)
+    assert lines[0].startswith("better than no features: cannot tell at ε = 0.5 with 60 events")
+    assert "events, or ε =" in lines[0]
+
+
+def test_an_event_of_another_network_is_worth_what_averaging_adds() -> None:
+    means, labels = events()
+    drawn = sources(labels, thresholds_channel(GRID.points, 2.0), 1)
+    support, held = Support.of(drawn[0].problem), np.arange(ROWS) < ROWS // 4
+    scored = Scored(Predictions(means, gaussian(means, 0.5, support)), held)
+    spread = label_spread(drawn)
+    plain = explained(drawn, support, scored, spread).squared
+    more = explained(drawn, support, replace(scored, averaging=0.2), spread).squared
+    assert plain.value - more.value == pytest.approx(0.75 * 0.2)
+
+
+def test_a_tilted_prior_has_the_mean_that_is_predicted() -> None:
+    support = Support.of(sources(events()[1], thresholds_channel(GRID.points, 1.0), 0)[0].problem)
+    points = np.linspace(0.4, 4.5, 50)
+    beliefs = tilted(support, points)
+    assert beliefs.min() >= 0
+    assert beliefs.sum(axis=1) == pytest.approx(1)
+    assert beliefs @ support.values == pytest.approx(points)

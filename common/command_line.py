@@ -112,18 +112,36 @@ def _options(
 def run(app: typer.Typer) -> NoReturn:
     """Run a command line; a :class:`LabelveilError` becomes one line and exit code 1.
 
-    Set ``LABELVEIL_TRACEBACK=1`` to see the traceback of such an error.
+    So does a file that cannot be read or written, and a package that an extra would bring. Set
+    ``LABELVEIL_TRACEBACK=1`` to see the traceback of such an error.
     """
     try:
         app()
-    except LabelveilError as error:
-        if os.environ.get("LABELVEIL_TRACEBACK"):
+    except (LabelveilError, OSError, ModuleNotFoundError) as error:
+        line = _one_line(error)
+        if os.environ.get("LABELVEIL_TRACEBACK") or line is None:
             raise
-        fail(str(error))
+        fail(line)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         raise SystemExit(EXIT_INTERRUPTED) from None
     raise SystemExit(0)
+
+
+def _one_line(error: Exception) -> str | None:
+    """What an error says to a user; None if it is ours to mend."""
+    if isinstance(error, ModuleNotFoundError):
+        from common.extras import extra_of
+
+        extra = extra_of(error.name or "")
+        return extra and f"{error.name} is not installed; run: pip install 'labelveil[{extra}]'"
+    if isinstance(error, OSError):
+        if error.filename is None or error.strerror is None:
+            return None
+        return (
+            f"{error.filename}: {error.strerror}; check the path, its rights and the disk's space"
+        )
+    return str(error)
 
 
 def fail(message: str) -> NoReturn:

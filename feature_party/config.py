@@ -243,7 +243,9 @@ class OutputSection(Section):
 
     model: Path = setting(Path("model"), "Folder of the model.")
     predictions: Path = setting(
-        Path("predictions.parquet"), "Predictions, Parquet.", flag="--output -o"
+        Path("predictions.parquet"),
+        "Predictions: CSV if it is called so, else Parquet.",
+        flag="--output -o",
     )
     metrics: Path = setting(Path("metrics.json"), "Metrics, JSON.")
     report: Path = setting(Path("report.html"), "Report, HTML.")

@@ -13,8 +13,8 @@ app = program(
     {
         "demo": Command(
             f"{_COMMANDS}.demo:demo",
-            "Simulate both parties on 20,190 person-years of visits to the doctor; write a report.",
-            "Example: labelveil demo --epsilon 2",
+            "Simulate both parties on data that a dependency carries; write a report.",
+            "Examples: labelveil demo; labelveil demo visits --epsilon 2",
         ),
         "simulate": Command(
             f"{_COMMANDS}.simulate:simulate",

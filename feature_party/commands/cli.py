@@ -52,7 +52,7 @@ app = program(
         ),
         "predict": Command(
             f"{_COMMANDS}.predict:predict",
-            "Predict every row of a features file, however large, to Parquet.",
+            "Predict every row of a features file, however large, to Parquet or CSV.",
             "Example: feature-party predict --model model --features new.csv -o"
             " predictions.parquet",
         ),

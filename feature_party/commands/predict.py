@@ -10,7 +10,7 @@ from feature_party.config import FeaturePartyConfig
 
 @options("data.features", "data.key", "output.model", "output.predictions", "output.interval")
 def predict(config: FeaturePartyConfig, shown: Quiet) -> None:
-    """Predict every row of a features file, however large, to Parquet."""
+    """Predict every row of a features file, however large, to Parquet or CSV."""
     start()
     from feature_party.model.model import Model
     from feature_party.pipeline.learning import Learning

@@ -1,4 +1,4 @@
-"""Predict a file of any size: in batches, to Parquet, never holding more than one batch."""
+"""Predict a file of any size: in batches, to Parquet or CSV, never holding more than one batch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pyarrow.parquet as pq
+from pyarrow.csv import CSVWriter
 
 from common.arrays import Booleans
 from common.errors import DataError
@@ -36,8 +37,9 @@ def predict_file(
     features
         CSV or Parquet, or a directory of Parquet files.
     output
-        Parquet file with the key column (if one is named), ``prediction`` and, where the model
-        gives distributions, ``lower`` and ``upper``. It appears only once it is complete.
+        File, CSV if its suffix says so and Parquet otherwise, with the key column (if one is
+        named), ``prediction`` and, where the model gives distributions, ``lower`` and ``upper``. It
+        appears only once it is complete.
     key
         Column that is copied to the output.
     interval
@@ -60,7 +62,7 @@ def predict_file(
     model.encoder.check(frame.collect_schema().names())
     columns = list(dict.fromkeys(([key] if key else []) + list(model.encoder.columns)))
     output.parent.mkdir(parents=True, exist_ok=True)
-    writer: pq.ParquetWriter | None = None
+    writer: pq.ParquetWriter | CSVWriter | None = None
     done = 0
     with (
         appearing(output, mode=PUBLIC) as file,
@@ -76,7 +78,11 @@ def predict_file(
                 predicted = predicted.with_columns(held_out=pl.Series(held_out))
             table = predicted.to_arrow()
             if writer is None:
-                writer = pq.ParquetWriter(file, table.schema, compression="zstd")
+                writer = (
+                    CSVWriter(file, table.schema)
+                    if output.suffix.lower() == ".csv"
+                    else pq.ParquetWriter(file, table.schema, compression="zstd")
+                )
                 closing.enter_context(writer)
             writer.write_table(table)
             done += batch.height

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from functools import partial
+from importlib.metadata import PackageNotFoundError
 
 import pytest
+import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
 import common.program.cli
 import feature_party.commands.cli
 import label_party.commands.cli
+from common.command_line import run
+from common.errors import ConfigError, LabelveilError
+from common.extras import need
+from tests.commands import RunCommand
 
 APPS = {
     "labelveil": common.program.cli.app,
@@ -65,3 +73,45 @@ def test_a_command_imports_nothing_heavy_that_it_does_not_need(modules: str) -> 
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert HEAVY & set(done.stdout.split()) <= MAY_IMPORT[modules]
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (LabelveilError("two\nlines"), "two lines"),
+        (PermissionError(13, "Permission denied", "/x/p.csv"), "/x/p.csv: Permission denied; che"),
+        (
+            ModuleNotFoundError(name="torch"),
+            r"^error: torch .*'labelveil\[features\]'",
+        ),
+        (ModuleNotFoundError(name="sklearn.svm"), r"pip install 'labelveil\[central\]'"),
+        (ModuleNotFoundError(name="common.absent"), None),
+        (OSError("nothing that a user could mend"), None),
+    ],
+)
+def test_what_a_user_can_mend_is_one_line(
+    error: Exception, line: str | None, run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = typer.Typer()
+
+    @app.command()
+    def failing() -> None:
+        raise error
+
+    if line is None:
+        monkeypatch.setattr("sys.argv", ["command"])
+        with pytest.raises(type(error)):
+            run(app)
+    else:
+        assert re.search(line, run_command(partial(run, app)).error)
+
+
+def test_what_an_extra_brings_is_asked_for_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    need("features", "a simulation")
+
+    def absent(name: str) -> None:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("common.extras.distribution", absent)
+    with pytest.raises(ConfigError, match=r"a simulation needs torch.*labelveil\[features\]"):
+        need("features", "a simulation")

@@ -17,6 +17,7 @@ import polars as pl
 from common.console import progress
 from common.entropy import seeded_entropy
 from common.errors import ConfigError, DataError
+from common.extras import need
 from common.files import PUBLIC, appearing
 from common.mechanisms.central.names import CENTRAL, NEED_DELTA
 from common.program.comparison.jobs import Job
@@ -60,6 +61,7 @@ def run_comparison(settings: CompareSettings) -> Comparison:
     LabelveilError
         If something cannot work, or a worker dies; results that there are by then stand.
     """
+    need("features", "a comparison")
     jobs, out = settings.jobs, settings.out
     inputs = read_inputs(settings.simulation)
     shared = settings.for_workers(jobs)

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from common.console import stderr
+from common.extras import need
 from common.program.simulation.inputs import KEY, LABEL, Inputs, read_inputs
 from common.program.simulation.processes import Watch, run_party, serving
 from common.program.simulation.scoring import label_error
@@ -54,6 +55,7 @@ def run_simulation(settings: Settings) -> Outcome:
         If something cannot work, or a party fails; its own error line is the message. No process
         is left running.
     """
+    need("features", "a simulation")
     with _ended_by_signals():
         return _Simulation(settings).run()
 

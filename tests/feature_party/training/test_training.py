@@ -16,6 +16,7 @@ from feature_party.config import FeaturePartyConfig
 from feature_party.evaluation.true_labels import match_true_labels
 from feature_party.model.model import Model
 from feature_party.model.prediction import predict_file
+from feature_party.tables import scan_table
 from feature_party.training.examples import Prepared
 from feature_party.training.fitting import EpochRecord
 from feature_party.training.settings import choose_device, resolve_settings
@@ -231,9 +232,9 @@ def test_prediction_streams_what_it_would_predict_at_once(world: World, tmp_path
     table.write_csv(tmp_path / "features.csv")
     whole = model.predict(table, 0.9)
     for source in (world.features, tmp_path / "features.csv"):
-        output = tmp_path / f"{source.suffix[1:]}.parquet"
+        output = tmp_path / f"out{source.suffix}"
         rows = predict_file(model, source, output, key="event", batch_rows=64)
-        streamed = pl.read_parquet(output)
+        streamed = scan_table(output, "event").collect()
         assert rows == table.height
         assert streamed["event"].to_list() == table["event"].to_list()
         np.testing.assert_allclose(streamed["prediction"], whole["prediction"], atol=1e-5)
@@ -244,8 +245,8 @@ def test_prediction_streams_what_it_would_predict_at_once(world: World, tmp_path
     )
     table.drop("shop").write_parquet(tmp_path / "less.parquet")
     with pytest.raises(DataError, match="lack the column 'shop'"):
-        predict_file(model, tmp_path / "less.parquet", tmp_path / "out.parquet")
-    assert not (tmp_path / "out.parquet").exists()
+        predict_file(model, tmp_path / "less.parquet", tmp_path / "none.parquet")
+    assert not (tmp_path / "none.parquet").exists()
 
 
 def test_true_labels_are_completed_and_clipped(

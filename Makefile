@@ -120,8 +120,13 @@ check-wire: $(PROTOS_STAMP)
 	  { echo "error: $(WIRE) is not what protos/ generates; run 'make protos' and commit the result" >&2; exit 1; }
 
 .PHONY: docs-reference
-docs-reference: $(STAMP) ## Regenerate docs/configuration.md from the declared settings
+docs-reference: $(STAMP) ## Write docs/configuration.md and the README's picture again
 	$(PYTHON) docs/write_configuration.py
+	$(PYTHON) docs/write_overview.py
+
+.PHONY: docs
+docs: $(STAMP) ## Build the documentation as a site, into out/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 .PHONY: clean
 clean: ## Remove caches and build outputs (the environment stays)

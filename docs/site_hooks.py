@@ -1,0 +1,142 @@
+"""What `make docs` adds to the pages here: the repository's other pages, references, figures.
+
+MkDocs calls the functions named ``on_…``.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from runpy import run_path
+
+from click import Command, Context, Group
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from typer.main import get_command
+
+import common.program.cli
+import feature_party.commands.cli
+import label_party.commands.cli
+
+ROOT = Path(__file__).parents[1]
+ELSEWHERE = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "reporting.md",
+    "deploy/RUNBOOK.md": "runbook.md",
+}
+"""Pages that do not lie in docs/, and their names in the site."""
+
+ROOMS = {
+    "exact": "No rounding error",
+    "guarantees": "Guarantees, and how they compose",
+    "randomizers": "Label randomizers",
+    "mechanisms": "Other mechanisms",
+}
+"""The mathematics of ``common``, a page of reference each."""
+
+APPS = {
+    "labelveil": common.program.cli.app,
+    "label-party": label_party.commands.cli.app,
+    "feature-party": feature_party.commands.cli.app,
+}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are written here."""
+    written = {name: (ROOT / source).read_text("utf-8") for source, name in ELSEWHERE.items()}
+    written["commands.md"] = commands_page()
+    written["tutorial.ipynb"] = notebook((ROOT / "docs" / "tutorial.md").read_text("utf-8"))
+    for room, title in ROOMS.items():
+        written[f"python/{room}.md"] = f"# {title}\n\n::: common.{room}\n" + OPTIONS_OF_A_ROOM
+    for name, text in written.items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let links between pages hold in the site as they do in the repository; list the face."""
+    del config, files
+    sources = {name: source for source, name in ELSEWHERE.items()}
+    source = PurePosixPath(sources.get(page.file.src_uri, f"docs/{page.file.src_uri}"))
+
+    def link(found: re.Match[str]) -> str:
+        name, hash_, anchor = found[1].partition("#")
+        if not name or "://" in name:
+            return found[0]
+        target = os.path.normpath(source.parent / name)
+        there = ELSEWHERE.get(target, os.path.relpath(target, "docs"))
+        here = os.path.relpath(there, PurePosixPath(page.file.src_uri).parent)
+        return f"]({here}{hash_}{anchor})"
+
+    markdown = re.sub(r"\]\(([^)\s]+)\)", link, markdown)
+    return markdown.replace("<!-- every name of labelveil -->", "\n".join(names_of_the_face()))
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Draw figures where a page asks for them."""
+    del page, config, files
+
+    def figure(found: re.Match[str]) -> str:
+        return str(run_path(str(ROOT / "docs" / "figures.py"))[found[1]]())
+
+    return re.sub(r"<!-- figure: (\w+) -->", figure, html)
+
+
+OPTIONS_OF_A_ROOM = """\
+    options:
+      show_submodules: true
+      show_root_heading: false
+      show_root_toc_entry: false
+      heading_level: 2
+"""
+
+
+def names_of_the_face() -> Iterator[str]:
+    """Yield, for each name that ``import labelveil`` gives, its documentation or where that is."""
+    stub = ast.parse((ROOT / "labelveil" / "__init__.pyi").read_text("utf-8"))
+    for statement in stub.body:
+        for name in statement.names if isinstance(statement, ast.ImportFrom) else ():
+            whole = f"{statement.module}.{name.name}"
+            shown_with_its_room = whole.startswith(tuple(f"common.{room}." for room in ROOMS))
+            yield f"[`{name.name}`][{whole}]\n" if shown_with_its_room else f"::: {whole}\n"
+
+
+def commands_page() -> str:
+    """Return the page of commands: what `--help` says of each."""
+    parts = ["# Commands", "What `--help` says of each. Only success ends with exit code 0."]
+    for program, app in APPS.items():
+        group = get_command(app)
+        parts.append(f"## {program}")
+        for name, command in below(group, program):
+            context = Context(command, info_name=name, terminal_width=80, max_content_width=80)
+            parts.append(f"### `{name}`\n\n```text\n{command.get_help(context)}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def below(command: Command, name: str) -> Iterator[tuple[str, Command]]:
+    """Yield every command under a program, with its whole name."""
+    if isinstance(command, Group):
+        for word, inner in command.commands.items():
+            yield from below(inner, f"{name} {word}")
+    else:
+        yield name, command
+
+
+def notebook(page: str) -> str:
+    """Return a page as a Jupyter notebook: its Python blocks are the cells of code."""
+    cells = []
+    for index, part in enumerate(re.split(r"^```python\n(.*?)^```\n", page, flags=re.M | re.S)):
+        kind = ("markdown", "code")[index % 2]
+        cell = {"cell_type": kind, "id": f"cell-{index}", "metadata": {}, "source": part.strip()}
+        if kind == "code":
+            cell |= {"execution_count": None, "outputs": []}
+        cells.append(cell)
+    kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    return json.dumps({"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5})

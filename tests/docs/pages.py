@@ -1,0 +1,154 @@
+"""The pages as tests read them: blocks of code, links, headings; and how what they type is run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from common.program.children import child_environment
+from common.program.simulation.processes import serving
+from tests.imports import ROOT
+
+MODULES = {
+    "label-party": "label_party",
+    "feature-party": "feature_party",
+    "labelveil": "labelveil",
+}
+"""Our programs; what else a page types (make, pip, kubectl) is not run."""
+
+_BLOCK = re.compile(r"^ *```(.*)\n((?:.*\n)*?) *```$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of the documentation, or of the repository's top folder."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path.relative_to(ROOT))
+
+    @cached_property
+    def text(self) -> str:
+        return self.path.read_text("utf-8")
+
+    @cached_property
+    def prose(self) -> str:
+        """The text without its blocks."""
+        return _BLOCK.sub("", self.text)
+
+    @cached_property
+    def languages(self) -> set[str]:
+        """Languages of all blocks; "" is a block that names none."""
+        return {language for language, _ in _BLOCK.findall(self.text)}
+
+    def blocks(self, language: str) -> list[str]:
+        """Return the blocks in a language, in order."""
+        return [body for found, body in _BLOCK.findall(self.text) if found == language]
+
+    @property
+    def typed(self) -> list[str]:
+        """Every command line after a prompt, in order, without its comment."""
+        lines = "".join(self.blocks("console")).replace("\\\n", " ").splitlines()
+        return [re.sub(r"\s+# .*", "", line[2:]) for line in lines if line.startswith("$ ")]
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """Every command line of ours as words, in blocks and between backticks."""
+        named = [" ".join(found.split()) for found in re.findall(r"`([^`]+)`", self.prose)]
+        words = [shlex.split(line) for line in (*self.typed, *named) if line.startswith(_STARTS)]
+        return [found for found in words if len(found) > 1]
+
+    @property
+    def links(self) -> list[str]:
+        """Every target of a link or a picture."""
+        return re.findall(r"\]\(([^)\s]+)\)", self.prose)
+
+    @property
+    def anchors(self) -> set[str]:
+        """What a link can point to within the page."""
+        headings = re.findall(r"^#+ (.*)$", self.prose, re.MULTILINE)
+        return {re.sub(r"[^\w -]", "", line).strip().lower().replace(" ", "-") for line in headings}
+
+
+_STARTS = tuple(f"{program} " for program in MODULES)
+_RUN = (*_STARTS, "torchrun ", "mv ")
+PAGES = [
+    Page(path)
+    for path in (
+        *sorted(ROOT.glob("*.md")),
+        ROOT / "deploy" / "RUNBOOK.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+    )
+]
+
+
+def example_data(folder: Path) -> None:
+    """Write the files that pages name: sales and landings, clicks, days, categories.
+
+    A click's value follows its price and its page; half of the landings end in a sale.
+    """
+    random = np.random.default_rng(0)
+    rows = 3000
+    table = pl.DataFrame({
+        "click_id": [f"c{row}" for row in range(rows)],
+        "price": random.uniform(0, 400, rows).round(2),
+        "page": random.choice(["home", "search", "offer"], rows),
+    })  # fmt: skip
+    sales = table.with_columns(
+        amount=(pl.col("price") * random.uniform(0.8, 1.2, rows)).clip(0, 400),
+        product=pl.Series(random.choice(["lamp", "chair", "table"], rows, p=[0.6, 0.3, 0.1])),
+    ).select("click_id", "amount", "product")
+    table.write_parquet(folder / "clicks.parquet")
+    table[:100].write_parquet(folder / "new_clicks.parquet")
+    table.select("click_id").write_parquet(folder / "landings.parquet")
+    sales[::2].write_parquet(folder / "sales.parquet")
+    (folder / "products.txt").write_text("lamp\nchair\ntable\n")
+    (folder / "sales").mkdir()
+    for day in range(2):
+        day_file = folder / "sales" / f"2024-06-0{day + 1}.parquet"
+        sales[day * 1500 : day * 1500 + 1500].write_parquet(day_file)
+
+
+def type_lines(lines: Iterable[str], folder: Path) -> None:
+    """Run our programs' command lines in a folder, as they stand.
+
+    A server listens on a free port of the loopback, where the lines after it find it, until all is
+    done. A line that fails is an ``AssertionError`` with what it said.
+    """
+    programs = folder / ".programs"
+    programs.mkdir()
+    for name, module in MODULES.items():
+        start = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m {module} "$@"\n'
+        (programs / name).write_text(start)
+        (programs / name).chmod(0o755)
+    path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
+    places = {"labels.example.com": "localhost", "0.0.0.0:50051": "127.0.0.1:0"}
+    with ExitStack() as until_done:
+        for line in lines:
+            here = line
+            for place, stand_in in places.items():
+                here = here.replace(place, stand_in)
+            if line == "label-party serve":
+                port = folder / ".port"
+                arguments = ["serve", "--port-file", str(port)]
+                server = serving(arguments, folder, folder / ".serve.log", port)
+                places[":50051"] = f":{until_done.enter_context(server)}"
+            elif line.startswith(_RUN):
+                done = subprocess.run(
+                    here, shell=True, cwd=folder, env=child_environment(PATH=path),
+                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                    text=True, check=False,
+                )  # fmt: skip
+                assert done.returncode == 0, f"{here}\n{done.stdout}"

@@ -1,0 +1,139 @@
+"""Every page: its links lead somewhere, its commands exist, its code runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from itertools import pairwise, takewhile
+from pathlib import Path
+
+import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
+
+import common.program.cli
+import feature_party.commands.cli
+import label_party.commands.cli
+from tests.docs.pages import PAGES, Page, example_data, type_lines
+from tests.imports import ROOT, modules
+
+APPS = {
+    "label-party": label_party.commands.cli.app,
+    "feature-party": feature_party.commands.cli.app,
+    "labelveil": common.program.cli.app,
+}
+SLOW = {"docs/tutorial.md"}
+"""Pages whose Python takes more than five seconds."""
+
+BEFORE = {
+    "README.md": ["labelveil certificates --out certificates --label-host labels.example.com"],
+    "docs/audits.md": ["labelveil demo --rows 1000"],
+}
+"""What a page takes for done."""
+
+NOT_TYPED = {
+    "CONTRIBUTING.md": "it builds and tests all of this",
+    "deploy/RUNBOOK.md": "it needs a cluster; test_runbook.py types its first ten minutes",
+    "docs/central.md": "it takes hours, and tables of third parties",
+}
+
+
+def named(pages: list[Page]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("page", pages, ids=str)
+
+
+@named(PAGES)
+def test_links_and_pictures_exist(page: Page) -> None:
+    for link in page.links:
+        if link.startswith("https://"):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.path.parent / name).resolve() if name else page.path
+        assert target.exists(), link
+        if anchor:
+            assert anchor in Page(target).anchors, link
+
+
+@named(PAGES)
+def test_make_targets_exist(page: Page) -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for target in re.findall(r"(?:\$ |`)make ([a-z-]+)", page.text):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+@named(PAGES)
+def test_commands_exist_with_their_options(page: Page) -> None:
+    for program, *words in page.commands:
+        found = get_command(APPS[program])
+        below = takewhile(lambda word: re.fullmatch("[a-z][a-z-]*", word), words)
+        for word in below:
+            if not isinstance(found, TyperGroup):
+                break
+            found = found.get_command(None, word)  # type: ignore[arg-type]
+            assert found is not None, (program, *words)
+        known = {name for option in found.params for name in (*option.opts, *option.secondary_opts)}
+        given = {word.partition("=")[0] for word in words if word.startswith("--")}
+        assert given <= {*known, "--help", "--version"}, (program, *words)
+
+
+def test_commands_are_found() -> None:
+    assert {program for page in PAGES for program, *_ in page.commands} == set(APPS)
+
+
+@named(PAGES)
+def test_every_block_is_read(page: Page) -> None:
+    """One without a language, or in another one, would be run by no test."""
+    assert page.languages <= {"console", "python", "toml", "json", "text"}
+    for block in page.blocks("toml"):
+        tomllib.loads(block)
+    for block in page.blocks("json"):
+        json.loads(block)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] if str(page) in SLOW else [], id=str(page))
+        for page in PAGES
+        if "python" in page.languages
+    ],
+)
+def test_the_python_runs(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page's blocks are cells of one notebook."""
+    example_data(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    cells: dict[str, object] = {}
+    for block in page.blocks("python"):
+        exec(compile(block, str(page), "exec"), cells)
+
+
+@pytest.mark.slow
+@named([page for page in PAGES if page.typed and str(page) not in NOT_TYPED])
+def test_the_commands_run(page: Page, tmp_path: Path) -> None:
+    """In one folder, in the order of the page."""
+    example_data(tmp_path)
+    type_lines([*BEFORE.get(str(page), []), *page.typed], tmp_path)
+
+
+TERMS = re.findall(
+    r"^\| ([^|]+) \| ([^|]+) \|$", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE
+)[1:]
+
+
+def test_every_term_of_the_glossary_is_in_use() -> None:
+    pages = [page.text for page in PAGES if page.path.name != "glossary.md"]
+    used = "\n".join([*pages, *(path.read_text() for path in modules().values())])
+    for term, _ in TERMS:
+        assert re.search(rf"\b{re.escape(term)}s?\b", used, re.IGNORECASE), term
+
+
+def test_terms_are_explained_in_two_sentences_at_most() -> None:
+    assert len(TERMS) > 20
+    for term, meaning in TERMS:
+        assert meaning.endswith("."), term
+        assert len(re.findall(r"\.(?= |$)", meaning)) <= 2, term
+
+
+def test_terms_are_in_order() -> None:
+    assert all(one.lower() < other.lower() for (one, _), (other, _) in pairwise(TERMS))

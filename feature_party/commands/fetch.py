@@ -23,3 +23,4 @@ def fetch(config: FeaturePartyConfig, shown: Quiet) -> None:
             f"{one.rows:,} rows of {manifest.data_set!r}, epoch {manifest.epoch!r}, in {folder}"
             f" ({one.received:,} received, {one.seconds:.1f} s); {manifest.total_guarantee}"
         )
+    typer.echo("next: feature-party train")

@@ -32,3 +32,4 @@ def train(config: FeaturePartyConfig, truth: TrueLabels, shown: Quiet) -> None:
         f"objective {facts.objective}, head {facts.head or '-'}, {facts.training_rows:,} training"
         f" rows, {facts.seconds:.1f} s; model in {config.output.model}"
     )
+    typer.echo("next: feature-party evaluate, or predict")

@@ -44,6 +44,7 @@ def release(config: LabelPartyConfig, shown: Quiet, how: BeforeOptions) -> None:
             sign_again(config)
         if not shown.quiet:
             print_outcome(outcome)
+            print("next: label-party serve")
 
 
 def print_outcome(outcome: ReleaseOutcome) -> None:

@@ -133,7 +133,7 @@ def test_a_dry_run_compares_the_epochs_that_it_plans(shop: Party) -> None:
     planned = shop.run(
         "watch", "--once", "--date=day", "--dry-run", "--set=privacy.epochs=disjoint"
     )
-    assert "10 events of epoch '2024-06-02' are events of epoch '2024-06-01', too" in planned.error
+    assert "10 events of epoch '2024-06-02' are events of epoch '2024-06-01', too" in planned.err
 
 
 def test_reading_leaves_an_older_ledger_as_it_is(party: Party) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +23,9 @@ MAX_POINTS = 1 << 20
 INTEGER_RANGE = 512
 """Ranges with whole bounds and at most this many steps get one grid point for each integer."""
 
-_CHUNK = 1 << 16
+_CHUNK = 1 << 13
+"""Values at a time: what is made of them stays in the cache."""
+_MOST_BITS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,18 +179,69 @@ class Grid:
         out = np.empty(array.size, dtype=np.int64)
         for start in range(0, array.size, _CHUNK):
             part = slice(start, start + _CHUNK)
-            out[part] = self._round(array[part], words[part])
+            self._round(array[part], words[part], out[part])
         return out
 
-    def _round(self, values: Floats, words: Words) -> Indices:
-        if np.isnan(values).any():
-            raise DataError("a label is NaN; fill missing labels in before rounding")
+    def _round(self, values: Floats, words: Words, out: Indices) -> None:
         clipped = np.clip(values, self.lower, self.upper)
-        left = np.clip(np.searchsorted(self.points, clipped, side="right") - 1, 0, len(self) - 2)
-        gap = self.points[left + 1] - self.points[left]
-        fraction = (clipped - self.points[left]) / gap
-        coin = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        return (left + (coin < fraction)).astype(np.int64)
+        if not clipped.min() >= self.lower:
+            raise DataError("a label is NaN; fill missing labels in before rounding")
+        left = self._floor(clipped)
+        clipped -= self.points.take(left)
+        clipped /= self._gaps.take(left)  # how far it is to the next point, as a share
+        clipped *= 2.0**53  # exact, as is the comparison with a word's first 53 bits
+        coin = (words >> np.uint64(11)).astype(np.float64)
+        np.add(left, coin < clipped, out=out)
+
+    @cached_property
+    def _floor(self) -> _Floor:
+        return _Floor(self.points)
+
+    @cached_property
+    def _gaps(self) -> Floats:
+        return np.diff(self.points)
+
+
+class _Floor:
+    """Finds the last point at or below a value, but for the last of all.
+
+    The range is cut into equal cells, of which none holds two points: a value's cell says the point
+    in question but for one, with which the value is compared. A value's cell never falls as the
+    value grows, rounding errors included, so that this is exact. Where even the finest cells hold
+    two points, bisection finds it.
+
+    Parameters
+    ----------
+    points
+        (k,) float64, strictly ascending.
+    """
+
+    def __init__(self, points: Floats) -> None:
+        self._points = points
+        self._cells: Indices | None = None
+        for bits in range(points.size.bit_length(), _MOST_BITS + 1):
+            with np.errstate(over="ignore"):
+                self._scale = float((1 << bits) / (points[-1] - points[0]))
+            if not math.isfinite(self._scale):
+                break
+            cells = self._cell(points)
+            if (np.diff(cells) > 0).all():
+                # how many points lie in cells before; the last of them is the one, or the next is
+                before = np.searchsorted(cells, np.arange(cells[-1] + 1))
+                self._cells = np.clip(before - 1, 0, points.size - 2).astype(np.int64)
+                break
+
+    def __call__(self, values: Floats) -> Indices:
+        """Return (n,) indices from 0 to k - 2 for values within the points' range."""
+        if self._cells is None:
+            left = np.searchsorted(self._points, values, side="right") - 1
+        else:
+            left = self._cells.take(self._cell(values))
+            left += values >= self._points[1:].take(left)
+        return np.minimum(left, self._points.size - 2)
+
+    def _cell(self, values: Floats) -> Indices:
+        return ((values - self._points[0]) * self._scale).astype(np.int64)
 
 
 def _check_bounds(lower: float, upper: float) -> None:

@@ -107,6 +107,52 @@ def test_grids_compare_by_their_points_and_are_frozen() -> None:
         Grid.from_step(0, 2, 1).points[0] = 5
 
 
+def plainly_rounded(points: np.ndarray, values: np.ndarray, words: np.ndarray) -> np.ndarray:
+    """Rounding by its definition: bisection, then a coin of 53 bits."""
+    clipped = np.clip(values, points[0], points[-1])
+    left = np.clip(np.searchsorted(points, clipped, side="right") - 1, 0, points.size - 2)
+    share = (clipped - points[left]) / (points[left + 1] - points[left])
+    coin = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return (left + (coin < share)).astype(np.int64)
+
+
+finite = st.floats(-1e300, 1e300)
+grids = st.one_of(
+    st.lists(finite, min_size=2, max_size=40, unique=True).map(sorted),
+    # close together, subnormal, and of both signs
+    st.lists(st.integers(-60, 60), min_size=2, max_size=20, unique=True).map(
+        lambda steps: [5e-324 * step for step in sorted(steps)]
+    ),
+    st.tuples(bounds, st.integers(2, 600)).map(lambda g: np.linspace(*g[0], g[1]).tolist()),
+    st.integers(2, 200).map(lambda count: Grid.from_log(-3, 1e4, count, 0.1).points.tolist()),
+)
+
+
+@given(
+    points=grids,
+    values=st.lists(st.one_of(st.floats(-1e300, 1e300), st.integers(0, 700)), max_size=40),
+    seed=st.integers(0, 9),
+)
+def test_rounding_is_as_defined_for_every_float(
+    points: list[float], values: list[float], seed: int
+) -> None:
+    grid = Grid.from_edges(points)
+    # points themselves, their neighbours among floats, the middles; what was drawn as it is, and
+    # as places between the ends
+    ends = grid.points
+    inside = ends[0] + (ends[-1] - ends[0]) * np.array([value % 1 for value in values if value % 1])
+    drawn = np.array([*values, 0.0, -0.0, math.inf, -math.inf], dtype=np.float64)
+    near = [np.nextafter(ends, -math.inf), ends, np.nextafter(ends, math.inf)]
+    every = np.concatenate([*near, ends[:-1] / 2 + ends[1:] / 2, inside, drawn])
+    words = seeded_entropy(seed).words("words", 0, every.size)
+    for some in (words, np.zeros_like(words), ~np.zeros_like(words)):
+        np.testing.assert_array_equal(
+            grid.round(every, some), plainly_rounded(grid.points, every, some)
+        )
+        with pytest.raises(DataError, match="NaN"):
+            grid.round(np.append(every, math.nan), np.append(some, some[:1]))
+
+
 @given(
     points=st.lists(st.integers(-50, 50), min_size=2, max_size=8, unique=True).map(sorted),
     value=st.floats(-60, 60),

@@ -10,14 +10,16 @@ Costs one pass of the cipher and about four passes of memory over the padded byt
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import polars as pl
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
-Halves = NDArray[np.uint64]
-"""(n, 2): blocks of 16 bytes as two words."""
+Blocks = NDArray[np.complex128]
+"""(n,) blocks: NumPy moves 16 bytes fastest as if they were one number. Nothing is computed."""
 
 TAG_BYTES = 16
 _SLICE_ROWS = 1 << 15
@@ -39,17 +41,20 @@ class CMAC:
         padded = _double(full)
         # by how many bytes the last block has: what stays of it, and what is added to it
         rows = range(TAG_BYTES + 1)
-        self._keep = _words([b"\xff" * size + bytes(TAG_BYTES - size) for size in rows])
+        self._keep = _blocks(b"\xff" * size + bytes(TAG_BYTES - size) for size in rows)
         marks = [padded ^ (0x80 << 8 * (TAG_BYTES - 1 - size)) for size in rows[:-1]]
-        self._last = _words([mask.to_bytes(TAG_BYTES) for mask in (*marks, full)])
+        self._last = _blocks(mask.to_bytes(TAG_BYTES) for mask in (*marks, full))
 
-    def column(self, texts: pl.Series) -> Bytes:
-        """Return the tags of a column of strings without nulls, (n, 16), each of its UTF-8."""
-        tags = np.empty((texts.len(), TAG_BYTES), dtype=np.uint8)
-        for start in range(0, texts.len(), _SLICE_ROWS):
-            part = texts.slice(start, _SLICE_ROWS)
-            lengths = part.str.len_bytes().to_numpy().astype(np.int64)
+    def column(self, keys: pl.Series) -> Bytes:
+        """Return the tags of a column of text or whole numbers without nulls, (n, 16).
+
+        Each is that of its text in UTF-8, a number's in decimal digits.
+        """
+        tags = np.empty((keys.len(), TAG_BYTES), dtype=np.uint8)
+        for start in range(0, keys.len(), _SLICE_ROWS):
+            part = keys.slice(start, _SLICE_ROWS).cast(pl.String)
             joined = part.str.join("").item().encode()
+            lengths = part.str.len_bytes().to_numpy().astype(np.int64)
             tags[start : start + part.len()] = self.messages(joined, lengths)
         return tags
 
@@ -68,31 +73,31 @@ class CMAC:
                 f"lengths add up to {lengths.sum()} bytes, but there are {len(joined)}"
             )
         blocks = np.maximum(-(-lengths // TAG_BYTES), 1)  # an empty message has one, empty
-        starts = np.cumsum(lengths) - lengths
-        order = None
-        if blocks.size and blocks.min() != blocks.max():
-            order = np.argsort(-blocks, kind="stable")
-            lengths, starts, blocks = lengths[order], starts[order], blocks[order]
+        places = np.cumsum(lengths) - lengths
+        last = lengths - TAG_BYTES * (blocks - 1)
+        most, order = int(blocks.max(initial=1)), None
+        if blocks.min(initial=most) < most:
+            # of a narrow type, for which NumPy has a radix sort
+            fewer = (most - blocks).astype(np.min_scalar_type(most))
+            order = np.argsort(fewer, kind="stable")
+            places, last = places[order], last[order]
+        having = np.cumsum(np.bincount(blocks, minlength=most + 2)[::-1])[::-1]
         windows = _windows(joined)
-        state = np.zeros((lengths.size, 2), dtype=np.uint64)
-        having = lengths.size
-        for j in range(int(blocks.max(initial=0))):
-            having = int(np.searchsorted(-blocks[:having], -j, side="left"))  # more blocks than j
-            block = windows[starts[:having] + j * TAG_BYTES].view(np.uint64).reshape(having, 2)
-            # those that end here are the last of them, since longer ones come first
-            going_on = int(np.searchsorted(-blocks[:having], -(j + 1), side="left"))
-            ends = lengths[going_on:having] - j * TAG_BYTES
-            block[going_on:] &= self._keep[ends]
-            block[going_on:] ^= self._last[ends]
-            block ^= state[:having]
-            chained = self._encrypt.update(memoryview(block).cast("B"))
-            state[:having] = np.frombuffer(chained, dtype=np.uint64).reshape(having, 2)
-        tags = state.view(np.uint8).reshape(-1, TAG_BYTES)
-        if order is None:
-            return tags
-        found = np.empty_like(tags)
-        found[order] = tags
-        return found
+        tags = np.zeros(lengths.size + 1, dtype=np.complex128)  # the cipher asks for a spare one
+        for j in range(most):
+            rows, going_on = having[j + 1], having[j + 2]
+            block = windows[places[:rows] + j * TAG_BYTES].view(np.complex128)
+            ends = last[going_on:rows]
+            words = _words(block)
+            words[going_on:] &= _words(self._keep[ends])
+            words[going_on:] ^= _words(self._last[ends])
+            words ^= _words(tags[:rows])
+            self._encrypt.update_into(_bytes(block).data, _bytes(tags[: rows + 1]).data)
+        found = tags[:-1]
+        if order is not None:
+            found = np.empty_like(found)
+            found[order] = tags[:-1]
+        return _bytes(found).reshape(-1, TAG_BYTES)
 
 
 def _windows(joined: bytes) -> NDArray[np.void]:
@@ -106,5 +111,13 @@ def _double(block: int) -> int:
     return block << 1 & (1 << 128) - 1 ^ (0x87 if block >> 127 else 0)
 
 
-def _words(blocks: list[bytes]) -> Halves:
-    return np.frombuffer(b"".join(blocks), dtype=np.uint64).reshape(-1, 2)
+def _blocks(parts: Iterable[bytes]) -> Blocks:
+    return np.frombuffer(b"".join(parts), dtype=np.complex128)
+
+
+def _words(blocks: Blocks) -> NDArray[np.uint64]:
+    return blocks.view(np.uint64).reshape(-1, 2)
+
+
+def _bytes(blocks: Blocks) -> Bytes:
+    return blocks.view(np.uint8)

@@ -1,17 +1,21 @@
-"""Event keys on the wire: HMAC-SHA256, truncated to 16 bytes, under a secret both parties share.
+"""Event keys on the wire: 16 bytes of a keyed function, under a secret that both parties share.
 
-The secret is made per partner and epoch, so that two partners, or one partner on two days, cannot
-match events by their hashed keys. A key's canonical text is its UTF-8 string, an integer's decimal
-digits: the same event hashes alike from CSV and Parquet.
+The secret is made for each partner, so that two partners cannot match events by their hashed keys.
+A key's canonical text is its UTF-8 string, an integer's decimal digits: the same event hashes alike
+from CSV and Parquet.
+
+The function is AES-256-CMAC, which runs over whole columns, under a key derived from the secret,
+``HMAC-SHA256(secret, 0xff ‖ "aes-256-cmac-128")``. Releases of version 0.1 are keyed by HMAC-SHA256
+of the text, cut to 16 bytes.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
 import secrets
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import polars as pl
@@ -19,16 +23,16 @@ import polars as pl
 from common.errors import ConfigError, DataError
 from common.files import read_private
 from common.release.blocks import KEY_BYTES
+from common.release.claims import CMAC_KEYS, KeyFunction
+from common.release.cmac import CMAC
 
 SECRET_BYTES = 32
 
 _CHECKED = b"\xff"
 """Hashed to recognise a secret: no text in UTF-8 begins with it, so it is no event's key."""
 
-_BLOCK_BYTES = 64
 
-
-def hash_keys(keys: pl.Series, secret: bytes) -> bytes:
+def hash_keys(keys: pl.Series, secret: bytes, function: KeyFunction = CMAC_KEYS) -> bytes:
     """Hash a column of event keys.
 
     Parameters
@@ -37,6 +41,8 @@ def hash_keys(keys: pl.Series, secret: bytes) -> bytes:
         (n,) strings or integers without missing values.
     secret
         32 bytes shared by both parties.
+    function
+        What they are hashed by; a release's manifest says it.
 
     Returns
     -------
@@ -44,25 +50,30 @@ def hash_keys(keys: pl.Series, secret: bytes) -> bytes:
     """
     if len(secret) != SECRET_BYTES:
         raise ConfigError(f"a key secret of {len(secret)} bytes must have {SECRET_BYTES}")
-    padded = np.zeros(_BLOCK_BYTES, dtype=np.uint8)
-    padded[: len(secret)] = np.frombuffer(secret, dtype=np.uint8)
-    # HMAC by its definition (RFC 2104): both keyed states are made once and copied for each key,
-    # which is more than twice as fast as the library's one-shot function
-    inner = hashlib.sha256((padded ^ 0x36).tobytes()).copy
-    outer = hashlib.sha256((padded ^ 0x5C).tobytes()).copy
-    hashed = []
-    for key in canonical_keys(keys):
-        message = inner()
-        message.update(key.encode())
-        tag = outer()
-        tag.update(message.digest())
-        hashed.append(tag.digest()[:KEY_BYTES])
-    return b"".join(hashed)
+    if function == CMAC_KEYS:
+        _check_keys(keys)
+        return _cmac(secret).column(keys).tobytes()
+    return b"".join(
+        hmac.digest(secret, key.encode(), "sha256")[:KEY_BYTES] for key in canonical_keys(keys)
+    )
 
 
-def secret_check(secret: bytes) -> bytes:
-    """Return 16 bytes by which two parties see that they share a secret, without showing it."""
+def secret_check(secret: bytes, function: KeyFunction = CMAC_KEYS) -> bytes:
+    """Return 16 bytes by which two parties see that they hash alike, without showing the secret."""
+    if function == CMAC_KEYS:
+        return _cmac(secret).messages(_CHECKED, np.array([len(_CHECKED)])).tobytes()
     return hmac.digest(secret, _CHECKED, "sha256")[:KEY_BYTES]
+
+
+def function_of(check: bytes, secret: bytes) -> KeyFunction | None:
+    """Return the function whose :func:`secret_check` this is; None under another secret."""
+    functions = (one for one in get_args(KeyFunction) if secret_check(secret, one) == check)
+    return next(functions, None)
+
+
+def _cmac(secret: bytes) -> CMAC:
+    """A key of its own, so that nothing that the secret is used for tells of another."""
+    return CMAC(hmac.digest(secret, _CHECKED + CMAC_KEYS.encode(), "sha256"))
 
 
 def canonical_keys(keys: pl.Series) -> pl.Series:
@@ -73,18 +84,21 @@ def canonical_keys(keys: pl.Series) -> pl.Series:
     DataError
         If the column holds missing values, or is neither text nor whole numbers.
     """
+    _check_keys(keys)
+    return keys.cast(pl.String)
+
+
+def _check_keys(keys: pl.Series) -> None:
     missing = keys.null_count()
     if missing:
         raise DataError(
             f"key column {keys.name!r} has {missing:,} missing values; every event needs a key"
         )
-    if keys.dtype.is_integer() or keys.dtype == pl.String:
-        return keys.cast(pl.String)
-    if keys.dtype == pl.Categorical or keys.dtype == pl.Enum:
-        return keys.cast(pl.String)
-    raise DataError(
-        f"key column {keys.name!r} has type {keys.dtype}; keys must be text or whole numbers"
-    )
+    text = keys.dtype in (pl.String, pl.Categorical, pl.Enum)
+    if not (text or keys.dtype.is_integer()):
+        raise DataError(
+            f"key column {keys.name!r} has type {keys.dtype}; keys must be text or whole numbers"
+        )
 
 
 def write_secret(path: Path) -> None:

@@ -24,9 +24,12 @@ from common.guarantees import Guarantee, PureDP, Unit, compose, guarantee_from_j
 from common.randomizers import NoisyPrior
 from common.release.blocks import BLOCK_ROWS
 from common.release.claims import (
+    CMAC_KEYS,
+    HMAC_KEYS,
     ChannelClaim,
     Count,
     Digest,
+    KeyFunction,
     Name,
     PureClaim,
     Rational,
@@ -105,8 +108,17 @@ class PopulationSection(_Section):
     rows: Rows
     digest: Digest
     """SHA-256 over the 16-byte keys in row order, hexadecimal."""
-    keys: Literal["hmac-sha256-128", "submitted"]
-    """``submitted``: rows are in the order of the features party's own key list, without keys."""
+    keys: Literal[KeyFunction, "submitted", "submitted-aes-256-cmac-128"]
+    """``submitted``: rows lie as the features party's own list of keys, without keys."""
+
+    @property
+    def submitted(self) -> bool:
+        return self.keys.startswith("submitted")
+
+    @property
+    def function(self) -> KeyFunction:
+        """What they were hashed by."""
+        return CMAC_KEYS if self.keys.endswith(CMAC_KEYS) else HMAC_KEYS
 
 
 class ContentSection(_Section):
@@ -338,7 +350,7 @@ class Manifest(_Section):
                 f"the release spends {total}, more than the {self.privacy.requested_epsilon:g}"
                 " that was asked for"
             )
-        if (self.population.keys == "submitted") != (self.content.key_bytes == 0):
+        if self.population.submitted != (self.content.key_bytes == 0):
             raise ReleaseError(
                 f"keys of {self.content.key_bytes} bytes for {self.population.keys!r} keys;"
                 " only a submitted population goes without"

@@ -73,7 +73,7 @@ def released_rows(folder: Path, held_out: pl.Series, rows: Integers, secret: byt
     manifest = Manifest.from_bytes(read_manifest(folder))
     if manifest.content.key_bytes == 0:
         return rows
-    ours = keys_column(hash_keys(held_out, secret)).to_frame("key")
+    ours = keys_column(hash_keys(held_out, secret, manifest.population.function)).to_frame("key")
     theirs = pl.scan_parquet(folder / LABELS_FILE).select("key").with_row_index("row")
     found = theirs.join(ours.lazy(), on="key", how="semi").collect(engine="streaming")
     matched = ours.join(found, on="key", how="left", maintain_order="left")["row"]

@@ -63,11 +63,11 @@ def join_release(release: Release, features: Table, key: str, secret: bytes) -> 
     frame = lazy_table(features, key)
     check_key(frame, key)
     table = collect_table(frame)
-    population = hash_population(table[key], secret)
+    population = hash_population(table[key], secret, release.manifest.population.function)
     if release.manifest.content.key_bytes == 0:
         return _join_by_order(release, table, key, population)
     right = release.labels.select("key", "code")
-    both = _matched(population, right, key, release.labels.height)
+    both = _matched([population], [right], key)
     rows = both["row"].to_numpy()
     matched = table if both.height == table.height else table[rows]
     counts = MatchCounts(release.labels.height, table.height, both.height)
@@ -102,28 +102,33 @@ def join_releases(
     frame = lazy_table(features, key)
     check_key(frame, key)
     table = collect_table(frame)
-    population = hash_population(table[key], secret)
-    labels = pl.concat(
+    labels = [
         release.labels.select("key", pl.col("code").cast(pl.UInt32) + start)
         for release, start in zip(releases, starts, strict=False)
-    )
-    both = _matched(population, labels, key, labels.height)
+    ]
+    functions = [release.manifest.population.function for release in releases]
+    hashed = {one: hash_population(table[key], secret, one) for one in set(functions)}
+    both = _matched([hashed[one] for one in functions], labels, key)
     rows = both["row"].to_numpy()
-    counts = MatchCounts(labels.height, table.height, both.height)
+    counts = MatchCounts(sum(one.height for one in labels), table.height, both.height)
     return Joined(table[rows], both["code"].to_numpy(), counts, rows)
 
 
 def _matched(
-    population: Population, labels: pl.DataFrame, key: str, release_rows: int
+    hashed: Sequence[Population], labels: Sequence[pl.DataFrame], key: str
 ) -> pl.DataFrame:
-    """Rows of ours with their codes, in our order."""
-    left = pl.DataFrame({"row": np.arange(population.rows), "key": keys_column(population.keys)})
-    both = left.join(labels, on="key", how="inner").sort("row", "code")
+    """Rows of ours, hashed as each release's are, with their codes, in our order."""
+    numbers = np.arange(hashed[0].rows)
+    both = pl.concat(
+        pl.DataFrame({"row": numbers, "key": keys_column(ours.keys)}).join(theirs, on="key")
+        for ours, theirs in zip(hashed, labels, strict=True)
+    ).sort("row", "code")
     if not both.height:
+        released = sum(one.height for one in labels)
         raise DataError(
-            f"none of the {population.rows:,} events in the features is among the"
-            f" {release_rows:,} in the release; check the key column {key!r}, the epoch"
-            " and that both parties use the same key secret"
+            f"none of the {numbers.size:,} events in the features is among the"
+            f" {released:,} in the release; check the key column {key!r}, the"
+            " epoch and that both parties use the same key secret"
         )
     return both
 

@@ -17,7 +17,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -32,6 +32,7 @@ from common.engine.task import Engine, EngineError, Secrets, Task
 from common.errors import DataError, LabelveilError, ReleaseError
 from common.files import PARQUET_SUFFIXES, appearing, exclusive, sync
 from common.release.blocks import block_ranges
+from common.release.claims import HMAC_KEYS, KeyFunction
 from common.release.event_keys import secret_check
 from common.release.folder import LABELS_FILE, read_manifest
 from common.release.manifest import Manifest, manifest_digest
@@ -99,7 +100,7 @@ def join_content(
     digests = [manifest_digest(read_manifest(folder)) for folder in releases]
     states = [(str(path.resolve()), path.stat()) for path in table_files(features)]
     files = [[name, state.st_size, state.st_mtime_ns] for name, state in states]
-    facts = [_FORMAT, digests, files, key, secret_check(secret).hex(), sizes.slice_rows]
+    facts = [_FORMAT, digests, files, key, secret_check(secret, HMAC_KEYS).hex(), sizes.slice_rows]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
@@ -257,8 +258,9 @@ class _Join:
         )
 
     def _by_key(self) -> list[dict[str, Any]]:
-        ours = self._exchange("ours", len(self.slices), self.buckets, ROWS_OF_KEYS)
-        self._run("hash keys", ours.tasks(self.slices))
+        functions = [manifest.population.function for manifest in self.manifests]
+        ours = {one: self._hashed(one) for one in dict.fromkeys(functions)}
+        self._run("hash keys", [task for _, tasks in ours.values() for task in tasks])
         theirs: list[Exchange] = []
         send: list[Send] = []
         for index, (folder, manifest) in enumerate(zip(self.folders, self.manifests, strict=True)):
@@ -273,26 +275,40 @@ class _Join:
             theirs.append(self._exchange(name, len(parts), self.buckets, KEYED_CODES))
             send += theirs[-1].tasks(parts)
         self._run("read labels", send)
-        matched = self._exchange("matched", self.buckets, len(self.slices), CODES_OF_ROWS)
-        rows = self.sizes.slice_rows
-        tasks = [
-            Match(bucket, ours, tuple(theirs), self.offsets, matched, rows)
-            for bucket in range(self.buckets)
-        ]
+        count = len(ours) * self.buckets
+        matched = self._exchange("matched", count, len(self.slices), CODES_OF_ROWS)
+        tasks: list[Match] = []
+        for function, (mine, _) in ours.items():
+            alike = [index for index, other in enumerate(functions) if other == function]
+            sent, offsets = zip(*((theirs[i], self.offsets[i]) for i in alike), strict=True)
+            for bucket in range(self.buckets):
+                index = len(tasks)
+                rows = self.sizes.slice_rows
+                tasks.append(Match(bucket, mine, sent, offsets, matched, index, rows))
         if repeated := sum(self._run("match", tasks)):
             raise DataError(
                 f"{repeated:,} rows repeat a key that occurred before in column {self.key!r}; keep"
                 " one row for each event"
             )
-        for done in (ours, *theirs):
+        for done in (*(mine for mine, _ in ours.values()), *theirs):
             for path in done.files:
                 path.unlink(missing_ok=True)
         return self._write([matched] * len(self.slices))
 
+    def _hashed(self, function: KeyFunction) -> tuple[Exchange, list[Send]]:
+        """Return where our keys are found by their hashes, and the tasks that bring them there."""
+        name = f"ours-{function}"
+        ours = self._exchange(name, len(self.slices), self.buckets, ROWS_OF_KEYS)
+        return ours, ours.tasks(replace(part, function=function) for part in self.slices)
+
     def _by_order(self) -> list[dict[str, Any]]:
         folder, manifest = self.folders[0], self.manifests[0]
         hashed = self._files("hashed", len(self.slices))
-        tasks = [HashKeys(part, path) for part, path in zip(self.slices, hashed, strict=True)]
+        function = manifest.population.function
+        tasks = [
+            HashKeys(replace(part, function=function), path)
+            for part, path in zip(self.slices, hashed, strict=True)
+        ]
         self._run("hash keys", tasks)
         digest = hashlib.sha256()
         for path in hashed:

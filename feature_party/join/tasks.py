@@ -35,6 +35,7 @@ from common.errors import DataError, ReleaseError
 from common.exact.channel import Codes
 from common.files import appearing
 from common.release.blocks import block_ranges, encode_codes
+from common.release.claims import CMAC_KEYS, KeyFunction
 from common.release.event_keys import hash_keys
 from common.release.manifest import block_digest
 from common.release.table import keys_bytes
@@ -114,12 +115,15 @@ class FeatureSlice:
         File, and first and last row + 1 in it.
     key
         Its key column.
+    function
+        What its keys are hashed by.
     """
 
     start: int
     stop: int
     pieces: tuple[tuple[Path, int, int], ...]
     key: str
+    function: KeyFunction = CMAC_KEYS
 
     def read(self, *columns: str) -> pl.DataFrame:
         """Read columns, or all of them.
@@ -144,7 +148,8 @@ class FeatureSlice:
 
     def hashed(self, secret: bytes) -> Keys:
         """(n,) hashed keys."""
-        return np.frombuffer(hash_keys(self.read(self.key)[self.key], secret), dtype=KEY_TYPE)
+        keys = self.read(self.key)[self.key]
+        return np.frombuffer(hash_keys(keys, secret, self.function), dtype=KEY_TYPE)
 
 
 def slices_of(files: Iterable[tuple[Path, int]], rows: int, key: str) -> list[FeatureSlice]:
@@ -251,11 +256,12 @@ class Match:
     Attributes
     ----------
     ours, theirs
-        Where keys of the features come from, and labels of each release.
+        Where keys of the features come from, and labels of each release whose keys are hashed
+        alike.
     offsets
         First code of each release among the codes of all.
-    matched, slice_rows
-        Where the rows go, and rows of a slice.
+    matched, index, slice_rows
+        Where the rows go, as the how manieth task's, and rows of a slice.
     """
 
     bucket: int
@@ -263,11 +269,12 @@ class Match:
     theirs: tuple[Exchange, ...]
     offsets: tuple[int, ...]
     matched: Exchange
+    index: int
     slice_rows: int
 
     @property
     def out(self) -> Path:
-        return self.matched.files[self.bucket]
+        return self.matched.files[self.index]
 
     def run(self, secrets: Secrets) -> int:
         """Return how many rows repeat a key of an earlier one; then nothing is matched."""
@@ -284,7 +291,7 @@ class Match:
             rows.append(found[0])
             codes.append(found[1].astype(np.uint32) + np.uint32(offset))
         columns: Columns = {"row": np.concatenate(rows), "code": np.concatenate(codes)}
-        self.matched.send(self.bucket, columns["row"] // self.slice_rows, columns)
+        self.matched.send(self.index, columns["row"] // self.slice_rows, columns)
         return 0
 
 

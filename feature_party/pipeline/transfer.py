@@ -47,7 +47,7 @@ class Transfer:
         with self._timed("submit"), progress(quiet=self.quiet) as bar:
             hashing = bar.add_task("hash keys", total=keys.len(), note="keys")
             population = hash_population(
-                keys, secret, lambda done, total: bar.update(hashing, completed=done)
+                keys, secret, on_rows=lambda done, total: bar.update(hashing, completed=done)
             )
             task = bar.add_task("submit", total=population.rows, note="keys")
             begun = time.monotonic()

@@ -27,6 +27,7 @@ from common.errors import DataError
 from common.exact.channel import FiniteChannel
 from common.randomizers.grid import Grid
 from common.release.blocks import KEY_BYTES, block_ranges
+from common.release.claims import CMAC_KEYS, KeyFunction
 from common.release.event_keys import hash_keys
 from label_party.events.columns import NONE, Column, one_per_event
 from label_party.events.fingerprints import fingerprints_of
@@ -59,6 +60,8 @@ class Completed:
         What was done to get there.
     submitted
         Whether the features party submitted the keys, and so need not be sent them.
+    function
+        What the keys were hashed by.
     named
         The rows that named the events, with their keys as they were read: the population's, or the
         labels' where there is none or it was submitted.
@@ -71,6 +74,7 @@ class Completed:
     labels: Floats
     tally: Tally
     submitted: bool = False
+    function: KeyFunction = CMAC_KEYS
     codes: dict[str, Integers] = field(default_factory=dict)
     named: pl.DataFrame | None = None
 
@@ -129,6 +133,7 @@ def complete(
     duplicates: Duplicates = "refuse",
     max_records_per_user: int | None = None,
     columns: Sequence[Column] = (),
+    function: KeyFunction = CMAC_KEYS,
     progress: Progress = lambda rows: None,
 ) -> Completed:
     """Give every event of the population one label.
@@ -152,6 +157,8 @@ def complete(
         How many events of one user keep their labels; None if the unit is a record.
     columns
         Further columns, each in the population's frame or else in that of the labels.
+    function
+        What keys are hashed by; what a submitted population was hashed by.
     progress
         Called with the number of keys hashed since the last call.
 
@@ -160,11 +167,11 @@ def complete(
     DataError
         If there is no event, or a key occurs twice where it may not.
     """
-    label_keys = hash_column(labels[KEY], secret, progress)
+    label_keys = hash_column(labels[KEY], secret, function, progress)
     submitted = population if isinstance(population, np.ndarray) else None
     listed: Keys | None = submitted
     if isinstance(population, pl.DataFrame):
-        listed = hash_column(population[KEY], secret, progress)
+        listed = hash_column(population[KEY], secret, function, progress)
     values = labels[LABEL].fill_null(float("nan")).to_numpy()
     part = complete_part(
         label_keys, values, listed, missing=missing, domain=domain, duplicates=duplicates
@@ -191,11 +198,11 @@ def complete(
     named = population if isinstance(population, pl.DataFrame) else labels
     tally = replace(part.tally, over_limit=int(np.count_nonzero(over)))
     if submitted is None:
-        return Completed(part.keys, completed, tally, codes=codes, named=named)
+        return Completed(part.keys, completed, tally, False, function, codes, named)
     rows = np.empty_like(part.order)
     rows[part.order] = np.arange(rows.size)
     codes = {name: values[rows] for name, values in codes.items()}
-    return Completed(submitted, completed[rows], tally, submitted=True, codes=codes, named=named)
+    return Completed(submitted, completed[rows], tally, True, function, codes, named)
 
 
 @dataclass(frozen=True)
@@ -300,14 +307,19 @@ def count_repeated(keys: Keys) -> int:
     return repeated
 
 
-def hash_column(keys: pl.Series, secret: bytes, progress: Progress = lambda rows: None) -> Keys:
+def hash_column(
+    keys: pl.Series,
+    secret: bytes,
+    function: KeyFunction = CMAC_KEYS,
+    progress: Progress = lambda rows: None,
+) -> Keys:
     """Hash a column of n keys, (n,) 16-byte strings in its order."""
     # fixed-width byte strings compare as their 16 bytes do: padding only matters between widths
     hashed = np.empty(len(keys), dtype=f"S{KEY_BYTES}")
     for start in range(0, len(keys), _SLICE):
         part = keys.slice(start, _SLICE)
         hashed[start : start + len(part)] = np.frombuffer(
-            hash_keys(part, secret), dtype=hashed.dtype
+            hash_keys(part, secret, function), dtype=hashed.dtype
         )
         progress(len(part))
     return hashed

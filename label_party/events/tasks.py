@@ -27,6 +27,7 @@ from common.exact.channel import FiniteChannel
 from common.files import appearing
 from common.randomizers.grid import Grid
 from common.release.blocks import KEY_BYTES
+from common.release.claims import KeyFunction
 from label_party.events.completion import (
     Domain,
     beyond_limit,
@@ -55,15 +56,16 @@ class Slice:
     table: Rows
     start: int
     stop: int
+    function: KeyFunction
 
     def columns(self, secrets: Secrets) -> Columns:
         """Read them, and hash their keys and users."""
         events = self.table.read((self.start, self.stop))
-        columns: Columns = {KEY: hash_column(events[KEY], secrets.join)}
+        columns: Columns = {KEY: hash_column(events[KEY], secrets.join, self.function)}
         if LABEL in events.columns:
             columns[LABEL] = events[LABEL].fill_null(float("nan")).to_numpy()
         if USER in events.columns:
-            columns[USER] = hash_column(events[USER], secrets.join)
+            columns[USER] = hash_column(events[USER], secrets.join, self.function)
         return columns
 
 

@@ -7,11 +7,11 @@ noisy histogram.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from common.guarantees import PureDP, compose
 from common.randomizers import Recipe, TwoStep, second_step, two_step
 from common.randomizers.grid import Grid
 from common.release.blocks import KEY_BYTES
+from common.release.claims import CMAC_KEYS, HMAC_KEYS, KeyFunction
 from common.release.manifest import (
     FORMAT,
     ContentSection,
@@ -43,6 +44,11 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int], None]
 
+_SUBMITTED: Final[Mapping[KeyFunction, Literal["submitted", "submitted-aes-256-cmac-128"]]] = {
+    CMAC_KEYS: "submitted-aes-256-cmac-128",
+    HMAC_KEYS: "submitted",
+}
+
 
 class Events(Protocol):
     """One completed label for each event, in row order, wherever they lie."""
@@ -51,6 +57,8 @@ class Events(Protocol):
     def rows(self) -> int: ...
     @property
     def submitted(self) -> bool: ...
+    @property
+    def function(self) -> KeyFunction: ...
     def count(self, grid: Grid, entropy: Entropy) -> Counted: ...
     def randomize(
         self,
@@ -157,7 +165,7 @@ def _randomize(
     return content, PopulationSection(
         rows=events.rows,
         digest=population,
-        keys="submitted" if events.submitted else "hmac-sha256-128",
+        keys=_SUBMITTED[events.function] if events.submitted else events.function,
     )
 
 

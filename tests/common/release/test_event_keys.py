@@ -1,4 +1,4 @@
-"""Event keys: HMAC as defined, and the same event hashes alike wherever it was read from."""
+"""Event keys: both functions as defined, and one event hashes alike wherever it was read from."""
 
 from __future__ import annotations
 
@@ -6,28 +6,59 @@ import hashlib
 import hmac
 import stat
 from pathlib import Path
+from typing import get_args
 
 import polars as pl
 import pytest
+from cryptography.hazmat.primitives import cmac
+from cryptography.hazmat.primitives.ciphers import algorithms
 from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import ConfigError, DataError
-from common.release.event_keys import hash_keys, read_secret, write_secret
+from common.release.claims import HMAC_KEYS, KeyFunction
+from common.release.event_keys import (
+    function_of,
+    hash_keys,
+    read_secret,
+    secret_check,
+    write_secret,
+)
 from tests.common.security.keys import write_key
 
 SECRET = bytes(range(32))
+FUNCTIONS = get_args(KeyFunction)
 
 
 @given(st.lists(st.text(max_size=80), max_size=10), st.binary(min_size=32, max_size=32))
-def test_a_key_is_hmac_sha256_cut_to_16_bytes(keys: list[str], secret: bytes) -> None:
+def test_a_key_is_hashed_as_defined(keys: list[str], secret: bytes) -> None:
+    def tag(key: str) -> bytes:
+        derived = hmac.digest(secret, b"\xffaes-256-cmac-128", "sha256")
+        reference = cmac.CMAC(algorithms.AES(derived))
+        reference.update(key.encode())
+        return reference.finalize()
+
+    column = pl.Series("k", keys, dtype=pl.String)
     expected = [hmac.digest(secret, key.encode(), hashlib.sha256)[:16] for key in keys]
-    assert hash_keys(pl.Series("k", keys, dtype=pl.String), secret) == b"".join(expected)
+    assert hash_keys(column, secret, HMAC_KEYS) == b"".join(expected)
+    assert hash_keys(column, secret) == b"".join(tag(key) for key in keys)
 
 
-def test_one_event_hashes_alike_from_csv_parquet_and_text(tmp_path: Path) -> None:
+def test_a_check_tells_secret_and_function() -> None:
+    checks = {secret_check(secret, one) for secret in (SECRET, bytes(32)) for one in FUNCTIONS}
+    assert {len(check) for check in checks} == {16}
+    assert len(checks) == 4
+    for one in FUNCTIONS:
+        assert function_of(secret_check(SECRET, one), SECRET) == one
+        assert function_of(secret_check(SECRET, one), bytes(32)) is None
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_one_event_hashes_alike_from_csv_parquet_and_text(
+    tmp_path: Path, function: KeyFunction
+) -> None:
     numbers = [7, 0, 12_345_678_901, -3]
-    reference = hash_keys(pl.Series("k", [str(n) for n in numbers]), SECRET)
+    reference = hash_keys(pl.Series("k", [str(n) for n in numbers]), SECRET, function)
     frame = pl.DataFrame({"k": numbers})
     frame.write_csv(tmp_path / "k.csv")
     frame.write_parquet(tmp_path / "k.parquet")
@@ -38,7 +69,7 @@ def test_one_event_hashes_alike_from_csv_parquet_and_text(tmp_path: Path) -> Non
         frame["k"].cast(pl.String).cast(pl.Categorical),
         frame["k"].cast(pl.Int128),
     ):
-        assert hash_keys(column, SECRET) == reference
+        assert hash_keys(column, SECRET, function) == reference
     small = pl.Series("k", [1, 2, 255])
     for dtype in (pl.UInt8, pl.Int16, pl.UInt64):
         assert hash_keys(small.cast(dtype), SECRET) == hash_keys(small, SECRET)

@@ -52,7 +52,9 @@ def refusal(
 def test_keys_are_hashed_in_their_order_as_for_the_join() -> None:
     keys = pl.Series("key", [f"e{i}" for i in range(70_000)])
     seen: list[tuple[int, int]] = []
-    population = hash_population(keys, SECRET, lambda done, total: seen.append((done, total)))
+    population = hash_population(
+        keys, SECRET, on_rows=lambda done, total: seen.append((done, total))
+    )
     assert population.keys == hash_keys(keys, SECRET)
     assert population.rows == 70_000
     assert population.digest == hashlib.sha256(population.keys).digest()

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from common.errors import DataError
+from common.release.claims import CMAC_KEYS, HMAC_KEYS, KeyFunction
 from feature_party.join.in_memory import join_release
 from feature_party.tables import collect_table, scan_table
 from feature_party.training.holdout import split_holdout
@@ -51,8 +52,9 @@ def test_csv_keys_are_text(tmp_path: Path) -> None:
     assert scan_table(tmp_path / "a.csv", "id").collect()["id"].to_list() == ["007", "7"]
 
 
-def test_a_submitted_population_joins_by_order(tmp_path: Path) -> None:
-    world = build_world(tmp_path, rows=600, keyed=False)
+@pytest.mark.parametrize("function", [CMAC_KEYS, HMAC_KEYS])
+def test_a_submitted_population_joins_by_order(tmp_path: Path, function: KeyFunction) -> None:
+    world = build_world(tmp_path, rows=600, keyed=False, function=function)
     joined = join_release(world.release, world.features, "event", SECRET)
     np.testing.assert_array_equal(joined.codes, world.release.codes)
     assert joined.matches.matched == 600

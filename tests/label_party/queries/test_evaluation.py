@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,16 @@ import pytest
 
 from common.guarantees import PureDP, Unit, guarantee_from_json
 from common.mechanisms.thresholdout import RESOLUTION
+from common.release.claims import CMAC_KEYS, HMAC_KEYS, KeyFunction
 from common.release.event_keys import hash_keys, read_secret
 from common.wire import evaluation_pb2 as wire
 from common.wire import evaluation_pb2_grpc as stubs
 from common.wire.label_release_pb2 import DescribeReleaseResponse
 from label_party.config.sections import EvaluationSection
+from label_party.events.open import open_events
 from label_party.queries import evaluation
 from label_party.queries.evaluation import Evaluation, Session
+from label_party.release import run
 from label_party.server.run import running
 from label_party.store.entries import EVALUATION
 from label_party.store.ledger import Ledger
@@ -81,12 +85,12 @@ class Asker:
         return float(np.mean((predictions - self.truth) ** 2))
 
 
-def make_asker(party: Party, client: Client) -> Asker:
+def make_asker(party: Party, client: Client, function: KeyFunction = CMAC_KEYS) -> Asker:
     described = client.describe()
     keys, _ = client.fetch(described)
     secret = read_secret(party.folder / "join.key")
     row = {
-        hash_keys(pl.Series([f"event-{i}"]), secret): value
+        hash_keys(pl.Series([f"event-{i}"]), secret, function): value
         for i, value in enumerate(TRUTH.tolist())
     }
     truth = np.array([row[keys[at : at + 16]] for at in range(0, len(keys), 16)])
@@ -114,6 +118,20 @@ def serve(party: Party, connect: Connect) -> Callable[..., Any]:
 def charges(party: Party) -> list[dict[str, Any]]:
     (account,) = json.loads(party.run("budget", "--json").out)
     return [c for c in account["charges"] if c["purpose"] == EVALUATION]
+
+
+def test_a_release_whose_keys_version_0_1_hashed_is_still_evaluated(
+    party: Party, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as as_then:
+        as_then.setattr(run, "open_events", partial(open_events, function=HMAC_KEYS))
+        assert party.release(privacy__total_epsilon=OFFERED["privacy__total_epsilon"]).code == 0
+    with running(party.config(**OFFERED)) as address:
+        asker = make_asker(party, connect(address), HMAC_KEYS)
+        predictions = np.full(EVENTS, 3.0)
+        bad = asker.ask(predictions, 90.0)
+        assert bad.source == wire.LOSS_SOURCE_TRUE_LABELS
+        assert bad.loss == pytest.approx(asker.loss(predictions), abs=6 * bad.noise_scale + 1e-3)
 
 
 def test_a_good_estimate_is_confirmed_and_a_bad_one_corrected(serve: Any, party: Party) -> None:

@@ -229,6 +229,9 @@ def disjoint_check(releases: Sequence[Evidence]) -> Check:
     if any(one.manifest.content.key_bytes == 0 for one in releases):
         found = "Some populations were submitted, so that their rows carry no keys."
         return Check(name, Verdict.NOT_CHECKABLE, claim, "Keys would be compared.", found)
+    if len(functions := {one.manifest.population.keys for one in releases}) > 1:
+        found = f"Keys are hashed by several functions: {', '.join(sorted(functions))}."
+        return Check(name, Verdict.NOT_CHECKABLE, claim, "Keys would be compared.", found)
     rows = pl.concat(
         one.labels.select("key", epsilon=pl.lit(_total(one.manifest))) for one in releases
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ import polars as pl
 from common.arrays import Booleans, Floats, Integers
 from common.errors import DataError
 from common.release.blocks import KEY_BYTES
-from common.release.event_keys import canonical_keys, hash_keys, read_secret
+from common.release.claims import KeyFunction
+from common.release.event_keys import hash_keys, read_secret
 from common.release.table import Release, read_release
 
 _MAX_LEVELS = 20
@@ -99,23 +101,24 @@ def read_run(files: RunFiles) -> Run | None:
     if "prediction" not in predictions.columns:
         raise DataError(f"{files.predictions} has no column 'prediction'")
     key = predictions.columns[0]
-    table = _keyed(predictions, key, files.secret).join(
+    keyed = partial(_keyed, secret=files.secret, function=release.manifest.population.function)
+    table = keyed(predictions, key).join(
         release.labels.select("key", "code"), on="key", how="inner", maintain_order="left"
     )
     if not table.height:
         raise DataError(f"{files.predictions} shares no event with the release; check the secret")
     labels = np.full(table.height, np.nan)
     if files.truth.is_file():
-        truth = _keyed(pl.read_parquet(files.truth), "key", files.secret)
+        truth = keyed(pl.read_parquet(files.truth), "key")
         labels = _column(table, truth, "label")
     planted = None
     if files.canaries is not None:
-        secrets = _keyed(pl.read_parquet(files.canaries), "key", files.secret)
+        secrets = keyed(pl.read_parquet(files.canaries), "key")
         bits = _column(table, secrets, "secret")
         planted = np.where(np.isnan(bits), -1, bits).astype(np.int64)
     features = None
     if files.features.is_file():
-        frame = _keyed(pl.read_parquet(files.features), key, files.secret)
+        frame = keyed(pl.read_parquet(files.features), key)
         joined = table.select("key").join(frame, on="key", how="left", maintain_order="left")
         features = numeric_features(joined.drop("key"))
     held_out = (
@@ -151,10 +154,10 @@ def numeric_features(table: pl.DataFrame) -> Floats:
     return np.asarray((matrix - matrix.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
 
 
-def _keyed(table: pl.DataFrame, key: str, secret: Path) -> pl.DataFrame:
+def _keyed(table: pl.DataFrame, key: str, secret: Path, function: KeyFunction) -> pl.DataFrame:
     if key not in table.columns:
         raise DataError(f"a table has no key column {key!r}; its columns are {table.columns[:8]}")
-    hashed = hash_keys(canonical_keys(table[key]), read_secret(secret))
+    hashed = hash_keys(table[key], read_secret(secret), function)
     parts = [hashed[at : at + KEY_BYTES] for at in range(0, len(hashed), KEY_BYTES)]
     return table.drop(key).with_columns(key=pl.Series(parts, dtype=pl.Binary))
 

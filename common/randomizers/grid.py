@@ -234,14 +234,15 @@ class _Floor:
     def __call__(self, values: Floats) -> Indices:
         """Return (n,) indices from 0 to k - 2 for values within the points' range."""
         if self._cells is None:
-            left = np.searchsorted(self._points, values, side="right") - 1
+            left: Indices = np.searchsorted(self._points, values, side="right") - 1
         else:
             left = self._cells.take(self._cell(values))
             left += values >= self._points[1:].take(left)
-        return np.minimum(left, self._points.size - 2)
+        return np.minimum(left, self._points.size - 2, out=left)
 
     def _cell(self, values: Floats) -> Indices:
-        return ((values - self._points[0]) * self._scale).astype(np.int64)
+        found: Indices = ((values - self._points[0]) * self._scale).astype(np.int64)
+        return found
 
 
 def _check_bounds(lower: float, upper: float) -> None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -37,9 +36,9 @@ from common.release.claims import (
     SessionClaim,
 )
 from common.release.facts import check_details, check_options
+from common.release.strict_json import parse_json
 
 FORMAT = "labelveil-release/1"
-MAX_MANIFEST_BYTES = 1 << 26
 
 
 class _Section(BaseModel):
@@ -414,41 +413,3 @@ def _pure(data: PureClaim) -> PureDP:
     if not isinstance(guarantee, PureDP):
         raise ReleaseError(f"a {guarantee.kind} guarantee where a pure one is expected")
     return guarantee
-
-
-def parse_json(data: bytes) -> Any:
-    """Read strict JSON: UTF-8, no repeated keys, no NaN or infinity, nothing too big or too deep.
-
-    Two readers could understand a document with a repeated key as two different claims.
-    """
-    if len(data) > MAX_MANIFEST_BYTES:
-        raise ReleaseError(
-            f"a manifest of {len(data):,} bytes; the most allowed is {MAX_MANIFEST_BYTES:,}"
-        )
-    try:
-        return json.loads(
-            data.decode("utf-8"),
-            object_pairs_hook=_distinct,
-            parse_float=_finite,
-            parse_constant=_refuse,
-        )
-    except (ValueError, RecursionError) as error:
-        raise ReleaseError(f"the manifest is not valid JSON: {error}") from error
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    data = dict(pairs)
-    if len(data) < len(pairs):
-        raise ValueError("a key is repeated")
-    return data
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text:.40} is too large for a number")
-    return value
-
-
-def _refuse(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a number")

@@ -23,13 +23,8 @@ from common.program.audit.certificate.signature_check import signature_check
 from common.program.audit.verdict import Audit, Check, Verdict, verdict_of
 from common.release.blocks import block_ranges, encode_codes
 from common.release.folder import CODES_FILE, LABELS_FILE, MANIFEST_FILE, is_stored
-from common.release.manifest import (
-    Manifest,
-    block_digest,
-    content_digest,
-    manifest_digest,
-    parse_json,
-)
+from common.release.manifest import Manifest, block_digest, content_digest, manifest_digest
+from common.release.strict_json import parse_json
 from common.release.table import keys_bytes, read_labels
 
 Progress = Callable[[str], None]

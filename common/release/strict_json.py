@@ -1,0 +1,49 @@
+"""JSON that two readers cannot understand as two different claims."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn
+
+from common.errors import ReleaseError
+
+MAX_MANIFEST_BYTES = 1 << 26
+
+
+def parse_json(data: bytes) -> Any:
+    """Read strict JSON: UTF-8, no repeated keys, no NaN or infinity, nothing too big or too deep.
+
+    Two readers could understand a document with a repeated key as two different claims.
+    """
+    if len(data) > MAX_MANIFEST_BYTES:
+        raise ReleaseError(
+            f"a manifest of {len(data):,} bytes; the most allowed is {MAX_MANIFEST_BYTES:,}"
+        )
+    try:
+        return json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_distinct,
+            parse_float=_finite,
+            parse_constant=_refuse,
+        )
+    except (ValueError, RecursionError) as error:
+        raise ReleaseError(f"the manifest is not valid JSON: {error}") from error
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        raise ValueError("a key is repeated")
+    return data
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text:.40} is too large for a number")
+    return value
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a number")

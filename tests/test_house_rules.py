@@ -55,8 +55,8 @@ REASONS = {
 }
 """Other libraries in the mathematics, by module."""
 
-TESTS_ALONE = {"legacy", "benchmarks"}
-"""Folders of tests that measure, and so mirror no folder."""
+TESTS_ALONE = {"legacy", "benchmarks", "twins"}
+"""Folders that hold old data, measurements or broken builds, and so mirror no folder."""
 
 
 def generators(tree: ast.AST) -> Iterator[str]:

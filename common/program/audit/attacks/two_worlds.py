@@ -101,7 +101,7 @@ class TwoWorlds:
 def views_of(sample: Observations) -> list[View]:
     """Views that fit the first halves of both worlds' outputs, (n,) numbers."""
     views = []
-    distinct = np.unique(sample)
+    distinct = np.unique(bit_patterns(sample))
     # a value that is seen once says nothing about the runs to come
     if distinct.size <= min(MAX_DISTINCT, max(sample.size // REPEATED, 2)):
         views.append(_values_view(distinct))
@@ -116,10 +116,18 @@ def views_of(sample: Observations) -> list[View]:
     return views
 
 
+def bit_patterns(values: Observations) -> Observations:
+    """What is sent: floats as their 64 bits, by which -0.0 is not 0.0 and one NaN not another."""
+    if not np.issubdtype(values.dtype, np.floating):
+        return values
+    return np.ascontiguousarray(values, dtype=np.float64).view(np.int64)
+
+
 def _values_view(distinct: Observations) -> View:
     def encode(observations: Observations) -> Codes:
-        at = np.searchsorted(distinct, observations)
-        known = distinct[np.minimum(at, distinct.size - 1)] == observations
+        patterns = bit_patterns(observations)
+        at = np.searchsorted(distinct, patterns)
+        known = distinct[np.minimum(at, distinct.size - 1)] == patterns
         return np.where(known, at, distinct.size)
 
     return View("output", encode, distinct.size + 1)

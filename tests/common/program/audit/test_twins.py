@@ -40,7 +40,7 @@ from common.program.audit.mechanism.black_box import black_box_range_check
 from common.program.audit.mechanism.subject import CallableSubject, cold_digests
 from common.program.audit.verdict import Verdict
 from common.randomizers import NoisyPrior, build_randomizer
-from tests.common.program.audit import twins
+from tests.common.program.audit.twins import samplers as twins
 from tests.common.release.releases import make_release
 
 RECORDS = 1_000_000
@@ -169,7 +169,9 @@ def test_fresh_noise_on_each_request(times: int) -> None:
     ("name", "verdict"), [("constant_seed", Verdict.FAIL), ("right_response", Verdict.PASS)]
 )
 def test_cold_starts(name: str, verdict: Verdict) -> None:
-    subject = CallableSubject(f"tests.common.program.audit.twins:{name}", np.array([0.0, 1.0]), 1.0)
+    subject = CallableSubject(
+        f"tests.common.program.audit.twins.samplers:{name}", np.array([0.0, 1.0]), 1.0
+    )
     one, other = (cold_digests(subject, 256, 1, 0)[0] for _ in range(2))
     assert cold_start_check(one, other).verdict is verdict
 
@@ -197,7 +199,7 @@ def test_clipping_after_the_noise() -> None:
     assert range_check(twins.clip_after, 0, 10).verdict is Verdict.FAIL
     assert range_check(twins.clip_before, 0, 10).verdict is Verdict.PASS
     subject = CallableSubject(
-        "tests.common.program.audit.twins:clip_after_black_box", np.arange(11.0), 1.0
+        "tests.common.program.audit.twins.samplers:clip_after_black_box", np.arange(11.0), 1.0
     )
     assert black_box_range_check(subject).verdict is Verdict.FAIL
 

@@ -22,7 +22,7 @@ from common.program.audit.mechanism.subject import CallableSubject, NamedSubject
 from common.program.audit.mechanism.trial import Sizes
 from common.program.audit.verdict import Verdict
 from common.randomizers import build_randomizer
-from tests.common.program.audit import twins
+from tests.common.program.audit.twins import samplers as twins
 
 SMALL = Sizes(
     runs=20_000,
@@ -62,7 +62,9 @@ def test_a_named_randomizer(name: str) -> None:
 )
 def test_a_callable(name: str, names: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(implementation, "clock", twins.CLOCK)
-    subject = CallableSubject(f"tests.common.program.audit.twins:{name}", np.array([0.0, 1.0]), 1.0)
+    subject = CallableSubject(
+        f"tests.common.program.audit.twins.samplers:{name}", np.array([0.0, 1.0]), 1.0
+    )
     audit = audit_mechanism(subject, replace(SMALL, calls=600))
     failed = {check.name for check in audit.checks if check.verdict is Verdict.FAIL}
     assert names <= failed
@@ -72,7 +74,7 @@ def test_a_callable(name: str, names: set[str], monkeypatch: pytest.MonkeyPatch)
 
 def test_a_callable_that_refuses_far_labels_is_not_judged() -> None:
     subject = CallableSubject(
-        "tests.common.program.audit.twins:strict_response", np.array([0.0, 1.0]), 1.0
+        "tests.common.program.audit.twins.samplers:strict_response", np.array([0.0, 1.0]), 1.0
     )
     assert black_box_range_check(subject).verdict is Verdict.NOT_CHECKABLE
 
@@ -82,7 +84,7 @@ def test_a_callable_that_refuses_far_labels_is_not_judged() -> None:
     [
         ("nothing", "must be module:function"),
         ("no.such.module:f", "cannot be imported"),
-        ("tests.common.program.audit.twins:nobody", "has no callable"),
+        ("tests.common.program.audit.twins.samplers:nobody", "has no callable"),
     ],
 )
 def test_a_callable_that_is_not_there_is_one_line(target: str, message: str) -> None:

@@ -19,7 +19,7 @@ from common.program.audit.attacks.replay import Replay, noise_scale_check, repla
 from common.program.audit.attacks.two_worlds import two_worlds
 from common.program.audit.bounds import histogram_event_probability, one_run_bound, two_world_bound
 from common.program.audit.verdict import GATE, Verdict
-from tests.common.program.audit import twins
+from tests.common.program.audit.twins import samplers as twins
 
 REPETITIONS = 200
 COUNTS = np.array([2, 2, 0, 0])

@@ -29,8 +29,8 @@ from common.program.audit.party.run import audit_party
 from common.program.audit.verdict import Verdict
 from common.program.cli import app
 from common.release.manifest import Manifest
-from tests.common.program.audit import twins
 from tests.common.program.audit.conftest import WriteRelease, in_key_order
+from tests.common.program.audit.twins import samplers as twins
 from tests.common.release.releases import make_release
 
 

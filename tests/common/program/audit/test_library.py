@@ -1,0 +1,118 @@
+"""Every twin in the library is caught by the probe that it names; every right build passes it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from common.entropy import system_entropy
+from common.exact.channel import randomized_response_rows
+from common.exact.noise import uniform_below
+from common.program.audit.attacks.every_label import every_label
+from common.program.audit.mechanism.black_box import (
+    agreement_check,
+    calls_check,
+    canaries_check,
+    every_label_check,
+    influence_check,
+    one_run_check,
+    order_check,
+    repeats_check,
+)
+from common.program.audit.mechanism.subject import NamedSubject
+from common.program.audit.mechanism.trial import Sizes, Trial
+from common.program.audit.verdict import Verdict
+from tests.common.program.audit.twins import labels, releases, rows
+from tests.common.program.audit.twins.labels import ChannelTwin
+from tests.common.program.audit.twins.library import TWINS, MechanismTwin, Twin
+
+pytestmark = pytest.mark.statistical
+
+MODULES = (labels, releases, rows)
+SMALL = Sizes(runs=20_000, records=20_000, rows=20_011, small_calls=256, small_rows=16)
+RIGHT = ("randomized-response", "rr-on-bins", "two-point", "randomized-thresholds", "unbiased")
+CHECKS = (
+    every_label_check,
+    one_run_check,
+    repeats_check,
+    agreement_check,
+    calls_check,
+    influence_check,
+    canaries_check,
+    order_check,
+)
+
+
+def test_the_library_holds_every_kind() -> None:
+    assert len(TWINS) >= 44
+    assert len({type(one).__name__ for one in TWINS}) == len(TWINS)
+    assert {type(one).__module__ for one in TWINS} == {module.__name__ for module in MODULES}
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        pytest.param(one, id=type(one).__name__, marks=[pytest.mark.slow] * one.slow)
+        for one in TWINS
+    ],
+)
+def test_a_twin_is_caught(one: Twin) -> None:
+    found = one.audit()
+    assert found.verdict is Verdict.FAIL, (found.name, found.found)
+    if isinstance(one, MechanismTwin):
+        assert found.question
+
+
+def right_build(number: int) -> Trial:
+    """One of many right builds: a randomizer, a grid and an ε, drawn at random."""
+    source = system_entropy().source("builds")
+    points = 2 + int(uniform_below(12, 1, source)[0])
+    epsilon = (0.25, 0.5, 1.0, 2.0, 4.0)[int(uniform_below(5, 1, source)[0])]
+    name = RIGHT[number % len(RIGHT)]
+    return Trial(NamedSubject(name, np.arange(float(points)), epsilon), SMALL)
+
+
+def false_alarms(builds: int) -> list[str]:
+    """What fails, of every check on every build."""
+    found = []
+    for number in range(builds):
+        trial = right_build(number)
+        for check in CHECKS:
+            one = check(trial)
+            if one.verdict is Verdict.FAIL:
+                found.append(f"{trial.subject.title} {trial.subject.epsilon}: {one.name}")
+    return found
+
+
+def test_right_builds_pass() -> None:
+    assert false_alarms(len(RIGHT)) == []
+
+
+@pytest.mark.slow
+def test_three_hundred_right_builds_pass() -> None:
+    """At one in a million, 2,400 checks fail once in 400 runs of this test."""
+    assert len(false_alarms(300)) <= 1
+
+
+class Limit(ChannelTwin):
+    """One label in the middle has a chosen excess of ε."""
+
+    def __init__(self, excess: float) -> None:
+        self._excess = excess
+        super().__init__()
+
+    def rows(self) -> list[list[int]]:
+        rows = super().rows()
+        rows[4] = list(randomized_response_rows(11, 1 + self._excess)[4])
+        return rows
+
+
+@pytest.mark.slow
+def test_the_stated_power_is_kept() -> None:
+    """A fault that is just as large as the power says is found in nearly all of 20 audits."""
+    grid, runs = np.arange(11.0), 200_000
+    least = every_label(Limit(0.0), grid, 1.0, runs).power[0].least
+    assert 0.05 < least < 0.5
+    found = [every_label(Limit(least), grid, 1.0, runs).bound > 1 for _ in range(20)]
+    assert sum(found) >= 16  # at 95% each, fewer have a probability of 0.3%
+    assert not any(every_label(Limit(least / 8), grid, 1.0, runs).bound > 1 for _ in range(5))

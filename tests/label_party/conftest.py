@@ -216,7 +216,7 @@ def connect(authority: Authority, client_identity: Credentials) -> Iterator[Call
         channel.close()
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+def eventually(condition: Callable[[], bool], seconds: float = 500.0) -> None:
     """Wait for a condition; fail if it does not come true."""
     pause, polls = threading.Event(), int(seconds / 0.02)
     for _ in range(polls):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -15,9 +16,9 @@ from common.release.event_keys import hash_keys, read_secret
 from common.security.pilot_certificates import Authority, Role, issue
 from common.wire import evaluation_pb2_grpc
 from common.wire import label_release_pb2 as wire
-from label_party.server.limits import StreamLimit, share_of
+from label_party.server.limits import Stream, StreamLimit, share_of
 from label_party.server.run import running
-from tests.label_party.conftest import CLIENT, Client, Party, eventually
+from tests.label_party.conftest import CLIENT, Client, Party
 from tests.label_party.serving import get, serving
 
 Connect = Callable[..., Client]
@@ -69,14 +70,14 @@ def test_a_client_of_another_data_set_takes_no_place(
     hold = threading.Event()
 
     def silent() -> Iterator[Any]:
-        hold.wait(60)
+        hold.wait()
         yield from ()
 
     with running(party.config(**SUBMITTED, server__max_streams=2)) as address:
         client, _, stranger = three(address)
         questions = evaluation_pb2_grpc.EvaluationServiceStub(stranger.channel)
         calls = [
-            method(silent(), timeout=60)  # says nothing, for ever: its header is not waited for
+            method(silent())  # says nothing, for ever: its header is not waited for
             for method in [
                 stranger.stub.SubmitPopulation.future,
                 questions.EvaluatePredictions.future,
@@ -89,35 +90,45 @@ def test_a_client_of_another_data_set_takes_no_place(
         hold.set()
 
 
-@pytest.mark.slow  # waits for two streams at once, which a busy machine may not give
+@pytest.fixture
+def placed(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
+    """Counts the streams that were given a place."""
+    found, place = threading.Semaphore(0), StreamLimit.place
+
+    @contextmanager
+    def counted(limit: StreamLimit, *arguments: Any) -> Iterator[Stream | None]:
+        with place(limit, *arguments) as stream:
+            if stream is not None:
+                found.release()
+            yield stream
+
+    monkeypatch.setattr(StreamLimit, "place", counted)
+    return found
+
+
 def test_one_client_leaves_half_of_the_streams(
-    party: Party, three: Callable[[str], list[Client]]
+    party: Party, three: Callable[[str], list[Client]], placed: threading.Semaphore
 ) -> None:
     hold = threading.Event()
 
     def silent() -> Iterator[wire.SubmitPopulationRequest]:
-        hold.wait(60)
+        hold.wait()
         yield from ()
 
     secret = read_secret(party.folder / "join.key")
     keys = hash_keys(pl.Series(["a", "b"]), secret)
-    with running(party.config(**SUBMITTED, server__max_streams=4)) as address:
+    with running(party.config(**SUBMITTED, server__max_streams=4, server__stall_seconds=600)) as address:
         hasty, patient, _ = three(address)
-        held = [hasty.stub.SubmitPopulation.future(silent(), timeout=60) for _ in range(2)]
-
-        def full() -> bool:
-            try:
-                hasty.submit(keys, secret)
-            except grpc.RpcError as error:
-                return error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-            return False
-
-        eventually(full)
-        assert patient.submit(keys, secret).rows == 2
-        assert code(lambda: hasty.submit(keys, secret)) == grpc.StatusCode.RESOURCE_EXHAUSTED
-        for call in held:
-            call.cancel()
-        hold.set()
+        held = [hasty.stub.SubmitPopulation.future(silent()) for _ in range(2)]
+        try:
+            for _ in held:
+                placed.acquire()
+            assert patient.submit(keys, secret).rows == 2
+            assert code(lambda: hasty.submit(keys, secret)) == grpc.StatusCode.RESOURCE_EXHAUSTED
+        finally:
+            for call in held:
+                call.cancel()
+            hold.set()
 
 
 def test_one_client_leaves_half_of_the_waiting_populations(

@@ -17,5 +17,5 @@ def fingerprints_of(rows: pl.DataFrame, secret: bytes) -> Prints:
     prints = fingerprint(rows[KEY], secret)
     if USER not in rows.columns:
         return prints
-    users = rows.select(pl.lit("\0") + pl.col(USER).cast(pl.String).unique()).to_series()
-    return np.concatenate([prints, fingerprint(users.rename(USER), secret)])
+    users = rows[USER].cast(pl.String).unique()
+    return np.concatenate([prints, fingerprint(users, secret, mark="\0")])

@@ -30,18 +30,41 @@ _SLICE = 1 << 20
 _RANGES = 256
 
 
-def fingerprint(keys: pl.Series, secret: bytes) -> Prints:
+_ODD = r"^[\s+0]|^-0|\s$|\.0*$|[^\x00-\x7f]"
+_NUMBER = r"^(?:\+|(-))?0*(\d+)(?:\.0*)?$"
+
+
+def fingerprint(keys: pl.Series, secret: bytes, mark: str = "") -> Prints:
     """Return the fingerprints of a column of event keys, (n,), in its order.
 
     Parameters
     ----------
     keys
-        (n,) strings or integers without missing values; the same spelling gives the same result.
+        (n,) strings or integers without missing values.
     secret
         32 bytes of the ledger.
+    mark
+        Stands before each, to tell other names from events' keys.
     """
-    tags = CMAC(secret).column(canonical_keys(keys))
+    texts = one_spelling(keys)
+    tags = CMAC(secret).column(mark + texts if mark else texts)
     return np.ascontiguousarray(tags[:, : _WORD.itemsize]).view(_WORD)[:, 0]
+
+
+def one_spelling(keys: pl.Series) -> pl.Series:
+    """Return the text of keys, (n,), alike for what a file's way through other hands changes.
+
+    White space around it, Unicode's two ways to write a letter, and what makes a number of a text:
+    the same event must not pay from another account as ``007`` or ``7.0``.
+    """
+    texts = canonical_keys(keys)
+    if keys.dtype.is_integer():
+        return texts
+    odd = texts.str.contains(_ODD)
+    if not odd.any():
+        return texts
+    plain = texts.filter(odd).str.strip_chars().str.normalize("NFC").str.replace(_NUMBER, "$1$2")
+    return texts.scatter(odd.arg_true(), plain)
 
 
 def write_sorted(path: Path, slices: Iterable[Prints]) -> int:

@@ -149,7 +149,7 @@ class Client:
 
     def describe(self, data_set: str = "labels", epoch: str = "") -> wire.DescribeReleaseResponse:
         request = wire.DescribeReleaseRequest(data_set=data_set, epoch=epoch)
-        return self.stub.DescribeRelease(request, timeout=20)
+        return self.stub.DescribeRelease(request, timeout=300)
 
     def fetch(
         self, described: wire.DescribeReleaseResponse, epoch: str = "1", **request: Any
@@ -165,13 +165,13 @@ class Client:
                         **request,
                     }
                 ),
-                timeout=20,
+                timeout=300,
             )
         )
         return b"".join(m.keys for m in messages), b"".join(m.codes for m in messages)
 
     def submit(
-        self, keys: bytes, secret: bytes, *, chunk: int = 640, timeout: float = 20, **header: Any
+        self, keys: bytes, secret: bytes, *, chunk: int = 640, timeout: float = 300, **header: Any
     ) -> wire.SubmitPopulationResponse:
         """Submit a population, with a header that fits it by default."""
         facts = {

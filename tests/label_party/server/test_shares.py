@@ -117,7 +117,8 @@ def test_one_client_leaves_half_of_the_streams(
 
     secret = read_secret(party.folder / "join.key")
     keys = hash_keys(pl.Series(["a", "b"]), secret)
-    with running(party.config(**SUBMITTED, server__max_streams=4, server__stall_seconds=600)) as address:
+    patient_server = {"server__max_streams": 4, "server__stall_seconds": 600}
+    with running(party.config(**SUBMITTED, **patient_server)) as address:
         hasty, patient, _ = three(address)
         held = [hasty.stub.SubmitPopulation.future(silent()) for _ in range(2)]
         try:

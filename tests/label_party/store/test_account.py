@@ -41,6 +41,16 @@ def test_options_before_the_command_are_not_silently_ignored(party: Party) -> No
     assert len(accounts(party)[0]["caps"]) == 1
 
 
+@pytest.mark.parametrize("spelling", ["{:05}", " {}", "{} ", "+{}", "{}.0", "e\u0301{}"])
+def test_events_are_recognised_however_they_are_spelt(party: Party, spelling: str) -> None:
+    first = "\u00e9{}" if spelling.startswith("e") else "{}"
+    party.write_population({"key": [first.format(i) for i in range(EVENTS)]})
+    assert party.release().code == 0
+    party.write_population({"key": [spelling.format(i) for i in range(EVENTS)]})
+    refused = party.release(data__data_set="other")
+    assert f"{EVENTS} events of data set 'other' have paid" in refused.err
+
+
 def test_a_flipped_bit_in_a_fingerprint_hides_no_event(party: Party) -> None:
     assert party.release(privacy__epochs="disjoint").code == 0
     (prints,) = party.store.glob("covered/*")

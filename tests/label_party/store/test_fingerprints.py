@@ -10,7 +10,7 @@ import pytest
 
 from common.entropy import seeded_entropy
 from label_party.store import fingerprints
-from label_party.store.fingerprints import fingerprint, overlap, write_sorted
+from label_party.store.fingerprints import fingerprint, one_spelling, overlap, write_sorted
 
 SECRET = bytes(range(32))
 
@@ -44,6 +44,14 @@ def test_overlap_is_the_number_of_common_events(tmp_path: Path, shared: int) -> 
     write_sorted(tmp_path / "b", [prints(1000 - shared, 3000)])
     assert overlap(tmp_path / "a", tmp_path / "b") == shared
     assert overlap(tmp_path / "b", tmp_path / "a") == shared
+
+
+def test_a_key_has_one_spelling() -> None:
+    for one in ("1", "01", " 1", "1 ", "+1", "1.0", "1."):
+        assert one_spelling(pl.Series([one])).to_list() == ["1"]
+    odd = ["-01", "000", "0a", "e\u0301", "a.0", "1.5", "-", ""]
+    plain = ["-1", "0", "0a", "\u00e9", "a.0", "1.5", "-", ""]
+    assert one_spelling(pl.Series(odd)).to_list() == plain
 
 
 def test_nothing_meets_nothing(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 def get(address: str, path: str, accept: str = "") -> tuple[int, str]:
     """Return the status and text of an HTTP answer."""
-    connection = http.client.HTTPConnection(address, timeout=20)
+    connection = http.client.HTTPConnection(address, timeout=300)
     try:
         connection.request("GET", path, headers={"Accept": accept})
         answer = connection.getresponse()

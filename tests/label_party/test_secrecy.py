@@ -265,12 +265,12 @@ def refused_calls(
     for client in clients:
         for request in requests:
             try:
-                list(client.stub.FetchRelease(wire.FetchReleaseRequest(**request), timeout=20))
+                list(client.stub.FetchRelease(wire.FetchReleaseRequest(**request), timeout=300))
             except grpc.RpcError as error:
                 planted.hear("a refused fetch", f"{error.code()} {error.details()}")
         population = [wire.SubmitPopulationRequest(keys=b"x")]
         with pytest.raises(grpc.RpcError) as refused:
-            client.stub.SubmitPopulation(iter(population), timeout=20)
+            client.stub.SubmitPopulation(iter(population), timeout=300)
         planted.hear("a refused submission", refused.value.details())
 
 

@@ -72,7 +72,7 @@ def test_without_a_ledger_it_is_alive_and_not_ready(
 
 
 def _status(health: health_pb2_grpc.HealthStub) -> object:
-    return health.Check(health_pb2.HealthCheckRequest(), timeout=20).status
+    return health.Check(health_pb2.HealthCheckRequest(), timeout=300).status
 
 
 def test_an_ended_certificate_is_not_ready_until_it_is_renewed(
@@ -165,7 +165,7 @@ def test_while_it_stops_it_is_alive_and_not_ready(party: Party, connect: Connect
             data_set="labels", epoch="1", max_chunk_bytes=2000,
             manifest_sha256=client.describe().manifest_sha256,
         )  # fmt: skip
-        call = client.stub.FetchRelease(request, timeout=20)
+        call = client.stub.FetchRelease(request, timeout=300)
         first = next(call)
         closing.append(metrics(address)["label_party_fetches_active"])
         ended = threads.submit(opened.__exit__, None, None, None)
@@ -218,7 +218,7 @@ def test_a_cancelled_fetch_is_counted_as_one(party: Party, connect: Connect) -> 
             data_set="labels", epoch="1", max_chunk_bytes=2000,
             manifest_sha256=client.describe().manifest_sha256,
         )  # fmt: skip
-        call = client.stub.FetchRelease(request, timeout=20)
+        call = client.stub.FetchRelease(request, timeout=300)
         for _ in range(3):
             next(call)
         call.cancel()

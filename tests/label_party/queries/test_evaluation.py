@@ -74,7 +74,7 @@ class Asker:
             wire.EvaluatePredictionsRequest(predictions=data[a:b])
             for a, b in ((0, half), (half, len(data)))
         ]
-        return self.stub.EvaluatePredictions(iter(parts), timeout=20)
+        return self.stub.EvaluatePredictions(iter(parts), timeout=300)
 
     def refused(self, *given: Any, **header: Any) -> tuple[grpc.StatusCode, str | None]:
         with pytest.raises(grpc.RpcError) as error:

@@ -113,4 +113,4 @@ def _stream(client: Client, digest: bytes, row: int) -> Iterator[wire.FetchRelea
     request = wire.FetchReleaseRequest(
         data_set="labels", epoch="1", manifest_sha256=digest, start_row=row, max_chunk_bytes=170
     )
-    return iter(client.stub.FetchRelease(request, timeout=20))
+    return iter(client.stub.FetchRelease(request, timeout=300))

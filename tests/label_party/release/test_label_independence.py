@@ -81,7 +81,7 @@ def observe(world: World) -> list[Answer]:
         {"epoch": ""}, {"epoch": "2"}, {"data_set": "unknown"}, {"manifest_sha256": bytes(32)},
     ]  # fmt: skip
     for changes in fetches:
-        call = stub.FetchRelease(world.request(**changes), timeout=20)
+        call = stub.FetchRelease(world.request(**changes), timeout=300)
         seen.append((*_messages(call), *_ending(call)))
     for data_set, epoch in (
         (world.data_set, ""),
@@ -98,7 +98,7 @@ def observe(world: World) -> list[Answer]:
             seen.append(_ending(error))
     try:
         header = wire.PopulationHeader(data_set=world.data_set, epoch="1", rows=1)
-        stub.SubmitPopulation(iter([wire.SubmitPopulationRequest(header=header)]), timeout=20)
+        stub.SubmitPopulation(iter([wire.SubmitPopulationRequest(header=header)]), timeout=300)
     except grpc.RpcError as error:
         seen.append(_ending(error))
     return seen
@@ -169,7 +169,7 @@ def _p_value(low: World, high: World) -> float:
         order.shuffle(both)
         for index, world in both:
             began = time.perf_counter()
-            for _message in world.client.stub.FetchRelease(world.request(), timeout=20):
+            for _message in world.client.stub.FetchRelease(world.request(), timeout=300):
                 pass
             seconds[index].append(time.perf_counter() - began)
     return float(stats.mannwhitneyu(seconds[0], seconds[1]).pvalue)

@@ -113,12 +113,12 @@ class Fuzzed:
         channel = self.client.channel
         try:
             if method == "DescribeRelease":
-                channel.unary_unary(path)(messages[0], timeout=60)
+                channel.unary_unary(path)(messages[0], timeout=300)
             elif method == "FetchRelease":
-                for _ in channel.unary_stream(path)(messages[0], timeout=60):
+                for _ in channel.unary_stream(path)(messages[0], timeout=300):
                     pass
             else:
-                channel.stream_unary(path)(iter(messages), timeout=60)
+                channel.stream_unary(path)(iter(messages), timeout=300)
         except grpc.RpcError as error:
             return error.code(), re.sub(r"\d+", "N", error.details() or "")
         return grpc.StatusCode.OK, ""
@@ -182,7 +182,7 @@ def test_garbage_from_an_unknown_client_is_answered_as_anything_from_it(
     unknown = connect(served, issue(authority, Role.CLIENT, ["other.example"]))
     for method in ("DescribeRelease", "FetchRelease", "SubmitPopulation"):
         with pytest.raises(grpc.RpcError) as error:
-            unknown.channel.unary_unary(f"/{SERVICE}/{method}")(b"\xff" * 9, timeout=20)
+            unknown.channel.unary_unary(f"/{SERVICE}/{method}")(b"\xff" * 9, timeout=300)
         assert (error.value.code(), error.value.details()) == (FORBIDDEN, "not permitted")
 
 
@@ -228,7 +228,7 @@ def _ends_stream(served: Served, folder: Path, method: str, data: bytes) -> bool
         for name, value in headers.items()
     )
     with (
-        socket.create_connection(served.host_and_port, timeout=20) as plain,
+        socket.create_connection(served.host_and_port, timeout=300) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as secured,
     ):
         secured.sendall(

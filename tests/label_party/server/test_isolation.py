@@ -42,7 +42,7 @@ with server.running(config.load(Path("label_party.toml"))) as address:
     )
     with grpc.secure_channel(address, credentials) as channel:
         stub = stubs.LabelReleaseServiceStub(channel)
-        assert stub.DescribeRelease(wire.DescribeReleaseRequest(data_set="labels"), timeout=20)
+        assert stub.DescribeRelease(wire.DescribeReleaseRequest(data_set="labels"), timeout=300)
 assert not {name.partition(".")[0] for name in sys.modules} & set(BLOCKED)
 """
 

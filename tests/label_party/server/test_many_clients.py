@@ -41,7 +41,7 @@ class Watch:
         serving_ = health_pb2.HealthCheckResponse.SERVING
         while not self._stop.wait(0.02):
             for ask in (
-                lambda: self._health.Check(health_pb2.HealthCheckRequest(), timeout=60).status,
+                lambda: self._health.Check(health_pb2.HealthCheckRequest(), timeout=300).status,
                 lambda: get(self._served.observed_at, "/livez"),
             ):
                 began = time.monotonic()

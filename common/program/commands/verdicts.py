@@ -16,7 +16,7 @@ from rich.text import Text
 
 from common.command_line import fail
 from common.console import progress, stderr, stdout
-from common.program.audit.verdict import Audit, Check, Power, Verdict
+from common.program.audit.verdict import Audit, Check, Verdict
 
 Out = Annotated[Path, typer.Option(help="Folder for audit.json and audit.html.")]
 Quiet = Annotated[bool, typer.Option(help="No progress, nothing on the terminal.")]
@@ -93,7 +93,7 @@ def _show_check(check: Check) -> None:
     lines = [
         (check.question, ""),
         (check.found, ""),
-        (power_sentence(check.power), "dim"),
+        (power_sentence(check), "dim"),
         (f"Not looked at: {check.not_looked_at}" if check.not_looked_at else "", "dim"),
     ]
     for text, style in lines:
@@ -101,13 +101,13 @@ def _show_check(check: Check) -> None:
             stdout.print(Padding(Text(text, style), (0, 0, 0, 2), expand=False), highlight=False)
 
 
-def power_sentence(power: tuple[Power, ...]) -> str:
+def power_sentence(check: Check) -> str:
     """Say what would have been found."""
-    if not power:
-        return ""
+    if not check.power:
+        return "Exact: no chance is in it." if check.confidence == 1 else ""
     parts = [
         f"{one.fault} from {one.least:.2g} on" if math.isfinite(one.least) else f"no {one.fault}"
-        for one in power
+        for one in check.power
     ]
     return f"Would have found with 95 %: {'; '.join(parts)}."
 

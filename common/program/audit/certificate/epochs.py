@@ -114,13 +114,20 @@ def _worst(checks: list[tuple[str, Check]]) -> Check:
     verdict = worst(check.verdict for _, check in checks)
     those = [(epoch, check) for epoch, check in checks if check.verdict is verdict]
     first = those[0][1]
+    where = f"In all {len(checks)} epochs."
+    if len(those) < len(checks):
+        named = _list([epoch for epoch, _ in those])
+        where = f"{len(those)} of {len(checks)} epochs: {verdict} ({named})."
     return Check(
         name=first.name,
+        question=first.question,
         verdict=verdict,
         claim=f"In every epoch: {first.claim}",
         tried=first.tried,
-        found=f"{len(those)} of {len(checks)} epochs: {verdict}"
-        f" ({_list([epoch for epoch, _ in those])}). {those[0][0]}: {first.found}",
+        found=f"{where} {those[0][0]}: {first.found}",
+        confidence=first.confidence,
+        power=first.power,
+        not_looked_at=first.not_looked_at,
         seconds=sum(check.seconds for _, check in checks),
     )
 
@@ -145,6 +152,7 @@ def origin_check(releases: Sequence[Evidence]) -> Check:
         verdict = Verdict.NOT_CHECKABLE
     return Check(
         name=ORIGIN,
+        question="Did an earlier release pay for the prior that an epoch uses?",
         verdict=verdict,
         claim="An epoch that paid for no prior uses the one of an earlier epoch that did.",
         tried=f"{len(named)} epochs name the release whose prior was in force; histogram, noise"
@@ -198,6 +206,7 @@ def session_check(manifests: Sequence[Manifest]) -> Check:
         verdict = Verdict.NOT_CHECKABLE
     return Check(
         name="sessions",
+        question="Are all tests for drift paid for?",
         verdict=verdict,
         claim=claim,
         tried=tried,
@@ -240,6 +249,7 @@ def disjoint_check(releases: Sequence[Evidence]) -> Check:
     most = float(each["epsilon"].max())  # type: ignore[arg-type]
     return Check(
         name=name,
+        question="Does any event pay in more than one epoch?",
         verdict=Verdict.PASS if not several else Verdict.NOT_CHECKABLE,
         claim=claim,
         tried=f"{rows.height:,} hashed keys were compared over all epochs; the key secret must have"

@@ -105,6 +105,7 @@ def fields_check(found: Sequence[Field]) -> Check:
     count = {verdict: sum(one.verdict is verdict for one in found) for verdict in Verdict}
     return Check(
         name="every field is accounted for",
+        question="Does the manifest say anything that nobody looks at?",
         verdict=verdict_of(not unknown),
         claim="The manifest says nothing that is neither proved nor named as not checkable.",
         tried=f"Its {len(found)} fields were matched with the checks that decide them.",
@@ -119,6 +120,7 @@ def out_of_reach(manifest: Manifest) -> list[Check]:
     claims = [
         (
             "the codes were drawn by this channel",
+            "Were the labels randomized by this channel, with fresh randomness?",
             "The randomized labels were sampled with the stated weights, from fresh entropy.",
             "Plant labels of your own and score what comes back: `labelveil audit canaries`. Run"
             " `labelveil audit mechanism` on the randomizer and `labelveil audit party` on the"
@@ -126,27 +128,32 @@ def out_of_reach(manifest: Manifest) -> list[Check]:
         ),
         (
             "the histogram's noise was drawn as stated",
+            "Was the noise on the histogram drawn, and drawn afresh?",
             "The noise on the counts has the stated scale, and is independent of everything.",
             "Run `labelveil audit mechanism`, which knows the true counts.",
         ),
         (
             "nothing else was released",
+            "Do the same labels leave by another door?",
             "The same labels appear in no other release, and the budget covers all of them.",
             "Read the labels party's ledger (`label-party budget`), and ask who keeps it.",
         ),
         (
             _CHOSEN,
+            "Were the public settings chosen without looking at labels?",
             "Bounds, grid, missing value, ε and options come from public knowledge.",
             "Ask the labels party; no number can show it.",
         ),
         (
             _NAMES,
+            "Could a name or a time carry something else?",
             "Names, version and time of the release carry nothing else.",
             "Whoever wrote the manifest chose them. Compare them with what you asked for, and the"
             " time with when you fetched it.",
         ),
         (
             "errors and latency say nothing",
+            "Do errors or times say anything about labels?",
             "What the server does depends on requests and the public population alone.",
             "Run `labelveil audit party`.",
         ),
@@ -156,6 +163,7 @@ def out_of_reach(manifest: Manifest) -> list[Check]:
         claims.append(
             (
                 "nobody has more labels than is said",
+                "Does anybody have more labels than ε was computed for?",
                 f"No user has more than {most} labels in the release.",
                 "A release names no users: compare the population with the labels party's users.",
             )
@@ -164,17 +172,22 @@ def out_of_reach(manifest: Manifest) -> list[Check]:
         claims += [
             (
                 "priors in force",
+                "Did an earlier release pay for the prior that this one uses?",
                 "An epoch without a prior of its own uses one that an earlier epoch paid for.",
                 "Audit the folder of all epochs, not one of them.",
             ),
             (
                 "the test for drift was made as stated",
+                "Was the test for drift as private as is said?",
                 "Statistic and noise of the test are those stated, and its outcome was obeyed.",
                 "The statistic depends on the labels: run the software on labels of your own.",
             ),
         ]
     tried = "Not from a manifest and its rows."
-    return [Check(name, Verdict.NOT_CHECKABLE, claim, tried, how) for name, claim, how in claims]
+    return [
+        Check(name, Verdict.NOT_CHECKABLE, claim, tried, how, question=question)
+        for name, question, claim, how in claims
+    ]
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -14,7 +14,7 @@ from common.exact.rational import parse_rational
 from common.guarantees import PureDP
 from common.program.audit.attacks.exact_channel import WORDS, certify
 from common.program.audit.bounds import clopper_pearson_lower
-from common.program.audit.verdict import GATE, Check, Verdict, verdict_of
+from common.program.audit.verdict import GATE, Check, Power, Verdict, verdict_of
 from common.randomizers.two_step import PRIOR_SHARE, split_budget
 from common.release.claims import PureClaim
 from common.release.facts import MOST_DIGITS, check_digits
@@ -227,7 +227,8 @@ def prior_support_check(manifest: Manifest, alpha: float = GATE) -> Check:
     zeros = sum(count == 0 for count in counts)
     q = math.exp(-1 / scale) if scale else 0.0
     most = (1 - q) / (1 + q)
-    p = float(scipy.stats.binom.sf(zeros - 1, len(counts), most)) if zeros else 1.0
+    tails = scipy.stats.binom.sf(np.arange(-1, len(counts)), len(counts), most)
+    p, least = float(tails[zeros]), np.flatnonzero(tails < alpha)
     return Check(
         name="prior noise on empty cells",
         verdict=verdict_of(p >= alpha),
@@ -237,6 +238,7 @@ def prior_support_check(manifest: Manifest, alpha: float = GATE) -> Check:
         f" noise so many zeros have probability at most {p:.3g}.",
         confidence=1 - alpha,
         details={"share_at_least": clopper_pearson_lower(zeros, len(counts), alpha)},
+        power=(Power("empty cells without noise", float(least[0]) if least.size else math.inf),),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -135,25 +135,87 @@ def certificate(
     audit = Audit("certificate", f"release {manifest.data_set} · {manifest.epoch}")
     audit.claimed = claims.claimed_epsilon(manifest)
     audit.facts = claims.facts(manifest, manifest_digest(evidence.data))
-    steps: list[tuple[str, Callable[[], Check]]] = [
-        ("manifest is consistent", lambda: _form_check(evidence.data)),
-        ("weights", lambda: claims.sums_check(manifest)),
-        ("exact ε of the labels", lambda: claims.channel_check(manifest)),
-        ("arithmetic of the ε split", lambda: claims.arithmetic_check(manifest)),
-        ("prior noise scale", lambda: claims.prior_scale_check(manifest)),
-        *([("split of ε", lambda: claims.split_check(manifest))] if manifest.prior_paid else []),
-        ("prior noise on empty cells", lambda: claims.prior_support_check(manifest)),
-        ("options", lambda: claims.options_check(manifest)),
-        ("channel is a function of the noisy histogram", lambda: rebuilt_check(manifest)),
-        ("outputs", lambda: outputs_check(manifest, evidence.labels)),
-        ("content digest", lambda: content_check(manifest, evidence.labels)),
-        ("population digest", lambda: population_check(manifest, evidence.labels)),
-        ("row order", lambda: order_check(manifest, evidence.labels)),
-        ("signature", lambda: signature_check(evidence.directory, evidence.data, public_key)),
+    steps: list[tuple[str, str, Callable[[], Check]]] = [
+        (
+            "manifest is consistent",
+            "Does any claim of the manifest contradict another?",
+            lambda: _form_check(evidence.data),
+        ),
+        (
+            "weights",
+            "Is the channel a table of whole numbers that add up, a row for every label?",
+            lambda: claims.sums_check(manifest),
+        ),
+        (
+            "exact ε of the labels",
+            "What does one output say about its label, at most and exactly?",
+            lambda: claims.channel_check(manifest),
+        ),
+        (
+            "arithmetic of the ε split",
+            "Do the parts of ε add up to what was asked for?",
+            lambda: claims.arithmetic_check(manifest),
+        ),
+        (
+            "prior noise scale",
+            "Is the noise on the histogram wide enough for its part of ε?",
+            lambda: claims.prior_scale_check(manifest),
+        ),
+        *(
+            [
+                (
+                    "split of ε",
+                    "Could the size of the parts say anything about labels?",
+                    lambda: claims.split_check(manifest),
+                )
+            ]
+            if manifest.prior_paid
+            else []
+        ),
+        (
+            "prior noise on empty cells",
+            "Did cells without a label get noise, too?",
+            lambda: claims.prior_support_check(manifest),
+        ),
+        (
+            "options",
+            "What was the randomizer told, and is there room to hide labels in it?",
+            lambda: claims.options_check(manifest),
+        ),
+        (
+            "channel is a function of the noisy histogram",
+            "Did anything but the noisy histogram shape the channel?",
+            lambda: rebuilt_check(manifest),
+        ),
+        (
+            "outputs",
+            "Is every value that was sent a declared one?",
+            lambda: outputs_check(manifest, evidence.labels),
+        ),
+        (
+            "content digest",
+            "Are these the rows that the manifest is about?",
+            lambda: content_check(manifest, evidence.labels),
+        ),
+        (
+            "population digest",
+            "Are these the events that were agreed on?",
+            lambda: population_check(manifest, evidence.labels),
+        ),
+        (
+            "row order",
+            "Could the order of rows say anything about labels?",
+            lambda: order_check(manifest, evidence.labels),
+        ),
+        (
+            "signature",
+            "Who stands behind this manifest?",
+            lambda: signature_check(evidence.directory, evidence.data, public_key),
+        ),
     ]
-    for name, step in steps:
+    for name, question, step in steps:
         progress(name)
-        audit.run(lambda name=name, step=step: _readable(name, step))  # type: ignore[misc]
+        audit.run(lambda name=name, asked=question, step=step: _readable(name, asked, step))  # type: ignore[misc]
     audit.add(*out_of_reach(manifest))
     audit.fields = fields(parse_json(evidence.data), audit.checks)
     audit.run(lambda: fields_check(audit.fields))
@@ -161,13 +223,14 @@ def certificate(
     return audit
 
 
-def _readable(name: str, step: Callable[[], Check]) -> Check:
+def _readable(name: str, question: str, step: Callable[[], Check]) -> Check:
     """Run a check; what cannot even be read does not hold."""
     try:
-        return step()
+        found = step()
     except LabelveilError as error:
-        claim = "What the release says can be read."
-        return Check(name, Verdict.FAIL, claim, "The check was begun.", f"It cannot: {error}.")
+        tried, refusal = "The check was begun.", f"It cannot: {error}."
+        found = Check(name, Verdict.FAIL, "What the release says can be read.", tried, refusal)
+    return replace(found, question=question, confidence=found.confidence or 1.0)
 
 
 def _form_check(data: bytes) -> Check:

@@ -13,7 +13,7 @@ from common.program.audit.attacks.implementation import TIMING_BINS, id_set_chec
 from common.program.audit.attacks.two_worlds import View, choose_event, count_event
 from common.program.audit.certificate.run import certificate, read_evidence
 from common.program.audit.party.endpoint import REQUESTS, Answer, Endpoint
-from common.program.audit.verdict import Check, Verdict, statistical, verdict_of
+from common.program.audit.verdict import Audit, Check, Verdict, statistical, verdict_of
 from common.release.blocks import KEY_BYTES
 from common.release.manifest import Manifest
 from common.release.table import labels_frame, write_release
@@ -55,14 +55,60 @@ def refusals_check(endpoint: Endpoint) -> Check:
     )
 
 
-def fetched_certificate(answer: Answer) -> list[Check]:
-    """The certificate of exactly what was fetched; what it cannot decide is left out."""
+def fetched_certificate(answer: Answer) -> Audit:
+    """The certificate of exactly what was fetched."""
     manifest = Manifest.parse(answer.manifest)
     with tempfile.TemporaryDirectory() as folder:
         frame = labels_frame(manifest, answer.keys, answer.codes)
         write_release(Path(folder), answer.manifest, frame)
-        audit = certificate(read_evidence(Path(folder)))
+        return certificate(read_evidence(Path(folder)))
+
+
+def decided(audit: Audit) -> list[Check]:
+    """Its checks, less those that decided nothing."""
     return [check for check in audit.checks if check.verdict is not Verdict.NOT_CHECKABLE]
+
+
+def beyond_an_endpoint() -> list[Check]:
+    """What nobody can see who only asks a running party, and what would show it."""
+    tried = "Not over the wire, without labels of the auditor's own."
+    return [
+        Check(name, Verdict.NOT_CHECKABLE, claim, tried, how, question=question)
+        for name, question, claim, how in (
+            (
+                "cold starts differ",
+                "Does a server that starts again draw the same noise?",
+                "Every release has fresh randomness.",
+                "Plant the same canaries in two epochs, or run `labelveil audit party` without"
+                " --address on the software.",
+            ),
+            (
+                "latency and refusals do not depend on labels",
+                "Do times, sizes or errors change with a label?",
+                "What the server does depends on requests and the public population alone.",
+                "It takes two data sets that differ in one label: run the software, without"
+                " --address.",
+            ),
+            (
+                "labels that change later",
+                "What happens when a label is changed after its release?",
+                "A release is frozen, or charged again.",
+                "Plant canaries, have labels changed, and fetch again.",
+            ),
+            (
+                "budget",
+                "Is every release charged, and the total never passed?",
+                "The ledger holds what was spent, and refuses more than the cap.",
+                "Read the ledger with the labels party: `label-party budget`.",
+            ),
+            (
+                "logs and backups",
+                "Do logs or backups hold labels or keys of noise?",
+                "Nothing that leaves the machine holds them.",
+                "Look at the labels party's machine.",
+            ),
+        )
+    ]
 
 
 def two_answers_checks(one: Answer, other: Answer) -> list[Check]:

@@ -31,6 +31,8 @@ from common.program.audit.party.endpoint import (
     unknown_client,
 )
 from common.program.audit.party.endpoint_checks import (
+    beyond_an_endpoint,
+    decided,
     fetched_certificate,
     latency_check,
     refusals_check,
@@ -45,6 +47,7 @@ from common.security.pilot_certificates import write_certificates
 
 Progress = Callable[[str], None]
 
+RUNNING_COST = "5 fetches of the release, 20 small requests: all of it is in the partner's log"
 RUNNING_STEPS = ("fetch", "fetch again", "refusals", "unknown clients", "certificate")
 CANARY_STEPS = (
     "release two worlds",
@@ -99,7 +102,9 @@ def _running(audit: Audit, connection: Connection, progress: Progress) -> None:
         progress(RUNNING_STEPS[3])
         audit.run(lambda: _unknown_clients_check(connection, Path(folder)))
         progress(RUNNING_STEPS[4])
-        audit.add(*fetched_certificate(whole))
+        certified = fetched_certificate(whole)
+        audit.fields = certified.fields
+        audit.add(*certified.checks, *beyond_an_endpoint())
 
 
 def _canaries(audit: Audit, plan: Plan, progress: Progress, *, certify: bool) -> None:
@@ -130,7 +135,7 @@ def _canaries(audit: Audit, plan: Plan, progress: Progress, *, certify: bool) ->
         progress(CANARY_STEPS[3])
         audit.run(lambda: latency_check(one, other, plan.epsilon))
     if certify:  # of a running party it has been done already
-        audit.add(*fetched_certificate(answers[0]))
+        audit.add(*decided(fetched_certificate(answers[0])))
     audit.run(lambda: _logs_check(canaries))
     with canaries.again.serving() as third, connected(third) as endpoint:
         again = endpoint.fetch()

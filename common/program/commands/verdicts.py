@@ -30,7 +30,7 @@ _LAST_IS_NEAREST = (Verdict.PASS, Verdict.NOT_CHECKABLE, Verdict.FAIL)
 def announce(what: str, quiet: bool) -> None:
     """Say what an audit will cost, before it begins."""
     if not quiet:
-        stderr.print(f"cost: {what}", highlight=False)
+        stderr.print(f"cost: {what}", highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -104,7 +104,8 @@ def _show_check(check: Check) -> None:
 def power_sentence(check: Check) -> str:
     """Say what would have been found."""
     if not check.power:
-        return "Exact: no chance is in it." if check.confidence == 1 else ""
+        exact = check.confidence == 1 and check.verdict is not Verdict.NOT_CHECKABLE
+        return "Exact: no chance is in it." if exact else ""
     parts = [
         f"{one.fault} from {one.least:.2g} on" if math.isfinite(one.least) else f"no {one.fault}"
         for one in check.power

@@ -96,12 +96,6 @@ def beyond_an_endpoint() -> list[Check]:
                 "Plant canaries, have labels changed, and fetch again.",
             ),
             (
-                "budget",
-                "Is every release charged, and the total never passed?",
-                "The ledger holds what was spent, and refuses more than the cap.",
-                "Read the ledger with the labels party: `label-party budget`.",
-            ),
-            (
                 "logs and backups",
                 "Do logs or backups hold labels or keys of noise?",
                 "Nothing that leaves the machine holds them.",

@@ -111,6 +111,20 @@ class Check:
     cost: float | None = None
     cpu_seconds: float = 0.0
 
+    @property
+    def power_sentence(self) -> str:
+        """What would have been found, in one sentence; empty if nothing is known of it."""
+        if not self.power:
+            exact = self.confidence == 1 and self.verdict is not Verdict.NOT_CHECKABLE
+            return "Exact: no chance is in it." if exact else ""
+        parts = [
+            f"{one.fault} from {one.least:.2g} on"
+            if math.isfinite(one.least)
+            else f"no {one.fault}"
+            for one in self.power
+        ]
+        return f"Would have found with 95 %: {'; '.join(parts)}."
+
     def to_json(self) -> dict[str, Any]:
         """Return JSON values; an infinite bound becomes the text ``infinity``."""
         return {

@@ -58,7 +58,7 @@ def certificate(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Prove what a manifest and its labels file prove: exact ε, bins, digests, arithmetic."""
+    """Prove what a release proves by itself: exact ε, channel, digests, every field."""
     from common.program.audit.certificate.epochs import epoch_folders, epochs_certificate
     from common.program.audit.certificate.run import certify
 
@@ -105,8 +105,9 @@ def mechanism(
 ) -> None:
     """Attack a randomizer, or any Python callable, as a black box, and exactly where possible."""
     from common.errors import ConfigError
-    from common.program.audit.mechanism.run import Sizes, audit_mechanism, step_names
+    from common.program.audit.mechanism.run import audit_mechanism, mechanism_cost, step_names
     from common.program.audit.mechanism.subject import CallableSubject, NamedSubject
+    from common.program.audit.mechanism.trial import Sizes, Trial
     from common.randomizers.base import check_epsilon
     from common.randomizers.grid import Grid
 
@@ -121,6 +122,7 @@ def mechanism(
         else NamedSubject(subject, np.asarray(labels), epsilon, loss)
     )
     sizes = Sizes(runs=runs, records=records, releases=releases)
+    announce(f"about {mechanism_cost(Trial(chosen, sizes)):.0f} s of CPU", quiet)
     with checks_bar("mechanism", len(step_names(chosen)), quiet) as advance:
         found = audit_mechanism(chosen, sizes, advance)
     finish(found, out, quiet, as_json)
@@ -160,6 +162,7 @@ def party(
     from common.program.audit.party.canary_parties import Plan
     from common.program.audit.party.endpoint import Connection
     from common.program.audit.party.run import (
+        CANARY_COST,
         CANARY_STEPS,
         RUNNING_COST,
         RUNNING_STEPS,
@@ -180,8 +183,9 @@ def party(
             address, ca, certificate_file, private_key, data_set, epoch, server_name
         )
     steps = len(RUNNING_STEPS) * (address is not None) + len(CANARY_STEPS) * canaries
-    if address is not None:
-        announce(RUNNING_COST, quiet)
+    running = RUNNING_COST if address is not None else ""
+    started = CANARY_COST if canaries else ""
+    announce("; ".join(filter(None, (running, started))), quiet)
     with tempfile.TemporaryDirectory() as folder, checks_bar("party", steps, quiet) as advance:
         plan = Plan(Path(folder) / "canaries", rows, epsilon, randomizer) if canaries else None
         found = audit_party(connection, plan, advance)
@@ -231,6 +235,7 @@ def inference(
     }
     named = {name: path for name, path in given.items() if path is not None}
     files = replace(RunFiles.under(run, canaries), **named)
+    announce("about 10 s of CPU for 20,000 events; nothing leaves this machine", quiet)
     with checks_bar("inference", len(STEPS), quiet) as advance:
         found = audit_inference(files, advance)
     finish(found, out, quiet, as_json)

@@ -93,24 +93,12 @@ def _show_check(check: Check) -> None:
     lines = [
         (check.question, ""),
         (check.found, ""),
-        (power_sentence(check), "dim"),
+        (check.power_sentence, "dim"),
         (f"Not looked at: {check.not_looked_at}" if check.not_looked_at else "", "dim"),
     ]
     for text, style in lines:
         if text:
             stdout.print(Padding(Text(text, style), (0, 0, 0, 2), expand=False), highlight=False)
-
-
-def power_sentence(check: Check) -> str:
-    """Say what would have been found."""
-    if not check.power:
-        exact = check.confidence == 1 and check.verdict is not Verdict.NOT_CHECKABLE
-        return "Exact: no chance is in it." if exact else ""
-    parts = [
-        f"{one.fault} from {one.least:.2g} on" if math.isfinite(one.least) else f"no {one.fault}"
-        for one in check.power
-    ]
-    return f"Would have found with 95 %: {'; '.join(parts)}."
 
 
 def _number(value: float) -> str:

@@ -260,17 +260,21 @@ def options_check(manifest: Manifest) -> Check:
 
 
 def plots(manifest: Manifest) -> dict[str, Any]:
-    """Data for the report: the exact log-ratio of every output."""
+    """Data for the report: the range of every output's probability over all labels."""
     try:
         rows = weights_of(manifest)
     except ReleaseError:
         return {}
-    ratios = [
-        math.log(max(column)) - math.log(min(column)) if min(column) > 0 else None
-        for column in zip(*rows, strict=True)
-    ]
-    outputs = np.asarray(manifest.randomizer.channel["outputs"], dtype=np.float64)
-    return {"output_ratios": {"outputs": outputs.tolist(), "ratios": ratios}}
+    columns = list(zip(*rows, strict=True))
+    return {
+        "output_ranges": {
+            "outputs": manifest.randomizer.channel["outputs"],
+            "least": [min(column) / WORDS for column in columns],
+            "most": [max(column) / WORDS for column in columns],
+            "epsilon": float(_exact(manifest.randomizer.guarantee))
+            / manifest.privacy.records_per_unit,
+        }
+    }
 
 
 def _exact(guarantee: PureClaim) -> Fraction:

@@ -48,6 +48,7 @@ from common.security.pilot_certificates import write_certificates
 Progress = Callable[[str], None]
 
 RUNNING_COST = "5 fetches of the release, 20 small requests: all of it is in the partner's log"
+CANARY_COST = "about 60 s of CPU; three labels parties are started on this machine"
 RUNNING_STEPS = ("fetch", "fetch again", "refusals", "unknown clients", "certificate")
 CANARY_STEPS = (
     "release two worlds",

@@ -56,7 +56,7 @@ def render_report(audit: Audit) -> str:
         title=headline(audit),
         section=_TITLES.get(audit.kind, "What was audited"),
         lead=lead(audit),
-        overview=plots.verdicts(audit),
+        tally=[(verdict, audit.count(verdict)) for verdict in Verdict if audit.count(verdict)],
         figures=figures(audit),
         groups=groups(audit),
         number=number,
@@ -121,23 +121,23 @@ def figures(audit: Audit) -> list[Figure]:
         found.append(
             Figure(
                 "Measured against claimed",
-                "Each row is an attempt. The upright tick is the ε that was claimed; the dots are"
-                " lower bounds of the true ε that were measured, the faint one at 95% confidence,"
-                " the solid one at the gate of one in a million. A solid dot to the right of its"
-                " tick refutes the claim.",
+                "Each row is an attempt, drawn as a share of the ε that it was claimed to keep. A"
+                " diamond is an exact value. Dots are lower bounds of the true ε that were"
+                " measured: hollow at 95% confidence, solid at the gate of one in a million."
+                " Anything solid to the right of the line refutes the claim.",
                 plots.bounds(bounds),
             )
         )
     data = audit.plots
-    if "output_ratios" in data:
+    if "output_ranges" in data:
         found.append(
             Figure(
-                "The exact ε of every output",
-                "For each value that may be sent: the logarithm of how much likelier it is under"
-                " one label than under another, at most, computed from the integer weights.",
-                plots.output_ratios(
-                    data["output_ratios"]["outputs"], data["output_ratios"]["ratios"]
-                ),
+                "Every output under every label",
+                "For each value that may be sent: the range of its probability, from the label that"
+                " makes it least likely to the one that makes it most likely, from the integer"
+                " weights. The scale is logarithmic, so that ε is a length, drawn on the right: no"
+                " line may be longer.",
+                plots.output_ranges(data["output_ranges"], data["output_ranges"]["epsilon"]),
             )
         )
     if "beliefs" in data:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator
 
 from common.program.audit.verdict import Audit, Check, Verdict
 from common.report.figures import (
@@ -18,43 +19,17 @@ from common.report.figures import (
     MUTED,
     OTHER,
     RULE,
-    THIRD,
     clean,
     responsive_figure,
 )
 
-_COLOURS = {Verdict.PASS: THIRD, Verdict.FAIL: OTHER, Verdict.NOT_CHECKABLE: RULE}
-_BEYOND = 1.25
+_BEYOND = 1.3
+"""What lies farther above a claim is drawn here."""
 
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
-def verdicts(audit: Audit) -> Markup:
-    """One bar: how many checks ended how."""
-    counts = {verdict: audit.count(verdict) for verdict in Verdict}
-
-    def draw(figure: Figure, narrow: bool) -> None:
-        axes = figure.subplots()
-        start = 0
-        for verdict, count in counts.items():
-            if not count:
-                continue
-            axes.barh([0], [count], left=start, color=_COLOURS[verdict], height=0.55)
-            axes.annotate(
-                f"{count} {verdict}",
-                (start + count / 2, 0.42),
-                ha="center",
-                va="bottom",
-                fontsize=9 if not narrow else 8,
-                color=INK,
-            )
-            start += count
-        axes.set_xlim(0, max(start, 1))
-        axes.set_ylim(-0.32, 0.95)
-        axes.axis("off")
-
-    words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    return responsive_figure(
-        "verdicts", f"Checks by verdict: {words}", draw, wide_height=0.7, narrow_height=0.7
-    )
+_APART = 0.035
+"""Names of curves are written no closer together."""
 
 
 def bound_rows(audit: Audit) -> list[Check]:
@@ -63,63 +38,122 @@ def bound_rows(audit: Audit) -> list[Check]:
 
 
 def bounds(checks: Sequence[Check]) -> Markup:
-    """Measured bounds beside the claims."""
-    finite = [v for c in checks for v in (c.claimed, c.bound, c.shown) if v and math.isfinite(v)]
-    top = max([*finite, 0.1])
-    reach = top * _BEYOND
+    """Measured bounds as shares of what is claimed: one line for all claims."""
+    rows = list(reversed(checks))
+    widths = {False: 38, True: 22}
 
     def draw(figure: Figure, narrow: bool) -> None:
         axes = figure.subplots()
-        for row, check in enumerate(reversed(checks)):
-            assert check.bound is not None
-            assert check.claimed is not None
+        names = [_wrapped(check.name, widths[narrow]) for check in rows]
+        heights = np.array([_lines(name) + 0.6 for name in names])
+        at = np.cumsum(heights) - heights / 2
+        axes.axvline(1, color=INK, linewidth=1.4)
+        for y, check in zip(at, rows, strict=True):
             colour = OTHER if check.verdict is Verdict.FAIL else MAIN
-            shown = check.shown if check.shown is not None else check.bound
-            ends = [min(check.bound, top * 1.15), min(shown, top * 1.15)]
-            axes.plot([0, ends[0]], [row, row], color=colour, linewidth=2, alpha=0.35)
-            axes.plot([ends[1]], [row], "o", color=colour, alpha=0.4, markersize=7)
-            axes.plot([ends[0]], [row], "o", color=colour, markersize=7)
-            axes.plot([check.claimed] * 2, [row - 0.32, row + 0.32], color=INK, linewidth=1.6)
-            if math.isinf(check.bound):
-                axes.annotate("∞", (ends[0], row), (8, -4), textcoords="offset points", color=INK)
-        names = [_wrapped(check.name, 20 if narrow else 34) for check in reversed(checks)]
-        axes.set_yticks(range(len(checks)), names, color=INK, fontsize=8 if narrow else 9)
-        axes.set_ylim(-0.7, len(checks) - 0.3)
-        axes.set_xlim(0, reach)
-        axes.set_xlabel("ε")
+            bound, shown = _share(check, check.bound), _share(check, check.shown)
+            if check.confidence == 1:
+                axes.plot([bound], [y], "D", color=colour, markersize=6)
+            else:
+                axes.plot([bound, shown], [y, y], color=colour, linewidth=2, alpha=0.35)
+                axes.plot([shown], [y], "o", color=colour, markersize=6, fillstyle="none")
+                axes.plot([bound], [y], "o", color=colour, markersize=6)
+            said = f"{_short(check.bound)} of {_short(check.claimed)}"
+            axes.annotate(
+                said,
+                (1, y),
+                (6, 0),
+                xycoords=("axes fraction", "data"),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+                color=MUTED,
+                annotation_clip=False,
+            )
+        axes.set_yticks(at, names, color=INK, fontsize=8 if narrow else 9)
+        axes.set_ylim(0, heights.sum())
+        axes.set_xlim(-0.03, _BEYOND + 0.04)
+        axes.set_xticks([0, 0.5, 1], ["0", "half", "claimed"])
         axes.spines["left"].set_visible(False)
-        axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 7))
         clean(axes, grid="x")
 
     words = "; ".join(
-        f"{c.name}: at least {c.bound:.3f} against a claim of {c.claimed:.3f}" for c in checks
+        f"{c.name}: at least {_short(c.bound)} against a claim of {_short(c.claimed)}"
+        for c in checks
     )
-    height = 0.8 + 0.4 * len(checks)
-    return responsive_figure("bounds", words, draw, wide_height=height, narrow_height=height + 0.3)
+    heights = [
+        0.6 + 0.19 * sum(_lines(_wrapped(check.name, widths[narrow])) + 0.6 for check in checks)
+        for narrow in (False, True)
+    ]
+    return responsive_figure(
+        "bounds", words, draw, wide_height=heights[0], narrow_height=heights[1]
+    )
 
 
-def output_ratios(outputs: Sequence[float], ratios: Sequence[float | None]) -> Markup:
-    """The exact log-ratio of every output, in the order of the outputs."""
-    finite = [ratio for ratio in ratios if ratio is not None]
-    top = max([*finite, 0.1])
+def _share(check: Check, value: float | None) -> float:
+    """A bound as a share of the claim; what lies far beyond is drawn at the edge."""
+    bound = check.bound if value is None else value
+    assert bound is not None
+    assert check.claimed is not None
+    return min(bound / check.claimed, _BEYOND) if check.claimed > 0 else _BEYOND * (bound > 0)
+
+
+def _value(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _short(value: float | None) -> str:
+    assert value is not None
+    return "∞" if math.isinf(value) else f"{value:.3g}"
+
+
+def output_ranges(data: Mapping[str, Any], epsilon: float) -> Markup:
+    """For each output its probability under all labels, as a line from the least to the most.
+
+    On a logarithmic axis the length of a line is the logarithm of the ratio, and ε is a length.
+    """
+    outputs = data["outputs"]
+    least, most = np.asarray(data["least"]), np.asarray(data["most"])
+    floor = float(np.min(least[least > 0], initial=float(most.max()))) / 3
+    impossible = least <= 0
 
     def draw(figure: Figure, narrow: bool) -> None:
         axes = figure.subplots()
         at = np.arange(len(outputs))
-        values = [top * 1.15 if ratio is None else ratio for ratio in ratios]
-        colours = [OTHER if ratio is None else MAIN for ratio in ratios]
-        axes.bar(at, values, width=0.9, color=colours)
-        axes.axhline(top, color=INK, linewidth=1, linestyle=(0, (4, 3)))
-        ticks = np.unique(np.linspace(0, len(outputs) - 1, 4 if narrow else 8).round().astype(int))
-        axes.set_xticks(ticks, [f"{outputs[t]:.3g}" for t in ticks])
-        axes.set_xlabel("value sent")
-        axes.set_ylabel("largest log-ratio")
-        axes.set_ylim(0, top * 1.2)
+        width = max(min((150 if narrow else 290) / len(outputs), 7), 1)
+        colours = [OTHER if never else MAIN for never in impossible]
+        axes.vlines(at, np.where(impossible, floor, least), most, colors=colours, linewidth=width)
+        top = float(most.max())
+        end = len(outputs) - 0.5 + 0.06 * len(outputs)
+        axes.plot([end, end], [top * math.exp(-epsilon), top], color=INK, linewidth=2.2)
+        axes.annotate(
+            f"ε = {epsilon:.3g}",
+            (end, top * math.exp(-epsilon / 2)),
+            (5, 0),
+            textcoords="offset points",
+            va="center",
+            color=INK,
+            fontsize=9,
+            annotation_clip=False,
+        )
+        ticks = np.unique(np.linspace(0, len(outputs) - 1, 3 if narrow else 6).round().astype(int))
+        axes.set_yscale("log")
+        axes.set_ylim(floor if impossible.any() else floor * 2, top * 1.6)
+        axes.set_xlim(-1, end + 0.4)
+        axes.set_xticks(ticks, [_value(outputs[t]) for t in ticks])
+        axes.set_xlabel("value sent, each output once")
+        axes.set_ylabel("probability, over all labels")
+        decades = math.log10(top / floor)
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 2 else (1.0,)))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.minorticks_off()
         clean(axes)
 
-    infinite = len(ratios) - len(finite)
-    words = f"Largest log-ratio of {len(ratios)} outputs: at most {top:.4g}, {infinite} infinite"
-    return responsive_figure("ratios", words, draw, wide_height=2.6, narrow_height=2.4)
+    longest = float(np.max(np.log(most[~impossible] / least[~impossible]), initial=0.0))
+    words = (
+        f"Range of the probability of {len(outputs)} outputs over all labels: the largest ratio is"
+        f" e to the {longest:.4g}; {int(impossible.sum())} outputs exclude a label"
+    )
+    return responsive_figure("outputs", words, draw, wide_height=3.2, narrow_height=3.0)
 
 
 def beliefs(data: Mapping[str, Any]) -> Markup:
@@ -129,11 +163,11 @@ def beliefs(data: Mapping[str, Any]) -> Markup:
 
     def draw(figure: Figure, narrow: bool) -> None:
         axes = figure.subplots()
-        grid = np.linspace(-9, 9, 200)
+        grid = np.linspace(-16, 9, 300)
         curve = 1 / (1 + np.exp(-grid))
         for sign in (-1, 1):
             axes.plot(curve, 1 / (1 + np.exp(-(grid + sign * epsilon))), color=INK, linewidth=1.2)
-        axes.plot([1e-5, 1], [1e-5, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+        axes.plot([1e-7, 1], [1e-7, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
         axes.plot(prior, posterior, ".", color=MAIN, alpha=0.35, markersize=4)
         low = max(min(prior.min(), posterior.min()) / 2, 1e-6)
         for set_scale, set_limit in (
@@ -142,10 +176,12 @@ def beliefs(data: Mapping[str, Any]) -> Markup:
         ):
             set_scale("log")
             set_limit(low, 1.1)
-        powers = [10.0**p for p in range(math.ceil(math.log10(low)), 1)]
-        names = [f"{power:g}" if power >= 1e-4 else f"{power:.0e}" for power in powers]
-        axes.set_xticks(powers, names)
-        axes.set_yticks(powers, names)
+        tens = list(range(0, math.ceil(math.log10(low)) - 1, -2 if narrow else -1))
+        names = [
+            f"{10.0**ten:g}" if ten >= -2 else f"10{str(ten).translate(_RAISED)}" for ten in tens
+        ]
+        axes.set_xticks([10.0**ten for ten in tens], names)
+        axes.set_yticks([10.0**ten for ten in tens], names)
         axes.set_xlabel("probability of the label before")
         axes.set_ylabel("after the message")
         axes.minorticks_off()
@@ -161,20 +197,15 @@ def attack(data: Mapping[str, Any]) -> Markup:
 
     def draw(figure: Figure, narrow: bool) -> None:
         axes = figure.subplots()
+        named = [("allowed", ceiling, INK), ("chance", 0.5, MUTED)]
         for name, colour in (("control", MUTED), ("model", MAIN)):
             curve = data.get(name)
             if curve:
-                share, right = np.asarray(curve["share"]), np.asarray(curve["right"])
-                axes.plot(share, right, color=colour, linewidth=2.2)
-                axes.annotate(
-                    name,
-                    (share[-1], right[-1]),
-                    (-4, 8),
-                    textcoords="offset points",
-                    ha="right",
-                    color=colour,
-                    fontsize=9,
-                )
+                axes.plot(curve["share"], curve["right"], color=colour, linewidth=2.2)
+                named.append((name, curve["right"][-1], colour))
+        places = _apart([height for _, height, _ in named])
+        for (name, _, colour), place in zip(named, places, strict=True):
+            _beside(axes, name, place, colour)
         axes.axhline(ceiling, color=INK, linewidth=1, linestyle=(0, (4, 3)))
         axes.axhline(0.5, color=RULE, linewidth=1)
         axes.set_xlim(0, 1.02)
@@ -186,6 +217,33 @@ def attack(data: Mapping[str, Any]) -> Markup:
 
     words = f"Share of right guesses, ceiling {ceiling:.3f}, for the model and a memorising control"
     return responsive_figure("attack", words, draw, wide_height=3.0, narrow_height=2.8)
+
+
+def _apart(heights: Sequence[float]) -> list[float]:
+    """Move heights upwards, the lowest first, until they are apart."""
+    places, last = [0.0] * len(heights), -math.inf
+    for at in sorted(range(len(heights)), key=heights.__getitem__):
+        places[at] = last = max(heights[at], last + _APART)
+    return places
+
+
+def _beside(axes: Axes, text: str, height: float, colour: str) -> None:
+    """Write a name to the right of the axes, where no curve runs."""
+    axes.annotate(
+        text,
+        (1, height),
+        (5, 0),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        va="center",
+        color=colour,
+        fontsize=9,
+        annotation_clip=False,
+    )
+
+
+def _lines(text: str) -> int:
+    return text.count("\n") + 1
 
 
 def _wrapped(text: str, width: int) -> str:

@@ -27,7 +27,12 @@ def make_audit(*, fails: bool = False) -> Audit:
         Check("signature", Verdict.NOT_CHECKABLE, "c", "t", "pass a key"),
     )
     audit.plots = {
-        "output_ratios": {"outputs": [0.0, 1.0, 2.0], "ratios": [1.0, 0.8, None]},
+        "output_ranges": {
+            "outputs": [0.0, 1.0, 2.0],
+            "least": [0.1, 0.2, 0.0],
+            "most": [0.2, 0.4, 0.3],
+            "epsilon": 1.0,
+        },
         "beliefs": {"prior": [0.2, 0.8], "posterior": [0.3, 0.7], "epsilon": 1.0},
         "attack": {
             "ceiling": 0.73,
@@ -50,7 +55,7 @@ def test_the_page_leads_with_the_verdict(fails: bool) -> None:
     assert "&lt;b&gt;sales" in page
     assert "<b>sales" not in page
     assert not re.search(r'(src|href)="https?:', page)
-    assert len(re.findall(r'<svg class="figure', page)) == 10  # five pictures, wide and narrow
+    assert len(re.findall(r'<svg class="figure', page)) == 8  # four pictures, wide and narrow
 
 
 def test_json_is_strict(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ claims are what is tested.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from common.program.audit.attacks.canaries import label_rows
 from common.program.audit.attacks.implementation import permutation_check
 from common.program.audit.attacks.one_run import Guesser, OneRun, Secrets, learn_guesser
 from common.program.audit.attacks.one_run import score as score_guesses
+from common.program.audit.attacks.rows_apart import influence
 from common.program.audit.bounds import guess_probability
 from common.program.audit.certificate import manifest_checks as claims
 from common.program.audit.certificate.run import Evidence, certificate
@@ -41,13 +43,21 @@ from common.program.audit.verdict import (
     statistical,
     verdict_of,
 )
-from common.release.blocks import KEY_BYTES
-from common.release.event_keys import canonical_keys, hash_keys, read_secret
+from common.release.event_keys import hash_keys, read_secret
 from common.release.manifest import Manifest, manifest_digest
+from common.release.table import keys_column
 
 Progress = Callable[[str], None]
 
-STEPS = ("match events", "order", "distinguish", "stated channel", "histogram", "certificate")
+STEPS = (
+    "match events",
+    "order",
+    "distinguish",
+    "stated channel",
+    "other rows",
+    "histogram",
+    "certificate",
+)
 
 PILOT = 0.1
 """Share of the canaries from which pair and guess are chosen; they are not counted."""
@@ -130,11 +140,12 @@ def score(
             lambda found: distinguish_check(found, claimed if epsilon is None else epsilon),
         ),
         (STEPS[3], "Were the outputs drawn by the channel that is stated?", channel_law_check),
-        (STEPS[4], "Has the histogram the noise that is stated?", histogram_check),
+        (STEPS[4], "Does an output say anything about another row's label?", other_rows_check),
+        (STEPS[5], "Has the histogram the noise that is stated?", histogram_check),
     ):
         progress(name)
         audit.run(lambda check=check, asked=question: replace(check(found), question=asked))  # type: ignore[misc]
-    progress(STEPS[5])
+    progress(STEPS[6])
     certified = certificate(evidence, public_key=public_key)
     seen = {"the codes were drawn by this channel", "the histogram's noise was drawn as stated"}
     audit.add(*(check for check in certified.checks if check.name not in seen))
@@ -145,15 +156,16 @@ def score(
 def match(planted: Planted, evidence: Evidence, secret: Path) -> Returned:
     """Find the canaries among a release's rows; a submitted population has them in its order."""
     manifest, rows = evidence.manifest, evidence.labels
-    hashed = hash_keys(canonical_keys(planted.keys), read_secret(secret))
-    keys = pl.Series([hashed[at : at + KEY_BYTES] for at in range(0, len(hashed), KEY_BYTES)])
-    canaries = pl.DataFrame({"key": keys, "secret": planted.secrets})
+    function = manifest.population.function
+    hashed = hash_keys(planted.keys, read_secret(secret), function)
+    canaries = pl.DataFrame({"key": keys_column(hashed), "secret": planted.secrets})
     if manifest.content.key_bytes:
         joined = rows.select("key", "code").join(
             canaries, on="key", how="inner", maintain_order="left"
         )
     else:
-        joined = canaries.head(rows.height).with_columns(rows["code"].head(canaries.height))
+        whole = hashlib.sha256(hashed).hexdigest() == manifest.population.digest
+        joined = canaries.with_columns(rows["code"]) if whole else canaries.clear()
     if not joined.height:
         raise ReleaseError(
             "no canary is in the release; check --secret, and that this data set got the canaries"
@@ -206,8 +218,8 @@ def distinguish_check(found: Returned, claimed: float) -> Check:
     )
     return replace(
         check,
-        not_looked_at="What the histogram says (it has a check of its own), labels between those"
-        " planted, and whether one row's label reaches another row.",
+        not_looked_at="What the histogram and other rows say, which have checks of their own, and"
+        " labels between those planted.",
     )
 
 
@@ -275,7 +287,25 @@ def channel_law_check(found: Returned) -> Check:
             Power("probability of an output that cannot occur as stated", rarest),
             Power("difference of one output's probability near 1/2", half - 0.5),
         ),
-        not_looked_at="Dependence between rows; labels that were not planted.",
+        not_looked_at="Labels that were not planted.",
+    )
+
+
+def other_rows_check(found: Returned) -> Check:
+    """Outputs of canaries against the labels of the canaries around them, at every distance."""
+    highest = (found.secrets == found.labels.size - 2).astype(np.int64)
+    worst = influence(found.codes, highest)
+    return Check(
+        name="labels of other rows",
+        verdict=verdict_of(not worst.found),
+        claim="A row's output depends on its own label alone.",
+        tried=f"{worst.sums:,} comparisons of an output with another canary's label, or with"
+        " whether two others agree, at every distance.",
+        found=f"The largest, of {worst.where}, is {worst.ratio:.2f} of what chance explains.",
+        bound=math.inf if worst.found else 0.0,
+        confidence=1 - GATE,
+        power=(Power("share of rows that show another row's label", worst.least_share),),
+        not_looked_at="Dependence of an output on three or more other rows together.",
     )
 
 

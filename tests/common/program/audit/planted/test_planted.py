@@ -81,7 +81,7 @@ def test_a_right_party_passes(grown: Grown) -> None:
     verdicts = {check.name: check.verdict for check in audit.checks}
     assert Verdict.FAIL not in verdicts.values()
     assert verdicts["noise of the histogram"] is Verdict.PASS
-    assert all(check.question for check in audit.checks[:5])
+    assert all(check.question for check in audit.checks[:6])
     assert any(check.power for check in audit.checks)
 
 
@@ -97,11 +97,21 @@ def rare(codes: np.ndarray, secrets: np.ndarray) -> np.ndarray:
     return codes
 
 
+def of_the_row_before(codes: np.ndarray, secrets: np.ndarray) -> np.ndarray:
+    """Every second row is randomized from the label of the row before, as one with that label."""
+    kinds = {kind: np.flatnonzero(secrets == kind) for kind in np.unique(secrets)}
+    for row in range(1, codes.size, 2):
+        rows = kinds[secrets[row - 1]]
+        codes[row] = codes[rows[row % rows.size]]
+    return codes
+
+
 @pytest.mark.parametrize(
     ("twin", "names"),
     [
         (sometimes_raw, {"canaries told apart", "outputs follow the stated channel"}),
         (rare, {"outputs follow the stated channel"}),
+        (of_the_row_before, {"labels of other rows"}),
     ],
 )
 def test_what_is_wrong_with_codes_is_seen(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
-from common.program.audit.report import render_report
-from common.program.audit.verdict import Audit, Check, Verdict, statistical
+from common.program.audit.report import plots, render_report
+from common.program.audit.verdict import Audit, Check, Field, Power, Verdict, statistical
+from common.program.commands.verdicts import show
 
 
 def make_audit(*, fails: bool = False) -> Audit:
@@ -56,6 +59,49 @@ def test_the_page_leads_with_the_verdict(fails: bool) -> None:
     assert "<b>sales" not in page
     assert not re.search(r'(src|href)="https?:', page)
     assert len(re.findall(r'<svg class="figure', page)) == 8  # four pictures, wide and narrow
+
+
+def test_the_page_says_what_was_asked_and_what_would_have_been_found() -> None:
+    audit = make_audit()
+    power = (Power("excess of ε at any label", 0.02), Power("rarer <output>", math.inf))
+    audit.add(
+        replace(
+            audit.checks[0], question="Is it private?", power=power, not_looked_at="Other rows."
+        )
+    )
+    audit.fields = [Field("prior.scale", "16", Verdict.PASS, ("prior noise scale",))]
+    page = render_report(audit)
+    assert "Is it private?" in page
+    assert "excess of ε at any label from 0.02 on; no rarer &lt;output&gt;." in page
+    assert "Other rows." in page
+    assert re.search(r"prior\.scale<br>.*pass", page)
+    assert re.search(r"<b>4</b> pass", page)
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 64, 512])
+def test_pictures_of_any_number_of_outputs(outputs: int) -> None:
+    audit = make_audit()
+    audit.plots = {
+        "output_ranges": {
+            "outputs": list(range(outputs)),
+            "least": [0.1] * outputs,
+            "most": [0.2] * outputs,
+            "epsilon": math.log(2),
+        }
+    }
+    assert f"{outputs} outputs over all labels" in render_report(audit)
+
+
+def test_names_of_curves_are_apart() -> None:
+    places = plots._apart([0.5, 0.51, 0.73, 0.5])
+    assert min(abs(a - b) for a, b in combinations(places, 2)) >= plots._APART - 1e-12
+
+
+def test_failures_are_printed_last(capsys: pytest.CaptureFixture[str]) -> None:
+    show(make_audit(fails=True))
+    lines = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()]
+    verdicts = [line for line in lines if line in set(Verdict)]
+    assert verdicts == ["pass", "pass", "not checkable", "fail"]
 
 
 def test_json_is_strict(tmp_path: Path) -> None:

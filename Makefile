@@ -93,6 +93,10 @@ bench: $(STAMP) ## Measure speed and memory (asserts nothing)
 compare: $(STAMP) ## Compare randomizers and objectives on real data (up to two hours)
 	$(PYTHON) -m tests.benchmarks.comparison
 
+.PHONY: coverage
+coverage: $(STAMP) ## Measure how often intervals of evaluations contain the truth (two hours)
+	$(PYTHON) -m tests.benchmarks.coverage
+
 .PHONY: published
 published: $(STAMP) ## Rerun the published comparisons: selection, PATE, streams, synthesis, holdouts (minutes)
 	$(PYTHON) -m tests.benchmarks.published

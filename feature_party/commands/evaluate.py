@@ -25,6 +25,7 @@ class Compared(Section):
     nonprivate_metrics: Path | None = setting(
         None, "Metrics of a model trained on true labels, to show beside."
     )
+    by: list[str] = setting(list, "Columns of the features to compare segments by.")
     ask: Literal["squared", "absolute"] | None = setting(
         None, "Ask the labels party for the true loss."
     )
@@ -37,7 +38,7 @@ def evaluate(config: FeaturePartyConfig, truth: TrueLabels, beside: Compared, sh
     from feature_party.pipeline.stages import Stages
 
     stages = Stages(config, shown.quiet, truth=truth)
-    scores = stages.evaluate(stages.load(), beside.nonprivate_metrics, beside.ask)
+    scores = stages.evaluate(stages.load(), beside.nonprivate_metrics, beside.ask, beside.by)
     print_scores(scores, config.output)
 
 

@@ -4,55 +4,38 @@ For a prediction f of a row that f has not seen and a constant c
 
     G = E[(y − c)² − (y − f)²] = E[(f − c)(2y − f − c)]
 
-is linear in y: a decoding u(z) with E[u | y] = y gives it without bias, and y² never enters. Then
-R² = G / V, with V = E(y − c)². Two decodings:
+is linear in y, so that a label's decoding takes its place (see
+:mod:`feature_party.evaluation.decoded_labels`) and y² never enters. Then R² = G / V, with
+V = E(y − c)². *Assumption-free*: from labels decoded without bias; where that is impossible, what
+|E[(f − c) b(y)]| <= sd(f) sd(b) leaves open is added to the interval. *Model-assisted*: from labels
+decoded with the model's help; what it may err by counts as one more standard error.
 
-*Assumption-free*: the unbiased u of least variance. Of a channel that does not tell all labels
-apart it errs by b(y) = E[u | y] − y, and |E[(f − c) b(y)]| <= sd(f) sd(b) is added to the interval.
-
-*Model-assisted*: the biased u with the least ``E b(y)² + E u² / (n κ²)``, and the model's own word
-for the bias: u(z) − E_q[b(y) | x]. It is right if either the decoding or the model is. The model's
-word may err by as much as a correlation κ between f and what b(y) is beyond E_q[b(y) | x], which
-counts as one more standard error.
-
-Source: for the form of the second, Robins, Rotnitzky, Zhao, *Estimation of Regression Coefficients
-When Some Regressors Are Not Always Observed*, JASA 1994; for intervals of a ratio, Fieller, *Some
-Problems in Interval Estimation*, JRSS B 1954. docs/evaluation.md derives all of it.
+Source: for intervals of a ratio, Fieller, *Some Problems in Interval Estimation*, JRSS B 1954.
+docs/evaluation.md derives all of it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from common.arrays import Booleans, Floats
+from feature_party.evaluation.decoded_labels import MISFIT, DecodedLabels, Scored, believed
 from feature_party.evaluation.error_estimates import Estimate, Method
 from feature_party.evaluation.spread import NORMAL_95, ReleasedCodes, Spread, mean_error
 from feature_party.learning.decoding import decoder
-from feature_party.learning.problem import sums
 from feature_party.learning.support import Support
-from feature_party.model.model import Predictions
 
 Verdict = Literal["better", "not better", "cannot tell"]
-
-MISFIT = 0.15
-"""κ: what correlation between prediction and error of the model's own distributions is allowed for.
-Over models of housing, census, retail, visits and bike sharing it was at most about this."""
 
 NEGLIGIBLE = 0.01
 """A model that explains less than this share of the variance is no better than a constant."""
 
 _EXACT = 1e-3
-_GROUPS = 16
-"""Groups of rows with decoders of their own."""
-_OPEN = 0.2
-"""Share of the released prior in what such a decoder expects of the labels."""
-_TILTS = 201
-_STEEPEST = 40.0
 
 
 @dataclass(frozen=True)
@@ -62,25 +45,6 @@ class Share:
     value: float
     low: float
     high: float
-
-
-@dataclass(frozen=True)
-class Scored:
-    """Rows with predictions of models that have not seen them.
-
-    Attributes
-    ----------
-    predicted
-        (n,) predictions, with (n, m) distributions if the model has any.
-    held_out
-        (n,) whether the whole model has not seen the row; or only the networks that predict it.
-    averaging
-        By how much the whole model's squared error is below that of such networks.
-    """
-
-    predicted: Predictions
-    held_out: Booleans
-    averaging: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -122,7 +86,11 @@ class _Gain:
 
 
 def explained(
-    sources: Sequence[ReleasedCodes], support: Support, scored: Scored, spread: Spread
+    sources: Sequence[ReleasedCodes],
+    support: Support,
+    scored: Scored,
+    spread: Spread,
+    labels: DecodedLabels,
 ) -> Explained:
     """Compare predictions with a constant.
 
@@ -136,13 +104,12 @@ def explained(
         The n rows, n >= 2.
     spread
         Squared error of the constant.
+    labels
+        The rows' labels, decoded.
     """
     points, centre = scored.predicted.points, spread.centre
-    beliefs = scored.predicted.distributions
-    if beliefs is None:
-        beliefs = tilted(support, points)
+    beliefs = believed(support, scored.predicted)
     away = points - centre
-    labels = _decode(sources, support, points, beliefs, away)
     both, later = points + centre, ~scored.held_out * scored.averaging
     reach = 2 * math.sqrt(float(np.mean(away**2)))
     free = _Gain(away * (2 * labels.unbiased - both) + later, unseen=reach * labels.hidden)
@@ -161,74 +128,6 @@ def explained(
         needed = round(points.size * times**2), times
     loss = _squared_error(free, spread, apart)
     return Explained(shares[0], shares[1], loss, spread.shown, verdict, *needed)
-
-
-def tilted(support: Support, points: Floats) -> Floats:
-    """(n, m) distributions p(y) e^{θ y} with the means that a model of points predicts."""
-    axis = (support.values - support.values.mean()) / np.ptp(support.values)
-    logits = np.log(support.prior) + np.linspace(-_STEEPEST, _STEEPEST, _TILTS)[:, None] * axis
-    table = np.exp(logits - logits.max(axis=1, keepdims=True))
-    table /= table.sum(axis=1, keepdims=True)
-    at = np.interp(points, table @ support.values, np.arange(float(_TILTS)))
-    low = np.minimum(at.astype(np.int64), _TILTS - 2)
-    share = (at - low)[:, None]
-    return np.asarray((1 - share) * table[low] + share * table[low + 1])
-
-
-@dataclass(frozen=True)
-class _Decoded:
-    """Labels of n rows, decoded.
-
-    Attributes
-    ----------
-    unbiased, helped
-        (n,) without bias, and with little variance and the model's help.
-    hidden, trusted
-        Standard deviation of the bias b(y) of the first, and of the second without the model.
-    """
-
-    unbiased: Floats
-    helped: Floats
-    hidden: float
-    trusted: float
-
-
-def _decode(
-    sources: Sequence[ReleasedCodes],
-    support: Support,
-    points: Floats,
-    beliefs: Floats,
-    away: Floats,
-) -> _Decoded:
-    """Decode in groups of like predictions, each by the decoders that are best where its labels are
-    expected: that takes the model's word and no code, so what is without bias stays so.
-    """
-    rows, total = away.size, max(float(away @ away), 1e-300)
-    unbiased, helped = np.zeros(rows), np.zeros(rows)
-    hidden = trusted = 0.0
-    group = np.empty(rows, np.int64)
-    for number, part in enumerate(np.array_split(np.argsort(points, kind="stable"), _GROUPS)):
-        group[part] = number
-    for source in sources:
-        common = decoder(source.problem, source.problem.grid)
-        hidden += source.rows.size / rows * float(source.problem.prior @ common.bias[:, 0] ** 2)
-        for number in range(_GROUPS):
-            inside = group[source.rows] == number
-            mine, codes = source.rows[inside], source.codes[inside]
-            weight = away[mine] ** 2
-            share = float(weight.sum()) / total
-            if share == 0.0:  # predicted as the constant does: their labels count for nothing
-                continue
-            expected = (weight @ beliefs[mine] / weight.sum())[support.cell_of] * support.within
-            prior = _OPEN * source.problem.prior + (1 - _OPEN) * expected
-            problem = replace(source.problem, prior=prior)
-            exact = decoder(problem, problem.grid) if common.exact else common
-            biased = decoder(problem, problem.grid, ridge=1 / (rows * MISFIT**2))
-            word = sums(support.cell_of, support.within * biased.bias[:, 0], support.size)
-            unbiased[mine] = exact.values[codes, 0]
-            helped[mine] = biased.values[codes, 0] - beliefs[mine] @ word
-            trusted += share * float(prior @ biased.bias[:, 0] ** 2)
-    return _Decoded(unbiased, helped, math.sqrt(hidden), math.sqrt(trusted))
 
 
 def _share(gain: _Gain, spread: Spread, apart: float) -> Share:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,23 @@ from common.arrays import Floats
 from common.errors import DataError
 from common.release.manifest import Manifest
 from feature_party.client.questions import Verdict
+from feature_party.evaluation.breakdown import (
+    INTERVALS,
+    Measured,
+    Segment,
+    groups_by,
+    importance,
+    interval_coverage,
+    segments,
+    tenths,
+)
+from feature_party.evaluation.decoded_labels import decode_labels
 from feature_party.evaluation.error_estimates import Estimate, estimate_absolute_error
 from feature_party.evaluation.explained import Explained, Share, explained
-from feature_party.evaluation.sentences import summary
+from feature_party.evaluation.sentences import importance_line, segment_lines, summary
 from feature_party.evaluation.spread import ReleasedCodes, label_spread
 from feature_party.evaluation.unseen import Unseen, unseen
+from feature_party.learning.calibration import Slope, slope
 from feature_party.model.facts import ModelFacts
 from feature_party.model.model import Model
 from feature_party.training.examples import Codes, Events
@@ -80,6 +92,14 @@ class Scores:
         These and all other events with predictions by networks that have not seen them.
     explained
         How predictions compare with a constant, from those events' privatized labels alone.
+    slope
+        Of their decoded labels on predictions; None where predictions are alike.
+    tenths, segments
+        These events by prediction, and by the columns asked for.
+    coverage
+        How often the model's intervals of some probabilities contain the label.
+    importance
+        By how much each column lowers the squared error, in units of the label's variance.
     absolute
         Mean absolute error of the held-out events, estimated from theirs.
     truth
@@ -96,6 +116,11 @@ class Scores:
     codes: Codes
     unseen: Unseen
     explained: Explained
+    slope: Slope | None
+    tenths: Sequence[Segment]
+    segments: Mapping[str, Sequence[Segment]]
+    coverage: Mapping[float, Measured]
+    importance: Mapping[str, Measured]
     absolute: Estimate
     truth: TrueErrors | None = None
     answer: tuple[str, Verdict] | None = None
@@ -104,7 +129,21 @@ class Scores:
     def summary(self) -> list[str]:
         """Whether the model is any good, in a few lines."""
         epsilon = release_metrics(self.manifests)["epsilon"]
-        return summary(self.explained, epsilon, self.unseen.codes.size)
+        lines = summary(self.explained, epsilon, self.unseen.codes.size)
+        if self.importance:
+            lines.append(importance_line(self.importance))
+        for by, several in self.segments.items():
+            lines += segment_lines(by, several)
+        return [*lines, *(f"warning: {one}" for one in self.warnings)]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the user of the model must know first."""
+        if self.slope is None or not self.slope.misspecified or self.facts.slope is None:
+            return self.facts.warnings
+        # all events that were not trained on know the slope better than the folds of training
+        own = self.facts.slope.sentence
+        return [*(one for one in self.facts.warnings if one != own), self.slope.sentence]
 
     def to_json(self) -> dict[str, Any]:
         """The content of ``metrics.json``, without timings."""
@@ -125,11 +164,18 @@ class Scores:
             **_estimate("mse", self.explained.squared),
             "estimated_constant_mse": self.explained.constant,
             **_estimate("mae", self.absolute),
+            "calibration_slope": None if self.slope is None else asdict(self.slope),
+            "tenths": [asdict(one) for one in self.tenths],
+            "segments": {
+                by: [asdict(one) for one in several] for by, several in self.segments.items()
+            },
+            "interval_coverage": {f"{p:g}": asdict(one) for p, one in self.coverage.items()},
+            "importance": {name: asdict(one) for name, one in self.importance.items()},
             "decoding_slope": None if slope is None else slope.value,
             **({} if self.answer is None else _answer(*self.answer)),
             **({} if self.truth is None else self.truth.to_json()),
             "training_seconds": self.facts.seconds,
-            "warnings": self.facts.warnings,
+            "warnings": self.warnings,
         }
 
 
@@ -139,6 +185,7 @@ def score(
     manifests: Sequence[Manifest],
     labels: Floats | None = None,
     nonprivate: Path | None = None,
+    by: Sequence[str] = (),
 ) -> Scores:
     """Score the held-out events.
 
@@ -150,12 +197,21 @@ def score(
         (m,) true labels of all matched events, in simulations.
     nonprivate
         Metrics file of a model that was trained on true labels, in simulations.
+    by
+        Columns of the features to compare segments by.
     """
     found = unseen(model, events)
     held = found.scored.held_out
     predicted, codes = found.scored.predicted.of(held), found.codes[held]
     sources = _sources(events, found.codes, manifests)
-    compared = explained(sources, model.support, found.scored, label_spread(sources))
+    spread = label_spread(sources)
+    decoded = decode_labels(sources, model.support, found.scored, spread.centre)
+    compared = explained(sources, model.support, found.scored, spread, decoded)
+    points, variance = found.scored.predicted.points, compared.constant
+    figures = decoded, spread.centre, variance
+    _check_columns(by, found.table.columns)
+    chosen, dealt = found.dealt(model, list(model.encoder.columns))
+    shares = interval_coverage(sources, model.support, found.scored, INTERVALS)
     return Scores(
         manifests,
         events,
@@ -165,6 +221,14 @@ def score(
         codes,
         found,
         compared,
+        slope(points, decoded.unbiased),
+        segments(tenths(points), points, *figures),
+        {name: segments(groups_by(found.table[name]), points, *figures) for name in by},
+        dict(zip(INTERVALS, shares, strict=True)) if model.has_distributions else {},
+        {
+            name: importance(points[chosen], changed, decoded.of(chosen), variance)
+            for name, changed in dealt.items()
+        },
         estimate_absolute_error(events.problem, model.support, predicted, codes),
         None if labels is None else _true_errors(predicted.points, labels, events, nonprivate),
     )
@@ -180,6 +244,14 @@ def _sources(events: Events, codes: Codes, manifests: Sequence[Manifest]) -> lis
         for (part, mine, own), manifest in parts
         if own.size
     ]
+
+
+def _check_columns(by: Sequence[str], columns: Sequence[str]) -> None:
+    for name in by:
+        if name not in columns:
+            raise DataError(
+                f"by={name!r} is no column of the features; columns: {', '.join(columns)}"
+            )
 
 
 def release_metrics(manifests: Sequence[Manifest]) -> dict[str, Any]:

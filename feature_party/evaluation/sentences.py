@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+from feature_party.evaluation.breakdown import Measured, Segment
 from feature_party.evaluation.explained import NEGLIGIBLE, Explained, Share
 
 
@@ -47,6 +50,29 @@ def share_words(share: Share) -> str:
     """R² with its interval, cut off at 0: an error above the constant's is no share explained."""
     low, high = max(share.low, 0.0), max(share.high, 0.0)
     return f"{max(share.value, 0.0):.2f} (95%: {low:.2f} … {high:.2f})"
+
+
+def importance_line(importance: Mapping[str, Measured], most: int = 5) -> str:
+    """Columns that lower the error most, and how many do not more than noise would."""
+    told = {name: one for name, one in importance.items() if one.low > 0}
+    ranked = sorted(told.items(), key=lambda item: -item[1].value)[:most]
+    line = "columns that matter, by the R² lost without them: "
+    line += ", ".join(f"{name} {one.value:.2g} ± {one.value - one.low:.1g}" for name, one in ranked)
+    if not ranked:
+        line = "no column's effect can be told from noise"
+    elif len(told) < len(importance):
+        line += f"; the effect of {len(importance) - len(told)} others cannot be told from noise"
+    return line
+
+
+def segment_lines(by: str, segments: Sequence[Segment]) -> list[str]:
+    """A line a segment: events, mean prediction, mean label, and whether they disagree."""
+    lines = [f"by {by}: events, mean prediction, mean label (95% for all segments together)"]
+    for one in segments:
+        label = f"{one.label.value:.4g} ({one.label.low:.4g} … {one.label.high:.4g})"
+        verdict = "  predictions are off" if one.off else ""
+        lines.append(f"  {one.name}: {one.events:,}, {one.predicted:.4g}, {label}{verdict}")
+    return lines
 
 
 def _two_digits(number: int) -> int:

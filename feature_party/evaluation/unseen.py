@@ -8,6 +8,7 @@ which takes no label to know.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,11 +16,13 @@ import polars as pl
 
 from common.arrays import Floats, Indices
 from common.errors import DataError
-from feature_party.evaluation.explained import Scored
+from feature_party.evaluation.decoded_labels import Scored
 from feature_party.model.model import Model, Predictions
 from feature_party.training.batches import Plan
 from feature_party.training.examples import MOST_HELD_OUT, Codes, Events, Prepared
 
+_DEALT = 1 << 12
+"""Rows among which a column's values are dealt."""
 _COMPARED = 1 << 14
 """Held-out rows on which groups are compared with the whole model."""
 
@@ -38,17 +41,32 @@ class Unseen:
         (n,) their places among all matched events.
     scored
         The predictions.
+    parts
+        Their rows, part by part, with the networks of the model that predict them.
     """
 
     table: pl.DataFrame
     codes: Codes
     matched: Indices
     scored: Scored
+    parts: Sequence[tuple[Indices, slice]]
 
-    @property
-    def held(self) -> int:
-        """Number of held-out rows."""
-        return int(self.scored.held_out.sum())
+    def dealt(self, model: Model, columns: Sequence[str]) -> tuple[Indices, dict[str, Floats]]:
+        """Some (s,) rows, and predictions for them with each column's values dealt anew."""
+        step = max(1, self.codes.size // _DEALT)
+        some = [(rows[::step], members) for rows, members in self.parts]
+        chosen = np.concatenate([rows for rows, _ in some])
+        table = self.table[chosen]
+        found = {}
+        for column in columns:
+            changed = table.with_columns(pl.col(column).shuffle(seed=0))
+            start, points = 0, []
+            for rows, members in some:
+                inputs = model.encoder.encode(changed[start : start + rows.size])
+                points.append(model.distributions(inputs, members).points)
+                start += rows.size
+            found[column] = np.concatenate(points)
+        return chosen, found
 
 
 def unseen(model: Model, events: Events) -> Unseen:
@@ -64,9 +82,9 @@ def unseen(model: Model, events: Events) -> Unseen:
             f"{events.holdout.size} held-out events cannot be scored; raise [training] holdout"
         )
     table, codes = events.held_out()
-    parts = [model.distributions(model.encoder.encode(table))]
+    predicted = [model.distributions(model.encoder.encode(table))]
     tables, labels, matched = [table], [codes], [events.holdout]
-    differences = []
+    parts, differences = [(np.arange(len(table)), slice(None))], []
     if isinstance(events, Prepared):
         few = model.encoder.encode(table[:_COMPARED])
         for members, fold in _folds(model, events.training_rows):
@@ -74,13 +92,15 @@ def unseen(model: Model, events: Events) -> Unseen:
             tables.append(events.joined.table[rows])
             labels.append(events.joined.codes[rows])
             matched.append(rows)
-            parts.append(model.distributions(model.encoder.encode(tables[-1]), members))
+            predicted.append(model.distributions(model.encoder.encode(tables[-1]), members))
+            parts.append((parts[-1][0][-1] + 1 + np.arange(rows.size), members))
             alone = model.distributions(few, members).points
-            differences.append(float(np.mean((alone - parts[0].points[:_COMPARED]) ** 2)))
+            differences.append(float(np.mean((alone - predicted[0].points[:_COMPARED]) ** 2)))
     held_out = np.arange(sum(map(len, tables))) < len(table)
     averaging = float(np.mean(differences)) if differences else 0.0
-    scored = Scored(_together(parts), held_out, averaging)
-    return Unseen(pl.concat(tables), np.concatenate(labels), np.concatenate(matched), scored)
+    scored = Scored(_together(predicted), held_out, averaging)
+    table, codes, rows = pl.concat(tables), np.concatenate(labels), np.concatenate(matched)
+    return Unseen(table, codes, rows, scored, parts)
 
 
 def _folds(model: Model, rows: int) -> list[tuple[slice, Indices]]:

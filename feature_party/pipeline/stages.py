@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +22,11 @@ class Stages(Learning):
     """One run of the features party."""
 
     def evaluate(
-        self, model: Model, nonprivate: Path | None = None, ask_loss: str | None = None
+        self,
+        model: Model,
+        nonprivate: Path | None = None,
+        ask_loss: str | None = None,
+        by: Sequence[str] = (),
     ) -> Scores:
         """Score the held-out events; writes metrics and report.
 
@@ -34,11 +39,13 @@ class Stages(Learning):
             shown beside this model's.
         ask_loss
             ``squared`` or ``absolute``: have the labels party compare predictions with true labels.
+        by
+            Columns of the features to compare segments by.
         """
         events, output = self.prepared, self.config.output
         with self._timed("evaluate"):
             labels = None if self.truth.true_labels is None else self._truth()
-            scores = score(model, events, self.manifests, labels, nonprivate)
+            scores = score(model, events, self.manifests, labels, nonprivate, by)
             if ask_loss is not None:
                 scores = replace(scores, answer=(ask_loss, self._ask(scores, ask_loss)))
         with self._timed("report"):

@@ -82,7 +82,7 @@ class ReportInputs:
         """
         events, facts, manifest = scores.events, scores.facts, scores.manifests[-1]
         *earlier, (problem, shown, codes) = events.problem.by_release(scores.codes)
-        warnings = list(facts.warnings)
+        warnings = list(scores.warnings)
         if earlier:
             warnings.append(
                 f"one model of {1 + len(earlier)} epochs: errors are about all of them, pictures"

@@ -168,7 +168,7 @@ def _calibration(inputs: ReportInputs) -> Section | None:
     if fitted:
         low, high = fitted.interval
         verdict = "1 is right"
-        if not low <= 1 <= high:
+        if fitted.misspecified:
             verdict = (
                 "below 1: predictions spread too widely"
                 if fitted.value < 1

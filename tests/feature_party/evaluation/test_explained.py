@@ -3,79 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
 
-from common.entropy import seeded_entropy
 from common.exact.channel import FiniteChannel, randomized_response_rows
-from common.randomizers.grid import Grid
-from common.randomizers.prior import NoisyPrior, private_prior
-from feature_party.evaluation.explained import Explained, Scored, explained, tilted
+from feature_party.evaluation.decoded_labels import Scored, believed
 from feature_party.evaluation.sentences import summary, verdict_sentence
-from feature_party.evaluation.spread import ReleasedCodes, Spread, label_spread
-from feature_party.learning.problem import LabelProblem
+from feature_party.evaluation.spread import label_spread
 from feature_party.learning.support import Support
 from feature_party.model.model import Predictions
+from tests.feature_party.evaluation.simulated import (
+    GRID,
+    RELEASES,
+    ROWS,
+    compared,
+    evaluate,
+    events,
+    gaussian,
+    share_explained,
+    sources,
+)
 from tests.feature_party.worlds import thresholds_channel
 from tests.statistics import binomial_range, mean_fits
-
-ROWS, RELEASES = 2000, 60
-GRID = Grid(np.linspace(0, 5, 11))
-
-
-@cache
-def events(rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
-    """Means that features tell, and labels around them."""
-    rng = np.random.default_rng(7)
-    means = 0.8 + 3.4 * rng.beta(2, 3, rows)
-    return means, np.clip(means + 0.5 * rng.normal(size=rows), 0, 5)
-
-
-@cache
-def released(data: bytes, seed: int) -> NoisyPrior:
-    """A histogram, whose smoothing takes longer than all that is tested."""
-    entropy, labels = seeded_entropy(seed), np.frombuffer(data)
-    places = GRID.round(labels, entropy.words("rounding", 0, labels.size))
-    return private_prior(np.bincount(places, minlength=len(GRID)), 0.3, entropy)
-
-
-def sources(labels: np.ndarray, channel: FiniteChannel, seed: int) -> list[ReleasedCodes]:
-    """One release of the labels; every twentieth has the same histogram."""
-    entropy, histogram = seeded_entropy(seed), released(labels.tobytes(), seed % 20)
-    places = GRID.round(labels, entropy.words("rounding", 0, labels.size))
-    codes = channel.sample(places, entropy.words("labels", 0, labels.size)).astype(np.int64)
-    problem = LabelProblem.from_channel(channel, histogram.probabilities)
-    return [ReleasedCodes(problem, histogram, GRID.points, np.arange(labels.size), codes)]
-
-
-def gaussian(points: np.ndarray, width: float, support: Support) -> np.ndarray:
-    """(n, m) normal distributions around predictions."""
-    logits = -0.5 * ((support.values - points[:, None]) / width) ** 2
-    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
-
-
-def evaluate(
-    points: np.ndarray,
-    labels: np.ndarray,
-    epsilon: float,
-    seed: int,
-    width: float | None = 0.5,
-    held_out: np.ndarray | None = None,
-    channel: FiniteChannel | None = None,
-) -> tuple[Explained, Spread]:
-    drawn = sources(labels, channel or thresholds_channel(GRID.points, epsilon), seed)
-    support = Support.of(drawn[0].problem)
-    beliefs = None if width is None else gaussian(points, width, support)
-    held = np.ones(labels.size, dtype=np.bool_) if held_out is None else held_out
-    spread = label_spread(drawn)
-    return explained(drawn, support, Scored(Predictions(points, beliefs), held), spread), spread
-
-
-def share_explained(points: np.ndarray, labels: np.ndarray) -> float:
-    return 1 - float(np.mean((points - labels) ** 2) / labels.var())
 
 
 @pytest.mark.statistical
@@ -175,16 +125,15 @@ def test_an_event_of_another_network_is_worth_what_averaging_adds() -> None:
     drawn = sources(labels, thresholds_channel(GRID.points, 2.0), 1)
     support, held = Support.of(drawn[0].problem), np.arange(ROWS) < ROWS // 4
     scored = Scored(Predictions(means, gaussian(means, 0.5, support)), held)
-    spread = label_spread(drawn)
-    plain = explained(drawn, support, scored, spread).squared
-    more = explained(drawn, support, replace(scored, averaging=0.2), spread).squared
+    plain = compared(drawn, support, scored)[0].squared
+    more = compared(drawn, support, replace(scored, averaging=0.2))[0].squared
     assert plain.value - more.value == pytest.approx(0.75 * 0.2)
 
 
 def test_a_tilted_prior_has_the_mean_that_is_predicted() -> None:
     support = Support.of(sources(events()[1], thresholds_channel(GRID.points, 1.0), 0)[0].problem)
     points = np.linspace(0.4, 4.5, 50)
-    beliefs = tilted(support, points)
+    beliefs = believed(support, Predictions(points, None))
     assert beliefs.min() >= 0
     assert beliefs.sum(axis=1) == pytest.approx(1)
     assert beliefs @ support.values == pytest.approx(points)

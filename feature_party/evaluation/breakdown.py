@@ -1,0 +1,203 @@
+"""Where a model is right, from decoded labels: tenths, segments, columns, and its own intervals.
+
+A mean of decoded labels that weighs row i with a_i, which takes no code to know, has the spread of
+its terms for standard error. With the labels decoded without bias nothing is assumed; with the
+model's help (:mod:`feature_party.evaluation.decoded_labels`) κ times the weights' size is added.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from scipy import stats
+
+from common.arrays import Floats, Indices
+from feature_party.evaluation.decoded_labels import MISFIT, DecodedLabels, Scored, believed
+from feature_party.evaluation.spread import NORMAL_95, ReleasedCodes, mean_error
+from feature_party.learning.decoding import decoder
+from feature_party.learning.problem import sums
+from feature_party.learning.support import Support
+
+_TENTHS = 10
+_BINS = 5
+_MOST_VALUES = 20
+_FEWEST = 30
+"""Rows that a segment of its own takes."""
+
+INTERVALS = (0.5, 0.8, 0.95)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure with its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of_terms(cls, terms: Floats, extra: float = 0.0, level: float = NORMAL_95) -> Measured:
+        """Mean of (n,) terms, n >= 2, with a normal interval and one more standard error."""
+        value, half = float(terms.mean()), level * math.hypot(mean_error(terms), extra)
+        return cls(value, value - half, value + half)
+
+    @property
+    def certain(self) -> bool:
+        """Whether it can be told from 0."""
+        return self.low > 0 or self.high < 0
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Some of the rows.
+
+    Attributes
+    ----------
+    name
+        What they have in common.
+    events
+        How many there are.
+    predicted
+        Their mean prediction.
+    label
+        Their mean label, decoded without bias; its interval is corrected for their number.
+    gain
+        By how much their squared error is below the constant's, in units of the label's variance.
+    """
+
+    name: str
+    events: int
+    predicted: float
+    label: Measured
+    gain: Measured
+
+    @property
+    def off(self) -> bool:
+        """Whether their predictions are certainly too high or too low on average."""
+        return not self.label.low <= self.predicted <= self.label.high
+
+
+def segments(
+    groups: Sequence[tuple[str, Indices]],
+    points: Floats,
+    labels: DecodedLabels,
+    centre: float,
+    variance: float,
+) -> list[Segment]:
+    """Compare groups of rows, each with 95% intervals that hold for all groups together.
+
+    Parameters
+    ----------
+    groups
+        Names and rows, at least two rows each.
+    points, labels
+        (n,) predictions, and the labels decoded.
+    centre, variance
+        The constant, and the squared error of predicting it.
+    """
+    # Bonferroni: each of them errs with a probability of 5 % over their number
+    level = float(stats.norm.isf(0.025 / max(len(groups), 1)))
+    gains = (points - centre) * (2 * labels.unbiased - points - centre) / variance
+    return [
+        Segment(
+            name,
+            int(rows.size),
+            float(points[rows].mean()),
+            Measured.of_terms(labels.unbiased[rows], level=level),
+            Measured.of_terms(gains[rows], level=level),
+        )
+        for name, rows in groups
+    ]
+
+
+def tenths(points: Floats) -> list[tuple[str, Indices]]:
+    """Rows from the lowest to the highest predictions, in up to ten groups of equal size."""
+    parts = np.array_split(
+        np.argsort(points, kind="stable"), max(1, min(_TENTHS, len(points) // 2))
+    )
+    return [(f"{points[rows[0]]:.4g} … {points[rows[-1]]:.4g}", rows) for rows in parts]
+
+
+def groups_by(column: pl.Series) -> list[tuple[str, Indices]]:
+    """Rows by a column: by value, or by five ranges of a number of many values.
+
+    Values of fewer than 30 rows, and all beyond the 20 commonest, are taken together.
+    """
+    if column.dtype.is_numeric() and column.n_unique() > _MOST_VALUES:
+        values = column.cast(pl.Float64).to_numpy()
+        known = np.argsort(values, kind="stable")[: np.count_nonzero(~np.isnan(values))]
+        parts = np.array_split(known, _BINS)
+        groups = [(f"{values[rows[0]]:.4g} … {values[rows[-1]]:.4g}", rows) for rows in parts]
+        groups.append(("missing", np.flatnonzero(np.isnan(values))))
+    else:
+        texts = column.cast(pl.String).fill_null("missing")
+        counts = texts.value_counts(sort=True).filter(pl.col("count") >= _FEWEST)
+        common = counts[:_MOST_VALUES].to_series(0)
+        groups = [(name, np.flatnonzero((texts == name).to_numpy())) for name in common]
+        groups.append(("others", np.flatnonzero(~texts.is_in(common.to_list()).to_numpy())))
+    return [(name, rows) for name, rows in groups if rows.size > 1]
+
+
+def interval_coverage(
+    sources: Sequence[ReleasedCodes], support: Support, scored: Scored, shares: Sequence[float]
+) -> list[Measured]:
+    """How often labels lie in the model's central intervals.
+
+    They are decoded with the help of the model, which is on trial here: where the decoding is
+    biased its word may be wrong altogether, κ = 1.
+
+    Parameters
+    ----------
+    shares
+        Probabilities of the intervals.
+
+    Returns
+    -------
+    For each the share of labels in it. What lies in an interval is decided on the support's cells.
+    """
+    beliefs = believed(support, scored.predicted)
+    below = np.cumsum(beliefs, axis=1)
+    rows, cells = beliefs.shape
+    # column t: whether a label lies in one of the first t cells
+    steps = (support.cell_of[:, None] < np.arange(cells + 1)).astype(np.float64)
+    decoded, bias = np.zeros((rows, cells + 1)), np.zeros((rows, cells + 1))
+    spread = np.zeros(cells + 1)
+    for source in sources:
+        found = decoder(source.problem, steps, ridge=1 / rows)
+        decoded[source.rows] = found.values[source.codes]
+        by_cell = np.stack(
+            [sums(support.cell_of, support.within * column, cells) for column in found.bias.T],
+            axis=1,
+        )
+        bias[source.rows] = beliefs[source.rows] @ by_cell
+        spread += source.rows.size / rows * (source.problem.prior @ found.bias**2)
+    helped, every = decoded - bias, np.arange(rows)
+    measured = []
+    for share in shares:
+        first = (below < (1 - share) / 2 - 1e-9).sum(axis=1)
+        last = np.minimum((below < (1 + share) / 2 - 1e-9).sum(axis=1), cells - 1) + 1
+        extra = float(np.sqrt(np.mean(spread[first] + spread[last])))
+        measured.append(Measured.of_terms(helped[every, last] - helped[every, first], extra))
+    return measured
+
+
+def importance(points: Floats, changed: Floats, labels: DecodedLabels, variance: float) -> Measured:
+    """By how much the squared error grows when a column's values are dealt to other rows.
+
+    Parameters
+    ----------
+    points, changed
+        (n,) predictions, and those without the column's help.
+    labels
+        The same rows' labels, decoded.
+    variance
+        Of the label: the unit.
+    """
+    apart = points - changed
+    terms = apart * (2 * labels.helped - points - changed) / variance
+    extra = 2 * MISFIT * float(np.sqrt(np.mean(apart**2))) * labels.trusted / variance
+    return Measured.of_terms(terms, extra)

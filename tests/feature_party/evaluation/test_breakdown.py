@@ -1,0 +1,104 @@
+"""Segments, columns and intervals: what decoded labels say of them is true."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from feature_party.evaluation.breakdown import (
+    groups_by,
+    importance,
+    interval_coverage,
+    segments,
+    tenths,
+)
+from feature_party.evaluation.decoded_labels import DecodedLabels, Scored, decode_labels
+from feature_party.evaluation.sentences import importance_line, segment_lines
+from feature_party.learning.support import Support
+from feature_party.model.model import Predictions
+from tests.feature_party.evaluation.simulated import GRID, ROWS, events, gaussian, sources
+from tests.feature_party.worlds import thresholds_channel
+from tests.statistics import binomial_range
+
+RUNS = 40
+
+
+def decoded(points: np.ndarray, seed: int, epsilon: float = 2.0) -> DecodedLabels:
+    drawn = sources(events()[1], thresholds_channel(GRID.points, epsilon), seed)
+    support = Support.of(drawn[0].problem)
+    scored = Scored(Predictions(points, gaussian(points, 0.5, support)), np.ones(ROWS, np.bool_))
+    return decode_labels(drawn, support, scored, float(points.mean()))
+
+
+@pytest.mark.statistical
+def test_all_segments_contain_their_labels_and_those_that_are_off_are_found() -> None:
+    means, labels = events()
+    groups = tenths(means)
+    truths = [labels[rows].mean() for _, rows in groups]
+    wrong = np.where(means > np.quantile(means, 0.9), means - 1.0, means)
+    hits = found = 0
+    for seed in range(RUNS):
+        parts = segments(groups, means, decoded(means, seed), means.mean(), labels.var())
+        hits += all(p.label.low <= y <= p.label.high for p, y in zip(parts, truths, strict=True))
+        off = segments(groups, wrong, decoded(wrong, seed), means.mean(), labels.var())
+        found += off[-1].off
+    assert hits >= binomial_range(RUNS, 0.95)[0]
+    assert found > RUNS // 2
+    assert any("off" in line for line in segment_lines("shop", off))
+
+
+@pytest.mark.statistical
+def test_a_column_that_matters_is_told_from_one_that_does_not() -> None:
+    means, labels = events()
+    rng = np.random.default_rng(1)
+    dealt, hardly = rng.permutation(means), means + 0.01 * rng.normal(size=ROWS)
+    true = float(np.mean((dealt - labels) ** 2 - (means - labels) ** 2) / labels.var())
+    hits = 0
+    for seed in range(RUNS):
+        one = importance(means, dealt, decoded(means, seed), labels.var())
+        hits += one.low <= true <= one.high
+        assert one.low > 0
+    assert hits >= binomial_range(RUNS, 0.95)[0]
+    noise = importance(means, hardly, decoded(means, 0), labels.var())
+    assert not noise.certain or abs(noise.value) < 0.02
+    line = importance_line({"income": one, "noise": importance(means, means, decoded(means, 0), 1)})
+    assert "income" in line
+    assert "1 others cannot be told from noise" in line
+    assert importance_line({}) == "no column's effect can be told from noise"
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("width", [0.5, 0.2])
+def test_coverage_of_intervals_is_what_true_labels_show(width: float) -> None:
+    means = events()[0]
+    on_grid = GRID.points[np.abs(events()[1][:, None] - GRID.points).argmin(axis=1)]
+    hits, found = 0, []
+    for seed in range(RUNS):
+        drawn = sources(on_grid, thresholds_channel(GRID.points, 3.0), seed)
+        support = Support.of(drawn[0].problem)
+        beliefs = gaussian(means, width, support)
+        scored = Scored(Predictions(means, beliefs), np.ones(ROWS, np.bool_))
+        one = interval_coverage(drawn, support, scored, [0.8])[0]
+        below = np.cumsum(beliefs, axis=1)
+        first, last = ((below < share - 1e-9).sum(axis=1) for share in (0.1, 0.9))
+        true = np.mean((on_grid >= support.values[first]) & (on_grid <= support.values[last]))
+        hits += one.low <= true <= one.high
+        found.append(one.value)
+    assert hits >= binomial_range(RUNS, 0.95)[0]
+    assert (np.mean(found) < 0.75) == (width == 0.2)  # too narrow by more than half
+
+
+def test_groups_are_values_or_ranges_and_rare_ones_go_together() -> None:
+    shops = pl.Series(["a"] * 50 + ["b"] * 40 + ["c"] * 3 + ["d"] * 2)
+    assert {name: rows.size for name, rows in groups_by(shops)} == {"a": 50, "b": 40, "others": 5}
+    ages = pl.Series([*range(100), None, None])
+    ranges = dict(groups_by(ages))
+    assert {name: rows.size for name, rows in ranges.items()} == {
+        "0 … 19": 20,
+        "20 … 39": 20,
+        "40 … 59": 20,
+        "60 … 79": 20,
+        "80 … 99": 20,
+        "missing": 2,
+    }

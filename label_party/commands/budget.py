@@ -63,7 +63,7 @@ def print_account(
 ) -> None:
     """Print all accounts; below a table also when the ledger was restored."""
     if as_json:
-        print(json.dumps([_plain(entry) for entry in accounts], indent=2, ensure_ascii=False))
+        print(json.dumps([as_plain(entry) for entry in accounts], indent=2, ensure_ascii=False))
         return
     for entry in accounts:
         print(f"account {entry.account}: budget {entry.limit}")
@@ -109,7 +109,8 @@ def print_account(
         )
 
 
-def _plain(entry: AccountState) -> dict[str, Any]:
+def as_plain(entry: AccountState) -> dict[str, Any]:
+    """Return an account as JSON values."""
     return {
         "account": entry.account,
         "total": _guarantee(entry.limit),

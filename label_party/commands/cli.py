@@ -44,6 +44,11 @@ app = program(
             f"{_COMMANDS}.budget:budgets",
             "Show what every account may spend, who spent what, when, and what is left.",
         ),
+        "status": Command(
+            f"{_COMMANDS}.status:show",
+            "Show what was spent and released, who fetched what, who was refused, what expires.",
+            "Example: label-party status --listen 127.0.0.1:9464",
+        ),
         "backup": Command(
             f"{_COMMANDS}.backup:backup",
             "Copy the ledger and all releases to one file, while they are served or built.",

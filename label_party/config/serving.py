@@ -121,8 +121,8 @@ class ObservabilitySection(Section):
 
     listen: HostAndPort | None = setting(
         None,
-        "Plain HTTP for the operator alone: /livez, /readyz and /metrics (Prometheus). Anybody who"
-        " reaches this address can read it. Leave it out for no HTTP at all.",
+        "Plain HTTP for the operator alone: a page of status, /livez, /readyz and /metrics"
+        " (Prometheus). Anybody who reaches this address can read it. Leave it out for no HTTP.",
         example="127.0.0.1:9464",
         write=True,
     )

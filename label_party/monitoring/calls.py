@@ -85,6 +85,12 @@ class Telemetry:
         # from the beginning: an alert sees how a count grew, and not how one appeared
         for reason in REASONS:
             self._refusals.labels(reason)
+        self._fetched = Gauge(
+            "label_party_last_fetch_timestamp_seconds",
+            "When a client last got a release's last row.",
+            ["client", "data_set", "epoch"],
+            registry=self.registry,
+        )
         self.rows = Counter(
             "label_party_rows_sent", "Rows sent.", ["data_set"], registry=self.registry
         )
@@ -108,6 +114,10 @@ class Telemetry:
                 self._requests.labels(method, call.status).inc()
                 self._seconds.labels(method).observe(time.monotonic() - began)
                 span.end(call.status, call.facts)
+
+    def fetched(self, client: str, data_set: str, epoch: str) -> None:
+        """Remember when a client got a release to its end."""
+        self._fetched.labels(client, data_set, epoch).set_to_current_time()
 
     def refuse(self, event: str, reason: str, **facts: Any) -> None:
         """Count and log one refusal."""

@@ -1,11 +1,12 @@
-"""Plain HTTP for the operator alone: ``/livez``, ``/readyz`` and ``/metrics``.
+"""Plain HTTP for the operator alone: a page of status, ``/livez``, ``/readyz`` and ``/metrics``.
 
-It listens on an address of its own, the loopback by default, and answers with constant words and
-with what :mod:`label_party.monitoring.calls` counts.
+It listens on an address of its own, the loopback by default, and answers with constant words, with
+what :mod:`label_party.monitoring.calls` counts and with what the ledger says.
 """
 
 from __future__ import annotations
 
+import html
 import logging
 import socket
 import threading
@@ -18,7 +19,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from common.errors import ConfigError
+from common.errors import ConfigError, LabelveilError
 from label_party.server.health import Vitals
 
 _log = logging.getLogger(__name__)
@@ -27,12 +28,23 @@ _SECONDS = 10.0
 """How long a connection may take to send its request, or to read its answer."""
 
 _TEXT = "text/plain; charset=utf-8"
+_HTML = "text/html; charset=utf-8"
+_PAGE = """\
+<!doctype html><html lang="en"><meta name="viewport" content="width=device-width">
+<title>label-party</title><style>:root { color-scheme: light dark }
+pre { font: 15px/1.5 ui-monospace, monospace; margin: 1.5em; white-space: pre-wrap }</style>
+<pre>"""
 
 Answer = tuple[HTTPStatus, str, bytes]
 
 
 @contextmanager
-def answering(listen: str, vitals: Vitals, registry: CollectorRegistry) -> Iterator[str]:
+def answering(
+    listen: str,
+    vitals: Vitals,
+    registry: CollectorRegistry,
+    status: Callable[[], Iterable[str]],
+) -> Iterator[str]:
     """Answer probes in the background; yields the address.
 
     Parameters
@@ -41,6 +53,8 @@ def answering(listen: str, vitals: Vitals, registry: CollectorRegistry) -> Itera
         host:port; port 0 lets the system choose one.
     vitals, registry
         The answer.
+    status
+        The page's lines.
 
     Raises
     ------
@@ -48,7 +62,7 @@ def answering(listen: str, vitals: Vitals, registry: CollectorRegistry) -> Itera
         If the address cannot be bound.
     """
     host, _, port = listen.rpartition(":")
-    handler = type("Handler", (_Handler,), {"paths": _paths(vitals, registry)})
+    handler = type("Handler", (_Handler,), {"paths": _paths(vitals, registry, status)})
     try:
         server = _server(host.strip("[]"), int(port), handler)
     except OSError as error:
@@ -75,12 +89,22 @@ def _server(host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> Thre
     return server
 
 
-def _paths(vitals: Vitals, registry: CollectorRegistry) -> dict[str, Callable[[str], Answer]]:
+def _paths(
+    vitals: Vitals, registry: CollectorRegistry, status: Callable[[], Iterable[str]]
+) -> dict[str, Callable[[str], Answer]]:
     def metrics(accept: str) -> Answer:
         encode, kind = choose_encoder(accept)
         return HTTPStatus.OK, kind, encode(registry)
 
+    def page(accept: str) -> Answer:
+        try:
+            lines = "\n".join(status())
+        except LabelveilError as error:
+            lines = str(error)
+        return HTTPStatus.OK, _HTML, (_PAGE + html.escape(lines) + "\n").encode()
+
     return {
+        "/": page,
         "/livez": lambda accept: _verdict(vitals.dead()),
         "/readyz": lambda accept: _verdict(vitals.unready(), vitals.notes()),
         "/metrics": metrics,
@@ -101,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         answer = self.paths.get(self.path.partition("?")[0])
         if answer is None:
-            found: Answer = (HTTPStatus.NOT_FOUND, _TEXT, b"try /livez, /readyz or /metrics\n")
+            found: Answer = (HTTPStatus.NOT_FOUND, _TEXT, b"try /, /livez, /readyz or /metrics\n")
         else:
             try:
                 found = answer(self.headers.get("Accept", ""))

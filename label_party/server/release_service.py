@@ -135,6 +135,7 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
                 )
             seconds = round(time.monotonic() - began, 3)
             _log.info("fetched", extra={**call.facts, "seconds": seconds})
+            self.telemetry.fetched(client, release.manifest.data_set, release.manifest.epoch)
 
     @unary
     def SubmitPopulation(

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from label_party.config.serving import ServerSection
 from label_party.events.submitted import Populations
 from label_party.monitoring.budget_metrics import BudgetMetrics
 from label_party.monitoring.calls import Call, Telemetry
+from label_party.monitoring.status import Samples, status
 from label_party.monitoring.tracing import NO_TRACES, SERVICE, make_traces
 from label_party.queries.evaluation import Evaluation
 from label_party.server.access import AccessPolicy
@@ -187,7 +189,16 @@ def open_server(
         observed_at = None
         if config.observability.listen is not None:
             observed_at = stack.enter_context(
-                answering(config.observability.listen, vitals, telemetry.registry)
+                answering(
+                    config.observability.listen,
+                    vitals,
+                    telemetry.registry,
+                    lambda: status(
+                        read_accounts(config),
+                        Samples.of(telemetry.registry.collect()),
+                        datetime.now(UTC),
+                    ),
+                )
             )
         stack.enter_context(watching(vitals, checker, ("", SERVICE)))
         # probes are answered until the last fetch has ended, or an orchestrator loses patience

@@ -1,4 +1,4 @@
-"""The alert rules: they parse, name metrics that the server has, and fire when they should."""
+"""Alerts and dashboard: they parse, name metrics that the server has, and fire when they should."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tests.label_party.conftest import Party
 from tests.label_party.serving import get, serving
 
 FILE = DEPLOY / "label-party" / "prometheus" / "alerts.yaml"
+DASHBOARD = DEPLOY / "label-party" / "grafana" / "dashboard.json"
 RUNBOOK = DEPLOY / "RUNBOOK.md"
 OF_PROMETHEUS = {"up"}
 
@@ -27,6 +28,12 @@ OF_PROMETHEUS = {"up"}
 def rules() -> list[dict[str, Any]]:
     [document] = documents(FILE)
     return [rule for group in document["groups"] for rule in group["rules"]]
+
+
+def queries() -> list[str]:
+    """Every query of the dashboard."""
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    return [target["expr"] for panel in panels for target in panel["targets"]]
 
 
 def selectors(expression: str) -> Iterator[promql.VectorSelector]:
@@ -44,7 +51,8 @@ def test_they_name_metrics_that_the_server_has(party: Party) -> None:
     # a family is named even before it has a sample
     families = re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE)
     names = {name for name in families if not name.endswith("_created")}
-    used = {found.name for rule in rules() for found in selectors(rule["expr"])}
+    asked = [*queries(), *(rule["expr"] for rule in rules())]
+    used = {re.sub("_bucket$", "", found.name) for one in asked for found in selectors(one)}
     assert used - OF_PROMETHEUS <= names
     # what the operator's tables speak of
     spoken = set(re.findall(r"`(label_party_\w+)", RUNBOOK.read_text()))
@@ -127,3 +135,19 @@ def test_they_fire_when_they_should(alert: str, tmp_path: Path) -> None:
 
     assert fires(values)
     assert not fires(f"{quiet.partition('x')[0]}x60")
+
+
+def test_the_dashboard_has_every_panel_once_and_in_its_place() -> None:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        at = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        }
+        assert not cells & taken
+        assert max(x for x, _ in cells) < 24
+        taken |= cells

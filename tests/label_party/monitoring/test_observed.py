@@ -46,7 +46,7 @@ def test_a_healthy_server_is_alive_and_ready(party: Party) -> None:
     with observed(party) as (_, address):
         assert get(address, "/livez") == (200, "ok\n")
         assert get(address, "/readyz") == (200, "ok\n")
-        assert get(address, "/")[0] == 404
+        assert get(address, "/labels")[0] == 404
 
 
 def test_without_a_ledger_it_is_alive_and_not_ready(
@@ -64,7 +64,7 @@ def test_without_a_ledger_it_is_alive_and_not_ready(
             assert get(address, "/livez")[0] == 200
             eventually(lambda: _status(health) == health_pb2.HealthCheckResponse.NOT_SERVING)
             assert metrics(address)["label_party_ledger_readable"] == 0
-            for side in party.store.glob("ledger.sqlite-*"):
+            for side in party.store.glob("ledger.sqlite-[ws]*"):
                 side.unlink()
             ledger.write_bytes(kept)
             assert get(address, "/readyz")[0] == 200

@@ -1,0 +1,47 @@
+"""``label-party status``: budget, releases, fetches, refusals and certificates on one screen."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from http.client import HTTPConnection, HTTPException
+
+from label_party.commands.budget import as_plain
+from label_party.commands.options import Json, options
+from label_party.config.sections import LabelPartyConfig
+from label_party.monitoring.status import Samples, status
+
+_SECONDS = 5.0
+
+
+@options("store.directory", "observability.listen")
+def show(config: LabelPartyConfig, shown: Json) -> None:
+    """Show what was spent and released, who fetched what, who was refused, what expires."""
+    from label_party.store.account import read_accounts
+
+    samples = _ask(config.observability.listen)
+    accounts = read_accounts(config)
+    if shown.as_json:
+        counted = None if samples is None else samples.found
+        plain = {"accounts": [as_plain(account) for account in accounts], "server": counted}
+        print(json.dumps(plain, indent=2, ensure_ascii=False))
+        return
+    for line in status(accounts, samples, datetime.now(UTC)):
+        print(line)
+
+
+def _ask(listen: str | None) -> Samples | None:
+    """What a running server counts; None if none answers."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    if listen is None:
+        return None
+    connection = HTTPConnection(listen, timeout=_SECONDS)
+    try:
+        connection.request("GET", "/metrics", headers={"Accept": "text/plain"})
+        text = connection.getresponse().read().decode()
+        return Samples.of(text_string_to_metric_families(text))
+    except (OSError, HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()

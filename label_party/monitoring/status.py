@@ -1,0 +1,113 @@
+"""What an operator wants to see at a glance, as lines of text: for a terminal and a page.
+
+It holds public facts only, as logs and metrics do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from prometheus_client.metrics_core import Metric
+
+from common.guarantees import Guarantee
+from label_party.store.account import AccountState
+
+_DAY = 86_400.0
+_SOON_DAYS = 30
+"""From so many days before its end a certificate is pointed out."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What a server counts, by metric; of each, the labels' values and the number."""
+
+    found: Mapping[str, list[tuple[Mapping[str, str], float]]]
+
+    @classmethod
+    def of(cls, families: Iterable[Metric]) -> Samples:
+        """Take what a registry, or the text of ``/metrics``, holds."""
+        found: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+        for family in families:
+            for sample in family.samples:
+                found.setdefault(sample.name, []).append((sample.labels, sample.value))
+        return cls(found)
+
+    def __call__(self, name: str) -> list[tuple[Mapping[str, str], float]]:
+        return self.found.get(name, [])
+
+    def number(self, name: str) -> float | None:
+        """The one number of a metric without labels; None if there is none."""
+        return next((value for _, value in self(name)), None)
+
+
+def status(
+    accounts: Iterable[AccountState], samples: Samples | None, now: datetime
+) -> Iterator[str]:
+    """Yield the lines: what was spent, what was released, who fetched it, who was refused why.
+
+    Parameters
+    ----------
+    accounts
+        What the ledger says.
+    samples
+        What the server counts; None if none runs, or it cannot be asked.
+    """
+    for account in accounts:
+        yield f"account {account.account}: {_short(account.spent)} spent of {account.limit}"
+        yield f"  left {_short(account.left)}"
+        for charge in account.charges:
+            when = _minute(charge.committed_at or charge.reserved_at)
+            state = "" if charge.state == "committed" else f", {charge.state}"
+            lost = ", bytes lost" if charge.lost else ""
+            yield (
+                f"  {when}  {charge.data_set}, epoch {charge.epoch}, {charge.purpose}:"
+                f" {_short(charge.guarantee)}{state}{lost}"
+            )
+    if samples is None:
+        yield "server: none answers at [observability] listen"
+        return
+    yield from _served(samples, now)
+
+
+def _served(samples: Samples, now: datetime) -> Iterator[str]:
+    began = samples.number("process_start_time_seconds")
+    since = "" if began is None else f" since {_stamp(began)}"
+    active = samples.number("label_party_fetches_active") or 0
+    damaged = samples.number("label_party_releases_damaged") or 0
+    yield f"server: answers{since}; {active:g} fetches running, {damaged:g} damaged releases"
+    yield "fetched to the last row, since it started"
+    rows = sorted(samples("label_party_last_fetch_timestamp_seconds"), key=lambda one: -one[1])
+    for labels, stamp in rows:
+        what = f"{labels['data_set']}, epoch {labels['epoch']}"
+        yield f"  {_stamp(stamp)}  {what}: by {labels['client']}"
+    yield from [] if rows else ["  nothing"]
+    yield "refused, since it started"
+    refused = [
+        (labels["reason"], count)
+        for labels, count in samples("label_party_refusals_total")
+        if count
+    ]
+    for reason, count in sorted(refused, key=lambda one: -one[1]):
+        yield f"  {count:6g}  {reason}"
+    yield from [] if refused else ["  nobody"]
+    yield "certificates"
+    for which, name in (("server", "the server's"), ("client_ca", "the clients' authority")):
+        end = samples.number(f"label_party_{which}_certificate_expiry_timestamp_seconds")
+        if end is not None:
+            days = (end - now.timestamp()) / _DAY
+            soon = ": renew it" if days < _SOON_DAYS else ""
+            yield f"  {name} ends {_stamp(end)}, in {days:.0f} days{soon}"
+
+
+def _short(guarantee: Guarantee | None) -> str:
+    return "nothing" if guarantee is None else str(guarantee).partition(" (")[0]
+
+
+def _minute(stamp: str) -> str:
+    return stamp[:16].replace("T", " ")
+
+
+def _stamp(seconds: float) -> str:
+    return _minute(datetime.fromtimestamp(seconds, UTC).isoformat())

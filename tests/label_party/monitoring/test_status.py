@@ -1,0 +1,61 @@
+"""Tests for the operator's one screen."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import grpc
+import pytest
+
+from label_party.monitoring.status import Samples, status
+from label_party.server.run import open_server
+from tests.label_party.conftest import CLIENT, Client, Party
+from tests.label_party.serving import get
+
+Connect = Callable[..., Client]
+
+
+def test_it_says_what_happened_on_terminal_and_page(party: Party, connect: Connect) -> None:
+    party.release()
+    party.release(data__epoch="2")
+    with open_server(party.config(observability__listen="127.0.0.1:0")) as server:
+        client = connect(server.address)
+        client.fetch(client.describe("labels", "2"), epoch="2")
+        with pytest.raises(grpc.RpcError):
+            client.describe("labels", "9")
+        shown = party.run("status", f"--listen={server.observed_at}").out
+        code, page = get(str(server.observed_at), "/")
+        told = json.loads(party.run("status", "--json", f"--listen={server.observed_at}").out)
+    for line in (
+        "account labels: ε = 2 spent of ε = 3",
+        "left ε = 1",
+        "labels, epoch 1, labels: ε = 1",
+        f"labels, epoch 2: by {CLIENT}",
+        "1  no_release",
+        "the server's ends",
+    ):
+        assert line in shown
+        assert line in html.unescape(page)
+    assert "epoch 1: by" not in shown  # nobody fetched it
+    assert code == 200
+    assert told["accounts"][0]["account"] == "labels"
+    assert told["server"]["label_party_fetches_active"] == [[{}, 0.0]]
+
+
+def test_without_a_server_the_ledger_speaks(party: Party) -> None:
+    assert "left ε = 3" in party.run("status").out
+    party.release()
+    shown = party.run("status", "--listen=127.0.0.1:1").out
+    assert "ε = 1 spent" in shown
+    assert shown.endswith("server: none answers at [observability] listen\n")
+
+
+def test_a_certificate_that_ends_soon_is_pointed_out() -> None:
+    name = "label_party_server_certificate_expiry_timestamp_seconds"
+    now = datetime(2026, 6, 1, tzinfo=UTC)
+    for days, said in ((29, "in 29 days: renew it"), (31, "in 31 days")):
+        samples = Samples({name: [({}, now.timestamp() + days * 86_400)]})
+        assert list(status([], samples, now))[-1].endswith(said)

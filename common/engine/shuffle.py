@@ -63,11 +63,20 @@ def key_buckets(keys: Keys, buckets: int) -> Integers:
 def sort_keys(keys: Keys) -> Integers:
     """(n,) positions that sort 16-byte keys; those of equal keys stay in their order."""
     heads, tails = halves(keys)
-    order = np.argsort(heads)
-    ordered = heads[order]
-    if (ordered[1:] == ordered[:-1]).any():
-        return np.lexsort((tails, heads)).astype(np.int64)  # slower, and stable
-    return order.astype(np.int64)
+    # numbers are sorted several times faster than their positions: each gives up its last bits
+    bits = np.uint64(max(heads.size - 1, 1).bit_length())
+    low = (np.uint64(1) << bits) - np.uint64(1)
+    packed = heads & ~low
+    packed |= np.arange(heads.size, dtype=np.uint64)
+    packed.sort()
+    order = (packed & low).astype(np.int64)
+    packed >>= bits
+    tied = np.flatnonzero(packed[1:] == packed[:-1])
+    if tied.size:  # rare but for equal keys: these are put in order among themselves
+        at = np.union1d(tied, tied + 1)
+        rows = order[at]
+        order[at] = rows[np.lexsort((rows, tails[rows], heads[rows]))]
+    return order
 
 
 def match_keys(ordered: Keys, keys: Keys) -> tuple[Integers, Booleans]:
@@ -78,7 +87,7 @@ def match_keys(ordered: Keys, keys: Keys) -> tuple[Integers, Booleans]:
     ordered
         (m,) 16-byte keys, m >= 1, strictly ascending.
     keys
-        (n,) keys to look up.
+        (n,) keys to look up; several times faster if they ascend, too.
 
     Returns
     -------

@@ -278,13 +278,13 @@ class Match:
 
     def run(self, secrets: Secrets) -> int:
         """Return how many rows repeat a key of an earlier one; then nothing is matched."""
-        mine = self.ours.receive(self.bucket)
+        mine = _by_key(self.ours.receive(self.bucket))
         repeated = _repeated(mine["key"])
         if repeated:
             return repeated
         rows, codes = [np.empty(0, np.int64)], [np.empty(0, np.uint32)]
         for releases, offset in zip(self.theirs, self.offsets, strict=True):
-            sent = releases.receive(self.bucket)
+            sent = _by_key(releases.receive(self.bucket))
             if _repeated(sent["key"]):
                 raise ReleaseError("the release names an event twice; fetch again")
             found = _match(mine, sent)
@@ -339,17 +339,21 @@ class WriteShard:
         }
 
 
-def _repeated(keys: Keys) -> int:
-    ordered = keys[sort_keys(keys)]
+def _by_key(rows: Columns) -> Columns:
+    """Sort rows by their keys: then looking each up in the others is one walk through both."""
+    order = sort_keys(rows["key"])
+    return {name: values[order] for name, values in rows.items()}
+
+
+def _repeated(ordered: Keys) -> int:
     return int(np.count_nonzero(ordered[1:] == ordered[:-1]))
 
 
 def _match(
     mine: Mapping[str, NDArray[Any]], sent: Mapping[str, NDArray[Any]]
 ) -> tuple[Integers, Codes]:
-    """Rows of our events that were sent, and their codes."""
-    order = sort_keys(sent["key"])
-    if not order.size:
+    """Rows of our events that were sent, and their codes; both sides are in the keys' order."""
+    if not sent["key"].size:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint16)
-    at, known = match_keys(sent["key"][order], mine["key"])
-    return mine["row"][known], sent["code"][order][at[known]]
+    at, known = match_keys(sent["key"], mine["key"])
+    return mine["row"][known], sent["code"][at[known]]

@@ -269,8 +269,11 @@ def complete_part(
     )
     if repeated or not keys.size:
         return Part(keys, np.full(keys.size, missing), order, tally)
-    at, known = match_keys(keys, label_keys)
-    left_out = 0 if known.all() else int(np.count_nonzero(~known[by_key[starts]]))
+    # ascending keys are found in one walk; then each is told to all rows of labels that have it
+    found, there = match_keys(keys, ordered[starts])
+    left_out = int(np.count_nonzero(~there))
+    at, known = np.empty_like(by_key), np.empty(by_key.size, dtype=np.bool_)
+    at[by_key], known[by_key] = np.repeat(found, each), np.repeat(there, each)
     merged_values, merged = _one_per_key(at[known], values[known], keys.size, duplicates)
     unlabelled = np.isnan(merged_values)
     labels = np.where(unlabelled, missing, merged_values)

@@ -64,11 +64,11 @@ STAGES = [
     Stage("join", "join, verified, into shards", "join_kernel"),
     Stage("encode", "encode, into training shards", "encode_kernel", 20_000_000),
     Stage("train", "train from shards, an epoch", "train_kernel", 20_000_000),
-    Stage("release_kernel", "bare: read, HMAC, round, AES, sample, write, sync"),
+    Stage("release_kernel", "bare: read, CMAC, round, AES, sample, write, sync"),
     Stage("aes", "bare: AES words, two a row"),
     Stage("disk", "bare: disk copy of the release, synced"),
     Stage("tcp", "bare: the release over raw TCP, to the disk"),
-    Stage("join_kernel", "bare: read, HMAC, write"),
+    Stage("join_kernel", "bare: read, CMAC, write"),
     Stage("encode_kernel", "bare: read, write", "", 20_000_000),
     Stage("train_kernel", "bare: torch loop", "", 20_000_000),
 ]

@@ -40,6 +40,7 @@ from common.program.audit.party.endpoint_checks import (
     same_refusals_check,
     two_answers_checks,
 )
+from common.program.audit.party.rehearsals import rehearsal_checks, rehearse
 from common.program.audit.verdict import Audit, Check, statistical, verdict_of
 from common.release.blocks import decode_codes
 from common.release.manifest import Manifest, manifest_digest
@@ -55,6 +56,7 @@ CANARY_STEPS = (
     "serve two worlds",
     "compare",
     "latency",
+    "rehearse with keys",
     "budget",
     "update a label",
     "static rule",
@@ -144,10 +146,13 @@ def _canaries(audit: Audit, plan: Plan, progress: Progress, *, certify: bool) ->
         again = endpoint.fetch()
     audit.run(lambda: cold_start_check(_noise(answers[0]), _noise(again)))
     progress(CANARY_STEPS[4])
-    audit.run(lambda: _budget_check(canaries.whole, manifest))
+    served = answers[0], again
+    audit.add(*rehearsal_checks(rehearse(canaries.whole), canaries.in_row_order(), served))
     progress(CANARY_STEPS[5])
-    audit.run(lambda: _frozen_check(canaries, answers[0]))
+    audit.run(lambda: _budget_check(canaries.whole, manifest))
     progress(CANARY_STEPS[6])
+    audit.run(lambda: _frozen_check(canaries, answers[0]))
+    progress(CANARY_STEPS[7])
     audit.run(lambda: static_check(release_sources(), "the labels party"))
 
 

@@ -96,7 +96,7 @@ def mechanism(
     upper: Annotated[float, typer.Option(help="Highest label.")] = 10.0,
     points: Annotated[int, typer.Option(help="Grid points between them, at least 2.")] = 11,
     loss: Annotated[str, typer.Option(help="squared, absolute or poisson.")] = "squared",
-    runs: Annotated[int, typer.Option(help="Runs in each of two worlds.")] = 1_000_000,
+    runs: Annotated[int, typer.Option(help="Runs for each suspected pair of labels.")] = 1_000_000,
     records: Annotated[int, typer.Option(help="Records of the one-run audit.")] = 1_000_000,
     releases: Annotated[int, typer.Option(help="Two-step releases in each world.")] = 500_000,
     out: Out = Path("audit"),

@@ -146,7 +146,7 @@ def test_the_real_labels_party(tmp_path: Path) -> None:
     plan = Plan(tmp_path / "canaries", rows=4000, randomizer="randomized-thresholds")
     audit = audit_party(None, plan)
     assert [(c.name, c.found) for c in audit.checks if c.verdict is not Verdict.PASS] == []
-    assert len(audit.checks) == 27
+    assert len(audit.checks) == 31
 
 
 @pytest.mark.slow

@@ -38,6 +38,9 @@ def summary_table(metrics: Mapping[str, Any]) -> Table:
     ):
         if metrics.get(key) is not None:
             table.add_row(name, number(metrics[key]), note)
+    if metrics.get("verdict") is not None:
+        table.add_section()
+        table.add_row("R² from codes", f"{max(metrics['assisted_r2'], 0):.2f}", _share(metrics))
     return table
 
 
@@ -47,6 +50,13 @@ def _estimate(metrics: Mapping[str, Any]) -> str:
     if low is None or high is None:
         return how
     return f"{number(low)} … {number(high)} (95%), {how}"
+
+
+def _share(metrics: Mapping[str, Any]) -> str:
+    low, high = (max(metrics[f"assisted_r2_{end}"], 0) for end in ("low", "high"))
+    found = {"better": "better than", "not better": "not better than"}
+    verdict = found.get(metrics["verdict"], "cannot tell from")
+    return f"{low:.2f} … {high:.2f} (95%, model-assisted): {verdict} a constant"
 
 
 def number(value: float) -> str:

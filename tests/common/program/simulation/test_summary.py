@@ -43,6 +43,14 @@ def test_every_number_has_its_row() -> None:
     assert "from privatized labels alone" in text
 
 
+def test_the_verdict_comes_with_its_interval() -> None:
+    share = {"assisted_r2": 0.31, "assisted_r2_low": -0.2, "assisted_r2_high": 0.55}
+    text = _text(verdict="cannot tell", **share)
+    assert "0.31" in text
+    assert "0.00 … 0.55" in text
+    assert "cannot tell from a constant" in text
+
+
 def test_what_is_unknown_is_left_out() -> None:
     assert "true labels" not in _text()
 

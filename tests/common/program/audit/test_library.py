@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -116,3 +118,13 @@ def test_the_stated_power_is_kept() -> None:
     found = [every_label(Limit(least), grid, 1.0, runs).bound > 1 for _ in range(20)]
     assert sum(found) >= 16  # at 95% each, fewer have a probability of 0.3%
     assert not any(every_label(Limit(least / 8), grid, 1.0, runs).bound > 1 for _ in range(5))
+
+
+def test_of_many_labels_a_random_sample_is_run_and_said() -> None:
+    subject = NamedSubject("randomized-response", np.arange(500.0), 1.0)
+    trial = Trial(subject, replace(SMALL, runs=5000))
+    found = every_label_check(trial)
+    assert found.verdict is Verdict.PASS
+    assert found.not_looked_at == "100 of 500 labels, chosen at random, were not run."
+    assert found.details["labels"] == 400
+    assert [power.fault.split()[0] for power in found.power] == ["excess", *["probability"] * 2]

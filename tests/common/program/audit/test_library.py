@@ -91,6 +91,7 @@ def test_right_builds_pass() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_three_hundred_right_builds_pass() -> None:
     """At one in a million, 2,400 checks fail once in 400 runs of this test."""
     assert len(false_alarms(300)) <= 1

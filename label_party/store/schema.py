@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from common.errors import LabelveilError
-from label_party.store.seal import SINCE, Seal
+from label_party.store.seal import SINCE, Seal, SealError, key_path
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -171,7 +171,13 @@ def read(database: sqlite3.Connection, path: Path, seal: Seal) -> None:
 
 def check(database: sqlite3.Connection, path: Path, seal: Seal) -> int:
     """Return the version of a ledger that is as it was last written."""
+    had_key = key_path(path).exists()  # looked at first: another process may be making both
     version = int(database.execute("PRAGMA user_version").fetchone()[0])
+    if had_key and not version:
+        raise SealError(
+            f"ledger {path} is empty or gone, but its secret is there; nothing was spent; restore"
+            f" it from a backup, or, if there is none, move {key_path(path)} away to begin anew"
+        )
     if version > len(MIGRATIONS):
         raise LabelveilError(
             f"ledger {path} has schema {version}, but this software knows {len(MIGRATIONS)} at"

@@ -144,6 +144,21 @@ def test_a_process_that_died_between_secret_and_seal_leaves_a_whole_ledger(path:
         assert len(ledger.charges()) == 3
 
 
+def test_a_ledger_that_is_cut_off_or_gone_has_not_spent_nothing(path: Path) -> None:
+    for left in (b"", None):
+        if left is None:
+            path.unlink()
+        else:
+            path.write_bytes(left)
+        for in_memory in (True, False):
+            with pytest.raises(SealError, match="empty or gone"):
+                Ledger(path, in_memory=in_memory)
+    path.unlink()
+    key_path(path).unlink()
+    with Ledger(path) as ledger:
+        assert ledger.charges() == []
+
+
 def test_the_log_keeps_nothing_that_could_be_lost(path: Path) -> None:
     with Ledger(path) as ledger:
         spend(ledger, "4", "1")

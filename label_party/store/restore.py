@@ -5,8 +5,8 @@ let the same budget be spent again, and an epoch be built a second time with oth
 
 - *Releases that are still on a disk.* Put their directories (``releases/…``, ``outcomes/…``) into
   the new store before restoring, or leave the store where it is and move only the ledger's files
-  (``ledger.sqlite*``, its secret among them) away. Those that the restored ledger does not know are counted as spent, with
-  their digests, and served as they are (:mod:`label_party.store.recovery`).
+  (``ledger.sqlite*``, its secret among them) away. Those that the restored ledger does not know are
+  counted as spent, with their digests, and served as they are (:mod:`label_party.store.recovery`).
 - *Releases that are gone.* The operator says so: ``--lost EPOCH`` (``EPOCH=EPSILON`` if it spent
   something else than the configured ε, ``EPOCH:PURPOSE=EPSILON`` for other outcomes) counts a
   release as spent forever; its epoch is never built again. The features party's copy, the

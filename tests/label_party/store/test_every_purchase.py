@@ -79,6 +79,7 @@ def buyer(request: pytest.FixtureRequest, party: Party, patient: Experiments) ->
 
 
 every_kind = pytest.mark.parametrize("buyer", PURCHASES, indirect=True)
+patience = pytest.mark.timeout(3600)  # of a watch there are some hundred steps, of seconds each
 
 
 @every_kind
@@ -89,6 +90,7 @@ def test_killed_at_some_steps(buyer: Buyer) -> None:
 
 
 @pytest.mark.slow
+@patience
 @pytest.mark.parametrize("mode", [Mode.KILL_BEFORE, Mode.KILL_TORN])
 @every_kind
 def test_killed_at_every_step(buyer: Buyer, mode: Mode) -> None:
@@ -107,6 +109,7 @@ def test_a_disk_that_fails_at_some_steps(buyer: Buyer) -> None:
 
 
 @pytest.mark.slow
+@patience
 @every_kind
 def test_a_disk_that_is_full_from_any_step_on(buyer: Buyer) -> None:
     assert len(fail(buyer, Mode.FAIL_FROM, errno.ENOSPC, buyer.shuffled())) > 10
@@ -114,6 +117,7 @@ def test_a_disk_that_is_full_from_any_step_on(buyer: Buyer) -> None:
 
 
 @pytest.mark.slow
+@patience
 @every_kind
 def test_a_disk_that_is_full_for_a_moment(buyer: Buyer) -> None:
     """Something else may free some space in time: then the budget is given back at once."""
@@ -124,6 +128,7 @@ def test_a_disk_that_is_full_for_a_moment(buyer: Buyer) -> None:
 
 
 @pytest.mark.slow
+@patience
 @every_kind
 def test_a_disk_that_breaks_while_the_charge_is_written(buyer: Buyer) -> None:
     """A commit whose sync fails may count after all; its bytes must then still be there."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import betainc, betaincinv
+from scipy.special import betainc, betaincinv, logit
 from scipy.stats import binom, norm, poisson
 
 from common.arrays import Floats, Integers
@@ -58,6 +58,14 @@ def refutation_probability(
     mass = np.diff(poisson.cdf(edges - 1.0, mean))
     needed = critical(guesses, epsilon, alpha)
     return float(np.sum(mass * binom.sf(needed - 1, guesses, share)))
+
+
+def detectable_epsilon(claimed: float, guesses: int, alpha: float) -> float:
+    """The smallest true ε whose best guesses, so many of them, refute a claim; infinite if none."""
+    least = int(critical(np.array([guesses]), claimed, alpha)[0])
+    if least > guesses:
+        return math.inf
+    return float(logit(betaincinv(least, guesses - least + 1, FOUND)))
 
 
 def smallest_excess(

@@ -189,6 +189,7 @@ def verdict_of(holds: bool) -> Verdict:
 def statistical(
     name: str,
     *,
+    question: str = "",
     claim: str,
     tried: str,
     claimed: float,
@@ -213,6 +214,7 @@ def statistical(
         confidence=1 - GATE,
         details=details or {},
         power=power,
+        question=question,
     )
 
 

@@ -38,6 +38,7 @@ def byte_equality_check(fetch: Callable[[], bytes], times: int = 3) -> Check:
     distinct = len(set(answers))
     return Check(
         name="byte equality of repeated requests",
+        question="Does asking again give the same bytes?",
         verdict=verdict_of(distinct == 1),
         claim="A release is built once: the same request returns the same bytes forever.",
         tried=f"The same request was made {times} times.",
@@ -53,6 +54,7 @@ def cold_start_check(first: bytes, second: bytes) -> Check:
     same = first == second
     return Check(
         name="two cold starts differ",
+        question="Does a second start draw noise of its own?",
         verdict=verdict_of(not same),
         claim="Noise comes from the operating system's entropy, again in every process.",
         tried="The same labels were randomized in two processes, each started from nothing.",
@@ -110,6 +112,7 @@ def declared_outputs_check(values: Outputs, declared: Outputs) -> Check:
     strange = int(np.count_nonzero(~np.isin(values, declared)))
     return Check(
         name="declared outputs",
+        question="Is every value that is sent a declared one?",
         verdict=verdict_of(strange == 0),
         claim=f"Every value sent is one of {declared.size:,} declared outputs.",
         tried=f"{values.size:,} values were compared with them.",
@@ -122,6 +125,7 @@ def id_set_check(one: Sequence[Hashable], other: Sequence[Hashable]) -> Check:
     only = len(set(one) ^ set(other))
     return Check(
         name="id set",
+        question="Does it depend on labels which events are sent?",
         verdict=verdict_of(only == 0 and len(one) == len(other)),
         claim="Which events are sent depends on the public population alone, not on who has a"
         " label.",
@@ -137,6 +141,7 @@ def row_order_check(one: Sequence[Hashable], other: Sequence[Hashable]) -> Check
     moved = sum(a != b for a, b in zip(one, other, strict=False)) + abs(len(one) - len(other))
     return Check(
         name="row order",
+        question="Does the order of rows depend on labels?",
         verdict=verdict_of(moved == 0),
         claim="The order of rows depends on the public population alone.",
         tried="Two data sets that differ in one label were released.",
@@ -169,6 +174,7 @@ def permutation_check(labels: Floats, alpha: float = GATE) -> Check:
     p = 2 * float(scipy.special.ndtr(-abs(correlation) * math.sqrt(labels.size - 1)))
     return Check(
         name="rows are not ordered by label",
+        question="Does the order of rows say anything about labels?",
         verdict=verdict_of(p >= alpha),
         claim="The order of rows says nothing about labels.",
         tried=f"The rank correlation of {labels.size:,} canary labels with their row was tested.",

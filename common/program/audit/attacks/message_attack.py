@@ -120,6 +120,7 @@ def message_checks(channel: Floats, prior: Floats, epsilon: float) -> list[Check
     return [
         Check(
             name="additive advantage",
+            question="How much better does one message make the best guess of a label?",
             verdict=verdict_of(worst <= cap + _SLACK),
             claim=f"Seeing an event's output helps the best guess of its label by at most"
             f" tanh(ε/4) = {cap:.4f}, whatever is known before.",
@@ -131,6 +132,7 @@ def message_checks(channel: Floats, prior: Floats, epsilon: float) -> list[Check
         ),
         Check(
             name="multiplicative advantage",
+            question="How many times as good does one message make the best guess?",
             verdict=verdict_of(found.multiplicative <= math.exp(epsilon) + _SLACK),
             claim=f"The best guess becomes at most e^ε = {math.exp(epsilon):.3f} times as good.",
             tried="The ratio was computed exactly under the released prior and a uniform one.",
@@ -139,6 +141,7 @@ def message_checks(channel: Floats, prior: Floats, epsilon: float) -> list[Check
         ),
         Check(
             name="change of beliefs",
+            question="How far can one message move what is believed of a label?",
             verdict=verdict_of(found.largest <= epsilon + _SLACK),
             claim=f"No label's log-odds move by more than ε = {epsilon:.4g}.",
             tried="Prior and posterior log-odds of every label were compared after every output,"

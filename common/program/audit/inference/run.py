@@ -22,7 +22,17 @@ from common.program.audit.attacks.model_attack import (
 from common.program.audit.bounds import expected_one_run_bound
 from common.program.audit.certificate import manifest_checks as claims
 from common.program.audit.inference.run_folder import Run, RunFiles, read_run
-from common.program.audit.verdict import SHOWN, Audit, Check, Verdict, statistical, verdict_of
+from common.program.audit.power import detectable_epsilon
+from common.program.audit.verdict import (
+    GATE,
+    SHOWN,
+    Audit,
+    Check,
+    Power,
+    Verdict,
+    statistical,
+    verdict_of,
+)
 from common.release.folder import MANIFEST_FILE
 from common.release.manifest import Manifest, manifest_digest
 
@@ -99,6 +109,7 @@ def _model_check(run: Run, canaries: Canaries, claimed: float, attacks: dict[str
     result = found.result
     return statistical(
         "label inference from the model",
+        question="Does the trained model remember labels?",
         claim=f"From the model a canary's secret bit is guessed with probability at most"
         f" {ceiling(claimed):.4f}.",
         tried=f"{canaries.rows.size:,} {_origin(canaries)} canaries that the model was trained on"
@@ -108,6 +119,12 @@ def _model_check(run: Run, canaries: Canaries, claimed: float, attacks: dict[str
         bound=result.bound,
         shown=result.shown,
         details={"correct": result.correct, "guesses": result.guesses, "view": found.looked_at},
+        power=(
+            Power(
+                "excess of ε in what is predicted",
+                detectable_epsilon(claimed, result.guesses, GATE) - claimed,
+            ),
+        ),
     )
 
 
@@ -126,6 +143,7 @@ def _control_check(
     verdict = verdict_of(sound) if strong else Verdict.NOT_CHECKABLE
     return Check(
         name="positive control",
+        question="Would this attack see a model that learns labels by heart?",
         verdict=verdict,
         claim="A model that memorises is seen by this attack, and even it gives away no more than"
         f" ε₂ = {epsilon:.4g}.",

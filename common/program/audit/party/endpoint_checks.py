@@ -30,6 +30,7 @@ def resume_check(endpoint: Endpoint, whole: Answer) -> Check:
     tail = whole.codes[middle * width :] == rest.codes
     return Check(
         name="resumed and cut fetches",
+        question="Has each row one output, however it is fetched?",
         verdict=verdict_of(same and tail),
         claim="However a fetch is cut or resumed, each row has one output forever.",
         tried=f"The release was fetched in messages of 4 KB, and again from row {middle:,}.",
@@ -45,6 +46,7 @@ def refusals_check(endpoint: Endpoint) -> Check:
     again = {name: endpoint.refuse(name) for name in REQUESTS}
     return Check(
         name="refusals",
+        question="Does the server refuse what it must, in constant words?",
         verdict=verdict_of(not wrong and found == again),
         claim="Errors depend on the request alone.",
         tried=f"{len(REQUESTS)} wrong requests were made twice: {', '.join(REQUESTS)}.",
@@ -114,6 +116,7 @@ def two_answers_checks(one: Answer, other: Answer) -> list[Check]:
         row_order_check(first, second),
         Check(
             name="message sizes",
+            question="Do sizes of messages say anything about labels?",
             verdict=verdict_of(sizes),
             claim="The number and size of messages depend on the public population alone.",
             tried="Two data sets, one of them with a label less, were fetched.",
@@ -128,6 +131,7 @@ def same_refusals_check(one: Endpoint, other: Endpoint) -> Check:
     differing = [name for name in REQUESTS if one.refuse(name) != other.refuse(name)]
     return Check(
         name="refusals do not depend on labels",
+        question="Do refusals say anything about labels?",
         verdict=verdict_of(not differing),
         claim="Errors do not depend on any label.",
         tried="The same wrong requests were made to two parties whose data differ in one label.",
@@ -161,6 +165,7 @@ def latency_check(one: Endpoint, other: Endpoint, claimed: float, fetches: int =
     medians = [float(np.median(seconds[world == which])) * 1000 for which in (0, 1)]
     return statistical(
         "latency of fetches",
+        question="Does the time that a fetch takes say anything about labels?",
         claim="Latency does not depend on any label.",
         tried=f"{fetches} fetches from each of two parties whose data differ in one label, in"
         f" random order; medians {medians[0]:.2f} and {medians[1]:.2f} ms.",

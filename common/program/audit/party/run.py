@@ -171,6 +171,7 @@ def _labels(audit: Audit, made: Worlds, answer: Answer, manifest: Manifest) -> N
         found = attack_control(channel, codes.astype(np.int64), None, planted, epsilon).result
         return statistical(
             "one run",
+            question="How well does an output tell two labels apart?",
             claim=f"An output reveals at most ε₂ = {epsilon:.4g} about its label.",
             tried=f"{codes.size:,} labels were secret bits; {found.correct:,} of"
             f" {found.guesses:,} guesses from the message were right.",
@@ -194,6 +195,7 @@ def _unknown_clients_check(connection: Connection, folder: Path) -> Check:
     let_in = [name for name, refusal in found.items() if refusal == Refusal("OK", "")]
     return Check(
         name="unknown clients are refused",
+        question="Is anybody answered who should not be?",
         verdict=verdict_of(not let_in),
         claim="Only a client with the configured certificate is answered.",
         tried=f"A describe request was made with {' and with '.join(found)}.",
@@ -208,6 +210,7 @@ def _logs_check(canaries: Worlds) -> Check:
     differing = sorted(logs[0] ^ logs[1])
     return Check(
         name="logs do not depend on labels",
+        question="Do the server's logs say anything about labels?",
         verdict=verdict_of(not differing),
         claim="What the server logs depends on requests and the public population alone.",
         tried="The kinds of lines in the logs of two parties whose data differ in one label were"
@@ -248,6 +251,7 @@ def _budget_check(world: World, manifest: Manifest) -> Check:
     )
     return Check(
         name="budget arithmetic",
+        question="Is a release charged, and a further one refused?",
         verdict=verdict_of(holds),
         claim=f"A release of ε = {float(asked):g} is charged to the ledger, and the data set's"
         " total cannot be passed.",
@@ -271,6 +275,7 @@ def _frozen_check(canaries: Worlds, answer: Answer) -> Check:
     spent = _spent(world.budget())
     return Check(
         name="updated labels",
+        question="What is sent after a label has changed?",
         verdict=verdict_of(same),
         claim="A label that is updated between requests is frozen, or charged again.",
         tried=f"All labels were exchanged ({UPPER:g} for 0 and back), the same epoch was released"
@@ -295,6 +300,7 @@ def _noise(answer: Answer) -> bytes:
 def _unable(refused: str) -> Check:
     return Check(
         name="canary releases",
+        question="Can the labels party release the canaries?",
         verdict=verdict_of(False),
         claim="The labels party builds a release of the canary data sets.",
         tried="`label-party release` was run on them.",

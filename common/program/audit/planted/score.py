@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from scipy.special import betaincinv, logit
 
 from common.arrays import Floats, Integers
 from common.errors import ReleaseError
@@ -25,7 +24,6 @@ from common.program.audit.attacks.implementation import permutation_check
 from common.program.audit.attacks.one_run import Guesser, OneRun, Secrets, learn_guesser
 from common.program.audit.attacks.one_run import score as score_guesses
 from common.program.audit.attacks.rows_apart import influence
-from common.program.audit.bounds import guess_probability
 from common.program.audit.certificate import manifest_checks as claims
 from common.program.audit.certificate.run import Evidence, certificate
 from common.program.audit.planted.laws import (
@@ -34,6 +32,7 @@ from common.program.audit.planted.laws import (
     output_probability,
 )
 from common.program.audit.planted.plant import Planted
+from common.program.audit.power import detectable_epsilon
 from common.program.audit.verdict import (
     GATE,
     Audit,
@@ -203,7 +202,7 @@ def distinguish_check(found: Returned, claimed: float) -> Check:
     """Guess secrets from outputs, whatever the channel is, and bound ε by the right guesses."""
     pair, result = distinguish(found.codes, found.secrets, found.labels.size)
     low, high = (_label(found, secret) for secret in pair)
-    excess = detectable_epsilon(claimed, result.guesses) - claimed
+    excess = detectable_epsilon(claimed, result.guesses, GATE) - claimed
     check = statistical(
         "canaries told apart",
         claim=f"An output reveals at most ε₂ = {claimed:.4g} about its label.",
@@ -242,22 +241,6 @@ def distinguish(codes: Integers, secrets: Secrets, values: int) -> tuple[tuple[i
     bits = (secrets[rest] == pair[1]).astype(np.int64)
     result = score_guesses(guesser(codes[rest]), bits)
     return pair, result
-
-
-def detectable_epsilon(claimed: float, guesses: int, alpha: float = GATE) -> float:
-    """The smallest true ε whose best guesses would refute the claim with 95 %."""
-    if guesses < 1:
-        return math.inf
-    below, above = 0, guesses + 1
-    while above - below > 1:  # the fewest right guesses whose bound is above the claim
-        middle = (below + above) // 2
-        if betaincinv(middle, guesses - middle + 1, alpha) > guess_probability(claimed):
-            above = middle
-        else:
-            below = middle
-    if above > guesses:
-        return math.inf
-    return float(logit(betaincinv(above, guesses - above + 1, 0.95)))
 
 
 def channel_law_check(found: Returned) -> Check:

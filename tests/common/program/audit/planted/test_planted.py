@@ -27,7 +27,8 @@ from common.program.audit.planted.plant import (
     plant,
     read_planted,
 )
-from common.program.audit.planted.score import detectable_epsilon, match, score
+from common.program.audit.planted.score import match, score
+from common.program.audit.power import detectable_epsilon
 from common.program.audit.verdict import GATE, Verdict
 from common.release.event_keys import write_secret
 from tests.commands import RunCommand
@@ -192,7 +193,7 @@ def test_a_planting_that_shows_nothing_is_refused(wrong: dict[str, float]) -> No
 @pytest.mark.parametrize("claimed", [0.5, 2.0])
 def test_an_excess_is_found_as_often_as_is_said(claimed: float) -> None:
     guesses = 5000
-    true = detectable_epsilon(claimed, guesses)
+    true = detectable_epsilon(claimed, guesses, GATE)
     right = np.arange(guesses + 1)
     refuted = np.array([one_run_bound(v, guesses, GATE) > claimed for v in right])
     power = [

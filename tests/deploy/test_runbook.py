@@ -9,7 +9,7 @@ import pytest
 
 from label_party.monitoring.calls import REASONS
 from tests.deploy.documents import DEPLOY, ROOT
-from tests.docs.pages import Page, example_data, type_lines
+from tests.docs.pages import Page, example_data, terminal
 
 RUNBOOK = Page(DEPLOY / "RUNBOOK.md")
 
@@ -28,7 +28,9 @@ def test_the_first_ten_minutes_are_as_it_says(tmp_path: Path) -> None:
         "init", "release", "budget", "serve",
     ]  # fmt: skip
     example_data(tmp_path)
-    type_lines(lines, tmp_path)
+    with terminal(tmp_path) as run:
+        for line in lines:
+            run(line)
 
 
 def test_its_paths_exist() -> None:

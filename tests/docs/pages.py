@@ -7,8 +7,8 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, chdir, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -49,19 +49,18 @@ class Page:
         return _BLOCK.sub("", self.text)
 
     @cached_property
-    def languages(self) -> set[str]:
-        """Languages of all blocks; "" is a block that names none."""
-        return {language for language, _ in _BLOCK.findall(self.text)}
+    def blocks(self) -> list[tuple[str, str]]:
+        """Language and text of every block, in order; "" is a block that names none."""
+        return _BLOCK.findall(self.text)
 
-    def blocks(self, language: str) -> list[str]:
-        """Return the blocks in a language, in order."""
-        return [body for found, body in _BLOCK.findall(self.text) if found == language]
+    @property
+    def languages(self) -> set[str]:
+        return {language for language, _ in self.blocks}
 
     @property
     def typed(self) -> list[str]:
-        """Every command line after a prompt, in order, without its comment."""
-        lines = "".join(self.blocks("console")).replace("\\\n", " ").splitlines()
-        return [re.sub(r"\s+# .*", "", line[2:]) for line in lines if line.startswith("$ ")]
+        """Every command line after a prompt, in order."""
+        return [line for kind, body in self.blocks if kind == "console" for line in typed(body)]
 
     @property
     def commands(self) -> list[list[str]]:
@@ -121,11 +120,18 @@ def example_data(folder: Path) -> None:
         sales[day * 1500 : day * 1500 + 1500].write_parquet(day_file)
 
 
-def type_lines(lines: Iterable[str], folder: Path) -> None:
-    """Run our programs' command lines in a folder, as they stand.
+def typed(block: str) -> list[str]:
+    """Return the command lines after a block's prompts, without their comments."""
+    lines = block.replace("\\\n", " ").splitlines()
+    return [re.sub(r"\s+# .*", "", line[2:]) for line in lines if line.startswith("$ ")]
 
-    A server listens on a free port of the loopback, where the lines after it find it, until all is
-    done. A line that fails is an ``AssertionError`` with what it said.
+
+@contextmanager
+def terminal(folder: Path) -> Iterator[Callable[[str], None]]:
+    """Yield what types a line into a shell in this folder; only our programs are run.
+
+    A server listens on a free port of the loopback, where the lines after it find it, until the
+    block is left. A line that fails is an ``AssertionError`` with what it said.
     """
     programs = folder / ".programs"
     programs.mkdir()
@@ -135,20 +141,38 @@ def type_lines(lines: Iterable[str], folder: Path) -> None:
         (programs / name).chmod(0o755)
     path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
     places = {"labels.example.com": "localhost", "0.0.0.0:50051": "127.0.0.1:0"}
+
+    def run(line: str) -> None:
+        here = line
+        for place, stand_in in places.items():
+            here = here.replace(place, stand_in)
+        if line == "label-party serve":
+            port = folder / ".port"
+            arguments = ["serve", "--port-file", str(port)]
+            server = serving(arguments, folder, folder / ".serve.log", port)
+            places[":50051"] = f":{until_done.enter_context(server)}"
+        elif line.startswith(_RUN):
+            done = subprocess.run(
+                here, shell=True, cwd=folder, env=child_environment(PATH=path),
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                text=True, check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, f"{here}\n{done.stdout}"
+
     with ExitStack() as until_done:
-        for line in lines:
-            here = line
-            for place, stand_in in places.items():
-                here = here.replace(place, stand_in)
-            if line == "label-party serve":
-                port = folder / ".port"
-                arguments = ["serve", "--port-file", str(port)]
-                server = serving(arguments, folder, folder / ".serve.log", port)
-                places[":50051"] = f":{until_done.enter_context(server)}"
-            elif line.startswith(_RUN):
-                done = subprocess.run(
-                    here, shell=True, cwd=folder, env=child_environment(PATH=path),
-                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                    text=True, check=False,
-                )  # fmt: skip
-                assert done.returncode == 0, f"{here}\n{done.stdout}"
+        yield run
+
+
+def run_page(page: Page, folder: Path, *languages: str, before: Sequence[str] = ()) -> None:
+    """Run a page's blocks in order and in one folder; its Python is one notebook."""
+    example_data(folder)
+    cells: dict[str, object] = {}
+    with terminal(folder) as run, chdir(folder):
+        for line in before:
+            run(line)
+        for language, body in page.blocks:
+            if language == "python" and language in languages:
+                exec(compile(body, str(page), "exec"), cells)
+            elif language == "console" and language in languages:
+                for line in typed(body):
+                    run(line)

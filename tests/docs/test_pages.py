@@ -103,6 +103,7 @@ def test_the_python_runs(page: Page, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @named([
     page
     for page in PAGES

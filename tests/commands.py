@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
+from unittest.mock import patch
 
 import pytest
 
@@ -35,7 +37,8 @@ def run_command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[st
     def run(main: Callable[[], NoReturn], *arguments: str) -> Result:
         monkeypatch.setattr("sys.argv", ["command", *arguments])
         capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
+        # a program may set what it alone, as a process of its own, would see
+        with patch.dict(os.environ), pytest.raises(SystemExit) as ended:
             main()
         out, err = capfd.readouterr()
         assert isinstance(ended.value.code, int)

@@ -76,6 +76,6 @@ def test_two_streams_that_meet_give_a_label_away() -> None:
 def test_no_two_chosen_names_meet() -> None:
     assert wins(system_entropy) <= 1  # luck: one game in a hundred thousand
     entropy = system_entropy()
-    first = {entropy.words(f"answer {i}", 0, 2).tobytes()[:8] for i in range(1 << 13)}
-    assert len(first) == 1 << 13
-    assert len({word[:PLACE_BYTES] for word in first}) < 1 << 13  # of 24 bits, some would be
+    first = {entropy.words(f"answer {i}", 0, 2).tobytes()[:8] for i in range(1 << 15)}
+    assert len(first) == 1 << 15
+    assert len({word[:PLACE_BYTES] for word in first}) < 1 << 15  # of 24 bits, some would be

@@ -144,7 +144,7 @@ def test_time_does_not_depend_on_labels(
 ) -> None:
     with worlds(party, connect, 2000) as pair:
         assert _p_value(*pair) > RATE
-        # a twin that looks at each code that it sends: high ones then take milliseconds
+        # a twin that looks at each code that it sends: high ones then take longer
         read = service._rows
         monkeypatch.setattr(service, "_rows", lambda *asked: _looking(read(*asked)))
         assert _p_value(*pair) < RATE
@@ -156,7 +156,7 @@ def _looking(
     for message in messages:
         for code in message.codes:
             if code > 5:
-                sum(range(100))
+                sum(range(1000))
         yield message
 
 

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import random
 import signal
+import threading
+from functools import partial
 
 import pytest
 
 from common.signals import Stop, stopped_by_signals
 
 
+def _set(stop: Stop, number: int, frame: object) -> None:
+    stop.set()
+
+
 def test_a_signal_at_any_moment_ends_the_wait() -> None:
-    stop = Stop()
-    before = signal.signal(signal.SIGALRM, lambda number, frame: stop.set())
+    chance = random.Random(0)
+    main = threading.main_thread().ident
+    assert main is not None
+    before = signal.getsignal(signal.SIGUSR1)
     try:
-        for moment in range(2000):
+        for _ in range(500):
             stop = Stop()
-            signal.setitimer(signal.ITIMER_REAL, (5 + moment % 100) * 1e-6)
-            while not stop.wait(1e-4):
-                pass
+            signal.signal(signal.SIGUSR1, partial(_set, stop))
+            pause = chance.random() * 1e-4
+            thread = threading.Timer(pause, signal.pthread_kill, (main, signal.SIGUSR1))
+            thread.start()
+            assert any(stop.wait(1e-4) for _ in range(100_000))
+            thread.join()
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_it_is_asked_once_and_stays_asked() -> None:

@@ -1,6 +1,8 @@
 """What version 0.1 left on disk, before modules and programs were renamed, still works.
 
 ``0.1/`` is a simulated run on 300 synthetic events, with what `label-party budget --json` said.
+``half_fetched/`` is the release of 600 more whose stream broke after 300: what ``fetch`` then kept,
+and what was served.
 """
 
 from __future__ import annotations
@@ -14,8 +16,17 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from common.release.table import read_release
+from feature_party.client.release_client import ReleaseClient
 from labelveil.programs import feature_party, label_party, labelveil
 from tests.commands import RunCommand
+from tests.feature_party.servers import (
+    QUICK,
+    Behaviour,
+    certificates,
+    client_settings,
+    serving,
+)
+from tests.feature_party.worlds import World
 
 OLD = Path(__file__).parent / "0.1"
 
@@ -65,3 +76,19 @@ def test_its_model_predicts_the_same(
     assert done.code == 0, done
     then, now = pl.read_parquet(OLD / "predictions.parquet"), pl.read_parquet("again.parquet")
     assert_frame_equal(now.select("id", "prediction"), then.select("id", "prediction"))
+
+
+def test_its_half_fetched_release_is_resumed(old: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    half = old / "half_fetched"
+    release = read_release(half / "served")
+    keys = b"".join(release.labels["key"].to_list())
+    codes = bytes(release.labels["code"].to_list())
+    nowhere = Path()
+    served = World(half / "served", nowhere, nowhere, nowhere, release, keys, codes)
+    files, behaviour = certificates(tmp_path / "certificates"), Behaviour()
+    with serving(served, behaviour, files) as address:
+        fetched = ReleaseClient(client_settings(address, files), QUICK).fetch(half)
+    assert behaviour.started_at == [256]  # the first block, which had arrived whole, is kept
+    assert (fetched.received, fetched.rows) == (344, 600)
+    assert read_release(half).labels.equals(release.labels)

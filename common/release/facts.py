@@ -16,7 +16,7 @@ from common.errors import ConfigError
 from common.randomizers.base import detail_types, option_types
 
 MOST_DIGITS = 6
-"""Significant digits of a number in an option."""
+"""Significant digits of a number that somebody chose."""
 
 MOST = 1 << 16
 """The largest count: no channel has more outputs."""
@@ -40,9 +40,9 @@ def check_details(name: str, details: Mapping[str, Any]) -> None:
     _check(detail_types, "details", name, details)
 
 
-def check_digits(options: Mapping[str, Any]) -> None:
+def check_digits(chosen: Mapping[str, Any]) -> None:
     """Raise ``ConfigError`` for a number of more than six significant digits."""
-    for name, value in options.items():
+    for name, value in chosen.items():
         for number in value if isinstance(value, list) else [value]:
             if isinstance(number, int | float) and not _short(number):
                 raise ConfigError(

@@ -12,6 +12,7 @@ from common.errors import ConfigError
 from common.exact.rational import decimal_value
 from common.guarantees import ApproximateDP, PureDP, Unit
 from common.randomizers.base import MAX_EPSILON
+from common.release.facts import check_digits
 
 NOT_IN_REQUEST = {
     "total_epsilon", "total_delta", "epochs", "account", "separate", "separate_reason"
@@ -95,6 +96,7 @@ class PrivacySection(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        check_digits({"epsilon": self.epsilon, "prior_share": self.prior_share})
         if self.separate != bool((self.separate_reason or "").strip()):
             raise ConfigError(
                 "separate=true needs a reason for the ledger to keep, and a reason needs"

@@ -25,6 +25,7 @@ from tests.label_party.conftest import Party, Result
         ({"privacy__epsilon": "nan"}, ["epsilon=nan", "a finite number above 0"]),
         ({"privacy__epsilon": "much"}, ["epsilon='much'", "[privacy] epsilon"]),
         ({"privacy__total_epsilon": 0}, ["total_epsilon=0", "above 0"]),
+        ({"privacy__epsilon": 1 / 3}, ["epsilon=0.333", "6 significant digits"]),
         ({"privacy__prior_share": 1}, ["prior_share=1", "above 0 and below 1"]),
         ({"privacy__unit": "user"}, ["unit='user'", "max_records_per_user"]),
         ({"privacy__max_records_per_user": 3}, ["no effect", "unit"]),

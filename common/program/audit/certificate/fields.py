@@ -44,7 +44,7 @@ _DECIDED_BY: Mapping[str, tuple[str, ...]] = {
     "randomizer.channel.row_of": ("weights", _REBUILT),
     "randomizer.channel.rows": ("weights", "exact ε of the labels", _REBUILT),
     "randomizer.guarantee": ("exact ε of the labels", "arithmetic of the ε split"),
-    "privacy.requested_epsilon": ("arithmetic of the ε split", _CHOSEN),
+    "privacy.requested_epsilon": ("arithmetic of the ε split", "options", _CHOSEN),
     "privacy.records_per_unit": ("exact ε of the labels", "nobody has more labels than is said"),
     "privacy.total": ("arithmetic of the ε split",),
     "population.rows": ("content digest",),

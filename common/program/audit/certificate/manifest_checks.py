@@ -243,16 +243,16 @@ def prior_support_check(manifest: Manifest, alpha: float = GATE) -> Check:
 
 
 def options_check(manifest: Manifest) -> Check:
-    """Options are the one thing that cannot be rebuilt: they are short, and shown."""
+    """What somebody chose cannot be rebuilt: it is short, and shown."""
     found, holds = f"Shown: {manifest.randomizer.shown_options}.", True
     try:
-        check_digits(manifest.randomizer.options)
+        check_digits({"ε": manifest.privacy.requested_epsilon, **manifest.randomizer.options})
     except ConfigError as error:
         found, holds = f"{error}.", False
     return Check(
         name="options",
         verdict=verdict_of(holds),
-        claim="The randomizer's options are settings, with no room for anything else.",
+        claim="ε and the randomizer's options are settings, with no room for anything else.",
         tried=f"Numbers of more than {MOST_DIGITS} significant digits were looked for. Whether they"
         " were chosen without looking at labels, no number can show.",
         found=found,

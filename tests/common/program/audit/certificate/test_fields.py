@@ -66,6 +66,13 @@ def test_unknown_fields_fail(write: WriteRelease, place: tuple[str, ...]) -> Non
     assert all(".".join([*place, "note"]) in check.found for check in audit.checks)
 
 
+def test_digits_of_epsilon_hide_nothing(write: WriteRelease) -> None:
+    def hide(data: dict[str, Any]) -> None:
+        data["privacy"]["requested_epsilon"] += 1e-9
+
+    assert names(certify(write(hide)), Verdict.FAIL) == {"privacy.requested_epsilon"}
+
+
 def test_no_json_at_all_is_a_verdict(write: WriteRelease) -> None:
     folder: Path = write()
     (folder / MANIFEST_FILE).write_bytes(b'{"a": 1, "a": 2}')

@@ -187,7 +187,7 @@ def split_check(manifest: Manifest) -> Check:
     The rule caps ε₁ at a share of ε that is a setting; any share of few digits will do.
     """
     epsilon, spent = manifest.privacy.requested_epsilon, _exact(manifest.prior.guarantee)
-    ratio = float(spent / Fraction(epsilon))
+    ratio = float(min(spent / Fraction(epsilon), Fraction(1)))  # of the least float it would be ∞
     shares = [float(PRIOR_SHARE), *(float(f"{ratio:.{n}g}") for n in range(1, MOST_DIGITS + 1))]
     points, rows = len(manifest.label.grid), manifest.prior_rows
     share = next(

@@ -73,6 +73,13 @@ def test_digits_of_epsilon_hide_nothing(write: WriteRelease) -> None:
     assert names(certify(write(hide)), Verdict.FAIL) == {"privacy.requested_epsilon"}
 
 
+def test_the_least_epsilon_is_a_verdict(write: WriteRelease) -> None:
+    def shrink(data: dict[str, Any]) -> None:
+        data["privacy"]["requested_epsilon"] = 5e-324
+
+    assert "privacy.requested_epsilon" in names(certify(write(shrink)), Verdict.FAIL)
+
+
 def test_no_json_at_all_is_a_verdict(write: WriteRelease) -> None:
     folder: Path = write()
     (folder / MANIFEST_FILE).write_bytes(b'{"a": 1, "a": 2}')

@@ -252,6 +252,18 @@ class OutputSection(Section):
     interval: float = setting(
         0.9, "Probability that a predictive interval covers the label.", gt=0, lt=1
     )
+    quantiles: list[Annotated[float, Field(gt=0, lt=1)]] = setting(
+        list, "Quantiles to predict. 0.25 gives the column quantile_0.25.", example=[0.25, 0.75]
+    )
+    above: list[float] = setting(
+        list,
+        "Label values t whose P(label > t) to predict. 100 gives the column above_100.",
+        example=[100.0],
+    )
+    label_name: str = setting(
+        "", "What the report calls the label. Default: its column.", example="order value"
+    )
+    label_unit: str = setting("", "The label's unit, for the report.", example="EUR")
 
 
 class FeaturePartyConfig(Section):

@@ -29,6 +29,7 @@ class Compared(Section):
     ask: Literal["squared", "absolute"] | None = setting(
         None, "Ask the labels party for the true loss."
     )
+    as_json: bool = setting(False, "Print the metrics, JSON, and nothing else.", flag="--json")
 
 
 @options(*RELEASE_AND_FEATURES, "output.model", "output.metrics", "output.report")
@@ -39,11 +40,16 @@ def evaluate(config: FeaturePartyConfig, truth: TrueLabels, beside: Compared, sh
 
     stages = Stages(config, shown.quiet, truth=truth)
     scores = stages.evaluate(stages.load(), beside.nonprivate_metrics, beside.ask, beside.by)
+    if beside.as_json:
+        print(config.output.metrics.read_text(encoding="utf-8"), end="")
+        return
     print_scores(scores, config.output)
 
 
 def print_scores(scores: Scores, output: OutputSection) -> None:
     """Print a model's errors, and where everything is."""
+    from feature_party.evaluation.fitting import true_sentence
+
     print_matches(scores.events.matches)
     for line in scores.summary:
         typer.echo(line)
@@ -61,4 +67,6 @@ def print_scores(scores: Scores, output: OutputSection) -> None:
             f"true test MSE {scores.truth.mse:.6g}, MAE {scores.truth.mae:.6g};"
             f" predicting the mean {scores.truth.constant_mse:.6g}"
         )
+        if scores.truth.fitting:
+            typer.echo(true_sentence(scores.truth.fitting))
     typer.echo(f"metrics in {output.metrics}, report {output.report}")

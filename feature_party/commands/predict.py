@@ -8,7 +8,15 @@ from feature_party.commands.options import Quiet, options, start
 from feature_party.config import FeaturePartyConfig
 
 
-@options("data.features", "data.key", "output.model", "output.predictions", "output.interval")
+@options(
+    "data.features",
+    "data.key",
+    "output.model",
+    "output.predictions",
+    "output.interval",
+    "output.quantiles",
+    "output.above",
+)
 def predict(config: FeaturePartyConfig, shown: Quiet) -> None:
     """Predict every row of a features file, however large, to Parquet or CSV."""
     start()

@@ -48,7 +48,7 @@ class Scored:
     held_out
         (n,) whether the whole model has not seen the row; or only the networks that predict it.
     averaging
-        By how much the whole model's squared error is below that of such networks.
+        By how much the whole model's loss is below that of such networks.
     """
 
     predicted: Predictions

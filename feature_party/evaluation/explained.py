@@ -4,11 +4,12 @@ For a prediction f of a row that f has not seen and a constant c
 
     G = E[(y − c)² − (y − f)²] = E[(f − c)(2y − f − c)]
 
-is linear in y, so that a label's decoding takes its place (see
-:mod:`feature_party.evaluation.decoded_labels`) and y² never enters. Then R² = G / V, with
-V = E(y − c)². *Assumption-free*: from labels decoded without bias; where that is impossible, what
-|E[(f − c) b(y)]| <= sd(f) sd(b) leaves open is added to the interval. *Model-assisted*: from labels
-decoded with the model's help; what it may err by counts as one more standard error.
+is linear in y, as for every loss of :mod:`feature_party.evaluation.losses`, so that a label's
+decoding takes its place (see :mod:`feature_party.evaluation.decoded_labels`) and y² never enters.
+Then R² = G / V, with V = E(y − c)². *Assumption-free*: from labels decoded without bias; where that
+is impossible, what |E[(f − c) b(y)]| <= sd(f) sd(b) leaves open is added to the interval.
+*Model-assisted*: from labels decoded with the model's help; what it may err by counts as one more
+standard error.
 
 Source: for intervals of a ratio, Fieller, *Some Problems in Interval Estimation*, JRSS B 1954.
 docs/evaluation.md derives all of it.
@@ -23,9 +24,10 @@ from typing import Literal
 
 import numpy as np
 
-from common.arrays import Booleans, Floats
+from common.arrays import Floats
 from feature_party.evaluation.decoded_labels import MISFIT, DecodedLabels, Scored, believed
 from feature_party.evaluation.error_estimates import Estimate, Method
+from feature_party.evaluation.losses import SQUARED, MeanLoss
 from feature_party.evaluation.spread import NORMAL_95, ReleasedCodes, Spread, mean_error
 from feature_party.learning.decoding import decoder
 from feature_party.learning.support import Support
@@ -55,10 +57,10 @@ class Explained:
     ----------
     free, assisted
         R² without any assumption about the model, and with its help.
-    squared
-        Squared error V − G, without any assumption about the model.
+    loss
+        The loss V − G, without any assumption about the model.
     constant
-        Squared error V of the constant: the label's variance.
+        The constant's loss V: of the squared error, the label's variance.
     verdict
         Whether they are better than the constant.
     events, epsilon
@@ -67,7 +69,7 @@ class Explained:
 
     free: Share
     assisted: Share
-    squared: Estimate
+    loss: Estimate
     constant: float
     verdict: Verdict
     events: int | None
@@ -91,6 +93,7 @@ def explained(
     scored: Scored,
     spread: Spread,
     labels: DecodedLabels,
+    loss: MeanLoss = SQUARED,
 ) -> Explained:
     """Compare predictions with a constant.
 
@@ -103,31 +106,30 @@ def explained(
     scored
         The n rows, n >= 2.
     spread
-        Squared error of the constant.
+        Loss of the constant.
     labels
         The rows' labels, decoded.
+    loss
+        What predictions are judged by.
     """
-    points, centre = scored.predicted.points, spread.centre
-    beliefs = believed(support, scored.predicted)
-    away = points - centre
-    both, later = points + centre, ~scored.held_out * scored.averaging
-    reach = 2 * math.sqrt(float(np.mean(away**2)))
-    free = _Gain(away * (2 * labels.unbiased - both) + later, unseen=reach * labels.hidden)
-    assisted = _Gain(
-        away * (2 * labels.helped - both) + later, error=reach * MISFIT * labels.trusted
-    )
+    offset, slope = loss.gain(scored.predicted.points, spread.centre)
+    reach = math.sqrt(float(np.mean(slope**2)))
+    known = offset + ~scored.held_out * scored.averaging
+    free = _Gain(known + slope * labels.unbiased, unseen=reach * labels.hidden)
+    assisted = _Gain(known + slope * labels.helped, error=reach * MISFIT * labels.trusted)
     ratio = float(assisted.terms.mean()) / spread.shown
-    apart = _between_samples(support, beliefs, away, centre, ratio, scored.held_out)
-    shares = [_share(gain, spread, apart) for gain in (free, assisted)]
+    constant = loss.of(np.array([spread.centre]), support.values)
+    apart = _between_samples(support, scored, (offset, slope), ratio * constant)
+    of_free, of_assisted = (_share(gain, spread, apart) for gain in (free, assisted))
     certain = _association(sources, scored) > NORMAL_95
-    verdict = _verdict(shares[1], certain)
+    verdict = _verdict(of_assisted, certain)
     needed: tuple[int | None, float | None] = (None, None)
     if verdict == "cannot tell":
         reach = NORMAL_95 * math.hypot(mean_error(assisted.terms), assisted.error) / spread.shown
-        times = max(reach / max(shares[1].value, 5 * NEGLIGIBLE), 1.1)
-        needed = round(points.size * times**2), times
-    loss = _squared_error(free, spread, apart)
-    return Explained(shares[0], shares[1], loss, spread.shown, verdict, *needed)
+        times = max(reach / max(of_assisted.value, 5 * NEGLIGIBLE), 1.1)
+        needed = round(slope.size * times**2), times
+    lost = _loss(free, spread, apart)
+    return Explained(of_free, of_assisted, lost, spread.shown, verdict, *needed)
 
 
 def _share(gain: _Gain, spread: Spread, apart: float) -> Share:
@@ -147,7 +149,7 @@ def _share(gain: _Gain, spread: Spread, apart: float) -> Share:
     return Share(float(np.clip(g / spread.shown, low, high)), low, high)
 
 
-def _squared_error(gain: _Gain, spread: Spread, apart: float) -> Estimate:
+def _loss(gain: _Gain, spread: Spread, apart: float) -> Estimate:
     value = spread.value - float(gain.terms.mean())
     own = mean_error(spread.terms - gain.terms)
     half = NORMAL_95 * math.hypot(own, spread.histogram_error, math.sqrt(apart)) + gain.unseen
@@ -156,29 +158,23 @@ def _squared_error(gain: _Gain, spread: Spread, apart: float) -> Estimate:
 
 
 def _between_samples(
-    support: Support,
-    beliefs: Floats,
-    away: Floats,
-    centre: float,
-    ratio: float,
-    held_out: Booleans,
+    support: Support, scored: Scored, gain: tuple[Floats, Floats], constant: Floats
 ) -> float:
-    """Variance of G between all rows and those held out, which a test on true labels is about."""
-    held = int(held_out.sum())
-    if held in (0, held_out.size):
+    """Variance of G between all rows and those held out, which a test on true labels is about.
+
+    ``gain`` is of each row's label y, r + s y; (m,) ``constant`` the constant's loss, times R².
+    """
+    held = int(scored.held_out.sum())
+    if held in (0, scored.held_out.size):
         return 0.0
-    above = support.values - centre
-    first, second, third, fourth = (beliefs @ above**power for power in (1, 2, 3, 4))
-    # E_q of (a(2t − a) − R² t²)², a = f − c, t = y − c
-    squared = (
-        4 * away**2 * second
-        + away**4
-        + ratio**2 * fourth
-        - 4 * away**3 * first
-        - 4 * away * ratio * third
-        + 2 * away**2 * ratio * second
-    )
-    return float(squared.mean()) * (1 / held - 1 / held_out.size)
+    offset, slope = gain
+    y, w = support.values, constant
+    moments = np.stack([y, y**2, w, w**2, y * w], axis=1)
+    first, second, loss, losses, both = (believed(support, scored.predicted) @ moments).T
+    # E_q of (r + s y − w)²
+    squared = offset**2 + slope**2 * second + losses
+    squared += 2 * (offset * slope * first - offset * loss - slope * both)
+    return float(squared.mean()) * (1 / held - 1 / scored.held_out.size)
 
 
 def _association(sources: Sequence[ReleasedCodes], scored: Scored) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,14 @@ from feature_party.evaluation.breakdown import (
 from feature_party.evaluation.decoded_labels import decode_labels
 from feature_party.evaluation.error_estimates import Estimate, estimate_absolute_error
 from feature_party.evaluation.explained import Explained, Share, explained
-from feature_party.evaluation.sentences import importance_line, segment_lines, summary
+from feature_party.evaluation.fitting import Fitting, estimate_fitting, measure_fitting
+from feature_party.evaluation.losses import SQUARED
+from feature_party.evaluation.sentences import (
+    calibration_lines,
+    importance_line,
+    segment_lines,
+    summary,
+)
 from feature_party.evaluation.spread import ReleasedCodes, label_spread
 from feature_party.evaluation.unseen import Unseen, unseen
 from feature_party.learning.calibration import Slope, slope
@@ -51,6 +58,8 @@ class TrueErrors:
         Mean squared error of the training events' mean label.
     nonprivate_mse, nonprivate_mae
         Errors of a model that was trained on true labels, if one is at hand.
+    fitting
+        What else fits the label, by its name in ``metrics.json``.
     """
 
     labels: Floats
@@ -59,6 +68,7 @@ class TrueErrors:
     constant_mse: float
     nonprivate_mse: float | None = None
     nonprivate_mae: float | None = None
+    fitting: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, float]:
         """Under the names of ``metrics.json``."""
@@ -70,6 +80,7 @@ class TrueErrors:
             "test_r2": 1 - self.mse / self.constant_mse,
             "nonprivate_mse": self.nonprivate_mse,
             "nonprivate_mae": self.nonprivate_mae,
+            **self.fitting,
         }
         return {name: error for name, error in errors.items() if error is not None}
 
@@ -102,6 +113,8 @@ class Scores:
         By how much each column lowers the squared error, in units of the label's variance.
     absolute
         Mean absolute error of the held-out events, estimated from theirs.
+    fitting
+        What else fits the label, estimated from all events' privatized labels.
     truth
         Errors against true labels, where they are known.
     answer
@@ -122,6 +135,7 @@ class Scores:
     coverage: Mapping[float, Measured]
     importance: Mapping[str, Measured]
     absolute: Estimate
+    fitting: Fitting | None = None
     truth: TrueErrors | None = None
     answer: tuple[str, Verdict] | None = None
 
@@ -130,6 +144,9 @@ class Scores:
         """Whether the model is any good, in a few lines."""
         epsilon = release_metrics(self.manifests)["epsilon"]
         lines = summary(self.explained, epsilon, self.unseen.codes.size)
+        if self.fitting is not None:
+            lines.append(self.fitting.sentence)
+        lines += calibration_lines(self.slope, self.tenths, self.coverage)
         if self.importance:
             lines.append(importance_line(self.importance))
         for by, several in self.segments.items():
@@ -161,9 +178,10 @@ class Scores:
             "verdict": self.explained.verdict,
             **_share("estimated", self.explained.free),
             **_share("assisted", self.explained.assisted),
-            **_estimate("mse", self.explained.squared),
+            **_estimate("mse", self.explained.loss),
             "estimated_constant_mse": self.explained.constant,
             **_estimate("mae", self.absolute),
+            **({} if self.fitting is None else self.fitting.to_json()),
             "calibration_slope": None if self.slope is None else asdict(self.slope),
             "tenths": [asdict(one) for one in self.tenths],
             "segments": {
@@ -203,10 +221,11 @@ def score(
     found = unseen(model, events)
     held = found.scored.held_out
     predicted, codes = found.scored.predicted.of(held), found.codes[held]
+    problem, scored = events.problem, found.judged_by(SQUARED)
     sources = _sources(events, found.codes, manifests)
     spread = label_spread(sources)
-    decoded = decode_labels(sources, model.support, found.scored, spread.centre)
-    compared = explained(sources, model.support, found.scored, spread, decoded)
+    decoded = decode_labels(sources, model.support, scored, spread.centre)
+    compared = explained(sources, model.support, scored, spread, decoded)
     points, variance = found.scored.predicted.points, compared.constant
     figures = decoded, spread.centre, variance
     _check_columns(by, found.table.columns)
@@ -229,7 +248,8 @@ def score(
             name: importance(points[chosen], changed, decoded.of(chosen), variance)
             for name, changed in dealt.items()
         },
-        estimate_absolute_error(events.problem, model.support, predicted, codes),
+        estimate_absolute_error(problem, model.support, predicted, codes),
+        estimate_fitting(problem, sources, model.support, found, decoded),
         None if labels is None else _true_errors(predicted.points, labels, events, nonprivate),
     )
 
@@ -288,6 +308,7 @@ def _true_errors(
     return TrueErrors(
         truth,
         mse=float(np.mean((points - truth) ** 2)),
+        fitting=measure_fitting(events.problem, points, truth, constant),
         mae=float(np.mean(np.abs(points - truth))),
         constant_mse=float(np.mean((constant - truth) ** 2)),
         **({} if nonprivate is None else _nonprivate_errors(nonprivate)),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from feature_party.evaluation.breakdown import Measured, Segment
 from feature_party.evaluation.explained import NEGLIGIBLE, Explained, Share
+from feature_party.learning.calibration import Slope
 
 
 def summary(found: Explained, epsilon: float, rows: int) -> list[str]:
@@ -18,7 +19,7 @@ def summary(found: Explained, epsilon: float, rows: int) -> list[str]:
     rows
         Events that the figures rest on.
     """
-    loss = found.squared
+    loss = found.loss
     bounds = "" if loss.low is None else f" (95%: {loss.low:.6g} … {loss.high:.6g})"
     return [
         verdict_sentence(found, epsilon, rows),
@@ -65,13 +66,35 @@ def importance_line(importance: Mapping[str, Measured], most: int = 5) -> str:
     return line
 
 
+def calibration_lines(
+    slope: Slope | None, tenths: Sequence[Segment], coverage: Mapping[float, Measured]
+) -> list[str]:
+    """Are predictions right on average, and intervals as often as they say?"""
+    lines = segment_lines("prediction, in tenths", tenths)
+    if slope is not None:
+        low, high = slope.interval
+        lines.append(
+            f"labels rise by {slope.value:.2f} per unit predicted (95%: {low:.2f} … {high:.2f};"
+            " 1 is right)"
+        )
+    if coverage:
+        told = [
+            f"{one.value:.0%} (95%: {max(one.low, 0):.0%} … {min(one.high, 1):.0%}) in those of"
+            f" {share:.0%}"
+            for share, one in coverage.items()
+        ]
+        lines.append(f"labels in the model's own intervals: {', '.join(told)}")
+    return lines
+
+
 def segment_lines(by: str, segments: Sequence[Segment]) -> list[str]:
     """A line a segment: events, mean prediction, mean label, and whether they disagree."""
-    lines = [f"by {by}: events, mean prediction, mean label (95% for all segments together)"]
+    lines = [f"by {by}: events, mean prediction, mean label (95% for all of them together)"]
+    width = max(len(one.name) for one in segments)
     for one in segments:
         label = f"{one.label.value:.4g} ({one.label.low:.4g} … {one.label.high:.4g})"
         verdict = "  predictions are off" if one.off else ""
-        lines.append(f"  {one.name}: {one.events:,}, {one.predicted:.4g}, {label}{verdict}")
+        lines.append(f"  {one.name:{width}}  {one.events:,}, {one.predicted:.4g}, {label}{verdict}")
     return lines
 
 

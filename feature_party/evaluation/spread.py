@@ -1,8 +1,8 @@
-"""How much labels vary: the squared error of a constant, from the histogram and the codes.
+"""How much labels vary: the loss of a constant, from the histogram and the codes.
 
 The released counts C of N labels carry noise of a known variance σ², and the codes of n labels
-went through a known channel K. For w(y) = (y − c)² any decoding values s leave w − K s, with mean m
-over the grid, to the histogram:
+went through a known channel K. For the constant's loss w(y), such as (y − c)², any decoding values
+s leave w − K s, with mean m over the grid, to the histogram:
 
     V = m + Σ_y (w − K s − m)(y) C_y / N + mean_i s(z_i)
 
@@ -24,7 +24,7 @@ import numpy as np
 from common.arrays import Floats, Indices
 from common.randomizers import NoisyPrior
 from common.randomizers.design.knots import interpolation
-from feature_party.learning.decoding import squares
+from feature_party.evaluation.losses import SQUARED, MeanLoss
 from feature_party.learning.problem import LabelProblem
 
 NORMAL_95 = 1.959963984540054
@@ -58,14 +58,14 @@ class ReleasedCodes:
 
 @dataclass(frozen=True)
 class Spread:
-    """The squared error of a constant prediction.
+    """The loss of a constant prediction, such as its squared error.
 
     Attributes
     ----------
     centre
         The constant: the mean of the released prior.
     value
-        Estimate of E(y − centre)², in squared label units.
+        Estimate of E w(y), w the constant's loss: of (y − centre)², in squared label units.
     shown
         The prior's own, as far as ``value`` and its error allow: smoother, and not without bias.
     terms
@@ -73,7 +73,7 @@ class Spread:
     histogram_error
         Standard error of the rest.
     least
-        A bound that E(y − centre)² is above with 97.5% probability, > 0.
+        A bound that E w(y) is above with 97.5% probability, > 0.
     """
 
     centre: float
@@ -94,8 +94,8 @@ def mean_error(terms: Floats) -> float:
     return float(terms.std(ddof=1)) / math.sqrt(terms.size)
 
 
-def label_spread(sources: Sequence[ReleasedCodes]) -> Spread:
-    """Estimate the squared error of predicting the prior's mean for every row.
+def label_spread(sources: Sequence[ReleasedCodes], loss: MeanLoss = SQUARED) -> Spread:
+    """Estimate the loss of predicting the prior's mean for every row.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def label_spread(sources: Sequence[ReleasedCodes]) -> Spread:
     terms = np.zeros((rows, len(_CEILINGS) + 1))
     for source in sources:
         problem, share = source.problem, source.rows.size / rows
-        whole = squares(problem) - 2 * centre * problem.grid + centre**2
+        whole = loss.of_constant(centre, problem)
         targets = np.stack([*_cut_off(whole, problem.prior), whole], axis=1)
         decoded, left, constant = _divide(source, targets)
         counts = source.histogram.noisy_counts / source.histogram.rows

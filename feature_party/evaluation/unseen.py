@@ -3,13 +3,13 @@
 The whole model has not seen the holdout. And each group of its networks leaves out a fold of the
 training rows, which that group can predict. Fewer networks are averaged there, so their squared
 error is larger: by the mean of (f_g − f)², f_g the group's prediction and f the whole model's,
-which takes no label to know.
+which takes no label to know. Of other losses it is the divergence, if f is right on average.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -17,6 +17,7 @@ import polars as pl
 from common.arrays import Floats, Indices
 from common.errors import DataError
 from feature_party.evaluation.decoded_labels import Scored
+from feature_party.evaluation.losses import MeanLoss
 from feature_party.model.model import Model, Predictions
 from feature_party.training.batches import Plan
 from feature_party.training.examples import MOST_HELD_OUT, Codes, Events, Prepared
@@ -43,6 +44,8 @@ class Unseen:
         The predictions.
     parts
         Their rows, part by part, with the networks of the model that predict them.
+    alone
+        (g, m) what g groups of networks predict for the first m rows.
     """
 
     table: pl.DataFrame
@@ -50,6 +53,14 @@ class Unseen:
     matched: Indices
     scored: Scored
     parts: Sequence[tuple[Indices, slice]]
+    alone: Floats
+
+    def judged_by(self, loss: MeanLoss) -> Scored:
+        """The predictions, with what averaging all networks saves of a loss."""
+        if not self.alone.size:
+            return self.scored
+        whole = self.scored.predicted.points[: self.alone.shape[1]]
+        return replace(self.scored, averaging=float(loss.divergence(whole, self.alone).mean()))
 
     def dealt(self, model: Model, columns: Sequence[str]) -> tuple[Indices, dict[str, Floats]]:
         """Some (s,) rows, and predictions for them with each column's values dealt anew."""
@@ -84,7 +95,7 @@ def unseen(model: Model, events: Events) -> Unseen:
     table, codes = events.held_out()
     predicted = [model.distributions(model.encoder.encode(table))]
     tables, labels, matched = [table], [codes], [events.holdout]
-    parts, differences = [(np.arange(len(table)), slice(None))], []
+    parts, alone = [(np.arange(len(table)), slice(None))], []
     if isinstance(events, Prepared):
         few = model.encoder.encode(table[:_COMPARED])
         for members, fold in _folds(model, events.training_rows):
@@ -94,13 +105,11 @@ def unseen(model: Model, events: Events) -> Unseen:
             matched.append(rows)
             predicted.append(model.distributions(model.encoder.encode(tables[-1]), members))
             parts.append((parts[-1][0][-1] + 1 + np.arange(rows.size), members))
-            alone = model.distributions(few, members).points
-            differences.append(float(np.mean((alone - predicted[0].points[:_COMPARED]) ** 2)))
+            alone.append(model.distributions(few, members).points)
     held_out = np.arange(sum(map(len, tables))) < len(table)
-    averaging = float(np.mean(differences)) if differences else 0.0
-    scored = Scored(_together(predicted), held_out, averaging)
+    scored = Scored(_together(predicted), held_out)
     table, codes, rows = pl.concat(tables), np.concatenate(labels), np.concatenate(matched)
-    return Unseen(table, codes, rows, scored, parts)
+    return Unseen(table, codes, rows, scored, parts, np.array(alone))
 
 
 def _folds(model: Model, rows: int) -> list[tuple[slice, Indices]]:

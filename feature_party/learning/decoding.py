@@ -12,6 +12,7 @@ nearest decodable one, in the mean square under the prior: its bias is 0 on aver
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -112,20 +113,22 @@ def indicator_decoder(problem: LabelProblem) -> Decoder:
     return decoder(problem, targets)
 
 
-def squares(problem: LabelProblem) -> Floats:
-    """(k,) targets that stand for y² where labels were rounded to the grid without bias.
+def convex_targets(problem: LabelProblem, function: Callable[[Floats], Floats]) -> Floats:
+    """(k,) targets that stand for a convex function of labels rounded to the grid without bias.
 
-    Rounding adds (y − a)(b − y) to E y² between neighbours a and b: a sixth of the squared gap on
-    average. A grid of consecutive whole numbers is taken to hold whole labels, which need no
-    correction.
+    Rounding replaces the function between neighbours by its chord, whose mean excess, a sixth of
+    the squared gap for y², is taken off. A grid of consecutive whole numbers, or of two values, is
+    taken to hold the labels themselves, which need no correction.
     """
-    grid = problem.grid
+    grid, values = problem.grid, function(problem.grid)
     gaps = np.diff(grid)
-    if np.allclose(gaps, 1.0) and float(grid[0]).is_integer():
-        return grid**2
-    excess = gaps**2 / 6
+    if grid.size == 2 or (np.allclose(gaps, 1.0) and float(grid[0]).is_integer()):
+        return values
+    nodes, weights = np.polynomial.legendre.leggauss(8)
+    inside = grid[:-1, None] + gaps[:, None] * (1 + nodes) / 2
+    excess = (values[1:] + values[:-1] - function(inside) @ weights) / 2
     share = np.zeros(grid.size)
     share[:-1] += excess / 2
     share[1:] += excess / 2
     share[0], share[-1] = excess[0], excess[-1]
-    return np.asarray(grid**2 - share)
+    return np.asarray(values - share)

@@ -18,6 +18,7 @@ from feature_party.learning.heads import LinearHead
 from feature_party.learning.objectives import LikelihoodObjective, Objective, build_objective
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
+from feature_party.model.columns import columns, quantile
 from feature_party.model.encoding import Encoded, Encoder
 from feature_party.model.facts import ModelFacts
 from feature_party.model.network import Ensemble, NetworkShape
@@ -105,7 +106,13 @@ class Model:
         """Whether predictions come with intervals."""
         return all(expert.objective.name == "likelihood" for expert in self.experts)
 
-    def predict(self, features: Table, interval: float | None = None) -> pl.DataFrame:
+    def predict(
+        self,
+        features: Table,
+        interval: float | None = None,
+        quantiles: Sequence[float] = (),
+        above: Sequence[float] = (),
+    ) -> pl.DataFrame:
         """Predict labels for a features table.
 
         Parameters
@@ -113,19 +120,21 @@ class Model:
         features
             Polars or pandas table, lazy table, or a path; extra columns are ignored.
         interval
-            Probability for a predictive interval; None leaves it out, as does a model of points.
+            Probability for a predictive interval; None leaves it out.
+        quantiles, above
+            Probabilities of quantiles, and label values t for P(y > t).
 
         Returns
         -------
-        Columns ``prediction`` and, with an interval, ``lower`` and ``upper``; rows in order.
+        Column ``prediction`` and, of a model that gives distributions, those of
+        :func:`feature_party.model.columns.columns`; rows in order.
         """
         predicted = self.distributions(self.encoder.encode(collect_table(features)))
-        columns = {"prediction": predicted.points}
-        if interval is not None and predicted.distributions is not None:
-            tail = (1 - interval) / 2
-            columns["lower"] = self.quantile(predicted.distributions, tail)
-            columns["upper"] = self.quantile(predicted.distributions, 1 - tail)
-        return pl.DataFrame(columns)
+        found = {"prediction": predicted.points}
+        if predicted.distributions is not None:
+            given = predicted.distributions, interval, quantiles, above
+            found |= columns(self.problem, self.support, *given)
+        return pl.DataFrame(found)
 
     @torch.no_grad()
     def distributions(self, inputs: Encoded, members: slice = slice(None)) -> Predictions:
@@ -161,14 +170,8 @@ class Model:
             probabilities_ /= probabilities_.sum(axis=1, keepdims=True)
         probabilities_ = (1 - self.shrinkage) * probabilities_ + self.shrinkage * self.support.prior
         if self.problem.loss == "absolute":
-            return Predictions(self.quantile(probabilities_, 0.5), probabilities_)
+            return Predictions(quantile(self.support, probabilities_, 0.5), probabilities_)
         return Predictions(probabilities_ @ self.support.values, probabilities_)
-
-    def quantile(self, distributions: Floats, probability: float) -> Floats:
-        """(n,) label values below which a share of each (n, m) distribution lies."""
-        below = np.cumsum(distributions, axis=1)
-        cell = np.minimum((below < probability - 1e-9).sum(axis=1), self.support.size - 1)
-        return np.asarray(self.support.values[cell])
 
     def save(self, directory: Path) -> None:
         """Write ``model.json`` and ``weights.pt``; the former comes last."""

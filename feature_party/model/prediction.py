@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -24,6 +24,8 @@ def predict_file(
     *,
     key: str = "",
     interval: float | None = 0.9,
+    quantiles: Sequence[float] = (),
+    above: Sequence[float] = (),
     trained: Callable[[int, int], Booleans] | None = None,
     batch_rows: int = BATCH_ROWS,
     on_rows: Callable[[int, int], None] | None = None,
@@ -38,12 +40,14 @@ def predict_file(
         CSV or Parquet, or a directory of Parquet files.
     output
         File, CSV if its suffix says so and Parquet otherwise, with the key column (if one is
-        named), ``prediction`` and, where the model gives distributions, ``lower`` and ``upper``. It
-        appears only once it is complete.
+        named), ``prediction`` and, where the model gives distributions, what they say. It appears
+        only once it is complete.
     key
         Column that is copied to the output.
     interval
         Probability of the predictive interval; None leaves it out.
+    quantiles, above
+        Probabilities of quantiles, and label values t for P(y > t).
     trained
         Says which rows of a range the model was trained on; the output then gets a column
         ``held_out``, true for all others.
@@ -70,7 +74,7 @@ def predict_file(
         ExitStack() as closing,
     ):
         for batch in source.batches(columns, batch_rows):
-            predicted = model.predict(batch, interval)
+            predicted = model.predict(batch, interval, quantiles, above)
             if key:
                 predicted = pl.DataFrame({key: batch[key]}).hstack(predicted)
             if trained is not None:

@@ -166,16 +166,23 @@ class Learning(Transfer):
 
     def predict(self, model: Model) -> int:
         """Predict every row of the features file."""
-        prepared = self._prepared
+        prepared, output = self._prepared, self.config.output
         trained = None if prepared is None else prepared.trained
+        if (output.quantiles or output.above) and not model.has_distributions:
+            stderr.print(
+                "[bold yellow]warning:[/] the model predicts points alone, without quantiles and"
+                " probabilities; train with objective = likelihood"
+            )
         with self._timed("predict"), progress(quiet=self.quiet) as bar:
             task = bar.add_task("predict", total=None, note="rows")
             return predict_file(
                 model,
                 self.config.features,
-                self.config.output.predictions,
+                output.predictions,
                 key=self.config.data.key,
-                interval=self.config.output.interval,
+                interval=output.interval,
+                quantiles=output.quantiles,
+                above=output.above,
                 trained=trained,
                 on_rows=lambda done, total: bar.update(task, completed=done, total=total),
             )

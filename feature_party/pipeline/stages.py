@@ -66,6 +66,6 @@ class Stages(Learning):
             )
         secret = read_secret(config.secret_file)
         rows = released_rows(folders[0], scores.keys, scores.events.holdout, secret)
-        estimate = scores.explained.squared if loss == "squared" else scores.absolute
+        estimate = scores.explained.loss if loss == "squared" else scores.absolute
         manifest = read_manifest(folders[0])
         return ask(config.labels_party, manifest, rows, scores.points, loss, estimate.value)

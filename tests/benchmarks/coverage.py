@@ -29,6 +29,7 @@ from common.randomizers.two_step import Recipe, two_step
 from feature_party.config import DataSection, TrainingSection
 from feature_party.evaluation.decoded_labels import Scored, decode_labels
 from feature_party.evaluation.explained import Explained, explained
+from feature_party.evaluation.losses import SQUARED
 from feature_party.evaluation.spread import ReleasedCodes, label_spread
 from feature_party.evaluation.unseen import unseen
 from feature_party.join.in_memory import Joined
@@ -136,11 +137,12 @@ def build(data_set: DataSet, epsilon: float, seed: int, deal: bool = False) -> C
     events = Prepared(joined, *split, problem, "simulation", _KEY)
     model = train(events, TrainingSection(seed=seed), DataSection(key=_KEY))
     found = unseen(model, events)
-    true, held = labels[found.matched], found.scored.held_out
-    error = float(np.mean((found.scored.predicted.points - true)[held] ** 2))
+    scored = found.judged_by(SQUARED)
+    true, held = labels[found.matched], scored.held_out
+    error = float(np.mean((scored.predicted.points - true)[held] ** 2))
     constant = float(np.mean((labels[events.training].mean() - true[held]) ** 2))
     share = float(both.split.prior)
-    return Case(true, 1 - error / constant, model.support, found.scored, grid, channel, share)
+    return Case(true, 1 - error / constant, model.support, scored, grid, channel, share)
 
 
 def measure(case: Case, releases: range) -> dict[str, float]:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from common.arrays import Booleans, Floats
 from common.errors import ConfigError, DataError
+from feature_party.model.columns import quantile
 from feature_party.model.export.onnx_graph import onnx_model
 from feature_party.model.export.torch_module import Column, ServedModel, probes, served_columns
 from feature_party.model.model import Model, Predictions
@@ -228,6 +229,6 @@ def _difference(model: Model, run: Run, table: pl.DataFrame) -> float:
 def _ties(model: Model, wanted: Predictions, points: Floats) -> Booleans:
     """Rows whose median is another cell's where the last digit of a probability decides."""
     assert wanted.distributions is not None
-    low = model.quantile(wanted.distributions, 0.5 - _TIE)
-    high = model.quantile(wanted.distributions, 0.5 + _TIE)
+    low = quantile(model.support, wanted.distributions, 0.5 - _TIE)
+    high = quantile(model.support, wanted.distributions, 0.5 + _TIE)
     return np.asarray((low <= points) & (points <= high))

@@ -94,7 +94,8 @@ def test_run_does_everything(
     assert 0 < metrics["test_mse"] < metrics["constant_mse"]
     assert set(metrics["timings"]) == {"fetch", "join", "train", "predict", "evaluate", "report"}
     predictions = pl.read_parquet(tmp_path / "predictions.parquet")
-    assert predictions.columns == ["event", "prediction", "lower", "upper", "held_out"]
+    said = ["prediction", "mean", "median", "lower", "upper"]
+    assert predictions.columns == ["event", *said, "held_out"]
     assert predictions["held_out"].sum() == metrics["holdout_rows"] == 300
     assert "<html" in (tmp_path / "report.html").read_text()[:200].lower()
 
@@ -127,7 +128,12 @@ def test_stages_one_by_one(
     release = ["--release", str(world.directory)]
     assert "head gaussian" in invoke("train", *release, *data, *SMALL, "--head", "gaussian")
     assert "estimated test MSE" in invoke("evaluate", *release, *data, "--quiet")
-    assert "1,500 predictions" in invoke("predict", *data[:4], "--quiet")
+    said = ["--above", "[0.5, 3]", "--quantiles", "[0.25]"]
+    assert "1,500 predictions" in invoke("predict", *data[:4], *said, "--quiet")
+    predictions = pl.read_parquet("predictions.parquet")
+    assert predictions.columns[-3:] == ["quantile_0.25", "above_0.5", "above_3"]
+    assert (predictions["above_0.5"] >= predictions["above_3"]).all()
+    assert "above=4 must be a label in 0 … 4" in refusal("predict", *data[:4], "--above", "[4]")
     truth = ["--true-labels", str(world.truth), "--true-label", "amount"]
     reference = ["--objective", "true", "--model", "reference"]
     invoke("train", *release, *data, *SMALL, *reference, *truth)
@@ -135,6 +141,30 @@ def test_stages_one_by_one(
     assert json.loads(Path("metrics.json").read_text())["objective"] == "true"
     wrong_seed = ["--set", "training.seed=9", "--quiet"]
     assert "trained with seed=0, not 9" in refusal("evaluate", *release, *data, *wrong_seed)
+
+
+def test_where_a_model_is_right_is_on_the_terminal_and_in_the_metrics(
+    world: World, data: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = ["--release", str(world.directory), *data]
+    invoke("train", *given, *SMALL, "--head", "gaussian", "--epochs", "8")
+    shown = invoke("evaluate", *given, "--quiet", "--by", "shop", "--by", "x")
+    for heading in ("by prediction, in tenths:", "by shop:", "by x:"):
+        assert heading in shown
+    assert shown.count("  shop ") == 6
+    assert "per unit predicted (95%: " in shown
+    assert "labels in the model's own intervals: " in shown
+    metrics = json.loads(invoke("evaluate", *given, "--quiet", "--by", "shop", "--json"))
+    assert metrics["verdict"] == "better"
+    assert len(metrics["tenths"]) == 10
+    assert list(metrics["segments"]) == ["shop"]
+    assert [one["name"] for one in metrics["segments"]["shop"]] != []
+    assert sum(one["events"] for one in metrics["segments"]["shop"]) == metrics["scored_rows"]
+    assert list(metrics["interval_coverage"]) == ["0.5", "0.8", "0.95"]
+    assert set(metrics["importance"]) == {"x", "income", "shop"}
+    assert json.loads(Path("metrics.json").read_text())["tenths"] == metrics["tenths"]
+    assert "by='price' is no column" in refusal("evaluate", *given, "--quiet", "--by", "price")
 
 
 def test_every_mistake_is_one_line(

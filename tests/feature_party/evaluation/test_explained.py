@@ -43,7 +43,7 @@ def test_both_intervals_contain_the_truth(epsilon: float, width: float | None) -
         assert sum(s.low <= truth <= s.high for s in shares) >= least
         off = truth + np.median([s.high - s.low for s in shares])
         assert sum(s.low <= off <= s.high for s in shares) < least
-    losses = np.array([one.squared.value for one, _ in found])
+    losses = np.array([one.loss.value for one, _ in found])
     error = float(np.mean((means - labels) ** 2))
     assert mean_fits(losses[:20], error)  # later ones share their histograms
     assert not mean_fits(losses[:20] + 3 * losses.std(), error)
@@ -90,7 +90,7 @@ def test_a_channel_that_merges_labels_widens_the_assumption_free_interval() -> N
     )
     truth = share_explained(means, labels)
     found = [evaluate(means, labels, 2.0, seed, channel=channel)[0] for seed in range(RELEASES)]
-    assert {one.squared.method for one in found} == {"unbiased-under-prior"}
+    assert {one.loss.method for one in found} == {"unbiased-under-prior"}
     least = binomial_range(RELEASES, 0.95)[0]
     for name in ("free", "assisted"):
         assert sum(getattr(s, name).low <= truth <= getattr(s, name).high for s in found) >= least
@@ -125,8 +125,8 @@ def test_an_event_of_another_network_is_worth_what_averaging_adds() -> None:
     drawn = sources(labels, thresholds_channel(GRID.points, 2.0), 1)
     support, held = Support.of(drawn[0].problem), np.arange(ROWS) < ROWS // 4
     scored = Scored(Predictions(means, gaussian(means, 0.5, support)), held)
-    plain = compared(drawn, support, scored)[0].squared
-    more = compared(drawn, support, replace(scored, averaging=0.2))[0].squared
+    plain = compared(drawn, support, scored)[0].loss
+    more = compared(drawn, support, replace(scored, averaging=0.2))[0].loss
     assert plain.value - more.value == pytest.approx(0.75 * 0.2)
 
 

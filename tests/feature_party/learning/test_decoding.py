@@ -7,7 +7,7 @@ import pytest
 
 from common.exact.channel import FiniteChannel, randomized_response_rows
 from feature_party.learning.calibration import decoding_slope
-from feature_party.learning.decoding import decoder, indicator_decoder, squares
+from feature_party.learning.decoding import convex_targets, decoder, indicator_decoder
 from feature_party.learning.mixing import mixture_weights
 from feature_party.learning.problem import LabelProblem
 from tests.feature_party.worlds import thresholds_channel
@@ -75,13 +75,13 @@ def test_ridge_trades_bias_for_variance() -> None:
 def test_squares_make_up_for_rounding() -> None:
     problem = thresholds_problem()
     gap = problem.grid[1] - problem.grid[0]
-    inner = squares(problem)
+    inner = convex_targets(problem, np.square)
     # a label spread evenly between two points is rounded to each with probability one half
     midpoints = (inner[1:] + inner[:-1]) / 2
     exact = (problem.grid[1:] ** 3 - problem.grid[:-1] ** 3) / (3 * gap)
     np.testing.assert_allclose(midpoints, exact, rtol=1e-9)
     whole = bins_problem()
-    np.testing.assert_array_equal(squares(whole), whole.grid**2)
+    np.testing.assert_array_equal(convex_targets(whole, np.square), whole.grid**2)
 
 
 def test_mixture_weights_maximise_the_likelihood() -> None:

@@ -1,0 +1,129 @@
+"""Figures that fit the label: log loss, AUC, calibration error of 0/1; the deviance of counts.
+
+Each comes from privatized labels decoded without bias, or from true ones where they are at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from common.arrays import Floats
+from feature_party.evaluation.breakdown import Measured
+from feature_party.evaluation.decoded_labels import DecodedLabels
+from feature_party.evaluation.explained import explained
+from feature_party.evaluation.losses import fitting_loss
+from feature_party.evaluation.ranking import area_under_curve, calibration_error
+from feature_party.evaluation.spread import ReleasedCodes, label_spread
+from feature_party.evaluation.unseen import Unseen
+from feature_party.learning.problem import LabelProblem
+from feature_party.learning.support import Support
+
+_WORDS = {"log_loss": "log loss", "auc": "AUC", "calibration_error": "calibration error"}
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """Figures by their names in ``metrics.json``, the loss first.
+
+    Attributes
+    ----------
+    figures
+        Estimated, with 95% intervals that assume nothing about the model.
+    constant
+        The constant's loss, estimated.
+    """
+
+    figures: Mapping[str, Measured]
+    constant: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Under the names of ``metrics.json``."""
+        found: dict[str, Any] = {}
+        for name, one in self.figures.items():
+            ends = {key: bound for key, bound in asdict(one).items() if key != "value"}
+            found[f"estimated_{name}"] = one.value
+            found |= {f"estimated_{name}_{key}": bound for key, bound in ends.items()}
+        return {**found, f"estimated_constant_{next(iter(self.figures))}": self.constant}
+
+    @property
+    def sentence(self) -> str:
+        """All of them in a line."""
+        told = [
+            f"{_words(name)} {one.value:.4g} (95%: {one.low:.4g} … {one.high:.4g})"
+            for name, one in self.figures.items()
+        ]
+        told[0] += f", the constant's {self.constant:.4g}"
+        return f"estimated {'; '.join(told)}"
+
+
+def estimate_fitting(
+    problem: LabelProblem,
+    sources: Sequence[ReleasedCodes],
+    support: Support,
+    found: Unseen,
+    labels: DecodedLabels,
+) -> Fitting | None:
+    """Estimate what fits the label; None where the squared error is all.
+
+    Parameters
+    ----------
+    problem
+        Of all releases together.
+    sources, support, found, labels
+        As for :func:`feature_party.evaluation.explained.explained`.
+    """
+    loss = fitting_loss(problem)
+    if loss is None:
+        return None
+    scored, held = found.judged_by(loss), found.scored.held_out
+    spread = label_spread(sources, loss)
+    compared = explained(sources, support, scored, spread, labels, loss)
+    value, low, high = compared.loss.value, compared.loss.low, compared.loss.high
+    figures = {loss.name: Measured(value, value if low is None else low, high or value)}
+    if loss.name == "log_loss":
+        # scores of different networks do not rank events against each other
+        points = _as_shares(problem, scored.predicted.points)
+        decoded = _as_shares(problem, labels.unbiased)
+        figures["auc"] = area_under_curve(points[held], decoded[held])
+        figures["calibration_error"] = calibration_error(points, decoded)
+    return Fitting(figures, compared.constant)
+
+
+def measure_fitting(
+    problem: LabelProblem, points: Floats, labels: Floats, constant: float
+) -> dict[str, float]:
+    """The same against (h,) true labels, under the names of ``metrics.json``."""
+    loss = fitting_loss(problem)
+    if loss is None:
+        return {}
+    found = {
+        f"test_{loss.name}": float(loss.of(points, labels).mean()),
+        f"constant_{loss.name}": float(loss.of(np.array([constant]), labels).mean()),
+    }
+    if loss.name == "log_loss":
+        points, labels = _as_shares(problem, points), _as_shares(problem, labels)
+        found["test_auc"] = area_under_curve(points, labels).value
+        found["test_calibration_error"] = calibration_error(points, labels).value
+    return found
+
+
+def true_sentence(figures: Mapping[str, float]) -> str:
+    """Measured figures in a line."""
+    kinds = {"test": "true", "constant": "the constant's"}
+    told = []
+    for name, value in figures.items():
+        kind, _, rest = name.partition("_")
+        told.append(f"{kinds[kind]} {_words(rest)} {value:.4g}")
+    return "; ".join(told)
+
+
+def _words(name: str) -> str:
+    return _WORDS.get(name, name)
+
+
+def _as_shares(problem: LabelProblem, values: Floats) -> Floats:
+    return np.asarray((values - problem.grid[0]) / np.ptp(problem.grid))

@@ -1,0 +1,75 @@
+"""What predictions say of each row beside its label: the median, quantiles, and probabilities.
+
+A label is taken to be where it was placed on the release's grid. Of two labels, the probability of
+the upper one says all; else its own mean, median and interval are given, and the probabilities of
+the values at the ends of the range where clipped and missing labels pile up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from common.arrays import Floats
+from common.errors import DataError
+from feature_party.learning.problem import LabelProblem, sums
+from feature_party.learning.support import Support
+
+
+def columns(
+    problem: LabelProblem,
+    support: Support,
+    distributions: Floats,
+    interval: float | None = None,
+    quantiles: Sequence[float] = (),
+    above: Sequence[float] = (),
+) -> dict[str, Floats]:
+    """Columns of (n,) numbers for (n, m) distributions.
+
+    Parameters
+    ----------
+    interval
+        Probability of a central interval; None leaves it out.
+    quantiles
+        Probabilities of quantiles.
+    above
+        Label values t for P(y > t).
+
+    Raises
+    ------
+    DataError
+        If a value of ``above`` lies outside the labels.
+    """
+    grid = problem.grid
+    for value in above:
+        if not grid[0] <= value < grid[-1]:
+            raise DataError(
+                f"above={value:g} must be a label in {grid[0]:g} … {grid[-1]:g}, the last one left"
+                " out; set [output] above"
+            )
+    found: dict[str, Floats] = {}
+    if grid.size == 2:
+        found["probability"] = distributions[:, 1]
+    else:
+        found["mean"] = distributions @ support.values
+        found["median"] = quantile(support, distributions, 0.5)
+        if interval is not None:
+            tail = (1 - interval) / 2
+            found["lower"] = quantile(support, distributions, tail)
+            found["upper"] = quantile(support, distributions, 1 - tail)
+        for atom, cell in ((support.low_atom, 0), (support.high_atom, -1)):
+            if atom:
+                found[f"equal_{grid[cell]:g}"] = distributions[:, cell]
+    found |= {f"quantile_{share:g}": quantile(support, distributions, share) for share in quantiles}
+    for value in above:
+        within = sums(support.cell_of, support.within * (grid > value), support.size)
+        found[f"above_{value:g}"] = distributions @ within
+    return found
+
+
+def quantile(support: Support, distributions: Floats, probability: float) -> Floats:
+    """(n,) label values below which a share of each (n, m) distribution lies."""
+    below = np.cumsum(distributions, axis=1)
+    cell = np.minimum((below < probability - 1e-9).sum(axis=1), support.size - 1)
+    return np.asarray(support.values[cell])

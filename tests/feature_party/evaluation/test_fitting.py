@@ -1,0 +1,135 @@
+"""Figures that fit the label: estimated from codes as true labels show them, and known ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import pytest
+
+from common.entropy import seeded_entropy
+from common.exact.channel import FiniteChannel, randomized_response_rows
+from common.randomizers.grid import Grid
+from common.randomizers.prior import private_prior
+from feature_party.evaluation.decoded_labels import Scored, decode_labels
+from feature_party.evaluation.fitting import Fitting, estimate_fitting, measure_fitting
+from feature_party.evaluation.losses import SQUARED, fitting_loss
+from feature_party.evaluation.ranking import area_under_curve, calibration_error
+from feature_party.evaluation.spread import ReleasedCodes, label_spread
+from feature_party.evaluation.unseen import Unseen
+from feature_party.learning.problem import LabelProblem
+from feature_party.learning.support import Support
+from feature_party.model.model import Predictions
+from tests.feature_party.worlds import thresholds_channel
+from tests.statistics import binomial_range, mean_fits
+
+ROWS, RUNS = 2000, 40
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Labels of some kind around means that a model may know."""
+
+    grid: Grid
+    channel: FiniteChannel
+    means: np.ndarray
+    labels: np.ndarray
+
+    def estimate(self, points: np.ndarray, seed: int) -> tuple[Fitting, LabelProblem]:
+        """From one release."""
+        entropy, rows = seeded_entropy(seed), self.labels.size
+        places = self.grid.round(self.labels, entropy.words("rounding", 0, rows))
+        histogram = private_prior(np.bincount(places, minlength=len(self.grid)), 0.5, entropy)
+        codes = self.channel.sample(places, entropy.words("labels", 0, rows)).astype(np.int64)
+        problem = LabelProblem.from_channel(self.channel, histogram.probabilities)
+        every = np.arange(rows)
+        sources = [ReleasedCodes(problem, histogram, self.grid.points, every, codes)]
+        support, scored = Support.of(problem), Scored(Predictions(points, None), every >= 0)
+        nobody = np.empty((0, 0))
+        found = Unseen(pl.DataFrame(), codes, every, scored, [], nobody)
+        decoded = decode_labels(sources, support, scored, label_spread(sources).centre)
+        fitting = estimate_fitting(problem, sources, support, found, decoded)
+        assert fitting is not None
+        return fitting, problem
+
+
+def binary(low: float, high: float) -> Kind:
+    rng = np.random.default_rng(3)
+    means = rng.beta(1.2, 2.5, ROWS)
+    grid = np.array([low, high])
+    labels = grid[(rng.random(ROWS) < means).astype(int)]
+    channel = FiniteChannel(grid, grid, randomized_response_rows(2, 1.0))
+    return Kind(Grid(grid), channel, low + (high - low) * means, labels)
+
+
+def counts() -> Kind:
+    rng = np.random.default_rng(4)
+    means = rng.gamma(2.0, 1.0, ROWS)
+    grid = np.arange(13.0)
+    labels = np.minimum(rng.poisson(means), 12.0)
+    return Kind(Grid(grid), thresholds_channel(grid, 2.0), means, labels)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("kind", [binary(0, 1), binary(-2, 3), counts()], ids=["0/1", "-2/3", "n"])
+def test_intervals_contain_what_true_labels_show(kind: Kind) -> None:
+    """The error of the released codes alone is at stake: the labels are the same every time."""
+    found = [kind.estimate(kind.means, seed) for seed in range(RUNS)]
+    problem = found[0][1]
+    truth = measure_fitting(problem, kind.means, kind.labels, float(kind.labels.mean()))
+    least = binomial_range(RUNS, 0.95)[0]
+    for name in found[0][0].figures:
+        several = [fitting.figures[name] for fitting, _ in found]
+        true = truth[f"test_{name}"]
+        assert sum(one.low <= true <= one.high for one in several) >= least, name
+        off = true + max(one.high - one.low for one in several)
+        assert sum(one.low <= off <= one.high for one in several) < least
+    values = np.array([fitting.figures[next(iter(fitting.figures))].value for fitting, _ in found])
+    (loss,) = [name for name in truth if name.startswith("constant_")]
+    assert mean_fits(values, truth[loss.replace("constant", "test")])
+    assert not mean_fits(values + 3 * values.std(), truth[loss.replace("constant", "test")])
+    assert truth[loss.replace("constant", "test")] < truth[loss]
+    assert found[0][0].constant == pytest.approx(truth[loss], rel=0.25)
+
+
+@pytest.mark.statistical
+def test_probabilities_that_are_off_are_found() -> None:
+    kind = binary(0, 1)
+    wrong = 0.5 + 0.5 * (kind.means - 0.5)
+    for seed in range(5):
+        assert kind.estimate(wrong, seed)[0].figures["calibration_error"].low > 0
+    lows = [kind.estimate(kind.means, s)[0].figures["calibration_error"].low for s in range(20)]
+    assert lows.count(0.0) >= binomial_range(20, 0.95)[0]
+
+
+def test_known_figures() -> None:
+    scores = np.array([0.1, 0.4, 0.35, 0.8])
+    assert area_under_curve(scores, np.array([0.0, 0, 1, 1])).value == pytest.approx(0.75)
+    assert area_under_curve(np.full(4, 0.3), np.array([0.0, 0, 1, 1])).value == 0.5
+    tied = area_under_curve(np.array([0.2, 0.2, 0.2, 0.9]), np.array([0.0, 0, 1, 1]))
+    assert tied.value == pytest.approx(0.75)
+    rng = np.random.default_rng(0)
+    shares = rng.random(40_000)
+    labels = (rng.random(shares.size) < np.clip(shares + 0.1, 0, 1)).astype(float)
+    assert calibration_error(shares, labels).value == pytest.approx(0.1, abs=0.02)
+
+
+def test_losses_are_those_of_the_textbooks() -> None:
+    points, labels = np.array([0.2, 0.7]), np.array([0.0, 1.0])
+    kind = binary(0, 1)
+    log_loss = fitting_loss(LabelProblem.from_channel(kind.channel, np.ones(2)))
+    assert log_loss is not None
+    assert log_loss.of(points, labels) == pytest.approx(-np.log([0.8, 0.7]))
+    deviance = fitting_loss(LabelProblem.from_channel(counts().channel, np.ones(13)))
+    assert deviance is not None
+    of_two = deviance.of(np.array([2.0, 2.0]), np.array([0.0, 3.0]))
+    assert of_two == pytest.approx([4.0, 2 * (3 * np.log(1.5) - 1)])
+    for loss in (SQUARED, log_loss, deviance):
+        assert loss.divergence(points, points) == pytest.approx(0)
+        assert (loss.divergence(points, points[::-1]) > 0).all()
+        offset, slope = loss.gain(points, 0.4)
+        gains = loss.of(np.full(2, 0.4), labels) - loss.of(points, labels)
+        assert offset + slope * labels == pytest.approx(gains)
+    halves = LabelProblem.from_channel(thresholds_channel(np.linspace(0, 4, 9), 1.0), np.ones(9))
+    assert fitting_loss(halves) is None

@@ -14,7 +14,7 @@ from common.randomizers.additive.exponential import build_exponential
 from common.randomizers.base import Randomizer, build_randomizer, randomizer_names
 from common.randomizers.binning.rr_on_bins import Binning, optimal_binning
 from common.randomizers.design.optimal_design import build_optimal_design
-from common.randomizers.prior import NoisyPrior, private_prior
+from common.randomizers.prior import NoisyPrior, decoded_prior, private_prior
 from common.randomizers.response import build_randomized_response, build_rr_with_prior
 from common.randomizers.thresholds import build_randomized_thresholds, threshold_weights
 from common.randomizers.two_point import build_two_point
@@ -22,6 +22,7 @@ from common.randomizers.two_step import (
     BudgetSplit,
     Recipe,
     TwoStep,
+    one_step,
     second_step,
     split_budget,
     two_step,
@@ -47,6 +48,8 @@ __all__ = [
     "build_staircase",
     "build_two_point",
     "build_unbiased",
+    "decoded_prior",
+    "one_step",
     "optimal_binning",
     "private_prior",
     "randomizer_names",

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from common.arrays import Floats, Integers
 from common.entropy import Entropy
 from common.errors import DataError, PrivacyError
+from common.exact.channel import TOTAL, FiniteChannel
 from common.exact.noise import discrete_laplace
 from common.guarantees import PureDP, Unit
 from common.randomizers.denoising import denoise_histogram
@@ -29,6 +30,7 @@ MAX_GROUP = 1 << 20
 """The most records that one privacy unit may have."""
 
 _RESOLUTION = 1 << 24
+_MOST = 1 << 53
 
 
 @dataclass(frozen=True)
@@ -45,22 +47,30 @@ class NoisyPrior:
         Number of labels counted, which is public.
     group
         Records of one privacy unit: 1, or the most records that one user may have.
+    decoded
+        For counts that were decoded from codes, which spends nothing: the standard deviation of
+        their noise on each cell. None for a histogram with noise of its own.
     """
 
     noisy_counts: Integers
     exact_epsilon: Fraction
     rows: int
     group: int = 1
+    decoded: float | None = None
 
     @property
     def scale(self) -> Fraction:
-        """Scale 2·group/ε₁ of the discrete Laplace noise on each cell."""
+        """Scale 2·group/ε₁ of the discrete Laplace noise on each cell; 0 if there is none."""
+        if self.decoded is not None:
+            return Fraction(0)
         return SENSITIVITY * self.group / self.exact_epsilon
 
     @property
     def deviation(self) -> float:
         """Standard deviation of the noise on each cell, in counts: with t = 1/scale it is
         √(2e^−t)/(1 − e^−t)."""
+        if self.decoded is not None:
+            return self.decoded
         t = 1 / float(self.scale)
         return math.sqrt(2 * math.exp(-t)) / -math.expm1(-t)
 
@@ -78,6 +88,35 @@ class NoisyPrior:
     def guarantee(self) -> PureDP:
         """ε₁-DP for replacing the labels of one privacy unit."""
         return PureDP.of(self.exact_epsilon, unit=Unit.RECORD if self.group == 1 else Unit.USER)
+
+
+def decoded_prior(channel: FiniteChannel, codes: Integers, group: int = 1) -> NoisyPrior:
+    """Decode the histogram that the codes of randomized response tell: it costs no further ε.
+
+    With keep and lie the integer weights of the label itself and of any other, and N codes of which
+    c are y, (2⁶⁴ c − N lie)/(keep − lie) is unbiased for the number of labels y. With q = lie/2⁶⁴
+    and p = keep/2⁶⁴, its variance is about N q (1 − q)/(p − q)²; the cells' errors add up to 0, so
+    that functions centred over the cells see k/(k − 1) times as much.
+
+    Parameters
+    ----------
+    channel
+        Randomized response over k labels.
+    codes
+        (k,) int64, how many codes there are of each.
+    group
+        Records of one privacy unit.
+    """
+    lie = channel.rows[1][0]
+    gap, rows, k = channel.rows[0][0] - lie, int(codes.sum()), codes.size
+    if gap <= 0:  # ε is so small that codes say nothing
+        even = np.diff(np.arange(k + 1) * rows // k)
+        return NoisyPrior(even, Fraction(0), max(rows, 1), group, float(max(rows, 1)))
+    exact = [round(Fraction(TOTAL * code - rows * lie, gap)) for code in codes.tolist()]
+    counts = np.array([min(max(one, -_MOST), _MOST) for one in exact], dtype=np.int64)
+    q = lie / TOTAL
+    spread = math.sqrt(max(rows, 1) * q * (1 - q) * k / (k - 1)) / (gap / TOTAL)
+    return NoisyPrior(counts, Fraction(0), max(rows, 1), group, spread)
 
 
 def rational_epsilon(epsilon: float | Fraction) -> Fraction:

@@ -16,16 +16,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from common.arrays import Integers
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.guarantees import PureDP, Unit
 from common.randomizers.base import Randomizer, build_randomizer, check_epsilon
 from common.randomizers.grid import Grid
 from common.randomizers.losses import Loss, LossFunction
-from common.randomizers.prior import NoisyPrior, private_prior, rational_epsilon
+from common.randomizers.prior import (
+    NoisyPrior,
+    decoded_prior,
+    private_prior,
+    rational_epsilon,
+)
 
 PRIOR_SHARE = Fraction(1, 8)
 """The largest share of ε that the default split gives the prior."""
+
+RESPONSE = "randomized-response"
+FEW = 16
+"""Values that randomized response is the default for, at most: with more it is seldom right."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +133,8 @@ class Recipe:
         Records of one privacy unit whose labels may change together; each label gets ε₂ / group.
     prior_share
         The largest share of ε that a prior may take.
+    values
+        Whether the grid's points are all the labels there are, and not places on a range.
     spent
         What of ε these labels have spent before; it is left out of ε₂.
     """
@@ -133,6 +145,29 @@ class Recipe:
     group: int = 1
     prior_share: float | Fraction = PRIOR_SHARE
     spent: Fraction = Fraction(0)
+    values: bool = False
+
+    def needs_prior(self, grid: Grid) -> bool:
+        """Whether the channel depends on a prior.
+
+        Two labels, or a few that are values of their own, are sent by randomized response, whose
+        codes also tell their histogram: no ε is spent on one.
+        """
+        few = len(grid) == 2 or (self.values and len(grid) <= FEW)
+        return not few or bool(self.options) or self.randomizer not in ("auto", RESPONSE)
+
+    def split(self, grid: Grid, epsilon: float, rows: int) -> BudgetSplit:
+        """Divide ε between a prior, if one is needed, and what these labels have left to spend."""
+        split = BudgetSplit(Fraction(0), Fraction(epsilon), capped=False)
+        if self.needs_prior(grid):
+            split = split_budget(epsilon, len(grid), rows, largest_share=self.prior_share)
+        return replace(split, labels=self.rest(split.labels))
+
+    def respond(self, grid: Grid, epsilon: float, rows: int) -> Randomizer:
+        """Build randomized response, which needs no prior and spends all of ε on the labels."""
+        even = NoisyPrior(np.ones(len(grid), np.int64), Fraction(0), len(grid), decoded=0.0)
+        split = self.split(grid, epsilon, rows)
+        return replace(self, randomizer=RESPONSE).build(even, grid, split, rows)
 
     def build(self, prior: NoisyPrior, grid: Grid, split: BudgetSplit, rows: int) -> Randomizer:
         """Build the randomizer that spends what ``split`` leaves the labels."""
@@ -197,6 +232,23 @@ def second_step(
     split = BudgetSplit(Fraction(0), recipe.rest(Fraction(epsilon)), capped=False)
     built = recipe.build(prior, grid, split, rows)
     return TwoStep(split, prior, built, recipe.group, prior_paid=False)
+
+
+def one_step(randomizer: Randomizer, codes: Integers, epsilon: float, group: int = 1) -> TwoStep:
+    """Say what a release by randomized response is made of, once its codes are drawn.
+
+    Parameters
+    ----------
+    randomizer
+        From :meth:`Recipe.respond`.
+    codes
+        (k,) how many codes there are of each label.
+    epsilon
+        What was spent, all of it on the labels.
+    """
+    split = BudgetSplit(Fraction(0), Fraction(epsilon), capped=False)
+    prior = decoded_prior(randomizer.channel, codes, group)
+    return TwoStep(split, prior, randomizer, group, prior_paid=False)
 
 
 def _round_down(value: Fraction) -> float:

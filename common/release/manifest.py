@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal, Self
 
@@ -20,7 +21,7 @@ from common.errors import ConfigError, PrivacyError, ReleaseError
 from common.exact.channel import FiniteChannel
 from common.exact.rational import parse_rational
 from common.guarantees import Guarantee, PureDP, Unit, compose, guarantee_from_json
-from common.randomizers import NoisyPrior
+from common.randomizers import NoisyPrior, decoded_prior
 from common.release.blocks import BLOCK_ROWS
 from common.release.claims import (
     CMAC_KEYS,
@@ -57,10 +58,15 @@ class PriorSection(_Section):
     """The released histogram over the grid."""
 
     noisy_counts: list[Count]
-    noise: Literal["discrete-laplace"] = "discrete-laplace"
+    noise: Literal["discrete-laplace", "randomized-response"] = "discrete-laplace"
+    """``randomized-response``: decoded from the codes, which spends nothing."""
     scale: Rational
-    """Scale of the noise on each cell."""
+    """Scale of the noise on each cell; 0 where the codes' own is all there is."""
     guarantee: PureClaim
+
+    @property
+    def decoded(self) -> bool:
+        return self.noise == "randomized-response"
 
 
 class StatedRandomizer(_Section):
@@ -204,6 +210,10 @@ class Manifest(_Section):
     @cached_property
     def histogram(self) -> NoisyPrior:
         """The noisy counts, with what is known about their noise."""
+        if self.prior.decoded:
+            even = np.full(len(self.label.grid), self.population.rows // len(self.label.grid))
+            decoded = decoded_prior(self.channel, even, self.privacy.records_per_unit)
+            return replace(decoded, noisy_counts=np.asarray(self.prior.noisy_counts))
         epsilon = self.prior_guarantee.exact_epsilon
         counts = np.asarray(self.prior.noisy_counts, dtype=np.int64)
         return NoisyPrior(counts, epsilon, self.prior_rows, self.privacy.records_per_unit)
@@ -222,6 +232,8 @@ class Manifest(_Section):
     @property
     def prior_paid(self) -> bool:
         """Whether this release's labels paid for the prior."""
+        if self.prior.decoded:
+            return False
         return self.drift is None or self.drift.drifted
 
     @property
@@ -335,7 +347,9 @@ class Manifest(_Section):
                 f"the channel's weights give {derived}, but the manifest claims"
                 f" {self.labels_guarantee} for the labels"
             )
-        if parse_rational(self.prior.scale) * self.prior_guarantee.exact_epsilon != 2 * group:
+        if self.prior.decoded:
+            self._check_decoded()
+        elif parse_rational(self.prior.scale) * self.prior_guarantee.exact_epsilon != 2 * group:
             raise ReleaseError(
                 f"prior noise of scale {self.prior.scale} does not give"
                 f" {self.prior_guarantee}: scale times epsilon must be {2 * group}"
@@ -355,6 +369,17 @@ class Manifest(_Section):
                 " only a submitted population goes without"
             )
         self._check_layout(channel)
+
+    def _check_decoded(self) -> None:
+        if self.drift is not None or self.randomizer.name != "randomized-response":
+            raise ReleaseError(
+                "a histogram is decoded from the codes of randomized response, without a test for"
+                f" drift, but the randomizer is {self.randomizer.name!r}"
+            )
+        if self.prior_guarantee.exact_epsilon or parse_rational(self.prior.scale):
+            raise ReleaseError(
+                f"a histogram decoded from the codes spends 0, not {self.prior_guarantee}"
+            )
 
     def _check_drift(self, group: int) -> None:
         drift = self.drift

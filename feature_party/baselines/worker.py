@@ -22,7 +22,7 @@ from common.arrays import Floats
 from common.entropy import system_entropy
 from common.errors import LabelveilError
 from common.mechanisms.central.names import CENTRAL
-from common.randomizers import Randomizer, Recipe, two_step
+from common.randomizers import Randomizer, Recipe, one_step, two_step
 from common.randomizers.base import ROUNDING_STREAM
 from common.randomizers.grid import Grid
 from feature_party.baselines.central import central_predictions
@@ -70,9 +70,15 @@ class Experiment:
         grid = Grid.default(spec["lower"], spec["upper"], rows, epsilon)
         entropy = system_entropy()
         indices = grid.round(self.truth, entropy.words(ROUNDING_STREAM, 0, rows))
-        counts = np.bincount(indices, minlength=len(grid))
-        two = two_step(counts, grid, epsilon, entropy, Recipe(randomizer, spec["loss"]))
-        codes = two.randomizer.randomize_indices(indices, entropy)
+        recipe = Recipe(randomizer, spec["loss"])
+        if recipe.needs_prior(grid):
+            counts = np.bincount(indices, minlength=len(grid))
+            two = two_step(counts, grid, epsilon, entropy, recipe)
+            codes = two.randomizer.randomize_indices(indices, entropy)
+        else:
+            response = recipe.respond(grid, epsilon, rows)
+            codes = response.randomize_indices(indices, entropy)
+            two = one_step(response, np.bincount(codes, minlength=len(grid)), epsilon)
         entropy.destroy()
         problem = LabelProblem.from_channel(
             two.randomizer.channel, two.prior.probabilities, spec["loss"]

@@ -5,6 +5,7 @@ so that learning starts from what is known without features. The families:
 
 ======================  =========================================================================
 ``softmax``             free logits, relative to the prior
+``bernoulli``           the same for two labels: the logit of the higher one
 ``gaussian``            N(y; μ, σ) at each cell, normalised over the cells
 ``log-normal``          the same on the axis ln(y − y_1 + c)
 ``gamma``               y^{a−1} e^{−a y / μ}, normalised over the cells
@@ -230,6 +231,14 @@ def _softmax(support: Support) -> Head:
     return LinearHead("softmax", np.log(support.prior), None)
 
 
+def _bernoulli(support: Support) -> Head:
+    if support.size != 2:
+        raise ConfigError(
+            f"head='bernoulli' is for two labels, not for {support.size}; use softmax"
+        )
+    return LinearHead("bernoulli", np.log(support.prior), np.array([[0.0], [1.0]]))
+
+
 def _gaussian(support: Support) -> Head:
     return _with_atoms(support, lambda v, w, p: LocationScaleHead("gaussian", v, w, p))
 
@@ -285,6 +294,7 @@ def canonical_tilts(support: Support) -> Floats:
 
 _BUILDERS: dict[str, Callable[[Support], Head]] = {
     "softmax": _softmax,
+    "bernoulli": _bernoulli,
     "gaussian": _gaussian,
     "log-normal": _log_normal,
     "gamma": lambda support: _with_atoms(support, GammaHead),
@@ -343,6 +353,9 @@ def candidate_heads(support: Support, counts: bool) -> tuple[tuple[str, ...], tu
     and flexible ones, which must prove themselves: under much noise they fit it, and the likelihood
     of held-out privatized labels is too blunt to show it.
     """
+    if support.values_alone:
+        # A law over a range has nothing to say of two labels, nor of a few that are classes.
+        return ("bernoulli" if support.size == 2 else "softmax",), ()
     if support.heavy_tailed:
         # No free tilt of the prior: it moves the far tail by more than the bulk tells of it, and so
         # do the families where they cannot be checked.

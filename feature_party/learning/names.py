@@ -3,6 +3,7 @@
 OBJECTIVE_NAMES = ("likelihood", "debiased", "raw", "true")
 HEAD_NAMES = (
     "softmax",
+    "bernoulli",
     "gaussian",
     "log-normal",
     "gamma",

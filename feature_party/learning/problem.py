@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from common.arrays import Booleans, Floats, Indices
 from common.errors import ConfigError
 from common.exact.channel import FiniteChannel
+from common.randomizers.two_step import FEW
 from common.release.manifest import Manifest
 
 
@@ -48,6 +49,8 @@ class LabelProblem:
         :mod:`feature_party.learning.several_releases`.
     shares
         (e,) the releases' shares of the rows, summing to 1.
+    values_alone
+        Whether labels are values of their own, two or a few classes, and not places on a range.
     """
 
     grid: Floats
@@ -58,12 +61,18 @@ class LabelProblem:
     loss: str = "squared"
     parts: tuple[LabelProblem, ...] = ()
     shares: Floats = field(default_factory=lambda: np.ones(1))
+    values_alone: bool = False
 
     @classmethod
     def from_channel(
         cls, channel: FiniteChannel, prior: ArrayLike, loss: str = "squared"
     ) -> LabelProblem:
-        """Take the facts from a channel and a prior over its inputs."""
+        """Take the facts from a channel and a prior over its inputs.
+
+        Two labels are values of their own, and so are a few that are sent as they are.
+        """
+        k = channel.inputs.size
+        alone = k == 2 or (k <= FEW and np.array_equal(channel.inputs, channel.outputs))
         weights = np.asarray(prior, dtype=np.float64)
         rows, inverse = np.unique(channel.row_probabilities, axis=0, return_inverse=True)
         return cls(
@@ -74,6 +83,7 @@ class LabelProblem:
             outputs=channel.outputs,
             # A custom loss has no name on the wire; the mean serves most of them.
             loss=loss if loss in _PREDICTABLE else "squared",
+            values_alone=alone,
         )
 
     @classmethod
@@ -144,7 +154,10 @@ class LabelProblem:
             outputs = np.array([self.mean])
         arrays: dict[str, NDArray[Any]] = {"grid": self.grid, "prior": self.prior}
         arrays |= {"rows": rows, "row_of": row_of, "outputs": outputs}
-        return {name: array.tolist() for name, array in arrays.items()} | {"loss": self.loss}
+        return {name: array.tolist() for name, array in arrays.items()} | {
+            "loss": self.loss,
+            "values_alone": self.values_alone,
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LabelProblem:
@@ -152,7 +165,9 @@ class LabelProblem:
         grid, prior, rows, outputs = (
             np.asarray(data[name], np.float64) for name in ("grid", "prior", "rows", "outputs")
         )
-        return cls(grid, prior, rows, np.asarray(data["row_of"], np.int64), outputs, data["loss"])
+        alone = bool(data.get("values_alone", False))  # older models took every label for a range
+        row_of = np.asarray(data["row_of"], np.int64)
+        return cls(grid, prior, rows, row_of, outputs, data["loss"], values_alone=alone)
 
     def check_codes(self, codes: NDArray[Any]) -> None:
         """Raise ``ConfigError`` if a code is not one of the d outputs."""

@@ -64,6 +64,7 @@ def join_problems(parts: Sequence[LabelProblem], rows: Sequence[int]) -> LabelPr
         loss=first.loss,
         parts=over,
         shares=shares,
+        values_alone=all(part.values_alone for part in parts),
     )
 
 

@@ -15,6 +15,8 @@ from feature_party.learning.problem import LabelProblem, sums
 
 MAX_CELLS = 64
 _PRIOR_FLOOR = 0.005
+_VALUES_FLOOR = 1e-4
+"""Of few values each is counted well, and the rarest often matters most."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Support:
         (k,) share of its cell's mass that each grid point carries.
     likelihood
         (m, d) probability of each output given each cell.
+    values_alone
+        Whether the cells are values of their own, two labels or a few classes, and not a range.
     """
 
     values: Floats
@@ -43,6 +47,7 @@ class Support:
     prior: Floats
     within: Floats
     likelihood: Floats
+    values_alone: bool = False
 
     @classmethod
     def of(cls, problem: LabelProblem, cells: int = MAX_CELLS) -> Support:
@@ -50,8 +55,9 @@ class Support:
         grid = problem.grid
         widths = _widths(grid)
         # The histogram was clipped at 0, so an empty cell is not an impossible one.
-        floor = _PRIOR_FLOOR * (0.5 * widths / widths.sum() + 0.5 / grid.size)
-        prior = (1 - _PRIOR_FLOOR) * problem.prior + floor
+        share = _VALUES_FLOOR if problem.values_alone else _PRIOR_FLOOR
+        floor = share * (0.5 * widths / widths.sum() + 0.5 / grid.size)
+        prior = (1 - share) * problem.prior + floor
         cell_of = _cells(grid, prior, cells)
         count = int(cell_of[-1]) + 1
         mass = sums(cell_of, prior, count)
@@ -65,6 +71,7 @@ class Support:
             prior=mass / mass.sum(),
             within=within,
             likelihood=likelihood,
+            values_alone=problem.values_alone,
         )
 
     @property

@@ -69,12 +69,16 @@ def _prior(inputs: ReportInputs) -> Section:
     spends = f"The labels party first spends ε = {cost} of its labels on"
     if not manifest.prior_paid and manifest.drift is not None:
         spends = f"Labels of epoch {manifest.drift.in_force.epoch} paid ε = {cost} for"
+    sends = (
+        f"the randomizer {manifest.randomizer.name} sends one of {outputs.size} values, from"
+        f" {words.number(float(outputs[0]))} to {words.number(float(outputs[-1]))}."
+    )
     text = (
         f"{spends} this histogram, with noise on each of the {len(grid)} cells. All further"
-        f" choices come from it: the randomizer {manifest.randomizer.name} sends one of"
-        f" {outputs.size} values, from {words.number(float(outputs[0]))} to"
-        f" {words.number(float(outputs[-1]))}."
+        f" choices come from it: {sends}"
     )
+    if manifest.prior.decoded:
+        text = f"This histogram is decoded from what was sent, and costs nothing: {sends}"
     if bins:
         text += f" Bands show its {bins} bins, ticks below the axis the value sent for each."
     else:

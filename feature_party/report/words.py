@@ -214,6 +214,8 @@ def prior_cost(manifest: Manifest) -> str:
             f" histogram with discrete Laplace noise of scale"
             f" {number(float(Fraction(manifest.prior.scale)))} on every cell"
         )
+    elif manifest.prior.decoded:
+        parts.append("nothing for the histogram, which the randomized labels tell themselves")
     elif drift is not None:
         parts.append(f"nothing for the prior, which epoch {drift.in_force.epoch}'s labels paid for")
     costs = ", ".join(parts)

@@ -79,6 +79,8 @@ def print_epoch(outcome: ReleaseOutcome) -> None:
 
 def _prior(manifest: Manifest) -> str:
     drift = manifest.drift
+    if manifest.prior.decoded:
+        return "no prior needed"
     if drift is None:
         return "a prior of its own"
     origin, session = drift.in_force.epoch, ""
@@ -126,7 +128,9 @@ def _prior_facts(manifest: Manifest) -> list[tuple[str, str]]:
     facts = []
     if manifest.test_guarantee is not None:
         facts.append(("  test for drift", f"ε = {manifest.test_guarantee.epsilon:.6g}"))
-    if manifest.prior_paid:
+    if manifest.prior.decoded:
+        facts.append(("  histogram", "decoded from the codes, free"))
+    elif manifest.prior_paid:
         facts.append(("  histogram", f"ε = {manifest.prior_guarantee.epsilon:.6g}"))
     elif manifest.drift is not None:
         facts.append(("  histogram", f"that of epoch {manifest.drift.in_force.epoch}, free"))

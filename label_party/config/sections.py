@@ -16,7 +16,7 @@ from common.config import Choice, Section, load_config, setting
 from common.config.names import Name
 from common.engine.task import EngineSection
 from common.errors import ConfigError
-from common.randomizers import randomizer_names
+from common.randomizers import Recipe, randomizer_names
 from common.randomizers.grid import Grid
 from common.randomizers.losses import LOSS_NAMES
 from common.release.facts import check_digits, check_options
@@ -152,10 +152,11 @@ class DomainSection(Section):
     upper: float = setting(
         ..., "Public upper bound of the labels.", unit="label units", example=100.0
     )
-    grid: Literal["auto", "step", "edges", "log"] = setting(
+    grid: Literal["auto", "step", "edges", "log", "values"] = setting(
         "auto",
         'Points on which labels are placed. "auto" chooses them from bounds, number of events and'
-        " epsilon alone.",
+        ' epsilon alone. "values": labels are the few numbers listed and nothing in between, as the'
+        " numbers of classes are.",
     )
     step: float | None = setting(
         None, 'For grid = "step": distance between points.', unit="label units", gt=0, example=1.0
@@ -165,6 +166,11 @@ class DomainSection(Section):
         'For grid = "edges": all points, ascending, from lower to upper.',
         unit="label units",
         example=[0.0, 1.0, 10.0],
+    )
+    values: list[float] | None = setting(
+        None,
+        'For grid = "values": all labels there are, ascending, from lower to upper.',
+        example=[0.0, 1.0, 2.0],
     )
     points: int | None = setting(
         None, 'For grid = "log": number of points, dense near lower.', ge=2, example=200
@@ -184,16 +190,16 @@ class DomainSection(Section):
                 f"lower={self.lower:g} must be below upper={self.upper:g}, the label domain is"
                 " empty; set [domain] lower and upper"
             )
-        needed = {"step": ["step"], "edges": ["edges"], "log": ["points", "scale"]}
-        for key in needed.get(self.grid, []):
+        needed = {"log": ["points", "scale"], "auto": []}
+        for key in needed.get(self.grid, [self.grid]):
             if getattr(self, key) is None:
                 raise ConfigError(f"grid={self.grid!r} needs {key}; set [domain] {key}")
         if self.grid != "auto":
             grid = self.build(1, 1.0)
             if (grid.lower, grid.upper) != (self.lower, self.upper):
                 raise ConfigError(
-                    f"edges run from {grid.lower:g} to {grid.upper:g} but must run from"
-                    f" lower={self.lower:g} to upper={self.upper:g}; set [domain] edges"
+                    f"{self.grid} run from {grid.lower:g} to {grid.upper:g} but must run from"
+                    f" lower={self.lower:g} to upper={self.upper:g}; set [domain] {self.grid}"
                 )
         return self
 
@@ -203,6 +209,8 @@ class DomainSection(Section):
             return Grid.from_step(self.lower, self.upper, self.step)
         if self.grid == "edges" and self.edges is not None:
             return Grid.from_edges(self.edges)
+        if self.grid == "values" and self.values is not None:
+            return Grid.from_edges(self.values)
         if self.grid == "log" and self.points is not None and self.scale is not None:
             return Grid.from_log(self.lower, self.upper, self.points, self.scale)
         return Grid.default(self.lower, self.upper, rows, epsilon)
@@ -319,6 +327,18 @@ class LabelPartyConfig(Section):
         if self.data.missing is not None:
             return self.data.missing
         return 0.0 if self.domain.lower <= 0.0 <= self.domain.upper else self.domain.lower
+
+    @property
+    def recipe(self) -> Recipe:
+        """How labels are randomized."""
+        return Recipe(
+            self.randomizer.name,
+            self.randomizer.loss,
+            self.randomizer.options,
+            self.privacy.group,
+            self.privacy.prior_share,
+            values=self.domain.grid == "values",
+        )
 
     @property
     def largest_loss(self) -> float:

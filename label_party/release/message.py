@@ -11,16 +11,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.exact.channel import FiniteChannel
 from common.exact.rational import decimal_value
 from common.guarantees import PureDP, compose
-from common.randomizers import Recipe, TwoStep, second_step, two_step
+from common.randomizers import Randomizer, Recipe, TwoStep, one_step, second_step, two_step
 from common.randomizers.grid import Grid
 from common.release.blocks import KEY_BYTES
 from common.release.claims import CMAC_KEYS, HMAC_KEYS, KeyFunction
@@ -125,21 +127,16 @@ def build(
     privacy = config.privacy
     grid = config.domain.build(events.rows, privacy.epsilon)
     epsilon = _at_most(decimal_value(privacy.epsilon))
-    method = config.randomizer
-    recipe = Recipe(method.name, method.loss, method.options, privacy.group, privacy.prior_share)
-    drift = None
-    if in_force is not None:
-        counted = events.count(in_force.grid, entropy)
-        drift = in_force.test_for_drift(counted.counts, entropy)
-        recipe = replace(recipe, spent=drift.spent)
-    if in_force is not None and drift is not None and not drift.section.drifted:
-        grid = in_force.grid
-        two = second_step(in_force.prior, grid, epsilon, events.rows, recipe)
+    recipe, drift = config.recipe, None
+    if recipe.needs_prior(grid):
+        two, counted, drift = _with_prior(events, grid, epsilon, recipe, in_force, entropy)
+        content, population = _randomize(events, two.randomizer, entropy, writer, progress)
     else:
-        counted = events.count(grid, entropy)
-        two = two_step(counted.counts, grid, epsilon, entropy, recipe)
-    content, population = _randomize(events, two, entropy, writer, progress)
-    manifest = _manifest(config, grid, two, content, population, drift)
+        counted, codes = events.count(grid, entropy), _Codes(writer, len(grid))
+        randomizer = recipe.respond(grid, epsilon, events.rows)
+        content, population = _randomize(events, randomizer, entropy, codes, progress)
+        two = one_step(randomizer, codes.counts, epsilon, privacy.group)
+    manifest = _manifest(config, two, content, population, drift)
     if not manifest.total_guarantee.within(privacy.charge):
         raise PrivacyError(
             f"the message would spend {manifest.total_guarantee}, more than {privacy.charge}"
@@ -149,10 +146,50 @@ def build(
     return Built(manifest, data, counted.outside)
 
 
+def _with_prior(
+    events: Events,
+    grid: Grid,
+    epsilon: float,
+    recipe: Recipe,
+    in_force: InForce | None,
+    entropy: Entropy,
+) -> tuple[TwoStep, Counted, DriftOutcome | None]:
+    """Pay for a prior, or test whether the one in force still fits."""
+    drift = None
+    if in_force is not None:
+        counted = events.count(in_force.grid, entropy)
+        drift = in_force.test_for_drift(counted.counts, entropy)
+        recipe = replace(recipe, spent=drift.spent)
+        if not drift.section.drifted:
+            two = second_step(in_force.prior, in_force.grid, epsilon, events.rows, recipe)
+            return two, counted, drift
+    counted = events.count(grid, entropy)
+    return two_step(counted.counts, grid, epsilon, entropy, recipe), counted, drift
+
+
+class _Codes:
+    """A writer that counts the codes, of one byte each, on their way."""
+
+    def __init__(self, writer: RowWriter, outputs: int) -> None:
+        self._writer = writer
+        self.counts = np.zeros(outputs, dtype=np.int64)
+
+    def write_rows(self, keys: bytes, codes: bytes) -> None:
+        self._count(np.frombuffer(codes, np.uint8))
+        self._writer.write_rows(keys, codes)
+
+    def adopt(self, keys: Path, codes: Path) -> None:
+        self._count(np.fromfile(codes, np.uint8))
+        self._writer.adopt(keys, codes)
+
+    def _count(self, codes: NDArray[np.uint8]) -> None:
+        self.counts += np.bincount(codes, minlength=self.counts.size)
+
+
 def _randomize(
-    events: Events, two: TwoStep, entropy: Entropy, writer: RowWriter, progress: Progress
+    events: Events, randomizer: Randomizer, entropy: Entropy, writer: RowWriter, progress: Progress
 ) -> tuple[ContentSection, PopulationSection]:
-    channel = two.randomizer.channel
+    channel = randomizer.channel
     block_rows = block_rows_for(events.rows)
     blocks, population = events.randomize(channel, entropy, writer, block_rows, progress)
     content = ContentSection(
@@ -171,7 +208,6 @@ def _randomize(
 
 def _manifest(
     config: LabelPartyConfig,
-    grid: Grid,
     two: TwoStep,
     content: ContentSection,
     population: PopulationSection,
@@ -191,10 +227,13 @@ def _manifest(
         epoch=config.data.epoch,
         created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         label=LabelSection(
-            name=config.data.label, grid=grid.points.tolist(), missing=config.missing_value
+            name=config.data.label,
+            grid=two.randomizer.channel.inputs.tolist(),
+            missing=config.missing_value,
         ),
         prior=PriorSection(
             noisy_counts=two.prior.noisy_counts.tolist(),
+            noise="discrete-laplace" if two.prior.decoded is None else "randomized-response",
             scale=str(two.prior.scale),
             guarantee=prior.to_json(),
         ),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,6 @@ from common.errors import ConfigError, DataError
 from common.randomizers.design.assessment import Assessment, Assessor
 from common.randomizers.design.knots import interpolation
 from common.randomizers.grid import Grid
-from common.randomizers.two_step import split_budget
 from common.release.blocks import block_ranges
 from common.release.manifest import Manifest
 from label_party.config.sections import LabelPartyConfig
@@ -132,8 +130,7 @@ def make_plan(
     constant = true_labels = float("nan")
     for epsilon in sorted(epsilons):
         grid = config.domain.build(knowledge.rows, epsilon)
-        share = Fraction(config.privacy.prior_share)
-        split = split_budget(epsilon, len(grid), knowledge.rows, largest_share=share)
+        split = config.recipe.split(grid, epsilon, knowledge.rows)
         each = float(split.labels / config.privacy.group)
         prior = knowledge.over(grid)
         assessor = Assessor(grid.points, prior, knowledge.rows, config.randomizer.loss)

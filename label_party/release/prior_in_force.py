@@ -45,8 +45,10 @@ def session_to_open(config: LabelPartyConfig, store: Store, rows: int) -> Purcha
     with store.read_ledger() as ledger:
         if _session_charge(ledger, config) is not None:
             return None
-    points = len(config.domain.build(rows, privacy.epsilon))
-    epsilon = test_epsilon(config, points, rows)
+    grid = config.domain.build(rows, privacy.epsilon)
+    if not config.recipe.needs_prior(grid):  # nothing is ever tested
+        return None
+    epsilon = test_epsilon(config, len(grid), rows)
     terms = Terms(not_prior(epsilon), hits, unit=privacy.privacy_unit)
     asked = {**_asked(config), "terms": terms.to_json()}
     return Purchase.configured(config, TESTS, terms.renyi_guarantee, asked)
@@ -80,7 +82,7 @@ def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> In
     group = manifest.privacy.records_per_unit
     unit = manifest.labels_guarantee.unit
     asked = (domain.lower, domain.upper, config.privacy.group, config.privacy.privacy_unit)
-    if (points[0], points[-1], group, unit) != asked:
+    if manifest.prior.decoded or (points[0], points[-1], group, unit) != asked:
         return None
     counts = np.asarray(manifest.prior.noisy_counts, dtype=np.int64)
     epsilon = manifest.prior_guarantee.exact_epsilon

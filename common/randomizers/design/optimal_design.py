@@ -31,6 +31,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
+from typing import Any
 
 import numpy as np
 import scipy
@@ -47,6 +49,7 @@ from common.randomizers.design.conditionals import (
 )
 from common.randomizers.design.knots import choose_knots, interpolation
 from common.randomizers.exact_rows import exact_rows
+from common.randomizers.response import build_randomized_response
 
 POINTS = 32
 """Knots: the program has about POINTS² variables."""
@@ -268,7 +271,6 @@ def decoding_values(channel: Floats, labels: Floats, prior: Floats) -> Floats:
     return np.asarray(centre + values)
 
 
-@register("auto", **_DETAILS)
 @register("optimal-design", **_DETAILS)
 def build_optimal_design(
     problem: Problem,
@@ -316,6 +318,19 @@ def build_optimal_design(
     }
     channel = _finite(problem, rounding @ design.channel, chosen, prior)
     return Randomizer("optimal-design", channel, problem.prior, problem.loss, details)
+
+
+@register("auto", **_DETAILS)
+@wraps(build_optimal_design, assigned=())
+def build_auto(problem: Problem, **options: Any) -> Randomizer:
+    """Build the default: for two labels randomized response, else the optimal design.
+
+    Of two labels every ε-DP channel is randomized response followed by something else (Kairouz, Oh,
+    Viswanath 2016, Theorem 10): whatever the prior and the loss, nothing says more.
+    """
+    if problem.labels.size == 2 and not options:
+        return build_randomized_response(problem)
+    return build_optimal_design(problem, **options)
 
 
 def _finite(

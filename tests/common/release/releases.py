@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from common.entropy import seeded_entropy
-from common.randomizers import Recipe, two_step
+from common.randomizers import Recipe, one_step, two_step
 from common.randomizers.grid import Grid
 from common.release.blocks import block_ranges, encode_codes
 from common.release.manifest import FORMAT, Manifest, block_digest, content_digest
@@ -29,9 +29,16 @@ def make_release(
     grid = Grid.from_count(0, points - 1, points)
     indices = (entropy.words("test labels", 0, rows) % np.uint64(points)).astype(np.int64)
     counts = np.bincount(indices, minlength=points)
-    both = two_step(counts, grid, epsilon, entropy, Recipe(randomizer, group=group))
+    recipe = Recipe(randomizer, group=group)
+    if recipe.needs_prior(grid):
+        both = two_step(counts, grid, epsilon, entropy, recipe)
+        drawn = both.randomizer.randomize_indices(indices, entropy)
+    else:
+        response = recipe.respond(grid, epsilon, rows)
+        drawn = response.randomize_indices(indices, entropy)
+        both = one_step(response, np.bincount(drawn, minlength=points), epsilon, group)
     channel = both.randomizer.channel
-    codes = encode_codes(both.randomizer.randomize_indices(indices, entropy), channel.code_bytes)
+    codes = encode_codes(drawn, channel.code_bytes)
     keys = entropy.words("test keys", 0, 2 * rows).tobytes() if keyed else b""
     key_bytes, width = (16 if keyed else 0), channel.code_bytes
     blocks = [
@@ -49,6 +56,7 @@ def make_release(
         "label": {"name": "revenue", "grid": grid.points.tolist(), "missing": 0.0},
         "prior": {
             "noisy_counts": both.prior.noisy_counts.tolist(),
+            "noise": "discrete-laplace" if both.prior.decoded is None else "randomized-response",
             "scale": str(both.prior.scale),
             "guarantee": both.prior.guarantee.to_json(),
         },

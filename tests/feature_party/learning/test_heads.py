@@ -8,6 +8,7 @@ import torch
 from scipy import stats
 
 from common.errors import ConfigError
+from common.randomizers import build_randomizer
 from feature_party.learning.heads import (
     HEAD_NAMES,
     build_head,
@@ -39,8 +40,24 @@ def smooth_problem() -> LabelProblem:
     return problem_of(grid, prior / prior.sum())
 
 
-@pytest.mark.parametrize("problem", [counts_problem(), smooth_problem()], ids=["counts", "smooth"])
-@pytest.mark.parametrize("name", HEAD_NAMES)
+def two_labels() -> LabelProblem:
+    return problem_of(np.array([0.0, 1.0]), np.array([0.975, 0.025]))
+
+
+def few_classes() -> LabelProblem:
+    response = build_randomizer("randomized-response", labels=[0, 1, 2], prior=[1] * 3, epsilon=1)
+    return LabelProblem.from_channel(response.channel, [0.5, 0.3, 0.2])
+
+
+RANGE_HEADS = [name for name in HEAD_NAMES if name != "bernoulli"]
+CASES = [
+    (name, problem) for name in RANGE_HEADS for problem in (counts_problem(), smooth_problem())
+]
+CASES += [("bernoulli", two_labels()), ("softmax", two_labels())]
+NAMED = [f"{name} over {problem.grid.size}" for name, problem in CASES]
+
+
+@pytest.mark.parametrize(("name", "problem"), CASES, ids=NAMED)
 def test_log_likelihood_is_the_brute_force_sum(name: str, problem: LabelProblem) -> None:
     support = Support.of(problem)
     head = build_head(name, support)
@@ -60,19 +77,34 @@ def test_log_likelihood_is_the_brute_force_sum(name: str, problem: LabelProblem)
 
 
 @pytest.mark.parametrize("scale", [0.0, 5.0, 1e3, 1e6])
-@pytest.mark.parametrize("name", HEAD_NAMES)
-def test_losses_and_gradients_are_finite_at_extremes(name: str, scale: float) -> None:
-    for problem in (counts_problem(), smooth_problem()):
+@pytest.mark.parametrize(("name", "problem"), CASES, ids=NAMED)
+def test_losses_and_gradients_are_finite_at_extremes(
+    name: str, problem: LabelProblem, scale: float
+) -> None:
+    support = Support.of(problem)
+    head = build_head(name, support)
+    objective = LikelihoodObjective(problem, support, head)
+    signs = torch.randint(0, 2, (64, head.outputs), generator=torch.Generator().manual_seed(0))
+    raw = (scale * (2.0 * signs - 1.0)).requires_grad_()
+    loss = objective.loss(raw, torch.arange(64) % problem.outputs.size)
+    loss.sum().backward()  # type: ignore[no-untyped-call]
+    assert torch.isfinite(loss).all()
+    assert raw.grad is not None
+    assert torch.isfinite(raw.grad).all()
+
+
+def test_labels_of_their_own_get_heads_of_their_own() -> None:
+    for problem, wanted in ((two_labels(), "bernoulli"), (few_classes(), "softmax")):
         support = Support.of(problem)
-        head = build_head(name, support)
-        objective = LikelihoodObjective(problem, support, head)
-        signs = torch.randint(0, 2, (64, head.outputs), generator=torch.Generator().manual_seed(0))
-        raw = (scale * (2.0 * signs - 1.0)).requires_grad_()
-        loss = objective.loss(raw, torch.arange(64) % problem.outputs.size)
-        loss.sum().backward()  # type: ignore[no-untyped-call]
-        assert torch.isfinite(loss).all()
-        assert raw.grad is not None
-        assert torch.isfinite(raw.grad).all()
+        assert problem.values_alone
+        assert candidate_heads(support, counts=True) == ((wanted,), ())
+        nothing = build_head(wanted, support)
+        logits = nothing.log_probabilities(torch.zeros(nothing.outputs))
+        np.testing.assert_allclose(logits.exp(), problem.prior, atol=1e-4)
+    assert not LabelProblem.from_json(smooth_problem().to_json()).values_alone
+    assert LabelProblem.from_json(two_labels().to_json()).values_alone
+    with pytest.raises(ConfigError, match="is for two labels, not for 26; use softmax"):
+        build_head("bernoulli", Support.of(smooth_problem()))
 
 
 def test_gaussian_is_the_normal_density() -> None:

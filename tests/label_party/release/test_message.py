@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from fractions import Fraction
 
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 from common.entropy import Entropy, seeded_entropy, system_entropy
-from common.errors import PrivacyError
+from common.errors import PrivacyError, ReleaseError
 from common.exact.channel import exp_lower_bound
+from common.randomizers import decoded_prior
 from common.release.blocks import decode_codes
 from common.release.manifest import Manifest
 from label_party.config.sections import LabelPartyConfig
@@ -169,3 +171,36 @@ def test_noise_on_every_cell_is_discrete_laplace_of_scale_two_over_epsilon_one()
     # the same data judged against other scales: noise of 1/ε₁ would look like this
     for wrong in (2, 1.3, 1 / 1.3):
         assert not has_scale(wrong * scale)
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [{"upper": 1}, {"grid": "values", "values": [0, 1, 2]}],
+    ids=["two labels", "three classes"],
+)
+def test_few_labels_spend_nothing_on_a_prior(domain: dict[str, object]) -> None:
+    config = configuration(domain=domain, randomizer={"name": "auto"})
+    result, rows = built([float(i % 2) for i in range(3000)], config)
+    manifest = Manifest.from_bytes(result.manifest_bytes)
+    assert manifest.randomizer.name == "randomized-response"
+    assert manifest.prior.decoded
+    assert not manifest.prior_paid
+    assert manifest.total_guarantee == manifest.labels_guarantee
+    codes = np.bincount(decode_codes(rows.codes, 1), minlength=len(manifest.label.grid))
+    decoded = decoded_prior(manifest.channel, codes)
+    assert decoded.noisy_counts.tolist() == manifest.prior.noisy_counts
+    assert manifest.histogram.deviation == decoded.deviation
+    assert abs(manifest.noisy_prior[0] - 0.5) < 7 * decoded.deviation / 3000
+
+
+def test_a_decoded_histogram_claims_no_more_than_the_codes() -> None:
+    config = configuration(domain={"upper": 1}, randomizer={"name": "auto"})
+    data = json.loads(built([0.0, 1.0] * 50, config)[0].manifest_bytes)
+    half = {**data["prior"]["guarantee"], "epsilon": "1/2"}
+    for prior in ({"guarantee": half}, {"scale": "4"}, {"noise": "discrete-laplace"}):
+        changed = {**data, "prior": {**data["prior"], **prior}}
+        with pytest.raises(ReleaseError, match=r"spends 0|must be 2"):
+            Manifest.model_validate(changed).check()
+    changed = {**data, "randomizer": {**data["randomizer"], "name": "two-point"}}
+    with pytest.raises(ReleaseError, match="decoded from the codes of randomized response"):
+        Manifest.model_validate(changed).check()

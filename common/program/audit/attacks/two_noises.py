@@ -27,6 +27,7 @@ from common.exact.noise import discrete_laplace
 from common.exact.rational import parse_rational
 from common.program.audit.attacks.rows_apart import Association, Outputs, cells_of, largest_sum
 from common.program.audit.verdict import GATE, Check, Power, Verdict, verdict_of
+from common.randomizers import decoded_prior
 from common.release.manifest import Manifest
 
 NAME = "two noises"
@@ -104,12 +105,14 @@ def known_answer_check(
         The message, in words.
     """
     entropy = Entropy(key, secure=False)
-    truth = np.bincount(indices, minlength=len(manifest.label.grid))
-    noise = discrete_laplace(
-        parse_rational(manifest.prior.scale), truth.size, entropy.source("prior")
-    )
-    prior = bool(np.array_equal(truth + noise, manifest.prior.noisy_counts))
     channel: FiniteChannel = manifest.channel
+    truth = np.bincount(indices, minlength=len(manifest.label.grid))
+    if manifest.prior.decoded:
+        counts = decoded_prior(channel, np.bincount(codes, minlength=truth.size)).noisy_counts
+    else:
+        scale = parse_rational(manifest.prior.scale)
+        counts = truth + discrete_laplace(scale, truth.size, entropy.source("prior"))
+    prior = bool(np.array_equal(counts, manifest.prior.noisy_counts))
     drawn = channel.sample(indices, entropy.words("labels", 0, codes.size))
     rows = bool(np.array_equal(drawn, codes))
     return Check(

@@ -10,11 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from common.guarantees import Unit
+from common.program.audit.certificate.manifest_checks import DECODED
 from common.program.audit.verdict import Audit, Check, Field, Verdict, verdict_of, worst
 from common.release.manifest import Manifest
 
 _REBUILT = "channel is a function of the noisy histogram"
 _CHOSEN = "grid, bounds, ε and options were chosen without looking"
+_DRAWN = "the histogram's noise was drawn as stated"
 _NAMES = "names and times are what they say"
 
 _DECIDED_BY: Mapping[str, tuple[str, ...]] = {
@@ -26,10 +28,11 @@ _DECIDED_BY: Mapping[str, tuple[str, ...]] = {
     "label.name": (_NAMES,),
     "label.grid": ("weights", _CHOSEN),
     "label.missing": (_CHOSEN,),
-    "prior.noisy_counts": (_REBUILT, "the histogram's noise was drawn as stated"),
-    "prior.noise": ("the histogram's noise was drawn as stated",),
-    "prior.scale": ("prior noise scale", "split of ε", "priors in force"),
+    "prior.noisy_counts": (_REBUILT, DECODED, _DRAWN),
+    "prior.noise": (DECODED, _DRAWN),
+    "prior.scale": (DECODED, "prior noise scale", "split of ε", "priors in force"),
     "prior.guarantee": (
+        DECODED,
         "prior noise scale",
         "split of ε",
         "arithmetic of the ε split",
@@ -127,7 +130,7 @@ def out_of_reach(manifest: Manifest) -> list[Check]:
             " software.",
         ),
         (
-            "the histogram's noise was drawn as stated",
+            _DRAWN,
             "Was the noise on the histogram drawn, and drawn afresh?",
             "The noise on the counts has the stated scale, and is independent of everything.",
             "Run `labelveil audit mechanism`, which knows the true counts.",
@@ -158,6 +161,8 @@ def out_of_reach(manifest: Manifest) -> list[Check]:
             "Run `labelveil audit party`.",
         ),
     ]
+    if manifest.prior.decoded:
+        claims = [claim for claim in claims if claim[0] != _DRAWN]
     if manifest.labels_guarantee.unit == Unit.USER:
         most = manifest.privacy.records_per_unit
         claims.append(

@@ -9,17 +9,21 @@ from typing import Any
 import numpy as np
 import scipy
 
+from common.arrays import Integers
 from common.errors import ConfigError, PrivacyError, ReleaseError
 from common.exact.rational import parse_rational
 from common.guarantees import PureDP
 from common.program.audit.attacks.exact_channel import WORDS, certify
 from common.program.audit.bounds import clopper_pearson_lower
 from common.program.audit.verdict import GATE, Check, Power, Verdict, verdict_of
+from common.randomizers import decoded_prior
 from common.randomizers.two_step import PRIOR_SHARE, split_budget
 from common.release.claims import PureClaim
 from common.release.facts import MOST_DIGITS, check_digits
 from common.release.manifest import Manifest
 from common.version import software
+
+DECODED = "histogram is decoded from the codes"
 
 
 def claimed_epsilon(manifest: Manifest) -> float | None:
@@ -56,6 +60,8 @@ def facts(manifest: Manifest, digest: str) -> dict[str, str]:
 
 def _prior_facts(manifest: Manifest) -> dict[str, str]:
     drift = manifest.drift
+    if manifest.prior.decoded:
+        return {"ε for the histogram": "0: decoded from the codes"}
     if drift is None:
         return {"ε for the histogram": _shown(manifest.prior.guarantee)}
     origin = f"{drift.in_force.epoch}, {drift.in_force.manifest}"
@@ -239,6 +245,30 @@ def prior_support_check(manifest: Manifest, alpha: float = GATE) -> Check:
         confidence=1 - alpha,
         details={"share_at_least": clopper_pearson_lower(zeros, len(counts), alpha)},
         power=(Power("empty cells without noise", float(least[0]) if least.size else math.inf),),
+    )
+
+
+def decoded_check(manifest: Manifest, codes: Integers) -> Check:
+    """The histogram is what anybody decodes from the codes: it spends nothing."""
+    found, wrong = "No such codes.", True
+    try:
+        channel = manifest.channel
+        if codes.size and int(codes.max()) < channel.outputs.size:
+            counts = np.bincount(codes, minlength=channel.outputs.size)
+            decoded = decoded_prior(channel, counts).noisy_counts.tolist()
+            wrong = decoded != manifest.prior.noisy_counts
+            found = f"{'Not all' if wrong else 'All'} {len(decoded)} cells agree."
+    except (PrivacyError, ReleaseError) as error:
+        found = f"{error}."
+    return Check(
+        name=DECODED,
+        verdict=verdict_of(not wrong),
+        claim="The histogram is a function of the codes, so that it spends nothing.",
+        tried="The codes were counted, and the counts decoded by the channel's integers.",
+        found=found,
+        claimed=0.0,
+        bound=math.inf if wrong else 0.0,
+        confidence=1.0,
     )
 
 

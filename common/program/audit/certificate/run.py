@@ -156,27 +156,7 @@ def certificate(
             "Do the parts of ε add up to what was asked for?",
             lambda: claims.arithmetic_check(manifest),
         ),
-        (
-            "prior noise scale",
-            "Is the noise on the histogram wide enough for its part of ε?",
-            lambda: claims.prior_scale_check(manifest),
-        ),
-        *(
-            [
-                (
-                    "split of ε",
-                    "Could the size of the parts say anything about labels?",
-                    lambda: claims.split_check(manifest),
-                )
-            ]
-            if manifest.prior_paid
-            else []
-        ),
-        (
-            "prior noise on empty cells",
-            "Did cells without a label get noise, too?",
-            lambda: claims.prior_support_check(manifest),
-        ),
+        *_histogram_steps(evidence),
         (
             "options",
             "What was the randomizer told, and is there room to hide labels in it?",
@@ -248,6 +228,36 @@ def _form_check(data: bytes) -> Check:
         found=found,
         details={"sha256": hashlib.sha256(data).hexdigest()},
     )
+
+
+def _histogram_steps(evidence: Evidence) -> list[tuple[str, str, Callable[[], Check]]]:
+    manifest = evidence.manifest
+    if manifest.prior.decoded:
+        return [
+            (
+                claims.DECODED,
+                "Does the histogram say anything that the codes do not?",
+                lambda: claims.decoded_check(manifest, evidence.labels["code"].to_numpy()),
+            )
+        ]
+    steps: list[tuple[str, str, Callable[[], Check]]] = [
+        (
+            "prior noise scale",
+            "Is the noise on the histogram wide enough for its part of ε?",
+            lambda: claims.prior_scale_check(manifest),
+        ),
+        (
+            "split of ε",
+            "Could the size of the parts say anything about labels?",
+            lambda: claims.split_check(manifest),
+        ),
+        (
+            "prior noise on empty cells",
+            "Did cells without a label get noise, too?",
+            lambda: claims.prior_support_check(manifest),
+        ),
+    ]
+    return steps if manifest.prior_paid else [steps[0], steps[2]]
 
 
 def outputs_check(manifest: Manifest, labels: pl.DataFrame) -> Check:

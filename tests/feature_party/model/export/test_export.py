@@ -110,7 +110,8 @@ def assert_alike(found: dict[str, Any], model: Model, table: pl.DataFrame) -> No
 @pytest.mark.slow
 def test_every_head_and_column_in_onnx_runtime(table: pl.DataFrame, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
-    model = untrained(table, [("likelihood", head) for head in HEAD_NAMES])
+    heads = [head for head in HEAD_NAMES if head != "bernoulli"]  # which is for two labels
+    model = untrained(table, [("likelihood", head) for head in heads])
     exported = export_model(model, tmp_path / "model.onnx", sample=table)
     assert exported.runtime == "ONNX Runtime"
     assert exported.rows == ROWS + probes(model.encoder).height

@@ -37,6 +37,22 @@ def test_a_right_release_holds(write: WriteRelease, randomizer: str) -> None:
     assert all(c.found for c in audit.checks if c.verdict is Verdict.NOT_CHECKABLE)
 
 
+def test_a_release_without_a_prior_holds(write: WriteRelease) -> None:
+    audit = certificate(read_evidence(write(points=2, randomizer="auto")))
+    assert audit.passed
+    assert audit.facts["ε for the histogram"] == "0: decoded from the codes"
+    assert "histogram is decoded from the codes" in {check.name for check in audit.checks}
+    assert {field.name for field in audit.fields if not field.decided_by} == set()
+
+
+def test_a_histogram_that_says_more_than_the_codes_is_named(write: WriteRelease) -> None:
+    def one_more(data: dict[str, Any]) -> None:
+        data["prior"]["noisy_counts"][1] += 1
+
+    audit = certificate(read_evidence(write(one_more, points=2, randomizer="auto")))
+    assert failed(audit) == {"histogram is decoded from the codes"}
+
+
 def doubled_claim(data: dict[str, Any]) -> None:
     """The channel is made twice as telling while its guarantee stays as it was."""
     rows = data["randomizer"]["channel"]["rows"]

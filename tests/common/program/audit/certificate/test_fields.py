@@ -41,6 +41,8 @@ def test_every_check_that_a_field_names_exists(write: WriteRelease) -> None:
     drifting = evidence.manifest.model_copy(update={"drift": DRIFT})
     made = {check.name for check in certificate(evidence).checks}
     made |= {check.name for check in out_of_reach(drifting)}
+    decoded = read_evidence(write(points=2, randomizer="auto"))
+    made |= {check.name for check in certificate(decoded).checks}
     assert {name for decided_by in _DECIDED_BY.values() for name in decided_by} <= made
 
 

@@ -78,6 +78,11 @@ class Session:
     key: bytes
     labels: Floats
 
+    @classmethod
+    def begin(cls, labels: Floats) -> Self:
+        """A session under a fresh key."""
+        return cls(os.urandom(_KEY_BYTES), labels)
+
     def to_bytes(self) -> bytes:
         """A line of JSON, and the labels."""
         header = json.dumps({"format": FORMAT, "key": self.key.hex()}, sort_keys=True)
@@ -154,11 +159,7 @@ class Evaluation:
         LabelveilError
             If labels, store or ledger cannot be used.
         """
-        question = hashlib.sha256(
-            bytes.fromhex(release.digest)
-            + np.float64(estimate).tobytes()
-            + np.ascontiguousarray(predictions, dtype="<f8").tobytes()
-        ).hexdigest()
+        question = question_name(release.digest, predictions, estimate)
         purchase = self._purchase(release)
         folder = self._store.answers(purchase.data_set, purchase.epoch)
         with self._lock:
@@ -174,7 +175,7 @@ class Evaluation:
                 if self._session is None:
                     self._session = self._open(release, purchase, paid)
                 used = sum(answer.from_labels for answer in known.values())
-                answer = self._answer(self._session, predictions, estimate, used, question)
+                answer = self.answer(self._session, predictions, estimate, used, question)
                 _write(folder / f"{question}.json", answer)
         return answer
 
@@ -187,7 +188,7 @@ class Evaluation:
         losses = gaps**2 if self.settings.loss == "squared" else np.abs(gaps)
         return rounded(losses / self.largest_loss)
 
-    def _answer(
+    def answer(
         self,
         session: Session,
         predictions: Floats,
@@ -195,6 +196,10 @@ class Evaluation:
         used: int,
         question: str,
     ) -> Answered:
+        """Answer a question by this name in a session that has given ``used`` answers.
+
+        Nothing is written, or charged.
+        """
         values = self.losses(session.labels, predictions)
         answer = self.mechanism.answer(
             values,
@@ -229,7 +234,7 @@ class Evaluation:
         if paid is None:
             function = release.manifest.population.function
             with open_events(self._config, function, quiet=True) as events:
-                session = Session(os.urandom(_KEY_BYTES), self._labels(release, events))
+                session = Session.begin(self._labels(release, events))
                 build, prints = session.to_bytes, events.fingerprints
                 data = pay_once(self._store, purchase, build, prints).data
         elif (self._store.outcome_path(*place) / OUTCOME_FILE).exists():
@@ -257,6 +262,12 @@ class Evaluation:
                 " restore the files that it was released from"
             )
         return np.concatenate(parts)
+
+
+def question_name(release: str, predictions: Floats, estimate: float) -> str:
+    """Name of a question's noise: SHA-256 of all that is asked, about which release."""
+    asked = np.float64(estimate).tobytes() + np.ascontiguousarray(predictions, "<f8").tobytes()
+    return hashlib.sha256(bytes.fromhex(release) + asked).hexdigest()
 
 
 def _read_answers(folder: Path) -> dict[str, Answered]:

@@ -398,7 +398,7 @@ def test_a_replaced_label_moves_the_sum_by_one_record(
     for changed in (-1e9, 0.0, 3.3, 1e9):
         labels = TRUTH.copy()
         labels[17] = changed
-        subject._answer(Session(bytes(32), labels), predictions, 1.0, 0, "q")
+        subject.answer(Session(bytes(32), labels), predictions, 1.0, 0, "q")
     sums = [int(values.sum()) for values in seen]
     assert max(sums) - min(sums) == RESOLUTION  # attained, and not passed
     assert subject.mechanism.sensitivity == RESOLUTION

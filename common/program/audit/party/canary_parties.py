@@ -1,7 +1,7 @@
 """Canary data sets that the auditor makes, and labels parties that run on them as processes.
 
 All labels are uniform secrets, the domain's lower or upper bound, so that one release is a one-run
-audit too. The second world lacks one label: its event is in the population all the same.
+audit too. One world lacks a label: its event is in the population all the same.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from shutil import copytree
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
@@ -30,6 +32,14 @@ from common.security.pilot_certificates import (
 DATA_SET = "canaries"
 LOWER, UPPER = 0.0, 10.0
 CONFIG = "label_party.toml"
+FEW = 512
+"""Events of the data set that starts and evaluations are rehearsed on."""
+
+RESPONSE = "randomized-response"
+"""Its randomizer, whose outputs vary so much that no two starts agree by chance."""
+
+ANSWERS: dict[str, Any] = {"offered": True, "epsilon": 1.0, "answers": 4, "tolerance": 0.05}
+"""What an evaluation of it may tell."""
 
 
 @dataclass(frozen=True)
@@ -46,35 +56,53 @@ class Plan:
         Budget of the one release.
     randomizer
         The randomizer that the labels party is configured with.
+    rehearsal
+        The module of the labels party that rehearses, and what it is told first.
     """
 
     folder: Path
     rows: int = 20_000
     epsilon: float = 1.0
     randomizer: str = "auto"
+    rehearsal: tuple[str, ...] = ("label_party.rehearsal",)
 
 
 class World:
     """One labels party with its own folder, store and data; all share one set of certificates."""
 
-    def __init__(self, plan: Plan, name: str, files: CertificateFiles) -> None:
-        self.folder = plan.folder / name
-        self.files = files
-        self._plan = plan
-        self.folder.mkdir(parents=True)
-
-    def furnish(self, secrets: Secrets, missing: int | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        name: str,
+        files: CertificateFiles,
+        secrets: Secrets,
+        missing: int | None = None,
+    ) -> None:
         """Write labels, population and configuration; ``missing`` is an event without a label."""
+        self.plan, self.files, self.secrets = plan, files, secrets
+        self.folder = plan.folder / name
+        self.folder.mkdir(parents=True)
         self.write_labels(secrets, missing)
-        keys = [f"event-{i}" for i in range(secrets.size)]
-        pl.DataFrame({"key": keys}).write_parquet(self.folder / "population.parquet")
+        pl.DataFrame({"key": self._keys}).write_parquet(self.folder / "population.parquet")
         (self.folder / CONFIG).write_text(self._config(), encoding="utf-8")
+
+    def copied(self, name: str) -> Self:
+        """Return the same machine as it is now, in another place."""
+        other = copy(self)
+        other.folder = self.plan.folder / name
+        copytree(self.folder, other.folder)
+        return other
+
+    @property
+    def in_row_order(self) -> Secrets:
+        """Secrets in the order of a release's rows: by hashed key."""
+        hashed = hash_keys(pl.Series(self._keys), read_secret(self.files.join_secret))
+        return self.secrets[np.argsort(np.frombuffer(hashed, dtype="S16"), kind="stable")]
 
     def write_labels(self, secrets: Secrets, missing: int | None = None) -> None:
         """Write (or replace) the labels file alone."""
-        keys = [f"event-{i}" for i in range(secrets.size)]
         labels = np.where(secrets == 1, UPPER, LOWER)
-        table = pl.DataFrame({"key": keys, "label": labels})
+        table = pl.DataFrame({"key": self._keys, "label": labels})
         if missing is not None:
             table = table.filter(pl.arange(0, pl.len()) != missing)
         table.write_parquet(self.folder / "labels.parquet")
@@ -112,6 +140,10 @@ class World:
                 server_name=LABEL_PARTY,
             )
 
+    @property
+    def _keys(self) -> list[str]:
+        return [f"event-{i}" for i in range(self.secrets.size)]
+
     def _config(self) -> str:
         files = self.files
         sections: dict[str, dict[str, Any]] = {
@@ -124,10 +156,11 @@ class World:
                 "epoch": "1",
             },
             "domain": {"lower": LOWER, "upper": UPPER},
-            "privacy": {"epsilon": self._plan.epsilon},
-            "randomizer": {"name": self._plan.randomizer},
+            "privacy": {"epsilon": self.plan.epsilon},
+            "randomizer": {"name": self.plan.randomizer},
             "keys": {"secret_file": str(files.join_secret.absolute())},
             "store": {"directory": "store"},
+            "evaluation": ANSWERS,
             "server": {
                 "listen": "127.0.0.1:0",
                 "certificate": str(files.label_party_certificate.absolute()),
@@ -146,18 +179,22 @@ class World:
 
 @dataclass(frozen=True)
 class Worlds:
-    """Three labels parties over one population: all labels, one label less, all labels again."""
+    """Four labels parties.
+
+    Attributes
+    ----------
+    whole, less
+        Over one population: all labels, and one label less.
+    again
+        A copy of ``whole`` from before it ran.
+    few
+        With :data:`FEW` events.
+    """
 
     whole: World
     less: World
     again: World
-    secrets: Secrets
-
-    def in_row_order(self) -> Secrets:
-        """Secrets in the order of a release's rows: by hashed key."""
-        keys = pl.Series([f"event-{i}" for i in range(self.secrets.size)])
-        hashed = hash_keys(keys, read_secret(self.whole.files.join_secret))
-        return self.secrets[np.argsort(np.frombuffer(hashed, dtype="S16"), kind="stable")]
+    few: World
 
 
 def make_worlds(plan: Plan) -> Worlds:
@@ -165,8 +202,7 @@ def make_worlds(plan: Plan) -> Worlds:
     files = write_certificates(plan.folder / "certificates", days=2)
     secrets = draw_secrets(plan.rows, 2)
     secrets[0] = 1  # the canary: at the upper bound, or without a label (the lower bound)
-    whole, less, again = (World(plan, name, files) for name in ("whole", "less", "again"))
-    whole.furnish(secrets)
-    less.furnish(secrets, missing=0)
-    again.furnish(secrets)
-    return Worlds(whole, less, again, secrets)
+    whole = World(plan, "whole", files, secrets)
+    less = World(plan, "less", files, secrets, missing=0)
+    few = World(replace(plan, epsilon=1.0, randomizer=RESPONSE), "few", files, secrets[:FEW])
+    return Worlds(whole, less, whole.copied("again"), few)

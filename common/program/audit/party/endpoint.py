@@ -29,7 +29,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Fetched:
     """What a whole fetch returned: the manifest, its digest, and every message."""
 
     manifest: bytes
@@ -65,7 +65,7 @@ class Refusal:
 class Endpoint(Protocol):
     """A labels party that can be asked; a test double is one, too."""
 
-    def fetch(self, start_row: int = 0, chunk: int = 0) -> Answer:
+    def fetch(self, start_row: int = 0, chunk: int = 0) -> Fetched:
         """Describe the release and fetch its rows."""
         ...
 
@@ -119,7 +119,7 @@ class WireEndpoint:
         self._connection = connection
         self._stub = pb2_grpc.LabelReleaseServiceStub(channel)
 
-    def fetch(self, start_row: int = 0, chunk: int = 0) -> Answer:
+    def fetch(self, start_row: int = 0, chunk: int = 0) -> Fetched:
         try:
             described = self._describe(self._connection.data_set, self._connection.epoch)
             epoch = self._connection.epoch or _epoch(described.manifest)
@@ -134,7 +134,7 @@ class WireEndpoint:
             parts = tuple(Part(m.start_row, m.keys, m.codes) for m in stream)
         except grpc.RpcError as error:
             raise self._explained(error) from error
-        return Answer(described.manifest, described.manifest_sha256, parts)
+        return Fetched(described.manifest, described.manifest_sha256, parts)
 
     def refuse(self, request: str) -> Refusal:
         own, epoch = self._connection.data_set, self._connection.epoch

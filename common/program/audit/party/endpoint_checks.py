@@ -12,14 +12,14 @@ from common.entropy import system_entropy
 from common.program.audit.attacks.implementation import TIMING_BINS, id_set_check, row_order_check
 from common.program.audit.attacks.two_worlds import View, choose_event, count_event
 from common.program.audit.certificate.run import certificate, read_evidence
-from common.program.audit.party.endpoint import REQUESTS, Answer, Endpoint
+from common.program.audit.party.endpoint import REQUESTS, Endpoint, Fetched
 from common.program.audit.verdict import Audit, Check, Verdict, statistical, verdict_of
 from common.release.blocks import KEY_BYTES
 from common.release.manifest import Manifest
 from common.release.table import labels_frame, write_release
 
 
-def resume_check(endpoint: Endpoint, whole: Answer) -> Check:
+def resume_check(endpoint: Endpoint, whole: Fetched) -> Check:
     """Small messages and a resumed fetch give the same rows."""
     rows = Manifest.parse(whole.manifest).population.rows
     small = endpoint.fetch(chunk=4096)
@@ -57,7 +57,7 @@ def refusals_check(endpoint: Endpoint) -> Check:
     )
 
 
-def fetched_certificate(answer: Answer) -> Audit:
+def fetched_certificate(answer: Fetched) -> Audit:
     """The certificate of exactly what was fetched."""
     manifest = Manifest.parse(answer.manifest)
     with tempfile.TemporaryDirectory() as folder:
@@ -107,7 +107,7 @@ def beyond_an_endpoint() -> list[Check]:
     ]
 
 
-def two_answers_checks(one: Answer, other: Answer) -> list[Check]:
+def two_answers_checks(one: Fetched, other: Fetched) -> list[Check]:
     """Id set, order and message sizes of two data sets over one population."""
     first, second = keys_of(one), keys_of(other)
     sizes = one.sizes == other.sizes
@@ -175,7 +175,7 @@ def latency_check(one: Endpoint, other: Endpoint, claimed: float, fetches: int =
     )
 
 
-def keys_of(answer: Answer) -> list[bytes]:
+def keys_of(answer: Fetched) -> list[bytes]:
     """Keys in row order."""
     keys = answer.keys
     return [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]

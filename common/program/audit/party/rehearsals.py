@@ -1,34 +1,42 @@
-"""Rehearsals: messages that a labels party builds for an audit alone, with their noise's keys.
+"""Rehearsals: what a labels party draws for an audit alone, with the keys of its noise.
 
 With a key everything random about a message is known, so that it can be made again and compared:
-whether histogram and rows have noise of their own, whether two epochs do, and whether what is
-served has.
+whether histogram and rows have noise of their own, whether two epochs do, two answers of an
+evaluation, two starts, and whether what is served has.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 
 from common.arrays import Integers
 from common.errors import ConfigError
+from common.mechanisms.thresholdout import Thresholdout, rounded
+from common.program.audit.attacks.seeds import STARTS, seeds_check
 from common.program.audit.attacks.two_noises import (
     NAME,
     keys_check,
     known_answer_check,
     same_noise_check,
 )
-from common.program.audit.party.canary_parties import CONFIG, World
-from common.program.audit.party.endpoint import Answer
+from common.program.audit.party.answers import Asked
+from common.program.audit.party.canary_parties import ANSWERS, CONFIG, LOWER, UPPER, World
+from common.program.audit.party.endpoint import Fetched
 from common.program.audit.verdict import Check, Verdict
 from common.program.children import child_command, child_environment
 from common.release.blocks import decode_codes
 from common.release.manifest import Manifest
 
 MESSAGES = 4
-FOLDER = "rehearsed"
+SESSIONS, QUESTIONS = 512, 4
+_DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -40,15 +48,40 @@ class Rehearsed:
     key: bytes
 
 
-def rehearse(world: World, messages: int = MESSAGES) -> list[Rehearsed]:
-    """Have a labels party build messages of its canary data set, each of another epoch.
+@dataclass(frozen=True)
+class Starts:
+    """How many first starts of each kind are compared.
+
+    Attributes
+    ----------
+    here
+        In one process, a fresh key each.
+    forked, spawned
+        In processes that it forks or spawns once it has drawn some noise.
+    restored
+        In copies of a machine that has run: a snapshot that is restored.
+    restarted
+        In copies of a machine that has not: a container that is started again from its image.
+    """
+
+    here: int = STARTS
+    forked: int = 16
+    spawned: int = 2
+    restored: int = 2
+    restarted: int = 2
+
+
+def rehearse(world: World, kind: str, *counts: int) -> Path:
+    """Have a labels party rehearse on its canary data set; returns the folder of what it made.
 
     Raises
     ------
     ConfigError
         If it refuses.
     """
-    command = child_command("label_party.release.rehearsal", CONFIG, FOLDER, str(messages))
+    folder = world.folder / "rehearsed" / kind
+    module, *arguments = world.plan.rehearsal
+    command = child_command(module, *arguments, kind, CONFIG, str(folder), *map(str, counts))
     done = subprocess.run(
         command,
         cwd=world.folder,
@@ -60,24 +93,64 @@ def rehearse(world: World, messages: int = MESSAGES) -> list[Rehearsed]:
     if done.returncode:
         lines = done.stderr.strip().splitlines()
         raise ConfigError(f"it cannot be rehearsed: {lines[-1] if lines else '?'}")
+    return folder
+
+
+def rehearsed_messages(folder: Path) -> list[Rehearsed]:
+    """Messages that were rehearsed, each of another epoch, in their order."""
     found = []
-    for number in range(messages):
+    for number in range(len(list(folder.glob("*.key")))):
         manifest, codes, key = (
-            (world.folder / FOLDER / f"{number}.{part}").read_bytes()
-            for part in ("manifest", "codes", "key")
+            (folder / f"{number}.{part}").read_bytes() for part in ("manifest", "codes", "key")
         )
-        found.append(rehearsed(manifest, codes, key))
+        parsed = Manifest.parse(manifest)
+        decoded = decode_codes(codes, parsed.content.code_bytes).astype(np.int64)
+        found.append(Rehearsed(parsed, decoded, key))
     return found
 
 
-def rehearsed(manifest: bytes, codes: bytes, key: bytes) -> Rehearsed:
-    """A message from its bytes."""
-    parsed = Manifest.parse(manifest)
-    return Rehearsed(parsed, decode_codes(codes, parsed.content.code_bytes).astype(np.int64), key)
+def rehearsed_answers(folder: Path, bits: Integers) -> Asked:
+    """Questions and answers that were rehearsed, for (n,) labels at either end of the domain."""
+    said = json.loads((folder / "answers.json").read_text(encoding="utf-8"))
+    sessions = said["sessions"]
+    table = np.array([session["answers"] for session in sessions])  # loss, and whence it is
+    return Asked(
+        Thresholdout(Fraction(ANSWERS["epsilon"]), ANSWERS["answers"], Fraction(1, 20)),
+        [rounded(bits[left_out:]) for left_out in range(len(said["questions"]))],
+        said["questions"],
+        [bytes.fromhex(session["key"]) for session in sessions],
+        table[:, :, 0] / (UPPER - LOWER) ** 2,
+        table[:, :, 1] == 1,
+    )
+
+
+def starts_check(world: World, starts: Starts) -> Check:
+    """No two starts of a labels party draw the same noise, wherever they are from."""
+    image = world.copied("image")
+    digests = _starts(world, starts.here, starts.forked, starts.spawned)
+    for number in range(starts.restored):
+        digests += _starts(world.copied(f"snapshot-{number}"), 1, 0, 0)
+    for number in range(starts.restarted):
+        digests += _starts(image.copied(f"container-{number}"), 1, 0, 0)
+    kinds = (
+        f"{starts.here:,} in one process, {starts.forked} in processes that it forked and"
+        f" {starts.spawned} that it spawned, {starts.restored} in restored snapshots,"
+        f" {starts.restarted} in restarted containers"
+    )
+    check = seeds_check(digests, world.secrets.size, kinds)
+    return replace(check, question="Could a release's noise be had by trying every seed?")
+
+
+def _starts(world: World, *counts: int) -> list[bytes]:
+    data = (rehearse(world, "starts", *counts) / "starts").read_bytes()
+    return [data[at : at + _DIGEST_BYTES] for at in range(0, len(data), _DIGEST_BYTES)]
 
 
 def rehearsal_checks(
-    messages: list[Rehearsed], bits: Integers, served: tuple[Answer, Answer]
+    messages: Sequence[Rehearsed],
+    bits: Integers,
+    served: tuple[Fetched, Fetched],
+    sessions: Sequence[bytes] = (),
 ) -> list[Check]:
     """What the keys of rehearsed messages say, and how two served releases compare.
 
@@ -89,6 +162,8 @@ def rehearsal_checks(
         (n,) which of the two outermost labels each row has.
     served
         Releases of two parties with the same labels.
+    sessions
+        Keys of evaluations.
     """
     found = []
     for number, message in enumerate(messages):
@@ -99,7 +174,10 @@ def rehearsal_checks(
         )
     # one verdict for all: the first message that fails, if any
     known = next((check for check in found if check.verdict is Verdict.FAIL), found[-1])
-    keys = keys_check({f"epoch {n + 1}": message.key for n, message in enumerate(messages)})
+    keys = keys_check(
+        {f"epoch {n + 1}": message.key for n, message in enumerate(messages)}
+        | {f"session {n + 1}": key for n, key in enumerate(sessions)}
+    )
     epochs = same_noise_check(
         messages[0].codes, messages[1].codes, messages[0].manifest.channel, "epoch against epoch"
     )

@@ -22,10 +22,11 @@ from common.program.audit.attacks.implementation import (
 from common.program.audit.attacks.model_attack import attack_control
 from common.program.audit.attacks.static_rule import release_sources, static_check
 from common.program.audit.certificate import manifest_checks as claims
+from common.program.audit.party.answers import answers_checks
 from common.program.audit.party.canary_parties import UPPER, Plan, World, Worlds, make_worlds
 from common.program.audit.party.endpoint import (
-    Answer,
     Connection,
+    Fetched,
     Refusal,
     connected,
     unknown_client,
@@ -40,7 +41,17 @@ from common.program.audit.party.endpoint_checks import (
     same_refusals_check,
     two_answers_checks,
 )
-from common.program.audit.party.rehearsals import rehearsal_checks, rehearse
+from common.program.audit.party.rehearsals import (
+    MESSAGES,
+    QUESTIONS,
+    SESSIONS,
+    Starts,
+    rehearsal_checks,
+    rehearse,
+    rehearsed_answers,
+    rehearsed_messages,
+    starts_check,
+)
 from common.program.audit.verdict import Audit, Check, statistical, verdict_of
 from common.release.blocks import decode_codes
 from common.release.manifest import Manifest, manifest_digest
@@ -56,6 +67,7 @@ CANARY_STEPS = (
     "serve two worlds",
     "compare",
     "latency",
+    "start again and again",
     "rehearse with keys",
     "budget",
     "update a label",
@@ -135,7 +147,7 @@ def _canaries(audit: Audit, plan: Plan, progress: Progress, *, certify: bool) ->
         audit.run(lambda: byte_equality_check(lambda: one.fetch().to_bytes()))
         for check in two_answers_checks(*answers):
             audit.add(check)
-        _labels(audit, canaries, answers[0], manifest)
+        _labels(audit, canaries.whole, answers[0], manifest)
         audit.run(lambda: same_refusals_check(one, other))
         progress(CANARY_STEPS[3])
         audit.run(lambda: latency_check(one, other, plan.epsilon))
@@ -146,19 +158,25 @@ def _canaries(audit: Audit, plan: Plan, progress: Progress, *, certify: bool) ->
         again = endpoint.fetch()
     audit.run(lambda: cold_start_check(_noise(answers[0]), _noise(again)))
     progress(CANARY_STEPS[4])
-    served = answers[0], again
-    audit.add(*rehearsal_checks(rehearse(canaries.whole), canaries.in_row_order(), served))
+    audit.run(lambda: starts_check(canaries.few, Starts()))
     progress(CANARY_STEPS[5])
-    audit.run(lambda: _budget_check(canaries.whole, manifest))
+    folder = rehearse(canaries.few, "answers", SESSIONS, QUESTIONS)
+    asked = rehearsed_answers(folder, canaries.few.in_row_order)
+    audit.add(*answers_checks(asked))
+    messages = rehearsed_messages(rehearse(canaries.whole, "messages", MESSAGES))
+    served = answers[0], again
+    audit.add(*rehearsal_checks(messages, canaries.whole.in_row_order, served, asked.keys))
     progress(CANARY_STEPS[6])
-    audit.run(lambda: _frozen_check(canaries, answers[0]))
+    audit.run(lambda: _budget_check(canaries.whole, manifest))
     progress(CANARY_STEPS[7])
+    audit.run(lambda: _frozen_check(canaries.whole, answers[0]))
+    progress(CANARY_STEPS[8])
     audit.run(lambda: static_check(release_sources(), "the labels party"))
 
 
-def _labels(audit: Audit, made: Worlds, answer: Answer, manifest: Manifest) -> None:
+def _labels(audit: Audit, world: World, answer: Fetched, manifest: Manifest) -> None:
     """What the order and the outputs of the rows say about the canary labels."""
-    secrets = made.in_row_order()
+    secrets = world.in_row_order
     audit.run(lambda: permutation_check(secrets.astype(np.float64)))
     codes = decode_codes(answer.codes, manifest.content.code_bytes)
     epsilon = manifest.labels_guarantee.epsilon
@@ -265,10 +283,9 @@ def _budget_check(world: World, manifest: Manifest) -> Check:
     )
 
 
-def _frozen_check(canaries: Worlds, answer: Answer) -> Check:
+def _frozen_check(world: World, answer: Fetched) -> Check:
     """Labels that change after a release change nothing that is served."""
-    world = canaries.whole
-    world.write_labels(1 - canaries.secrets)
+    world.write_labels(1 - world.secrets)
     refused = world.release()
     with world.serving() as connection, connected(connection) as endpoint:
         same = endpoint.fetch().to_bytes() == answer.to_bytes()
@@ -292,7 +309,7 @@ def _spent(accounts: list[dict[str, Any]]) -> Fraction:
     )
 
 
-def _noise(answer: Answer) -> bytes:
+def _noise(answer: Fetched) -> bytes:
     """Everything random in an answer."""
     return repr(Manifest.parse(answer.manifest).prior.noisy_counts).encode() + answer.codes
 

@@ -24,13 +24,13 @@ from common.program.audit.mechanism.black_box import (
 from common.program.audit.mechanism.subject import NamedSubject
 from common.program.audit.mechanism.trial import Sizes, Trial
 from common.program.audit.verdict import Verdict
-from tests.common.program.audit.twins import labels, releases, rows
+from tests.common.program.audit.twins import labels, parties, releases, rows
 from tests.common.program.audit.twins.labels import ChannelTwin
 from tests.common.program.audit.twins.library import TWINS, MechanismTwin, Twin
 
 pytestmark = pytest.mark.statistical
 
-MODULES = (labels, releases, rows)
+MODULES = (labels, parties, releases, rows)
 SMALL = Sizes(runs=20_000, records=20_000, rows=20_011, small_calls=256, small_rows=16)
 RIGHT = ("randomized-response", "rr-on-bins", "two-point", "randomized-thresholds", "unbiased")
 CHECKS = (
@@ -46,7 +46,7 @@ CHECKS = (
 
 
 def test_the_library_holds_every_kind() -> None:
-    assert len(TWINS) >= 44
+    assert len(TWINS) >= 52
     assert len({type(one).__name__ for one in TWINS}) == len(TWINS)
     assert {type(one).__module__ for one in TWINS} == {module.__name__ for module in MODULES}
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from common.program.audit.attacks.implementation import byte_equality_check
 from common.program.audit.party import endpoint_checks
 from common.program.audit.party.canary_parties import Plan, make_worlds
-from common.program.audit.party.endpoint import REQUESTS, Answer, Part, Refusal
+from common.program.audit.party.endpoint import REQUESTS, Fetched, Part, Refusal
 from common.program.audit.party.endpoint_checks import (
     decided,
     fetched_certificate,
@@ -52,7 +52,7 @@ class Double:
     work: int = 0
     calls: int = 0
 
-    def fetch(self, start_row: int = 0, chunk: int = 0) -> Answer:
+    def fetch(self, start_row: int = 0, chunk: int = 0) -> Fetched:
         self.calls += 1
         twins.CLOCK.work(self.work)
         manifest, keys, codes = made(self.rows)
@@ -63,7 +63,7 @@ class Double:
             Part(at, keys[16 * at : 16 * (at + step)], codes[at : at + step])
             for at in range(start_row, self.rows, step)
         )
-        return Answer(data, hashlib.sha256(data).digest(), parts)
+        return Fetched(data, hashlib.sha256(data).digest(), parts)
 
     def refuse(self, request: str) -> Refusal:
         return self.refusals[request]
@@ -146,7 +146,7 @@ def test_the_real_labels_party(tmp_path: Path) -> None:
     plan = Plan(tmp_path / "canaries", rows=4000, randomizer="randomized-thresholds")
     audit = audit_party(None, plan)
     assert [(c.name, c.found) for c in audit.checks if c.verdict is not Verdict.PASS] == []
-    assert len(audit.checks) == 31
+    assert len(audit.checks) == 35
 
 
 @pytest.mark.slow

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
 
+from common.arrays import Integers
 from common.entropy import Entropy, Words, seeded_entropy, system_entropy
+from common.mechanisms.thresholdout import RESOLUTION, Thresholdout
 from common.program.audit.attacks import implementation, replay, two_noises
 from common.program.audit.attacks.exact_channel import certify, count_weights
 from common.program.audit.attacks.histogram_event import histogram_event
 from common.program.audit.attacks.static_rule import static_check
+from common.program.audit.party import answers
 from common.program.audit.verdict import Check, statistical, verdict_of
 from common.randomizers import private_prior
 from tests.common.program.audit.twins import samplers
@@ -252,3 +256,67 @@ class NoiseThatFollowsTheRows(Twin):
         return Check(
             self.caught_by, verdict_of(not found.found), "", "4,096 releases.", found.where
         )
+
+
+class AnswersTwin(Twin):
+    """A hundred sessions, four questions each, that differ in one event."""
+
+    caught_by = "reuse"
+
+    def noise(self, right: Integers) -> Integers:
+        """(n, q) the noise that it adds, from what it should add."""
+        return right
+
+    def key(self, drawn: bytes) -> bytes:
+        """What it hands over as the key."""
+        return drawn
+
+    def audit(self) -> Check:
+        bits = (seeded_entropy(5).words("labels", 0, 512) & np.uint64(1)).astype(np.int64)
+        asked = [bits[left_out:] * RESOLUTION for left_out in range(4)]
+        mechanism, names = Thresholdout(Fraction(1), 4, Fraction(0)), [f"{n}" for n in range(4)]
+        keys = [system_entropy().key for _ in range(100)]
+        table = [
+            [
+                mechanism.answer(v, 0.0, used=n, question=names[n], entropy=Entropy(key))
+                for n, v in enumerate(asked)
+            ]
+            for key in keys
+        ]
+        values = np.array([[answer.value for answer in row] for row in table])
+        own = np.array([[answer.from_holdout for answer in row] for row in table])
+        right = answers.Asked(mechanism, asked, names, [self.key(k) for k in keys], values, own)
+        units = np.array([v.size for v in asked]) * RESOLUTION
+        sent = values + (self.noise(right.noise) - right.noise) / units
+        checks = answers.answers_checks(replace(right, answers=sent))
+        return next(check for check in checks if check.name.endswith(self.caught_by))
+
+
+@twin
+class OneNoiseForASession(AnswersTwin):
+    """All answers of a session have the noise of its first."""
+
+    def noise(self, right: Integers) -> Integers:
+        return np.repeat(right[:, :1], 4, axis=1)
+
+
+@twin
+class AntitheticAnswers(AnswersTwin):
+    """Every second answer has the noise of the one before it, turned round and widened."""
+
+    caught_by = "correlation"
+
+    def noise(self, right: Integers) -> Integers:
+        right = right.copy()
+        right[:, 1::2] = -right[:, ::2] * 3 // 2
+        return right
+
+
+@twin
+class AnotherKeyThanSaid(AnswersTwin):
+    """The key that is handed over draws no noise."""
+
+    caught_by = "known answers"
+
+    def key(self, drawn: bytes) -> bytes:
+        return system_entropy().key

@@ -1,0 +1,153 @@
+"""Rehearse for an audit: what real labels go through, with made-up ones and its keys handed over.
+
+- ``python -m label_party.rehearsal messages CONFIG FOLDER COUNT``: messages, an epoch each.
+- ``… starts CONFIG FOLDER HERE FORKED SPAWNED``: digests of the noise of first starts, in this
+  process and in processes that it forks and spawns after it has drawn some.
+- ``… answers CONFIG FOLDER SESSIONS QUESTIONS``: evaluations, and what they answer.
+
+Noise can be taken off by whoever has its key, so that a rehearsal is refused for every data set but
+the one of the name that audits give to labels which they have made up. Nothing is charged, stored
+or served.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from common.entropy import system_entropy
+from common.errors import ConfigError, LabelveilError
+from common.exact.channel import FiniteChannel
+from label_party.config.sections import LabelPartyConfig, load
+from label_party.events.completion import Completed
+from label_party.events.on_disk import StoredEvents
+from label_party.events.open import open_events
+from label_party.events.row_ranges import block_rows_for
+from label_party.queries.evaluation import Evaluation, Session, question_name
+from label_party.release.message import build
+from label_party.store.release_store import Store
+
+REHEARSED = "canaries"
+"""The only data set that may be rehearsed."""
+
+DIGEST_BYTES = 16
+"""Of a digest of one start's noise."""
+
+
+@dataclass
+class InMemory:
+    """Where a rehearsal's rows go.
+
+    Attributes
+    ----------
+    codes
+        Codes written so far.
+    """
+
+    codes: bytearray = field(default_factory=bytearray)
+
+    def write_rows(self, keys: bytes, codes: bytes) -> None:
+        """Append rows."""
+        self.codes += codes
+
+    def adopt(self, keys: Path, codes: Path) -> None:
+        """Append rows that lie in files."""
+        self.codes += codes.read_bytes()
+
+
+def messages(config: LabelPartyConfig, folder: Path, count: int) -> None:
+    """Build so many messages, and keep them with their keys."""
+    with open_events(config, quiet=True) as events:
+        for number in range(count):
+            entropy, written = system_entropy(), InMemory()
+            built = build(events, config.at(str(number + 1)), entropy, written)
+            (folder / f"{number}.manifest").write_bytes(built.manifest_bytes)
+            (folder / f"{number}.codes").write_bytes(written.codes)
+            (folder / f"{number}.key").write_bytes(entropy.key)
+            entropy.destroy()
+
+
+def starts(config: LabelPartyConfig, folder: Path, here: int, forked: int, spawned: int) -> None:
+    """Randomize all rows under a fresh key, again and again, and keep a digest of each time."""
+    with open_events(config, quiet=True) as events:
+        built = build(events, config, system_entropy(), InMemory())
+        channel = built.manifest.channel
+        digests = [start(events, channel) for _ in range(here)]
+        for kind, count in (("fork", forked), ("spawn", spawned)):
+            for _ in range(count):
+                with ProcessPoolExecutor(1, mp_context=get_context(kind)) as process:
+                    digests.append(process.submit(start, events, channel).result())
+    (folder / "manifest").write_bytes(built.manifest_bytes)
+    (folder / "starts").write_bytes(b"".join(digests))
+
+
+def start(events: Completed | StoredEvents, channel: FiniteChannel) -> bytes:
+    """Randomize all rows as a release does that begins now; a digest of their codes."""
+    written = InMemory()
+    events.randomize(
+        channel, system_entropy(), written, block_rows_for(events.rows), lambda rows: None
+    )
+    return hashlib.sha256(written.codes).digest()[:DIGEST_BYTES]
+
+
+def answers(config: LabelPartyConfig, folder: Path, sessions: int, questions: int) -> None:
+    """Ask each of so many sessions what is off when the lowest label is predicted for all events,
+    then for all but the first, the first two, and so on; keep answers and keys."""
+    evaluation, domain = Evaluation(config, Store(config.store.directory)), config.domain
+    with open_events(config, quiet=True) as events:
+        labels = np.concatenate([part for _, part in events.parts()])
+    asked = []
+    for left_out in range(questions):
+        predictions = np.full(labels.size, domain.lower)
+        predictions[:left_out] = np.nan
+        asked.append((predictions, question_name("", predictions, 0.0)))
+    found = []
+    for _ in range(sessions):
+        session = Session.begin(np.clip(labels, domain.lower, domain.upper))
+        answered, used = [], 0
+        for predictions, name in asked:
+            answer = evaluation.answer(session, predictions, 0.0, used, name)
+            used += answer.from_labels
+            answered.append((answer.loss, answer.from_labels))
+        found.append({"key": session.key.hex(), "answers": answered})
+    said = {"questions": [name for _, name in asked], "sessions": found}
+    (folder / "answers.json").write_text(json.dumps(said), encoding="utf-8")
+
+
+def rehearse(kind: str, config: LabelPartyConfig, folder: Path, *counts: int) -> None:
+    """Do what the module's first lines say.
+
+    Raises
+    ------
+    ConfigError
+        If the data set is not one that an audit has made.
+    """
+    if config.data.data_set != REHEARSED:
+        raise ConfigError(
+            f"data set {config.data.data_set!r} cannot be rehearsed: a rehearsal hands over the key"
+            f" of the noise; it is for audits, of data sets that are called {REHEARSED!r}"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    kinds: dict[str, Callable[..., None]]
+    kinds = {"messages": messages, "starts": starts, "answers": answers}
+    kinds[kind](config, folder, *counts)
+
+
+def main(kind: str, config: str, folder: str, *counts: str) -> None:
+    """Run a rehearsal; a refusal is one line."""
+    try:
+        rehearse(kind, load(Path(config)), Path(folder), *map(int, counts))
+    except LabelveilError as error:
+        raise SystemExit(str(error)) from error
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,97 @@
+"""Rehearsed messages are those of a release, and only an audit's data set is rehearsed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from common.entropy import Entropy, Words
+from common.errors import ConfigError
+from common.program.audit.party.answers import answers_checks
+from common.program.audit.party.canary_parties import CONFIG, Plan, World, make_worlds
+from common.program.audit.party.endpoint import Fetched, Part
+from common.program.audit.party.rehearsals import (
+    Rehearsed,
+    rehearsal_checks,
+    rehearsed_answers,
+    rehearsed_messages,
+)
+from common.program.audit.verdict import Verdict
+from label_party.config.sections import load
+from label_party.rehearsal import rehearse
+
+
+def messages_of(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Rehearsed]:
+    """Two messages, built in this process."""
+    monkeypatch.chdir(world.folder)
+    rehearse("messages", load(Path(CONFIG)), Path("out"), 2)
+    return rehearsed_messages(Path("out"))
+
+
+def answer(message: Rehearsed) -> Fetched:
+    """A message as an endpoint would send it."""
+    codes = message.codes.astype(f"<u{message.manifest.content.code_bytes}").tobytes()
+    return Fetched(message.manifest.to_bytes(), b"", (Part(0, b"", codes),))
+
+
+@pytest.mark.parametrize(("stream", "caught"), [("prior", False), ("labels", True)])
+def test_noise_of_a_stream_of_its_own(
+    stream: str, caught: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_worlds(Plan(tmp_path / "canaries", rows=1000, randomizer="rr-on-bins")).whole
+    with mock.patch("common.randomizers.prior.PRIOR_STREAM", stream):
+        messages = messages_of(world, monkeypatch)
+    served = answer(messages[0]), answer(messages[1])
+    checks = rehearsal_checks(messages, world.in_row_order, served)
+    failed = [check.name for check in checks if check.verdict is not Verdict.PASS]
+    assert failed == ["two noises: known answers"] * caught
+    twice = rehearsal_checks([messages[0]] * 2, world.in_row_order, (served[0], served[0]))
+    failed = [check.name for check in twice if check.verdict is Verdict.FAIL]
+    assert failed[-3:] == [
+        "two noises: keys",
+        "two noises: epoch against epoch",
+        "two noises: release against release",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fault", "failed"),
+    [
+        (lambda key, name: (key, name), set()),
+        (lambda key, name: (key, "answer"), {"reuse", "correlation", "known answers"}),
+        (lambda key, name: (bytes(32), name), {"reuse", "correlation", "known answers"}),
+    ],
+    ids=["right", "one stream", "one key"],
+)
+def test_answers(
+    fault: Callable[[bytes, str], tuple[bytes, str]],
+    failed: set[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = make_worlds(Plan(tmp_path / "canaries", rows=1000)).few
+    monkeypatch.chdir(world.folder)
+    real = Entropy.words
+
+    def words(self: Entropy, stream: str, start: int, count: int) -> Words:
+        key, name = fault(self.key, stream)
+        return real(Entropy(key), name, start, count)
+
+    with mock.patch.object(Entropy, "words", words):
+        rehearse("answers", load(Path(CONFIG)), Path("out"), 64, 4)
+    checks = answers_checks(rehearsed_answers(Path("out"), world.in_row_order))
+    found = {c.name.partition(": ")[2] for c in checks if c.verdict is not Verdict.PASS}
+    assert found == failed
+
+
+def test_other_data_sets_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worlds = make_worlds(Plan(tmp_path / "canaries", rows=1000))
+    monkeypatch.chdir(worlds.whole.folder)
+    config = load(Path(CONFIG))
+    other = config.model_copy(update={"data": config.data.model_copy(update={"data_set": "real"})})
+    with pytest.raises(ConfigError, match="cannot be rehearsed"):
+        rehearse("messages", other, Path("out"), 1)
+    assert not Path("out").exists()

@@ -15,7 +15,7 @@ from common.config.names import Name
 from common.engine.task import EngineSection
 from common.errors import ConfigError
 from common.release.folder import MANIFEST_FILE
-from feature_party.learning.names import HEAD_NAMES, OBJECTIVE_NAMES
+from feature_party.learning.names import HEAD_NAMES, LEARNER_NAMES, OBJECTIVE_NAMES
 
 DEFAULT_CONFIG = Path("feature_party.toml")
 
@@ -186,6 +186,12 @@ class TrainingSection(Section):
     )
     head: Annotated[str, Choice(("auto", *HEAD_NAMES))] = setting(
         "auto", "Shape of the predicted distribution."
+    )
+    learner: Annotated[str, Choice(("auto", *LEARNER_NAMES))] = setting(
+        "auto",
+        "What learns: networks, boosted trees, or a regularised linear model. auto mixes them by"
+        " the privatized validation likelihood where `objective` and `head` are auto, too, and"
+        " takes networks where they are not.",
     )
     ensemble: Annotated[int, Field(ge=1, le=64)] | Auto = setting(
         "auto",

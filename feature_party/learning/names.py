@@ -1,5 +1,6 @@
-"""Names of objectives and heads, importable without torch."""
+"""Names of objectives, heads and learners, importable without torch."""
 
+LEARNER_NAMES = ("networks", "trees", "linear")
 OBJECTIVE_NAMES = ("likelihood", "debiased", "raw", "true")
 HEAD_NAMES = (
     "softmax",

@@ -177,6 +177,16 @@ class Encoder:
         return sum(column.inputs for column in self.numeric)
 
     @property
+    def plain_inputs(self) -> tuple[int, ...]:
+        """Which numeric inputs are values, or say that one is missing: all but pieces."""
+        starts = itertools.accumulate((column.inputs for column in self.numeric), initial=0)
+        return tuple(
+            start + offset
+            for start, column in zip(starts, self.numeric, strict=False)
+            for offset in range(1 + column.indicator)
+        )
+
+    @property
     def cardinalities(self) -> tuple[int, ...]:
         """Vocabulary size of each categorical input, out-of-vocabulary included."""
         return tuple(1 + len(column.vocabulary) for column in self.categorical)

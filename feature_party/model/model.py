@@ -22,6 +22,7 @@ from feature_party.model.columns import columns, quantile
 from feature_party.model.encoding import Encoded, Encoder
 from feature_party.model.facts import ModelFacts
 from feature_party.model.network import Ensemble, NetworkShape
+from feature_party.model.trees import Trees, TreesShape
 from feature_party.tables import Table, collect_table
 
 MODEL_FILE = "model.json"
@@ -33,20 +34,21 @@ _EVALUATION_ROWS = 8192
 
 @dataclass
 class Expert:
-    """One trained ensemble.
+    """One trained candidate.
 
     Attributes
     ----------
     objective
         What it was trained for, which gives its outputs their meaning.
-    network
-        The ensemble.
+    learned
+        From encoded rows to (M, n, p) outputs of its members: networks, boosted trees, or networks
+        without hidden layers.
     weight
         Share of the mixture; the weights of a model's experts sum to 1.
     """
 
     objective: Objective
-    network: Ensemble
+    learned: Ensemble | Trees
     weight: float
 
 
@@ -78,13 +80,13 @@ class Model:
     Attributes
     ----------
     encoder
-        From a features table to the networks' inputs.
+        From a features table to the experts' inputs.
     problem
         The release's public facts.
     support
         Cells of predicted distributions.
     experts
-        Trained ensembles; all of them give distributions, or there is just one.
+        What was trained; all of them give distributions, or there is just one.
     facts
         What is known about the training run.
     shrinkage
@@ -143,7 +145,7 @@ class Model:
         ``members`` are the networks of each ensemble that take part.
         """
         points, parts = [], []
-        device = self.experts[0].network.embeddings.device
+        device = next(self.experts[0].learned.parameters()).device
         for start in range(0, max(len(inputs), 1), _EVALUATION_ROWS):
             part = slice(start, start + _EVALUATION_ROWS)
             numeric = torch.as_tensor(inputs.numeric[part], device=device)[None]
@@ -153,7 +155,7 @@ class Model:
             mixed: torch.Tensor | None = None
             for expert in self.experts:
                 # a head's logits are large numbers that nearly cancel: single precision would show
-                raw = expert.network.eval()(numeric, categories)[members].double()
+                raw = expert.learned.eval()(numeric, categories)[members].double()
                 probabilities = expert.objective.distributions(raw)
                 if probabilities is None:
                     points.append(expert.objective.points(raw).mean(dim=0).cpu().numpy())
@@ -176,13 +178,14 @@ class Model:
     def save(self, directory: Path) -> None:
         """Write ``model.json`` and ``weights.pt``; the former comes last."""
         directory.mkdir(parents=True, exist_ok=True)
-        torch.save([e.network.state_dict() for e in self.experts], directory / WEIGHTS_FILE)
+        torch.save([e.learned.state_dict() for e in self.experts], directory / WEIGHTS_FILE)
         experts = [
             {
                 "objective": expert.objective.name,
                 "head": expert.objective.head,
                 "weight": expert.weight,
-                "shape": asdict(expert.network.shape),
+                "learner": "trees" if isinstance(expert.learned, Trees) else "networks",
+                "shape": asdict(expert.learned.shape),
                 "tilts": _tilts(expert.objective),
             }
             for expert in self.experts
@@ -251,18 +254,18 @@ def _expert(
     support: Support,
     device: torch.device,
 ) -> Expert:
-    shape = entry["shape"]
-    sizes = NetworkShape(
-        numeric=shape["numeric"],
-        cardinalities=tuple(shape["cardinalities"]),
-        hidden=tuple(shape["hidden"]),
-        outputs=shape["outputs"],
-        members=shape["members"],
-    )
-    network = Ensemble(sizes, torch.Generator().manual_seed(0)).to(device)
-    network.load_state_dict(state)
+    sizes: dict[str, Any] = {
+        name: tuple(size) if isinstance(size, list) else size
+        for name, size in entry["shape"].items()
+    }
+    learned: Ensemble | Trees
+    if entry.get("learner", "networks") == "trees":
+        learned = Trees(TreesShape(**sizes))
+    else:
+        learned = Ensemble(NetworkShape(**sizes), torch.Generator().manual_seed(0))
+    learned.to(device).load_state_dict(state)
     stored = entry.get("tilts")
     tilts = None if stored is None else np.array(stored)
     objective = build_objective(entry["objective"], problem, support, entry["head"], tilts)
     objective.to(device)
-    return Expert(objective, network, float(entry["weight"]))
+    return Expert(objective, learned, float(entry["weight"]))

@@ -30,6 +30,7 @@ from common.files import PUBLIC, appearing
 from feature_party.learning.objectives import Objective
 from feature_party.model.facts import FitSettings
 from feature_party.model.network import Dropout, Ensemble, NetworkShape
+from feature_party.model.trees import Trees
 from feature_party.training.batches import Plan, Rows, Source
 from feature_party.training.workers import ALONE, Workers
 
@@ -63,8 +64,8 @@ class Fit:
 
     Attributes
     ----------
-    network
-        The ensemble, with the weights of the best epoch.
+    learned
+        From encoded rows to outputs, as it was in the best epoch.
     history
         One record an epoch.
     rows
@@ -77,7 +78,7 @@ class Fit:
         (m,) average of the distributions predicted for those rows; empty for point predictions.
     """
 
-    network: Ensemble
+    learned: Ensemble | Trees
     history: list[EpochRecord]
     rows: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
     losses: Floats = field(default_factory=lambda: np.zeros(0))

@@ -1,4 +1,4 @@
-"""Candidates: what an ensemble may be trained for, and how those that were trained are mixed."""
+"""Candidates: pairs of a learner and a law, and how those that were trained are mixed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,20 @@ from feature_party.training.fitting import Fit
 
 @dataclass(frozen=True)
 class Candidate:
-    """An objective, and for a likelihood the head that it goes through."""
+    """A learner, an objective, and for a likelihood the head that it goes through."""
 
     objective: str
     head: str | None = None
+    learner: str = "networks"
 
     def __str__(self) -> str:
-        return f"{self.objective}-{self.head}" if self.head else self.objective
+        return f"{self.objective}-{self.name}" if self.head else self.objective
+
+    @property
+    def name(self) -> str:
+        """What people read: the head or, without one, the objective; with a learner of its own."""
+        name = self.head or self.objective
+        return name if self.learner == "networks" else f"{self.learner}-{name}"
 
 
 DEBIASED = Candidate("debiased")
@@ -59,14 +66,14 @@ class Mixture:
         """The heads that predict, with their shares if there are several."""
         ranked = sorted(self.weights.items(), key=lambda item: -item[1])
         if len(ranked) == 1:
-            return self.main.head or ""
-        return " + ".join(f"{candidate.head} ({weight:.0%})" for candidate, weight in ranked)
+            return self.main.name if self.main.head else ""
+        return " + ".join(f"{candidate.name} ({weight:.0%})" for candidate, weight in ranked)
 
     @property
     def heads(self) -> dict[str, HeadFacts]:
-        """Every candidate that was trained, by its head or, without one, its objective."""
+        """Every candidate that was trained, by its name."""
         return {
-            one.head or one.objective: HeadFacts(
+            one.name: HeadFacts(
                 float(fit.losses.mean()), self.weights.get(one, 0.0), len(fit.history)
             )
             for one, fit in self.fits.items()

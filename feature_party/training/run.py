@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,12 +26,14 @@ from feature_party.learning.mixing import (
     prior_adjustment,
 )
 from feature_party.learning.objectives import Objective, PointObjective, build_objective
+from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
+from feature_party.learning.target_encoding import scores_of_codes
 from feature_party.model.encoding import Encoded, Encoder
 from feature_party.model.facts import FitSettings, ModelFacts
 from feature_party.model.model import Expert, Model
 from feature_party.model.network import NetworkShape
-from feature_party.training.batches import MemorySource, Source
+from feature_party.training.batches import MemorySource, Plan, Source
 from feature_party.training.encoded_shards import (
     Shards,
     fit_encoder,
@@ -40,7 +42,9 @@ from feature_party.training.encoded_shards import (
 )
 from feature_party.training.examples import MOST_HELD_OUT, Codes, Prepared, PreparedShards
 from feature_party.training.fitting import EpochRecord, Fit, Fitter
+from feature_party.training.folded import FoldedRows
 from feature_party.training.mixture import DEBIASED, Candidate, Mixture
+from feature_party.training.quick import quick_fits
 from feature_party.training.settings import choose_device, resolve_pieces, resolve_settings
 from feature_party.training.workers import ALONE, Workers
 
@@ -114,6 +118,14 @@ class InMemory:
         """(v,) privatized labels of some rows."""
         return self.codes[rows]
 
+    def folded(self, problem: LabelProblem, settings: FitSettings) -> FoldedRows:
+        """The rows with the folds that the networks leave out, too."""
+        plan = Plan.of(settings, [len(self.inputs)])
+        folds = plan.folds(0)[1][:: plan.group].numpy()
+        codes = self.codes.astype(np.int64)
+        scores = scores_of_codes(problem)[codes]
+        return FoldedRows(self.encoder, self.inputs, codes, scores, folds, settings.seed)
+
     def source(self, objective: Objective, device: torch.device) -> Source:
         """The rows with what an objective needs of each."""
         if self.labels is not None and isinstance(objective, PointObjective):
@@ -141,6 +153,7 @@ class _Run:
         self.on_epoch = on_epoch
         self.checkpoints = checkpoints
         self.workers = workers
+        self.warnings: list[str] = []
         self.problem = events.problem
         self.support = Support.of(events.problem)
         self.device = choose_device(training.device)
@@ -215,14 +228,14 @@ class _Run:
         likely = mixture.main.objective == "likelihood"
         shrinkage = self._null_probability(mixture) if likely else 0.0
         gain = adjustment = None
-        if self.section.objective == self.section.head == "auto":
+        if self._everything:
             adjustment = self._adjustment(mixture)
             mixture, gain = self._with_debiased(mixture, shrinkage)
             if gain is not None and gain.certain:
                 mixture = replace(mixture, weights={DEBIASED: 1.0})
                 shrinkage, adjustment = 0.0, None
         experts = [
-            Expert(self._objective(one), mixture.fits[one].network.cpu(), weight)
+            Expert(self._objective(one), mixture.fits[one].learned.cpu(), weight)
             for one, weight in mixture.weights.items()
         ]
         for expert in experts:
@@ -235,13 +248,39 @@ class _Run:
     def _mixture(self) -> Mixture:
         """Train all candidates and mix them by their out-of-fold losses."""
         plain, flexible = self._candidates()
-        fits = {one: self._fit(one) for one in (*plain, *flexible)}
+        quick = self._quick(plain)
+        if self.section.learner in ("auto", "networks"):
+            fits = {one: self._fit(one) for one in plain} | quick
+        else:
+            fits, flexible = quick, []
+        count = len(fits)
+        fits |= {one: self._fit(one) for one in flexible}
         if len(fits) == 1:
-            return Mixture(fits, {plain[0]: 1.0})
+            return Mixture(fits, dict.fromkeys(fits, 1.0))
         losses = np.stack([fit.losses for fit in fits.values()])
-        shares = choose_mixture(losses[: len(plain)], losses[len(plain) :], self._effective_labels)
+        shares = choose_mixture(losses[:count], losses[count:], self._effective_labels)
         weights = zip(fits, np.concatenate(shares).tolist(), strict=True)
         return Mixture(fits, {one: weight for one, weight in weights if weight > 0})
+
+    def _quick(self, laws: Sequence[Candidate]) -> dict[Candidate, Fit]:
+        """What takes seconds to train, which worker 0 does alone."""
+        learner = self.section.learner
+        if learner == "networks" or (learner == "auto" and not self._everything):
+            return {}
+        if not isinstance(self.rows, InMemory):
+            if learner == "auto":
+                return {}
+            raise ConfigError(
+                f"learner={learner!r} trains in memory alone; set [training] shards to never"
+            )
+        found = None
+        if self.workers.first:
+            rows = self.rows.folded(self.problem, self._settings)
+            support, told = self.support, self.on_epoch
+            found = quick_fits(learner, laws, self._objective, support, rows, told)
+        fits, notes = self.workers.from_first(found) or ({}, [])
+        self.warnings += notes
+        return fits
 
     def _adjustment(self, mixture: Mixture) -> Floats | None:
         """Factors towards the released prior, for a mixture of heads.
@@ -285,6 +324,11 @@ class _Run:
         """Those trusted, and those that must prove themselves."""
         objective, head = self.section.objective, self.section.head
         if objective not in ("auto", "likelihood"):
+            if self.section.learner in ("trees", "linear"):
+                raise ConfigError(
+                    f"objective={objective!r} is for networks alone; set [training] learner to"
+                    " networks, or objective to likelihood"
+                )
             return [Candidate(objective)], []
         if head != "auto":
             return [Candidate("likelihood", head)], []
@@ -293,6 +337,11 @@ class _Run:
             for names in candidate_heads(self.support, self._counts)
         )
         return plain, flexible
+
+    @property
+    def _everything(self) -> bool:
+        """Whether nothing is chosen, so that all that may do well is tried."""
+        return self.section.objective == self.section.head == self.section.learner == "auto"
 
     @property
     def _settings(self) -> FitSettings:
@@ -338,7 +387,7 @@ class _Run:
     def _facts(
         self, mixture: Mixture, shrinkage: float, gain: Gain | None, adjusted: bool
     ) -> ModelFacts:
-        slope, warnings = None, []
+        slope, warnings = None, self.warnings
         if mixture.main.objective != "true":
             codes = self.rows.codes_of(mixture.fits[mixture.main].rows)
             slope = decoding_slope(self.problem, codes, self._predictions(mixture, shrinkage))

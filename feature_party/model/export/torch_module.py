@@ -100,7 +100,7 @@ def served_columns(encoder: Encoder) -> tuple[Column, ...]:
 
 
 class ServedModel(nn.Module):
-    """Preprocessing, networks, heads, mixture and point prediction of a trained model.
+    """Preprocessing, learners, heads, mixture and point prediction of a trained model.
 
     ``forward`` takes a (n,) tensor for each of :func:`served_columns`, by name: float64 for numbers
     and moments, int64 for categories. It returns ``prediction``, (n,) float64, and for a model of
@@ -112,7 +112,7 @@ class ServedModel(nn.Module):
         encoder = model.encoder
         self._numeric, self._categorical = encoder.numeric, encoder.categorical
         self._experts = [(expert.objective, _double(expert.weight)) for expert in model.experts]
-        self.networks = nn.ModuleList([expert.network.eval() for expert in model.experts])
+        self.learned = nn.ModuleList([expert.learned.eval() for expert in model.experts])
         self._shrinkage = _double(model.shrinkage)
         self._median = model.problem.loss == "absolute"
         self.values: Tensor
@@ -134,8 +134,8 @@ class ServedModel(nn.Module):
         if self._categorical:
             categories = torch.stack([columns[column.name] for column in self._categorical], dim=1)
         mixed: Tensor | None = None
-        for (objective, weight), network in zip(self._experts, self.networks, strict=True):
-            raw = network(numeric[None], categories[None]).double()
+        for (objective, weight), learned in zip(self._experts, self.learned, strict=True):
+            raw = learned(numeric[None], categories[None]).double()
             probabilities = objective.distributions(raw)
             if probabilities is None:
                 return {"prediction": objective.points(raw).mean(dim=0)}

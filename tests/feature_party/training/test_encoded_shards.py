@@ -73,9 +73,9 @@ def test_shards_train_what_memory_trains(world: World, tmp_path: Path) -> None:
         found.encoder.inputs, found.encoder.cardinalities, (8,), objective.outputs, 4
     )
     fit = Fitter(objective, memory, shape, streamed.facts.settings, CPU).run()
-    for name, value in fit.network.state_dict().items():
+    for name, value in fit.learned.state_dict().items():
         torch.testing.assert_close(
-            streamed.experts[0].network.state_dict()[name], value, atol=1e-5, rtol=0
+            streamed.experts[0].learned.state_dict()[name], value, atol=1e-5, rtol=0
         )
     history = [[r.training, r.validation] for r in fit.history]
     wanted = [[r.train_loss, r.validation_loss] for r in streamed.facts.history]
@@ -225,8 +225,8 @@ def test_an_epoch_goes_on_after_the_last_part(
     resumed = train(data, settings, checkpoints=tmp_path)
     assert len(seen) == 9  # seven, the last of them again, and one more
     assert seen[6] == seen[7]
-    for name, value in whole.experts[0].network.state_dict().items():
-        assert torch.equal(value, resumed.experts[0].network.state_dict()[name])
+    for name, value in whole.experts[0].learned.state_dict().items():
+        assert torch.equal(value, resumed.experts[0].learned.state_dict()[name])
     assert whole.facts.history == resumed.facts.history
 
 

@@ -203,8 +203,8 @@ def test_a_killed_run_ends_with_the_same_weights(
         checkpoints=tmp_path,
     )
     assert epochs == [3, 4]
-    for name, value in whole.experts[0].network.state_dict().items():
-        assert torch.equal(value, resumed.experts[0].network.state_dict()[name])
+    for name, value in whole.experts[0].learned.state_dict().items():
+        assert torch.equal(value, resumed.experts[0].learned.state_dict()[name])
     assert whole.facts.history == resumed.facts.history
 
 

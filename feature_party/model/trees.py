@@ -1,0 +1,102 @@
+"""Boosted trees as tensors: they predict, are saved and are exported without LightGBM.
+
+Every node says which input it asks, a threshold, and two branches: one for inputs up to the
+threshold, one for those above. A leaf branches to itself, so that all rows take the same number of
+steps through all trees at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class TreesShape:
+    """Sizes of boosted trees.
+
+    Attributes
+    ----------
+    inputs
+        Numeric inputs that may be asked; after them come the categories' encodings.
+    cardinalities
+        Vocabulary size of each categorical input, out-of-vocabulary included.
+    outputs, members
+        Number of outputs, and of models side by side.
+    rounds, nodes, depth
+        Trees for each output of a member, nodes of all trees, and steps to the deepest leaf.
+    """
+
+    inputs: tuple[int, ...]
+    cardinalities: tuple[int, ...]
+    outputs: int
+    members: int
+    rounds: int
+    nodes: int
+    depth: int
+
+
+class Trees(nn.Module):
+    """Boosted trees of several members.
+
+    Attributes
+    ----------
+    encodings
+        (M, Σ cardinalities) what each member takes a category for.
+    asked, thresholds, branches, values
+        (N,), (N,), (N, 2) and (N,) nodes: input, threshold, where to go on, what a leaf adds.
+    roots
+        (M, rounds · p) first nodes, round by round.
+    """
+
+    def __init__(self, shape: TreesShape) -> None:
+        super().__init__()
+        self.shape = shape
+        size, trees = sum(shape.cardinalities), shape.rounds * shape.outputs
+        self.encodings = self._kept(shape.members, size)
+        self.asked = self._kept(shape.nodes, kind=torch.int64)
+        self.thresholds = self._kept(shape.nodes)
+        self.branches = self._kept(shape.nodes, 2, kind=torch.int64)
+        self.values = self._kept(shape.nodes)
+        self.roots = self._kept(shape.members, trees, kind=torch.int64)
+        self.inputs: Tensor
+        self.register_buffer("inputs", torch.tensor(shape.inputs, dtype=torch.int64), False)
+        starts = torch.tensor([0, *shape.cardinalities], dtype=torch.int64).cumsum(0)[:-1]
+        self.starts: Tensor
+        self.register_buffer("starts", starts, False)
+
+    def _kept(self, *shape: int, kind: torch.dtype = torch.float64) -> nn.Parameter:
+        return nn.Parameter(torch.zeros(shape, dtype=kind), requires_grad=False)
+
+    def forward(self, numeric: Tensor, categories: Tensor, members: slice = slice(None)) -> Tensor:
+        """Evaluate members.
+
+        Parameters
+        ----------
+        numeric
+            (1, B, F) float32.
+        categories
+            (1, B, C) int64 vocabulary indices.
+        members
+            Which; the default is all.
+
+        Returns
+        -------
+        (M, B, p) float64 outputs.
+        """
+        numbers = numeric[0].index_select(1, self.inputs).double()
+        places = categories[0] + self.starts
+        found = []
+        for encoding, roots in zip(self.encodings[members], self.roots[members], strict=True):
+            inputs = numbers
+            if self.shape.cardinalities:
+                inputs = torch.cat([numbers, encoding[places]], dim=1)
+            node = roots.expand(inputs.shape[0], -1)
+            for _ in range(self.shape.depth):
+                higher = inputs.gather(1, self.asked[node]) > self.thresholds[node]
+                node = self.branches.view(-1)[2 * node + higher]
+            leaves = self.values[node].view(-1, self.shape.rounds, self.shape.outputs)
+            found.append(leaves.sum(dim=1))
+        return torch.stack(found)

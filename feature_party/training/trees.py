@@ -1,0 +1,197 @@
+"""Boosted trees on privatized labels: LightGBM, with a law's likelihood as the objective.
+
+Every round adds a tree for each of the law's parameters, fitted to the first derivatives of the
+codes' likelihood and its Fisher information. One model a fold leaves that fold out; all take their
+rounds together, and the loss of the rows left out, pooled over the folds, says when to stop.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from common.arrays import Floats
+from common.errors import ConfigError
+from feature_party.learning.law_table import LawTable
+from feature_party.learning.objectives import LikelihoodObjective
+from feature_party.model.trees import Trees, TreesShape
+from feature_party.training.fitting import EpochRecord, Fit
+from feature_party.training.folded import FoldedRows
+
+ROUNDS = 300
+_PATIENCE = 20
+_REPORTED = 10
+"""Rounds from one report to the next."""
+_DEPTH = 6
+_SCALE_PACE = 0.05
+"""How much slower a scale is learned than a location: few privatized labels say much of it."""
+_PARAMETERS = {
+    "objective": "none",
+    "learning_rate": 0.15,
+    "num_leaves": 12,
+    "max_depth": _DEPTH,
+    "min_sum_hessian_in_leaf": 3.0,
+    "lambda_l2": 5.0,
+    "extra_trees": True,  # thresholds drawn at random average out more of the labels' noise
+    "max_bin": 63,
+    "use_missing": False,
+    "boost_from_average": False,
+    "deterministic": True,
+    "force_col_wise": True,
+    "verbosity": -1,
+}
+
+
+@cache
+def lightgbm() -> Any:
+    """The package.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be loaded here, with the remedy.
+    """
+    try:
+        import lightgbm as package
+    except (ImportError, OSError) as error:
+        raise ConfigError(
+            f"boosted trees are left out, LightGBM cannot be loaded ({error}); install the"
+            " system's OpenMP library, on Debian and Ubuntu libgomp1"
+        ) from error
+    return package
+
+
+class _Booster:
+    """A model that leaves one fold out, a round at a time."""
+
+    def __init__(
+        self, rows: FoldedRows, fold: int, columns: tuple[int, ...], table: LawTable
+    ) -> None:
+        parameters = {
+            **_PARAMETERS,
+            "num_class": table.outputs,
+            "seed": rows.seed,
+            "num_threads": torch.get_num_threads(),
+        }
+        inputs, kept, held = rows.matrix(fold, columns), rows.fold_of != fold, rows.folds[fold]
+        data = lightgbm().Dataset(inputs[kept], params=parameters)
+        self.table, self.codes, self.held = table, rows.codes[kept], rows.codes[held]
+        self.pace = np.ones(table.outputs)
+        if table.scale is not None:
+            self.pace[table.scale] = _SCALE_PACE
+        self.booster = lightgbm().Booster(parameters, data)
+        self.booster.add_valid(data.create_valid(inputs[held], params=parameters), "held out")
+
+    def round(self) -> tuple[float, float]:
+        """Add a tree for each output; mean losses before it on its rows, after it on the fold."""
+        losses = {}
+
+        def derivatives(raw: Floats, _: object) -> tuple[Floats, Floats]:
+            loss, gradient, information = self.table.derivatives(raw, self.codes)
+            losses["training"] = float(loss.mean())
+            return gradient * self.pace, information
+
+        def loss(raw: Floats, _: object) -> tuple[str, float, bool]:
+            losses["held out"] = float(self.table.loss(raw, self.held).mean())
+            return "loss", losses["held out"], False
+
+        self.booster.update(fobj=derivatives)
+        self.booster.eval_valid(loss)
+        return losses["training"], losses["held out"]
+
+
+def fit_trees(
+    objective: LikelihoodObjective,
+    table: LawTable,
+    rows: FoldedRows,
+    on_epoch: Callable[[EpochRecord], None] | None = None,
+) -> Fit:
+    """Boost trees for a law.
+
+    Parameters
+    ----------
+    objective, table
+        The law, and its table.
+    rows
+        What to train on; every fold is left out by one model.
+    on_epoch
+        Called every few rounds.
+    """
+    columns = rows.encoder.plain_inputs
+    boosters = [_Booster(rows, fold, columns, table) for fold in range(len(rows.folds))]
+    history: list[EpochRecord] = []
+    least, best = np.inf, 0
+    for number in range(1, ROUNDS + 1):
+        training, held = np.mean([booster.round() for booster in boosters], axis=0)
+        better = bool(held < least)
+        if better:
+            least, best = held, number
+        ends = number - best >= _PATIENCE or number == ROUNDS
+        if number % _REPORTED == 0 or ends:
+            history.append(EpochRecord(number, ROUNDS, float(training), float(held), better))
+            if on_epoch is not None:
+                on_epoch(history[-1])
+        if ends:
+            break
+    models = [booster.booster.model_to_string(num_iteration=best) for booster in boosters]
+    learned = _as_tensors(models, columns, rows, objective.outputs)
+    return rows.fit(objective, learned, history)
+
+
+def _as_tensors(
+    models: list[str], columns: tuple[int, ...], rows: FoldedRows, outputs: int
+) -> Trees:
+    trees = [[_nodes(text) for text in model.split("\nTree=")[1:]] for model in models]
+    sizes = [nodes[0].size for model in trees for nodes in model]
+    roots = np.concatenate([[0], np.cumsum(sizes)])
+    shape = TreesShape(
+        columns,
+        rows.encoder.cardinalities,
+        outputs,
+        len(models),
+        len(trees[0]) // outputs,
+        int(roots[-1]),
+        _DEPTH,
+    )
+    learned = Trees(shape)
+    parts = zip(*(nodes for model in trees for nodes in model), strict=True)
+    asked, thresholds, branches, values = (np.concatenate(part) for part in parts)
+    state = {
+        "encodings": rows.encodings,
+        "asked": asked,
+        "thresholds": thresholds,
+        "branches": branches + np.repeat(roots[:-1], sizes)[:, None],
+        "values": values,
+        "roots": roots[:-1].reshape(len(models), -1),
+    }
+    learned.load_state_dict({name: torch.as_tensor(value) for name, value in state.items()})
+    return learned
+
+
+def _nodes(text: str) -> tuple[NDArray[Any], ...]:
+    """Inputs, thresholds, branches and values of one tree's nodes, the leaves last.
+
+    Source: LightGBM, ``src/io/tree.cpp``: a child below 0 is the leaf −1 − child.
+    """
+    entries = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
+
+    def array(name: str, kind: type) -> NDArray[Any]:
+        return np.array(entries.get(name, "").split(), dtype=kind)
+
+    leaves = array("leaf_value", np.float64)
+    asked, thresholds = array("split_feature", np.int64), array("threshold", np.float64)
+    branches = np.stack([array("left_child", np.int64), array("right_child", np.int64)], axis=1)
+    inner, places = asked.size, np.arange(asked.size + leaves.size)
+    branches = np.where(branches < 0, inner - 1 - branches, branches)
+    return (
+        np.concatenate([asked, np.zeros(leaves.size, np.int64)]),
+        np.concatenate([thresholds, np.zeros(leaves.size)]),
+        np.concatenate([branches, np.repeat(places[inner:, None], 2, axis=1)]),
+        np.concatenate([np.zeros(inner), leaves]),
+    )

@@ -1,0 +1,103 @@
+"""Derivatives from a table against automatic differentiation, and encodings of categories."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from common.randomizers import build_randomizer
+from feature_party.learning.heads import build_head
+from feature_party.learning.law_table import LawTable
+from feature_party.learning.problem import LabelProblem
+from feature_party.learning.support import Support
+from feature_party.learning.target_encoding import TargetEncoding, scores_of_codes
+
+
+def problem_with(prior: np.ndarray, epsilon: float) -> LabelProblem:
+    grid = np.arange(prior.size, dtype=np.float64)
+    built = build_randomizer(
+        "randomized-thresholds", labels=grid, prior=prior / prior.sum(), epsilon=epsilon
+    )
+    return LabelProblem.from_channel(built.channel, prior)
+
+
+PLAIN = np.exp(-0.5 * ((np.arange(30) - 12) / 5) ** 2) + 0.01
+WITH_ATOMS = PLAIN + 3.0 * np.isin(np.arange(30), (0, 29))
+
+
+@pytest.mark.parametrize("head", ["gaussian", "log-normal", "gamma", "prior-tilt", "poisson"])
+@pytest.mark.parametrize("prior", [PLAIN, WITH_ATOMS])
+def test_interpolated_derivatives_are_those_of_the_likelihood(head: str, prior: np.ndarray) -> None:
+    support = Support.of(problem_with(prior, 2.0))
+    family = build_head(head, support)
+    table = LawTable(family, support.likelihood)
+    rng = np.random.default_rng(0)
+    outputs = rng.normal(size=(500, family.outputs))
+    codes = rng.integers(support.likelihood.shape[1], size=500)
+    raw = torch.tensor(outputs, requires_grad=True)
+    probabilities = torch.softmax(family.logits(raw), dim=-1)
+    exact = -torch.log((probabilities * torch.as_tensor(support.likelihood.T[codes])).sum(dim=-1))
+    exact.sum().backward()  # type: ignore[no-untyped-call]
+    losses, gradient, information = table.derivatives(outputs, codes)
+    assert raw.grad is not None
+    np.testing.assert_allclose(losses, exact.detach().numpy(), atol=0.02)
+    np.testing.assert_allclose(table.loss(outputs, codes), losses)
+    assert np.abs(gradient - raw.grad.numpy()).mean() < 0.005
+    assert information.min() > 0
+
+
+def test_the_hessian_is_the_fisher_information() -> None:
+    support = Support.of(problem_with(PLAIN, 2.0))
+    table = LawTable(build_head("gaussian", support), support.likelihood)
+    every = np.arange(support.likelihood.shape[1])
+    outputs = np.tile([0.5, -0.25], (every.size, 1))
+    losses, gradient, information = table.derivatives(outputs, every)
+    expected = np.exp(-losses) @ gradient**2
+    np.testing.assert_allclose(information[0], expected, rtol=0.02)
+    np.testing.assert_allclose(np.exp(-losses) @ gradient, 0, atol=1e-3)
+
+
+def test_heads_of_more_parameters_have_no_table() -> None:
+    support = Support.of(problem_with(PLAIN, 2.0))
+    assert LawTable.serves(build_head("gaussian", support), 60)
+    assert not LawTable.serves(build_head("softmax", support), 60)
+    assert not LawTable.serves(build_head("gaussian", support), 1 << 20)
+
+
+def test_a_category_is_never_encoded_from_its_own_fold() -> None:
+    rng = np.random.default_rng(0)
+    categories = rng.integers(50, size=(2000, 1)).astype(np.int32)
+    fold_of = rng.integers(4, size=2000)
+    scores = rng.normal(size=2000)
+    encoding = TargetEncoding(categories, (50,), scores, fold_of)
+    before = encoding.rows(0)
+    for fold in range(4):
+        changed = np.where(fold_of == fold, 100.0, scores)
+        after = TargetEncoding(categories, (50,), changed, fold_of)
+        after.strength = encoding.strength
+        mine = fold_of == fold
+        np.testing.assert_array_equal(after.rows(0)[mine], before[mine])
+        assert not np.array_equal(after.rows(1 if fold == 0 else fold)[~mine], before[~mine])
+
+
+def test_encodings_find_what_labels_say_and_little_else() -> None:
+    rng = np.random.default_rng(1)
+    categories = rng.integers(100, size=(20_000, 2)).astype(np.int32)
+    means = rng.normal(size=100)
+    scores = means[categories[:, 0]] + 3 * rng.normal(size=20_000)
+    encoding = TargetEncoding(categories, (100, 100), scores, rng.integers(4, size=20_000))
+    telling, nothing = np.split(encoding.of(), 2)
+    assert np.corrcoef(telling, means)[0, 1] > 0.9
+    assert nothing.std() < 0.2 * telling.std()
+
+
+def test_scores_of_codes_are_standardised_posterior_means() -> None:
+    problem = problem_with(PLAIN, 1.0)
+    scores = scores_of_codes(problem)
+    marginal = problem.output_prior
+    assert marginal @ scores == pytest.approx(0, abs=1e-9)
+    assert marginal @ scores**2 == pytest.approx(1)
+    joint = (problem.prior * (problem.grid - problem.mean)) @ problem.channel
+    explained = (joint @ scores) ** 2 / problem.deviation**2
+    assert explained == pytest.approx(problem.informativeness)

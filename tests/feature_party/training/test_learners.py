@@ -1,0 +1,176 @@
+"""Boosted trees and linear models: they learn what suits them, and are models like any other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from common.entropy import seeded_entropy
+from common.errors import ConfigError
+from common.randomizers import build_randomizer
+from feature_party.config import FeaturePartyConfig
+from feature_party.join.in_memory import Joined
+from feature_party.join.matches import MatchCounts
+from feature_party.learning.law_table import LawTable
+from feature_party.learning.problem import LabelProblem
+from feature_party.model.export.run import export_model
+from feature_party.model.model import Model
+from feature_party.model.trees import Trees
+from feature_party.training import trees
+from feature_party.training.examples import Prepared
+from feature_party.training.fitting import EpochRecord
+from feature_party.training.holdout import split_holdout
+from tests.feature_party.learn import train
+
+GRID = np.arange(31.0)
+ROWS = 6000
+
+
+def events(table: pl.DataFrame, means: np.ndarray, epsilon: float = 2.0) -> Prepared:
+    """Labels around (n,) means, privatized, with the table as features."""
+    rng = np.random.default_rng(1)
+    labels = np.clip(np.rint(means + rng.normal(size=means.size)), 0, 30)
+    prior = np.bincount(labels.astype(int), minlength=GRID.size) + 1.0
+    built = build_randomizer(
+        "randomized-thresholds", labels=GRID, prior=prior / prior.sum(), epsilon=epsilon
+    )
+    codes = built.randomize(labels, seeded_entropy(1))
+    problem = LabelProblem.from_channel(built.channel, prior)
+    rows = means.size
+    joined = Joined(table, codes, MatchCounts(rows, rows, rows), np.arange(rows))
+    return Prepared(joined, *split_holdout(rows, 0.2, 0), problem, "test")
+
+
+def interaction() -> tuple[Prepared, np.ndarray]:
+    """Numbers that matter together alone, and a category with 300 values."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, size=(ROWS, 3))
+    shop = rng.integers(300, size=ROWS)
+    means = 15 + 6 * np.sign(x[:, 0] * x[:, 1]) + 3 * rng.normal(size=300)[shop]
+    table = pl.DataFrame({f"x{i}": x[:, i] for i in range(3)} | {"shop": shop.astype(str)})
+    return events(table, means), means
+
+
+def fitted(data: Prepared, **training: object) -> Model:
+    section = {"ensemble": 4, "epochs": 2, "hidden": [16, 8], **training}
+    config = FeaturePartyConfig.model_validate({"data": {"key": "event"}, "training": section})
+    return train(data, config)
+
+
+def unexplained(model: Model, data: Prepared, means: np.ndarray) -> float:
+    predicted = model.predict(data.joined.table[data.holdout])["prediction"].to_numpy()
+    truth = means[data.holdout]
+    return float(np.mean((predicted - truth) ** 2) / np.var(truth))
+
+
+def test_trees_find_an_interaction_and_say_the_same_wherever_they_are(tmp_path: Path) -> None:
+    data, means = interaction()
+    model = fitted(data, learner="trees")
+    assert next(iter(model.facts.heads)).startswith("trees-")
+    assert unexplained(model, data, means) < 0.35
+    again = fitted(data, learner="trees")
+    for folder, one in (("one", model), ("two", again)):
+        one.save(tmp_path / folder)
+    weights = [(tmp_path / folder / "weights.pt").read_bytes() for folder in ("one", "two")]
+    assert weights[0] == weights[1]
+    loaded = Model.load(tmp_path / "one")
+    table = data.joined.table.head(500)
+    assert loaded.predict(table, 0.9).equals(model.predict(table, 0.9))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["trees.pt2", "trees.onnx"])
+def test_trees_are_exported(tmp_path: Path, name: str) -> None:
+    data, _ = interaction()
+    model = fitted(data, learner="trees")
+    exported = export_model(model, tmp_path / name, sample=data.joined.table.head(500))
+    assert exported.rows > 500  # compared there with the model itself
+
+
+def test_trees_as_tensors_are_those_of_lightgbm(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, _ = interaction()
+    made = []
+    plain = trees._Booster
+
+    class Watched(plain):  # type: ignore[misc, valid-type]
+        def __init__(self, rows: object, fold: int, columns: object, table: LawTable) -> None:
+            super().__init__(rows, fold, columns, table)
+            made.append((self.booster, rows, fold))
+
+    monkeypatch.setattr(trees, "_Booster", Watched)
+    model = fitted(data, learner="trees")
+    learned = model.experts[0].learned
+    assert isinstance(learned, Trees)
+    booster, rows, fold = made[1]
+    held = rows.folds[fold]
+    wanted = booster.predict(
+        rows.matrix(fold, rows.encoder.plain_inputs)[held],
+        raw_score=True,
+        num_iteration=learned.shape.rounds,
+    )
+    numeric = torch.as_tensor(rows.inputs.numeric[held])[None]
+    categories = torch.as_tensor(rows.inputs.categories[held].astype(np.int64))[None]
+    found = learned(numeric, categories, slice(fold, fold + 1))[0].numpy()
+    np.testing.assert_allclose(found, wanted, atol=1e-9)
+
+
+def test_a_linear_model_serves_few_events_with_many_columns(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1500, 60))
+    means = 15 + x[:, :10] @ np.linspace(1, 2, 10)
+    data = events(pl.DataFrame({f"x{i}": x[:, i] for i in range(60)}), means)
+    model = fitted(data, learner="linear", head="gaussian")
+    assert model.facts.head == "linear-gaussian"
+    assert unexplained(model, data, means) < 0.5  # 1,200 labels that say as much as 150
+    model.save(tmp_path)
+    table = data.joined.table.head(50)
+    assert Model.load(tmp_path).predict(table).equals(model.predict(table))
+
+
+def test_learners_are_mixed_and_the_likelihood_chooses() -> None:
+    data, means = interaction()
+    model = fitted(data)
+    heads = model.facts.heads
+    assert heads["trees-gaussian"].weight > 0.5
+    assert {name.split("-")[0] for name in heads} >= {"gaussian", "linear", "trees"}
+    assert unexplained(model, data, means) < 0.35
+
+
+def test_networks_go_on_where_lightgbm_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise ConfigError("boosted trees are left out: no libgomp; install libgomp1")
+
+    monkeypatch.setattr("feature_party.training.quick.lightgbm", missing)
+    data, _ = interaction()
+    model = fitted(data, epochs=1)
+    assert "install libgomp1" in model.facts.warnings[0]
+    assert not any(name.startswith("trees") for name in model.facts.heads)
+    with pytest.raises(ConfigError, match="libgomp1"):
+        fitted(data, learner="trees")
+
+
+def test_a_learner_says_what_it_cannot_do() -> None:
+    data, _ = interaction()
+    with pytest.raises(ConfigError, match="law of one or two parameters"):
+        fitted(data, learner="trees", head="softmax")
+    with pytest.raises(ConfigError, match="objective='debiased' is for networks"):
+        fitted(data, learner="linear", objective="debiased")
+
+
+def test_progress_tells_of_every_learner() -> None:
+    data, _ = interaction()
+    seen: dict[str, list[EpochRecord]] = {}
+    section = {"ensemble": 4, "epochs": 1, "hidden": [8]}
+    config = FeaturePartyConfig.model_validate({"data": {"key": "event"}, "training": section})
+    train(
+        replace(data),
+        config,
+        on_epoch=lambda what, record: seen.setdefault(what, []).append(record),
+    )
+    assert {"likelihood-linear-gaussian", "likelihood-trees-gaussian"} <= set(seen)
+    assert all(records[-1].epoch <= records[-1].epochs for records in seen.values())

@@ -129,7 +129,7 @@ def test_stages_train_score_and_predict_from_shards(world: World, tmp_path: Path
         stages.train()
         scores = stages.evaluate(stages.load())
         assert stages.predict(stages.load()) == 1500
-        errors[name] = scores.explained.squared.value
+        errors[name] = scores.explained.loss.value
         assert scores.points.size == 300
     assert errors["shards"] == pytest.approx(errors["memory"], abs=0.15)
 

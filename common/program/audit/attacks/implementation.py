@@ -10,6 +10,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,13 @@ from numpy.typing import NDArray
 from common.arrays import Floats, Integers
 from common.entropy import system_entropy
 from common.program.audit.attacks.two_worlds import View, choose_event, count_event, two_worlds
-from common.program.audit.verdict import GATE, Check, Verdict, statistical, verdict_of
+from common.program.audit.power import (
+    FOUND,
+    rarest_seen,
+    two_worlds_excess,
+    two_worlds_rarest,
+)
+from common.program.audit.verdict import GATE, Check, Power, Verdict, statistical, verdict_of
 
 Outputs = NDArray[Any]
 Mechanism = Callable[[Floats], Outputs]
@@ -45,6 +52,7 @@ def byte_equality_check(fetch: Callable[[], bytes], times: int = 3) -> Check:
         found=f"{distinct} of {times} answers are different; SHA-256 {answers[0][:16]}…"
         if distinct > 1
         else f"All answers are the same bytes, SHA-256 {answers[0][:16]}….",
+        confidence=1.0,
         details={"sha256": answers},
     )
 
@@ -79,6 +87,7 @@ def mantissa_check(outputs: Outputs, other: Outputs, claimed: float) -> Check:
     distinct = np.unique(np.concatenate([outputs, other])).size
     finite = distinct <= max(outputs.size // SPREAD, 2)
     found = two_worlds(outputs, other)
+    rarest = two_worlds_rarest(outputs.size // 2, claimed, GATE)
     check = statistical(
         "float mantissa",
         claim="No floating-point noise leaves: outputs come from a finite set, and their low bits"
@@ -89,22 +98,12 @@ def mantissa_check(outputs: Outputs, other: Outputs, claimed: float) -> Check:
         bound=found.bound,
         shown=found.shown,
         details={"distinct_outputs": int(distinct)},
+        power=(Power("probability of a bit pattern that one label alone gives", rarest),),
     )
     if finite:
         return check
-    return Check(
-        name=check.name,
-        verdict=Verdict.FAIL,
-        claim=check.claim,
-        tried=check.tried,
-        found=f"{distinct:,} distinct outputs in {2 * outputs.size:,}: noise in floating point. "
-        + check.found,
-        claimed=claimed,
-        bound=check.bound,
-        shown=check.shown,
-        confidence=check.confidence,
-        details=check.details,
-    )
+    how_many = f"{distinct:,} distinct outputs in {2 * outputs.size:,}: noise in floating point."
+    return replace(check, verdict=Verdict.FAIL, found=f"{how_many} {check.found}")
 
 
 def declared_outputs_check(values: Outputs, declared: Outputs) -> Check:
@@ -117,6 +116,8 @@ def declared_outputs_check(values: Outputs, declared: Outputs) -> Check:
         claim=f"Every value sent is one of {declared.size:,} declared outputs.",
         tried=f"{values.size:,} values were compared with them.",
         found=f"{strange:,} lie outside.",
+        confidence=1.0,
+        power=(Power("probability of an undeclared output", rarest_seen(values.size)),),
     )
 
 
@@ -172,6 +173,8 @@ def permutation_check(labels: Floats, alpha: float = GATE) -> Check:
     rows = np.arange(labels.size)
     correlation = float(np.corrcoef(ranks, rows)[0, 1])
     p = 2 * float(scipy.special.ndtr(-abs(correlation) * math.sqrt(labels.size - 1)))
+    deviations = -scipy.special.ndtri(alpha / 2) - scipy.special.ndtri(1 - FOUND)
+    least = float(deviations) / math.sqrt(labels.size - 1)
     return Check(
         name="rows are not ordered by label",
         question="Does the order of rows say anything about labels?",
@@ -182,6 +185,7 @@ def permutation_check(labels: Floats, alpha: float = GATE) -> Check:
         f" {p:.3g}.",
         confidence=1 - alpha,
         details={"correlation": correlation, "p": p},
+        power=(Power("rank correlation of label and row", least),),
     )
 
 
@@ -218,7 +222,14 @@ def timing_check(
         claimed=claimed,
         bound=found[0],
         shown=found[1],
+        power=(slowness_power(calls, claimed),),
     )
+
+
+def slowness_power(counted: int, claimed: float) -> Power:
+    """What is found of an event as likely as that a call is among the slower half."""
+    excess = two_worlds_excess(0.5, counted // 2, claimed, GATE)
+    return Power("excess of ε in whether a call is slow", excess)
 
 
 def _timed_bound(sent: Outputs, seconds: Floats, world: Integers) -> tuple[float, float]:

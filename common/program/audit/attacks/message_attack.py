@@ -128,6 +128,7 @@ def message_checks(channel: Floats, prior: Floats, epsilon: float) -> list[Check
             " for the two labels that are distinguished best.",
             found=f"{found.additive:.4f}, {uniform.additive:.4f} and {pair:.4f} (labels number"
             f" {low} and {high}).",
+            confidence=1.0,
             details={"prior": found.additive, "uniform": uniform.additive, "pair": pair},
         ),
         Check(
@@ -137,6 +138,7 @@ def message_checks(channel: Floats, prior: Floats, epsilon: float) -> list[Check
             claim=f"The best guess becomes at most e^ε = {math.exp(epsilon):.3f} times as good.",
             tried="The ratio was computed exactly under the released prior and a uniform one.",
             found=f"{found.multiplicative:.4f} and {uniform.multiplicative:.4f}.",
+            confidence=1.0,
             details={"prior": found.multiplicative, "uniform": uniform.multiplicative},
         ),
         Check(

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from common.arrays import Floats
 from common.entropy import Entropy, seeded_entropy
-from common.program.audit.verdict import GATE, Check, Verdict, verdict_of
+from common.program.audit.power import FOUND
+from common.program.audit.verdict import GATE, Check, Power, Verdict, verdict_of
 
 Labels = Floats
 
@@ -150,6 +151,8 @@ def noise_scale_check(found: Replay, alpha: float = GATE) -> Check:
     measured = float(np.abs(noise).mean())
     # the smallest mean that a right sampler shows with probability 1 - alpha
     least = mean + float(scipy.special.ndtri(alpha)) * deviation
+    # noise that is narrower by this share has a mean below it with probability FOUND
+    narrow = 1 - least / (mean + float(scipy.special.ndtri(FOUND)) * deviation)
     return Check(
         name="replay: noise scale",
         verdict=verdict_of(measured >= least),
@@ -157,6 +160,8 @@ def noise_scale_check(found: Replay, alpha: float = GATE) -> Check:
         tried=f"The noise on {noise.size:,} cells of known counts was measured.",
         found=f"Its mean size is {measured:.4g}, where {mean:.4g} is expected and less than"
         f" {least:.4g} has probability {alpha:g}.",
+        confidence=1 - alpha,
+        power=(Power("share by which noise is too narrow", narrow),),
     )
 
 

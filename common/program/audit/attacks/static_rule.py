@@ -73,6 +73,7 @@ def static_check(paths: Iterable[Path], what: str) -> Check:
         return Check(name, Verdict.NOT_CHECKABLE, claim, f"Source of {what}.", "There is none.")
     return Check(
         name=name,
+        confidence=1.0,
         question="Does any code on a label's way draw from a predictable generator?",
         verdict=verdict_of(not uses),
         claim=claim,

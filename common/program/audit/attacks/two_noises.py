@@ -189,5 +189,6 @@ def same_noise_check(one: Outputs, other: Outputs, channel: FiniteChannel, what:
         tried=f"{one.size:,} rows were compared; {chance:,} equal ones in a row have a"
         f" probability below {GATE:g}.",
         found=f"The longest stretch of equal outputs is {longest:,} rows.",
+        confidence=1 - GATE,
         power=(Power("rows of a stretch that is repeated in place", float(chance)),),
     )

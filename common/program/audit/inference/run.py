@@ -155,8 +155,14 @@ def _control_check(
         claimed=epsilon,
         bound=result.bound,
         shown=result.shown,
-        confidence=1 - 1e-6,
+        confidence=1 - GATE,
         details={"reach": reach, "correct": result.correct, "guesses": result.guesses},
+        power=(
+            Power(
+                "excess of ε in what is remembered",
+                detectable_epsilon(epsilon, result.guesses, GATE) - epsilon,
+            ),
+        ),
     )
 
 

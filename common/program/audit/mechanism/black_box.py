@@ -21,7 +21,7 @@ from common.program.audit.attacks.two_worlds import two_worlds
 from common.program.audit.bounds import expected_one_run_bound
 from common.program.audit.mechanism.subject import CallableSubject, cold_digests
 from common.program.audit.mechanism.trial import Trial
-from common.program.audit.power import smallest_excess
+from common.program.audit.power import smallest_excess, two_worlds_rarest
 from common.program.audit.verdict import GATE, SHOWN, Check, Power, Verdict, statistical, verdict_of
 
 
@@ -206,6 +206,7 @@ def black_box_range_check(subject: CallableSubject) -> Check:
         tried = f"A label of {far:g} was passed."
         return Check(name, Verdict.NOT_CHECKABLE, claim, tried, refusal)
     found = two_worlds(subject.mechanism(np.full(100_000, low)), outside)
+    rarest = two_worlds_rarest(50_000, subject.epsilon, GATE)
     return statistical(
         name,
         claim=claim,
@@ -213,6 +214,7 @@ def black_box_range_check(subject: CallableSubject) -> Check:
         claimed=subject.epsilon,
         bound=found.bound,
         shown=found.shown,
+        power=(Power("probability of an output that the far label alone gives", rarest),),
     )
 
 

@@ -13,8 +13,10 @@ from common.program.audit.attacks.exact_joint import joint_audit
 from common.program.audit.attacks.histogram_event import TwoStepResponse, histogram_event
 from common.program.audit.attacks.implementation import declared_outputs_check
 from common.program.audit.attacks.two_noises import correlation, tapes_check
+from common.program.audit.bounds import histogram_event_probability
 from common.program.audit.mechanism.subject import NamedSubject
-from common.program.audit.verdict import Check, Power, statistical, verdict_of
+from common.program.audit.power import two_worlds_excess
+from common.program.audit.verdict import GATE, Check, Power, statistical, verdict_of
 
 
 def sampler_check(subject: NamedSubject) -> Check:
@@ -67,6 +69,8 @@ def two_step_check(subject: NamedSubject, releases: int) -> Check:
     half = Fraction(subject.epsilon) / 2
     sampler = TwoStepResponse(4, half, half)
     found = histogram_event(sampler, np.array([2, 2, 0, 0]), releases)
+    chance = histogram_event_probability(float(half), float(half), 4)
+    excess = two_worlds_excess(chance, releases, subject.epsilon, GATE)
     return statistical(
         "two-step event",
         claim=f"Noisy histogram and randomized label together spend at most {subject.epsilon:g}.",
@@ -75,6 +79,7 @@ def two_step_check(subject: NamedSubject, releases: int) -> Check:
         claimed=subject.epsilon,
         bound=found.bound,
         shown=found.shown,
+        power=(Power("excess of ε of both together", excess),),
     )
 
 
@@ -108,5 +113,6 @@ def noise_correlation_check(subject: NamedSubject, releases: int) -> Check:
         " a cell with the output of a row.",
         found=f"The largest is {found.ratio:.2f} of what a right build passes once in a million"
         f" audits ({found.where}).",
+        confidence=1 - GATE,
         power=(Power("correlation of the noise on a cell with a row", found.least_share),),
     )

@@ -9,7 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from common.entropy import system_entropy
-from common.program.audit.attacks.implementation import TIMING_BINS, id_set_check, row_order_check
+from common.program.audit.attacks.implementation import (
+    TIMING_BINS,
+    id_set_check,
+    row_order_check,
+    slowness_power,
+)
 from common.program.audit.attacks.two_worlds import View, choose_event, count_event
 from common.program.audit.certificate.run import certificate, read_evidence
 from common.program.audit.party.endpoint import REQUESTS, Endpoint, Fetched
@@ -36,6 +41,7 @@ def resume_check(endpoint: Endpoint, whole: Fetched) -> Check:
         tried=f"The release was fetched in messages of 4 KB, and again from row {middle:,}.",
         found=f"The rows {'agree' if same else 'differ'}, the resumed ones"
         f" {'agree' if tail else 'differ'}.",
+        confidence=1.0,
     )
 
 
@@ -53,6 +59,7 @@ def refusals_check(endpoint: Endpoint) -> Check:
         found=f"{len(wrong)} of them did not get the status that the contract names"
         + (f" ({wrong})" if wrong else "")
         + f"; the texts are {'constant' if found == again else 'not constant'}.",
+        confidence=1.0,
         details={name: [r.status, r.text] for name, r in found.items()},
     )
 
@@ -122,6 +129,7 @@ def two_answers_checks(one: Fetched, other: Fetched) -> list[Check]:
             tried="Two data sets, one of them with a label less, were fetched.",
             found=f"{len(one.sizes)} and {len(other.sizes)} messages, of"
             f" {'equal' if sizes else 'different'} sizes.",
+            confidence=1.0,
         ),
     ]
 
@@ -136,6 +144,7 @@ def same_refusals_check(one: Endpoint, other: Endpoint) -> Check:
         claim="Errors do not depend on any label.",
         tried="The same wrong requests were made to two parties whose data differ in one label.",
         found=f"{len(differing)} of {len(REQUESTS)} end differently.",
+        confidence=1.0,
         details={"differing": differing},
     )
 
@@ -172,6 +181,7 @@ def latency_check(one: Endpoint, other: Endpoint, claimed: float, fetches: int =
         claimed=claimed,
         bound=found.bound,
         shown=found.shown,
+        power=(slowness_power(fetches, claimed),),
     )
 
 

@@ -52,7 +52,8 @@ from common.program.audit.party.rehearsals import (
     rehearsed_messages,
     starts_check,
 )
-from common.program.audit.verdict import Audit, Check, statistical, verdict_of
+from common.program.audit.power import smallest_excess
+from common.program.audit.verdict import GATE, Audit, Check, Power, statistical, verdict_of
 from common.release.blocks import decode_codes
 from common.release.manifest import Manifest, manifest_digest
 from common.security.pilot_certificates import write_certificates
@@ -196,6 +197,12 @@ def _labels(audit: Audit, world: World, answer: Fetched, manifest: Manifest) -> 
             claimed=epsilon,
             bound=found.bound,
             shown=found.shown,
+            power=(
+                Power(
+                    "excess of ε between the two outermost labels",
+                    smallest_excess(1.0, found.guesses, epsilon, GATE),
+                ),
+            ),
         )
 
     audit.run(check)
@@ -218,6 +225,7 @@ def _unknown_clients_check(connection: Connection, folder: Path) -> Check:
         claim="Only a client with the configured certificate is answered.",
         tried=f"A describe request was made with {' and with '.join(found)}.",
         found=f"{len(let_in)} of them were answered.",
+        confidence=1.0,
         details={name: [refusal.status, refusal.text] for name, refusal in found.items()},
     )
 
@@ -235,6 +243,8 @@ def _logs_check(canaries: Worlds) -> Check:
         " compared, numbers left out where they are times, ports or durations.",
         found=f"{len(differing)} kinds of lines occur in one log only"
         + (f": {differing[:2]}" if differing else "."),
+        confidence=1.0,
+        not_looked_at="What is logged more than once, and numbers that are times.",
     )
 
 
@@ -299,6 +309,7 @@ def _frozen_check(world: World, answer: Fetched) -> Check:
         " again, and fetched.",
         found=f"The bytes are {'the same' if same else 'others'};"
         f" {float(spent):g} is charged in all" + (f" ({refused})." if refused else "."),
+        confidence=1.0,
     )
 
 

@@ -11,9 +11,10 @@ import math
 import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import betaincinv
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
 from common.arrays import Floats, Integers
+from common.program.audit.power import FOUND, least
 
 
 def output_probability(counts: Integers, laws: Floats) -> tuple[float, int, int]:
@@ -42,7 +43,7 @@ def detectable_probability(runs: int, tests: int, alpha: float, law: float) -> f
     return float(betaincinv(least, runs - least + 1, 0.95)) if least <= runs else 1.0
 
 
-def noise_probability(noise: Integers, scale: float) -> tuple[float, float]:
+def noise_probability(noise: Integers | Floats, scale: float) -> tuple[float, float]:
     """How improbable so little, and so much, noise is under a discrete Laplace law, at most.
 
     Chernoff's bound of Σ|xᵢ|, i = 1 … k, where P(x) = (1-q)/(1+q) q^|x| and q = e^(-1/scale):
@@ -60,3 +61,18 @@ def noise_probability(noise: Integers, scale: float) -> tuple[float, float]:
     little = minimize_scalar(exponent, bounds=(0.0, 50.0), method="bounded").fun
     much = minimize_scalar(exponent, bounds=(-(1 - 1e-9) / scale, 0.0), method="bounded").fun
     return min(1.0, math.exp(min(little, 0.0))), min(1.0, math.exp(min(much, 0.0)))
+
+
+def detectable_narrowness(cells: int, scale: float, alpha: float) -> float:
+    """Share by which noise is narrower than stated where so little of it is improbable; 95 %.
+
+    Infinite if no share is found. The sum's deviation is that of a normal law.
+    """
+
+    def refuted(share: float) -> bool:
+        q = math.exp(-1 / (scale * (1 - share)))
+        mean, square = 2 * q / (1 - q * q), 2 * q / (1 - q) ** 2
+        most = mean + float(norm.isf(1 - FOUND)) * math.sqrt((square - mean * mean) / cells)
+        return noise_probability(np.full(cells, most), scale)[0] < alpha
+
+    return least(refuted, 1e-3, 1 - 1e-3)

@@ -27,6 +27,7 @@ from common.program.audit.attacks.rows_apart import influence
 from common.program.audit.certificate import manifest_checks as claims
 from common.program.audit.certificate.run import Evidence, certificate
 from common.program.audit.planted.laws import (
+    detectable_narrowness,
     detectable_probability,
     noise_probability,
     output_probability,
@@ -132,7 +133,11 @@ def score(
     claimed = manifest.labels_guarantee.epsilon / manifest.privacy.records_per_unit
     for name, question, check in (
         (STEPS[0], "Does every event come back, with a label or without?", returned_check),
-        (STEPS[1], "Does the order of the rows say anything about labels?", _order_check),
+        (
+            STEPS[1],
+            "Does the order of the rows say anything about labels?",
+            lambda found: permutation_check(found.secrets.astype(np.float64)),
+        ),
         (
             STEPS[2],
             "How well do outputs tell labels apart, whatever made them?",
@@ -189,13 +194,8 @@ def returned_check(found: Returned) -> Check:
         tried=f"The keys of {found.secrets.size + found.missing:,} canaries, some without a label,"
         " were looked for.",
         found=f"{found.missing:,} are missing; {found.others:,} other events are there.",
+        confidence=1.0,
     )
-
-
-def _order_check(found: Returned) -> Check:
-    check = permutation_check(found.secrets.astype(np.float64))
-    least = 7 / math.sqrt(found.secrets.size)  # 5 deviations are the gate, 2 more find 95 %
-    return replace(check, power=(Power("rank correlation of label and row", least),))
 
 
 def distinguish_check(found: Returned, claimed: float) -> Check:
@@ -325,6 +325,12 @@ def histogram_check(found: Returned) -> Check:
         f" {little:.3g}, so much {much:.3g}.",
         confidence=1 - GATE,
         details={"little": little, "much": much},
+        power=(
+            Power(
+                "share by which noise is too narrow",
+                detectable_narrowness(grid.size, scale, GATE / 2),
+            ),
+        ),
         not_looked_at="Whether the noise is independent of the labels, and of other releases.",
     )
 

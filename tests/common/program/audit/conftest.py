@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from common.program.audit.verdict import Audit, Verdict
 from common.release.blocks import block_ranges
 from common.release.manifest import Manifest, block_digest, content_digest
 from common.release.table import labels_frame, write_release
@@ -35,6 +36,12 @@ def in_key_order(manifest: Manifest, keys: bytes, codes: bytes) -> tuple[Manifes
     data["software"] = software()
     data["population"]["digest"] = hashlib.sha256(keys).hexdigest()
     return Manifest.model_validate(data), keys, codes
+
+
+def without_power(audit: Audit) -> list[str]:
+    """Checks that decide something, and do not say what they would have found."""
+    decided = [check for check in audit.checks if check.verdict is not Verdict.NOT_CHECKABLE]
+    return [check.name for check in decided if not check.power_sentence]
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 from common.program.audit import power
 from common.program.audit.attacks import rows_apart
-from common.program.audit.bounds import guess_probability, one_run_bound
+from common.program.audit.bounds import guess_probability, one_run_bound, two_world_bound
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
@@ -74,6 +74,24 @@ def test_a_repeat_is_found_wherever_it_lies() -> None:
     assert (found.lag, found.found) == (4667, True)
     assert 333 - found.window < found.first <= 333
     assert not rows_apart.find_repeat(np.zeros(8191)).window  # nothing can be said of a constant
+
+
+def test_two_worlds_find_what_is_stated() -> None:
+    """By the exact law of both counts: 95 % and hardly more, at the least that is stated."""
+    runs, epsilon, alpha = 150, 0.5, 0.01
+    bounds = np.array([
+        [two_world_bound(v, w, runs, runs, alpha) for w in range(runs + 1)] for v in range(runs + 1)
+    ])  # fmt: skip
+
+    def found(likely: float, rare: float) -> float:
+        laws = (binom.pmf(np.arange(runs + 1), runs, p) for p in (likely, rare))
+        return float(np.outer(*laws)[bounds > epsilon].sum())
+
+    excess = power.two_worlds_excess(0.5, runs, epsilon, alpha)
+    assert 0.95 <= found(0.5, 0.5 * math.exp(-epsilon - excess)) < 0.999
+    rarest = power.two_worlds_rarest(runs, epsilon, alpha)
+    assert 0.95 <= found(rarest, 0.0) < 0.99
+    assert power.two_worlds_excess(0.01, runs, epsilon, alpha) == math.inf
 
 
 def test_shares_that_are_stated_are_found() -> None:

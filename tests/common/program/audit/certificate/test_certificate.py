@@ -13,10 +13,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from common.errors import ReleaseError
+from common.program.audit.certificate import manifest_checks as claims
 from common.program.audit.certificate.run import certificate, read_evidence
 from common.program.audit.verdict import Audit, Verdict
 from common.release.folder import LABELS_FILE, MANIFEST_FILE, SIGNATURE_FILE
-from tests.common.program.audit.conftest import WriteRelease
+from tests.common.program.audit.conftest import WriteRelease, without_power
+from tests.common.release.releases import make_release
 
 Change = Callable[[dict[str, Any]], None]
 
@@ -35,6 +37,17 @@ def test_a_right_release_holds(write: WriteRelease, randomizer: str) -> None:
     assert exact.claimed is not None
     assert 0 <= exact.claimed - exact.bound <= 1e-15
     assert all(c.found for c in audit.checks if c.verdict is Verdict.NOT_CHECKABLE)
+    assert without_power(audit) == []
+
+
+def test_empty_cells_without_noise() -> None:
+    manifest, _, _ = make_release(200, points=60)
+    counts = [0] * 55 + [40] * 5
+    emptied = manifest.model_copy(
+        update={"prior": manifest.prior.model_copy(update={"noisy_counts": counts})}
+    )
+    assert claims.prior_support_check(manifest).verdict is Verdict.PASS
+    assert claims.prior_support_check(emptied).verdict is Verdict.FAIL
 
 
 def test_a_release_without_a_prior_holds(write: WriteRelease) -> None:

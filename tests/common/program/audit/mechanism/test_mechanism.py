@@ -22,6 +22,7 @@ from common.program.audit.mechanism.subject import CallableSubject, NamedSubject
 from common.program.audit.mechanism.trial import Sizes
 from common.program.audit.verdict import Verdict
 from common.randomizers import build_randomizer
+from tests.common.program.audit.conftest import without_power
 from tests.common.program.audit.twins import samplers as twins
 
 SMALL = Sizes(
@@ -47,6 +48,7 @@ def test_a_named_randomizer(name: str) -> None:
     audit = audit_mechanism(subject, SMALL, seen.append)
     assert [(c.name, c.found) for c in audit.checks if c.verdict is not Verdict.PASS] == []
     assert seen == step_names(subject)
+    assert without_power(audit) == []
     assert all(check.seconds > 0 for check in audit.checks)
     assert all(check.question.endswith("?") and check.cost is not None for check in audit.checks)
 
@@ -68,6 +70,7 @@ def test_a_callable(name: str, names: set[str], monkeypatch: pytest.MonkeyPatch)
     audit = audit_mechanism(subject, replace(SMALL, calls=600))
     failed = {check.name for check in audit.checks if check.verdict is Verdict.FAIL}
     assert names <= failed
+    assert without_power(audit) == []
     # what leaks in one way is often seen in others, too
     assert not failed if not names else not audit.passed
 

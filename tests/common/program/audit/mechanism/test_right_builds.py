@@ -13,9 +13,16 @@ from common.entropy import system_entropy
 from common.exact.noise import discrete_laplace
 from common.program.audit.attacks import implementation
 from common.program.audit.attacks.histogram_event import TwoStepResponse, histogram_event
-from common.program.audit.attacks.implementation import permutation_check, timing_check
+from common.program.audit.attacks.implementation import (
+    byte_equality_check,
+    id_set_check,
+    mantissa_check,
+    permutation_check,
+    row_order_check,
+    timing_check,
+)
 from common.program.audit.attacks.one_run import draw_secrets, one_run
-from common.program.audit.attacks.replay import Replay, noise_scale_check, replay
+from common.program.audit.attacks.replay import Replay, noise_scale_check, range_check, replay
 from common.program.audit.attacks.two_worlds import two_worlds
 from common.program.audit.bounds import histogram_event_probability, one_run_bound, two_world_bound
 from common.program.audit.verdict import GATE, Verdict
@@ -70,6 +77,21 @@ def test_full_sizes_over_many_repetitions() -> None:
     assert all(one_run_bound(v, runs, GATE) <= 1 for v in right)
     pairs = zip(hits, others, strict=True)
     assert all(two_world_bound(v, w, runs, runs, GATE) <= 1 for v, w in pairs)
+
+
+def test_what_twins_do_wrong_passes_where_it_is_done_right() -> None:
+    frozen = system_entropy()
+    labels: dict[str, float | None] = {f"k{i}": float(i) for i in range(9)}
+    rows = twins.whole_population(labels), twins.whole_population(labels | {"k4": None})
+    sent = [twins.right_response(np.full(50_000, label)) for label in (0.0, 1.0)]
+    checks = (
+        byte_equality_check(twins.serving(lambda: frozen)),
+        id_set_check(*rows),
+        row_order_check(*rows),
+        mantissa_check(*sent, 1.0),
+        range_check(twins.clip_before, 0, 10),
+    )
+    assert [check.verdict for check in checks] == [Verdict.PASS] * 5
 
 
 def test_orders_over_many_repetitions() -> None:

@@ -30,7 +30,7 @@ from common.program.audit.party.run import audit_party
 from common.program.audit.verdict import Verdict
 from common.program.cli import app
 from common.release.manifest import Manifest
-from tests.common.program.audit.conftest import WriteRelease, in_key_order
+from tests.common.program.audit.conftest import WriteRelease, in_key_order, without_power
 from tests.common.program.audit.twins import samplers as twins
 from tests.common.release.releases import make_release
 
@@ -147,6 +147,7 @@ def test_the_real_labels_party(tmp_path: Path) -> None:
     audit = audit_party(None, plan)
     assert [(c.name, c.found) for c in audit.checks if c.verdict is not Verdict.PASS] == []
     assert len(audit.checks) == 35
+    assert without_power(audit) == []
 
 
 @pytest.mark.slow
@@ -163,6 +164,7 @@ def test_a_running_labels_party(tmp_path: Path) -> None:
         "the codes were drawn by this channel",
     } <= undecided
     assert audit.fields
+    assert without_power(audit) == []
     assert {"refusals", "unknown clients are refused", "exact ε of the labels"} <= {
         check.name for check in audit.checks
     }

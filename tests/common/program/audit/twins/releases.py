@@ -147,6 +147,18 @@ class RowsSortedByLabel(Twin):
 
 
 @twin
+class OneLabelMovesTheRows(Twin):
+    """The same, seen by two data sets that differ in one label."""
+
+    caught_by = "row order"
+
+    def audit(self) -> Check:
+        labels = {f"k{i:03}": float(i % 5) for i in range(400)}
+        rows = samplers.sorted_by_label(labels), samplers.sorted_by_label(labels | {"k200": 4.0})
+        return implementation.row_order_check(*rows)
+
+
+@twin
 class NumPyOnTheWire(Twin):
     """A NumPy generator draws the noise."""
 

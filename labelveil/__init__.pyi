@@ -21,8 +21,12 @@ from common.randomizers import private_prior as private_prior
 from common.randomizers import randomizer_names as randomizer_names
 from common.randomizers import two_step as two_step
 from common.randomizers.grid import Grid as Grid
+from common.randomizers.private_labels import PrivateLabels as PrivateLabels
+from common.randomizers.private_labels import randomize_labels as randomize_labels
 from common.release.table import Release as Release
 from common.release.table import read_release as read_release
+from labelveil.own_models import decoded_labels as decoded_labels
+from labelveil.own_models import torch_loss as torch_loss
 from labelveil.runs import compare as compare
 from labelveil.runs import simulate as simulate
 

@@ -11,7 +11,6 @@ import json
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TextIO
 
@@ -22,9 +21,9 @@ from common.arrays import Floats
 from common.entropy import system_entropy
 from common.errors import LabelveilError
 from common.mechanisms.central.names import CENTRAL
-from common.randomizers import Randomizer, Recipe, one_step, two_step
-from common.randomizers.base import ROUNDING_STREAM
+from common.randomizers import Recipe
 from common.randomizers.grid import Grid
+from common.randomizers.private_labels import PrivateLabels, randomize
 from feature_party.baselines.central import central_predictions
 from feature_party.config import DataSection, TrainingSection
 from feature_party.join.in_memory import Joined
@@ -36,15 +35,6 @@ from feature_party.training.run import train
 
 _BASELINE_EPSILON = 1.0
 """For the reference on true labels, which uses the grid of a release but none of its codes."""
-
-
-@dataclass(frozen=True)
-class Simulated:
-    """A release that never left this process."""
-
-    problem: LabelProblem
-    randomizer: Randomizer
-    codes: np.ndarray[Any, np.dtype[np.uint16]]
 
 
 class Experiment:
@@ -64,26 +54,14 @@ class Experiment:
         self.truth: Floats = np.clip(truth["label"].to_numpy(), spec["lower"], spec["upper"])
         self._simulate = lru_cache(maxsize=1)(self._release)
 
-    def _release(self, randomizer: str, epsilon: float, run: int) -> Simulated:
+    def _release(self, randomizer: str, epsilon: float, run: int) -> PrivateLabels:
         """Randomize all labels with fresh noise; jobs that differ in learning alone share it."""
-        spec, rows = self.spec, self.truth.size
-        grid = Grid.default(spec["lower"], spec["upper"], rows, epsilon)
+        spec = self.spec
+        grid = Grid.default(spec["lower"], spec["upper"], self.truth.size, epsilon)
         entropy = system_entropy()
-        indices = grid.round(self.truth, entropy.words(ROUNDING_STREAM, 0, rows))
-        recipe = Recipe(randomizer, spec["loss"])
-        if recipe.needs_prior(grid):
-            counts = np.bincount(indices, minlength=len(grid))
-            two = two_step(counts, grid, epsilon, entropy, recipe)
-            codes = two.randomizer.randomize_indices(indices, entropy)
-        else:
-            response = recipe.respond(grid, epsilon, rows)
-            codes = response.randomize_indices(indices, entropy)
-            two = one_step(response, np.bincount(codes, minlength=len(grid)), epsilon)
+        found = randomize(self.truth, grid, epsilon, entropy, Recipe(randomizer, spec["loss"]))
         entropy.destroy()
-        problem = LabelProblem.from_channel(
-            two.randomizer.channel, two.prior.probabilities, spec["loss"]
-        )
-        return Simulated(problem, two.randomizer, codes)
+        return found
 
     def run(self, job: dict[str, Any]) -> dict[str, Any]:
         """Randomize, train and score; returns the figures that a comparison shows."""
@@ -93,25 +71,26 @@ class Experiment:
         reference = job["objective"] == "true"
         name = "rr-on-bins" if reference else job["randomizer"]
         simulated = self._simulate(name, job["epsilon"] or _BASELINE_EPSILON, job["run"])
+        problem = LabelProblem.from_channel(simulated.channel, simulated.prior, simulated.loss)
         section = self._training(job)
         rows = self.truth.size
         training, holdout = split_holdout(rows, section.holdout, section.seed)
         matches = MatchCounts(rows, rows, rows)
         joined = Joined(self.features, simulated.codes, matches, np.arange(rows))
         key, labels = self.columns.key, self.truth if reference else None
-        events = Prepared(joined, training, holdout, simulated.problem, "comparison", key)
+        events = Prepared(joined, training, holdout, problem, "comparison", key)
         model = train(events, section, self.columns, true_labels=labels)
         encoded = model.encoder.encode(self.features[holdout])
         error = model.distributions(encoded).points - self.truth[holdout]
-        sent = self.truth if reference else simulated.randomizer.channel.outputs[simulated.codes]
+        sent = self.truth if reference else simulated.channel.outputs[simulated.codes]
         constant = self.truth[training].mean() - self.truth[holdout]
         return {
             "label_mse": float(np.mean((sent - self.truth) ** 2)),
             "test_mse": float(np.mean(error**2)),
             "test_mae": float(np.mean(np.abs(error))),
             "constant_mse": float(np.mean(constant**2)),
-            "outputs": int(simulated.randomizer.channel.outputs.size),
-            "chosen": f"{simulated.randomizer.name}, {model.facts.head}",
+            "outputs": int(simulated.channel.outputs.size),
+            "chosen": f"{simulated.made.randomizer.name}, {model.facts.head}",
             "seconds": round(time.monotonic() - begun, 3),
         }
 

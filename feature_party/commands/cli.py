@@ -44,6 +44,12 @@ app = program(
             " features.parquet --key event_id --secret-file certificates/join.key --head gaussian;"
             " torchrun --nproc_per_node 2 --no-python feature-party train",
         ),
+        "labels": Command(
+            f"{_COMMANDS}.labels:labels",
+            "Write decoded labels beside the events' keys, for any other program.",
+            "Examples: feature-party labels -o labels.csv; feature-party labels --method"
+            " low-variance -o labels.parquet",
+        ),
         "evaluate": Command(
             f"{_COMMANDS}.evaluate:evaluate",
             "Estimate the model's true error from privatized labels of held-out events.",

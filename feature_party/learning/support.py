@@ -91,11 +91,15 @@ class Support:
     @property
     def heavy_tailed(self) -> bool:
         """Whether labels are >= 0 and skewed enough for a logarithmic axis (skewness above 2)."""
+        return bool(self.values[0] >= 0 and self.skewness > 2.0)
+
+    @property
+    def skewness(self) -> float:
+        """Of the labels, under the prior."""
         mean = float(self.prior @ self.values)
         centred = self.values - mean
         variance = float(self.prior @ centred**2)
-        skewness = float(self.prior @ centred**3) / max(variance, 1e-300) ** 1.5
-        return bool(self.values[0] >= 0 and skewness > 2.0)
+        return float(float(self.prior @ centred**3) / max(variance, 1e-300) ** 1.5)
 
 
 def _is_atom(density: Floats, mass: Floats) -> bool:

@@ -1,0 +1,109 @@
+"""Labels at hand, randomized as a release would: the labels party's part in one call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from common.arrays import Floats
+from common.entropy import Entropy, system_entropy
+from common.exact.channel import Codes, FiniteChannel
+from common.guarantees import PureDP
+from common.randomizers.base import ROUNDING_STREAM
+from common.randomizers.grid import Grid
+from common.randomizers.two_step import Recipe, TwoStep, one_step, two_step
+
+
+@dataclass(frozen=True)
+class PrivateLabels:
+    """Randomized labels, and all that is public about them.
+
+    Attributes
+    ----------
+    codes
+        (n,) uint16 index of what was sent for each label.
+    made
+        Prior and randomizer.
+    """
+
+    codes: Codes
+    made: TwoStep
+
+    @property
+    def channel(self) -> FiniteChannel:
+        """From the grid's points to what is sent."""
+        return self.made.randomizer.channel
+
+    @property
+    def prior(self) -> Floats:
+        """(k,) what the labels' distribution over the grid is estimated to be."""
+        return self.made.prior.probabilities
+
+    @property
+    def loss(self) -> str:
+        """What a model is to be judged by."""
+        return self.made.randomizer.loss.name
+
+    @property
+    def guarantee(self) -> PureDP:
+        """Of codes and prior together."""
+        return self.made.guarantee
+
+
+def randomize(
+    labels: ArrayLike, grid: Grid, epsilon: float, entropy: Entropy, recipe: Recipe
+) -> PrivateLabels:
+    """Randomize (n,) labels over a grid, and pay for a prior where the channel needs one."""
+    values = np.asarray(labels, dtype=np.float64)
+    rows, k = values.size, len(grid)
+    indices = grid.round(values, entropy.words(ROUNDING_STREAM, 0, rows))
+    if recipe.needs_prior(grid):
+        made = two_step(np.bincount(indices, minlength=k), grid, epsilon, entropy, recipe)
+        return PrivateLabels(made.randomizer.randomize_indices(indices, entropy), made)
+    response = recipe.respond(grid, epsilon, rows)
+    codes = response.randomize_indices(indices, entropy)
+    return PrivateLabels(codes, one_step(response, np.bincount(codes, minlength=k), epsilon))
+
+
+def randomize_labels(
+    labels: ArrayLike,
+    *,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    values: ArrayLike | None = None,
+    randomizer: str = "auto",
+    loss: str = "squared",
+) -> PrivateLabels:
+    """Randomize labels as a release does: for a notebook that holds labels and features.
+
+    Parameters
+    ----------
+    labels
+        (n,) numbers; those outside the bounds are clipped.
+    lower, upper
+        Public bounds, chosen without looking at the labels.
+    epsilon
+        What codes and prior together may reveal about one label, 0 < epsilon <= 40.
+    values
+        All labels there are, ascending from ``lower`` to ``upper``, where they are classes.
+    randomizer, loss
+        As in :func:`common.randomizers.build_randomizer`.
+
+    Raises
+    ------
+    ConfigError, PrivacyError, DataError
+        For bounds, an ε or labels that cannot be.
+    """
+    rows = np.asarray(labels).size
+    grid = Grid.default(lower, upper, rows, epsilon)
+    if values is not None:
+        grid = Grid(np.asarray(values, dtype=np.float64))
+    entropy = system_entropy()
+    recipe = Recipe(randomizer, loss, values=values is not None)
+    try:
+        return randomize(labels, grid, epsilon, entropy, recipe)
+    finally:
+        entropy.destroy()

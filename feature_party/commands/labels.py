@@ -1,0 +1,41 @@
+"""``feature-party labels``: decoded labels beside the events' keys, for any other program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import typer
+
+from common.config import Section, setting
+from feature_party.commands.join import print_matches
+from feature_party.commands.options import RELEASE_AND_FEATURES, Quiet, options, start
+from feature_party.config import FeaturePartyConfig
+
+
+class LabelsOptions(Section):
+    output: Path = setting(
+        Path("labels.parquet"), "File to write: Parquet, or CSV by its name.", flag="--output -o"
+    )
+    method: Literal["unbiased", "low-variance"] = setting(
+        "unbiased",
+        "What codes are decoded to: right on average for every label, or over all of them with the"
+        " least noise.",
+    )
+
+
+@options(*RELEASE_AND_FEATURES)
+def labels(config: FeaturePartyConfig, wanted: LabelsOptions, shown: Quiet) -> None:
+    """Write code, decoded label and weight of every matched event, for any other program.
+
+    Beside it a .json file says what was sent how: the labels' grid, their released prior and the
+    probability of each code given each label, for a likelihood of your own.
+    """
+    start()
+    from feature_party.notebook.files import write_labels
+    from feature_party.pipeline.learning import Learning
+
+    events = Learning(config, shown.quiet).prepared
+    print_matches(events.matches)
+    channel = write_labels(events, wanted.output, wanted.method)
+    typer.echo(f"{events.matches.matched:,} labels in {wanted.output}; the channel in {channel}")

@@ -1,0 +1,44 @@
+"""Decoded labels and the channel as files that any language reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from common.files import PUBLIC, appearing
+from feature_party.join.tasks import CODE
+from feature_party.notebook.targets import Method, decode_targets
+from feature_party.training.examples import Prepared, PreparedShards
+
+
+def write_labels(events: Prepared | PreparedShards, output: Path, method: Method) -> Path:
+    """Write key, ``code``, ``target`` and ``weight`` of all matched events.
+
+    Returns
+    -------
+    The file beside it with ``grid``, ``prior`` and ``channel``, P(code | label) by label.
+    """
+    if isinstance(events, Prepared):
+        codes = events.joined.codes.astype(np.int64)
+    else:
+        codes = pl.concat(events.joined.parts([CODE]))[CODE].to_numpy().astype(np.int64)
+    decoded = decode_targets(events.problem, codes, method)
+    keys = events.keys()
+    table = pl.DataFrame(
+        {keys.name: keys, "code": codes, "target": decoded.targets, "weight": decoded.weights}
+    )
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with appearing(output, mode=PUBLIC) as file:
+        if output.suffix.lower() == ".csv":
+            table.write_csv(file)
+        else:
+            table.write_parquet(file)
+    problem = events.problem
+    facts = {"grid": problem.grid, "prior": problem.prior, "channel": problem.channel}
+    beside = output.with_suffix(".json")
+    text = json.dumps({name: array.tolist() for name, array in facts.items()})
+    beside.write_text(text + "\n", encoding="utf-8")
+    return beside

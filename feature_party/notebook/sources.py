@@ -1,0 +1,84 @@
+"""A release's public facts, in whatever form somebody holds them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.arrays import Floats
+from common.errors import ConfigError, DataError
+from common.exact.channel import FiniteChannel
+from common.randomizers import Randomizer
+from common.randomizers.private_labels import PrivateLabels
+from common.release.folder import read_manifest
+from common.release.manifest import Manifest
+from common.release.table import Release
+from feature_party.learning.problem import LabelProblem
+
+_ROUNDS = 300
+
+Source = Release | Manifest | PrivateLabels | Randomizer | FiniteChannel | LabelProblem | Path | str
+"""What says how labels were randomized; a path is that of a release's folder."""
+
+
+def problem_of(source: Source, codes: NDArray[Any] | None = None) -> LabelProblem:
+    """Take the facts from a source; a prior that it does not know is estimated from codes.
+
+    Raises
+    ------
+    ConfigError
+        If it says nothing of a channel, or of a prior where there are no codes.
+    """
+    match source:
+        case LabelProblem():
+            return source
+        case Path() | str():
+            return problem_of(Manifest.from_bytes(read_manifest(Path(source))))
+        case Release():
+            return LabelProblem.from_manifest(source.manifest)
+        case Manifest():
+            return LabelProblem.from_manifest(source)
+        case PrivateLabels():
+            return LabelProblem.from_channel(source.channel, source.prior, source.loss)
+        case Randomizer():
+            return LabelProblem.from_channel(source.channel, source.prior, source.loss.name)
+        case FiniteChannel():
+            if codes is None:
+                raise ConfigError("a channel alone says nothing of the labels; give the release")
+            return LabelProblem.from_channel(source, prior_of_codes(source, codes))
+    raise ConfigError(
+        f"{type(source).__name__} says nothing of how labels were randomized; give a release, its"
+        " folder, what lv.randomize_labels returned, or a channel"
+    )
+
+
+def prior_of_codes(channel: FiniteChannel, codes: NDArray[Any]) -> Floats:
+    """(k,) likeliest distribution of labels, by expectation maximisation from an even one."""
+    seen = np.bincount(codes, minlength=channel.outputs.size) / max(codes.size, 1)
+    told = channel.probabilities
+    prior = np.full(channel.inputs.size, 1 / channel.inputs.size)
+    for _ in range(_ROUNDS):
+        prior = prior * (told @ (seen / (prior @ told)))
+    return np.asarray(prior / prior.sum())
+
+
+def check_codes(codes: Any, problem: LabelProblem) -> NDArray[np.int64]:
+    """(n,) codes as integers.
+
+    Raises
+    ------
+    DataError
+        If they are not whole numbers from 0 to below the number of outputs.
+    """
+    found = np.asarray(codes)
+    if found.ndim != 1 or found.dtype.kind not in "iufb" or not np.all(found == np.rint(found)):
+        raise DataError("codes must be a column of whole numbers, as a release holds them")
+    whole = found.astype(np.int64)
+    most = problem.outputs.size
+    if whole.size and not 0 <= whole.min() <= whole.max() < most:
+        wrong = whole[(whole < 0) | (whole >= most)][0]
+        raise DataError(f"code {wrong} must lie in 0 … {most - 1}, the channel's outputs")
+    return whole

@@ -1,0 +1,76 @@
+"""A release for anybody's model: losses, objectives, decoded labels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from numpy.typing import ArrayLike
+
+if TYPE_CHECKING:
+    from feature_party.notebook.sources import Source
+    from feature_party.notebook.targets import Targets
+    from feature_party.notebook.torch_loss import ReleaseLoss
+
+
+def torch_loss(release: Source, head: str = "auto") -> ReleaseLoss:
+    """Return a loss for PyTorch: raw outputs and codes in, mean −ln P(code | outputs) out.
+
+    ::
+
+        loss = lv.torch_loss("release")
+        network = nn.Linear(8, loss.outputs)
+        loss(network(x), codes).backward()
+        loss.predict(network(x))  # expected labels
+
+    Parameters
+    ----------
+    release
+        A release, its folder, what ``lv.randomize_labels`` returned, or a manifest.
+    head
+        Law of the label given the features, as in ``[training] head``. ``auto`` takes the
+        probabilities of few values, the log-normal law for skewed labels >= 0, else the normal law.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown head, or what is no release.
+    """
+    from feature_party.notebook.sources import problem_of
+    from feature_party.notebook.torch_loss import ReleaseLoss
+
+    return ReleaseLoss(problem_of(release), head)
+
+
+def decoded_labels(
+    release: Source,
+    codes: ArrayLike | None = None,
+    method: Literal["unbiased", "low-variance"] = "unbiased",
+) -> Targets:
+    """Return numbers in place of codes, and their weights, for anything that fits numbers.
+
+    Parameters
+    ----------
+    release
+        As in :func:`torch_loss`.
+    codes
+        (n,) codes to decode; by default the release's own, in its order.
+    method
+        ``unbiased``: right on average for every single label. ``low-variance``: right on average
+        over all labels, with the least noise that can be.
+
+    Raises
+    ------
+    ConfigError
+        If there are no codes, or for another method.
+    """
+    from common.errors import ConfigError
+    from feature_party.notebook.sources import check_codes, problem_of
+    from feature_party.notebook.targets import decode_targets
+
+    given: Any = getattr(release, "codes", None) if codes is None else codes
+    if given is None:
+        raise ConfigError(
+            f"{type(release).__name__} holds no codes; give them, or a release that was read"
+        )
+    problem = problem_of(release)
+    return decode_targets(problem, check_codes(given, problem), method)

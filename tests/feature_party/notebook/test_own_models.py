@@ -1,0 +1,145 @@
+"""A release for anybody's model: losses and decoded labels are those of the channel."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import labelveil as lv
+from common.errors import ConfigError, DataError
+from common.release.event_keys import hash_keys
+from feature_party.learning.problem import LabelProblem
+from feature_party.notebook.sources import prior_of_codes, problem_of
+from labelveil.programs import feature_party
+from tests.commands import RunCommand
+from tests.feature_party.worlds import SECRET, World, build_world
+from tests.statistics import mean_fits
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return build_world(tmp_path_factory.mktemp("own"))
+
+
+@pytest.fixture(scope="module")
+def private() -> lv.PrivateLabels:
+    labels = np.random.default_rng(0).gamma(2.0, 2.0, 4000)
+    return lv.randomize_labels(labels, lower=0, upper=20, epsilon=2.0)
+
+
+def test_every_form_of_a_release_tells_the_same(world: World) -> None:
+    release = lv.read_release(world.directory)
+    forms = [problem_of(one) for one in (release, release.manifest, world.directory)]
+    forms += [problem_of(str(world.directory)), problem_of(forms[0])]
+    for one in forms:
+        assert one.to_json() == forms[0].to_json()
+    with pytest.raises(ConfigError, match="int says nothing of how labels were randomized"):
+        problem_of(3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="a channel alone says nothing of the labels"):
+        problem_of(release.manifest.channel)
+
+
+def test_a_prior_is_estimated_from_codes(private: lv.PrivateLabels) -> None:
+    found = prior_of_codes(private.channel, private.codes)
+    seen = np.bincount(private.codes, minlength=private.channel.outputs.size)
+    told = [
+        float(seen @ np.log(prior @ private.channel.probabilities))
+        for prior in (found, private.prior, np.full(found.size, 1 / found.size))
+    ]
+    assert told[0] > told[1] > told[2]
+
+
+@pytest.mark.parametrize("head", ["auto", "gaussian", "log-normal", "prior-tilt"])
+def test_the_loss_is_the_likelihood_of_the_codes(private: lv.PrivateLabels, head: str) -> None:
+    loss = lv.torch_loss(private, head)
+    raw = torch.randn(200, loss.outputs, generator=torch.Generator().manual_seed(0))
+    codes = torch.as_tensor(private.codes[:200].astype(np.int64))
+    law = loss.distribution(raw).double().numpy()
+    np.testing.assert_allclose(law.sum(axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(law @ loss.labels.numpy(), loss.predict(raw), rtol=1e-4)
+    nearest = np.abs(private.channel.inputs[:, None] - loss.labels.numpy()).argmin(axis=0)
+    told = private.channel.probabilities[nearest]
+    likelihood = np.sum(law * told[:, codes.numpy()].T, axis=1)
+    whole = -np.log(likelihood / told.max(axis=0)[codes.numpy()]).mean()
+    assert abs(float(loss(raw, codes)) - whole) < 0.02  # a cell may hold several grid points
+    raw.requires_grad_()
+    loss(raw, codes).backward()
+    assert torch.isfinite(raw.grad).all()
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+@pytest.mark.parametrize("method", ["unbiased", "low-variance"])
+def test_decoded_labels_are_right_on_average(epsilon: float, method: str) -> None:
+    rng = np.random.default_rng(1)
+    labels = np.rint(rng.gamma(2.0, 3.0, 20_000).clip(0, 20))
+    private = lv.randomize_labels(labels, lower=0, upper=20, epsilon=epsilon)
+    targets, weights = lv.decoded_labels(private, method=method)  # type: ignore[arg-type]
+    assert targets.shape == weights.shape == labels.shape
+    np.testing.assert_allclose(weights, 1)
+    if method == "unbiased":
+        for y in (0, 3, 12):
+            assert mean_fits(targets[labels == y], y)
+        assert not mean_fits(targets[labels > 0], 0)
+    else:
+        problem = problem_of(private)
+        each = np.arange(problem.outputs.size)
+        means = problem.channel @ lv.decoded_labels(private, each, "low-variance").targets
+        centred = problem.grid - problem.mean
+        assert abs(problem.prior @ (means * centred) / problem.deviation**2 - 1) < 1e-6
+        noisier = lv.decoded_labels(private, method="unbiased").targets
+        assert targets.var() < noisier.var()
+
+
+def test_codes_that_cannot_be_are_refused(private: lv.PrivateLabels) -> None:
+    most = private.channel.outputs.size - 1
+    for codes, line in (
+        ([0, most + 1], f"code {most + 1} must lie in 0 … {most}"),
+        ([0.5], "codes must be a column of whole numbers"),
+        ([[0]], "codes must be a column of whole numbers"),
+    ):
+        with pytest.raises(DataError, match=line):
+            lv.decoded_labels(private, codes)
+    with pytest.raises(ConfigError, match="LabelProblem holds no codes"):
+        lv.decoded_labels(problem_of(private))
+    with pytest.raises(ConfigError, match="method='best' must be unbiased or low-variance"):
+        lv.decoded_labels(private, method="best")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shards", ["never", "always"])
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_labels_are_written_for_other_languages(
+    world: World, tmp_path: Path, run_command: RunCommand, suffix: str, shards: str
+) -> None:
+    out = tmp_path / f"labels{suffix}"
+    done = run_command(
+        feature_party,
+        "labels",
+        f"--set=data.features={world.features}",
+        "--set=data.key=event",
+        f"--set=keys.secret_file={world.secret_file}",
+        f"--set=release.directory={world.directory}",
+        f"--set=training.shards={tmp_path if shards == 'always' else 'never'}",
+        f"--set=join.directory={tmp_path / 'joined'}",
+        f"--output={out}",
+        "--quiet",
+    )
+    assert done.code == 0, done
+    table = pl.read_csv(out) if suffix == ".csv" else pl.read_parquet(out)
+    facts = json.loads(out.with_suffix(".json").read_text())
+    assert np.shape(facts["channel"]) == (
+        len(facts["grid"]),
+        world.release.manifest.channel.outputs.size,
+    )
+    hashed = hash_keys(table["event"], SECRET, world.release.manifest.population.function)
+    codes = dict(zip(world.release.labels["key"], world.release.labels["code"], strict=True))
+    keys = [hashed[at : at + 16] for at in range(0, len(hashed), 16)]
+    assert [codes[key] for key in keys] == table["code"].to_list()
+    problem = LabelProblem.from_manifest(world.release.manifest)
+    wanted = lv.decoded_labels(problem, table["code"].to_numpy())
+    np.testing.assert_allclose(table["target"], wanted.targets)

@@ -26,6 +26,7 @@ import numpy as np
 from common.entropy import system_entropy
 from common.errors import ConfigError, LabelveilError
 from common.exact.channel import FiniteChannel
+from common.mechanisms.paired_gain import PairedGain
 from label_party.config.sections import LabelPartyConfig, load
 from label_party.events.completion import Completed
 from label_party.events.on_disk import StoredEvents
@@ -99,25 +100,22 @@ def start(events: Completed | StoredEvents, channel: FiniteChannel) -> bytes:
 
 
 def answers(config: LabelPartyConfig, folder: Path, sessions: int, questions: int) -> None:
-    """Ask each of so many sessions what is off when the lowest label is predicted for all events,
-    then for all but the first, the first two, and so on; keep answers and keys."""
+    """Ask each of so many sessions how good the lowest label is as a prediction of all events,
+    then of all but the first, the first two, and so on; keep answers and keys."""
     evaluation, domain = Evaluation(config, Store(config.store.directory)), config.domain
+    gain = PairedGain.of_ends(domain.lower, domain.upper)
     with open_events(config, quiet=True) as events:
         labels = np.concatenate([part for _, part in events.parts()])
     asked = []
     for left_out in range(questions):
         predictions = np.full(labels.size, domain.lower)
         predictions[:left_out] = np.nan
-        asked.append((predictions, question_name("", predictions, 0.0)))
+        asked.append((predictions, question_name("", b"", predictions)))
     found = []
     for _ in range(sessions):
         session = Session.begin(np.clip(labels, domain.lower, domain.upper))
-        answered, used = [], 0
-        for predictions, name in asked:
-            answer = evaluation.answer(session, predictions, 0.0, used, name)
-            used += answer.from_labels
-            answered.append((answer.loss, answer.from_labels))
-        found.append({"key": session.key.hex(), "answers": answered})
+        given = [evaluation.answer(session, gain, *question) for question in asked]
+        found.append({"key": session.key.hex(), "answers": given})
     said = {"questions": [name for _, name in asked], "sessions": found}
     (folder / "answers.json").write_text(json.dumps(said), encoding="utf-8")
 

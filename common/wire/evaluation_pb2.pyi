@@ -14,6 +14,32 @@ LOSS_SOURCE_UNSPECIFIED: LossSource
 LOSS_SOURCE_ESTIMATE: LossSource
 LOSS_SOURCE_TRUE_LABELS: LossSource
 
+class DescribeEvaluationRequest(_message.Message):
+    __slots__ = ("data_set", "epoch", "manifest_sha256", "loss_name")
+    DATA_SET_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_SHA256_FIELD_NUMBER: _ClassVar[int]
+    LOSS_NAME_FIELD_NUMBER: _ClassVar[int]
+    data_set: str
+    epoch: str
+    manifest_sha256: bytes
+    loss_name: str
+    def __init__(self, data_set: _Optional[str] = ..., epoch: _Optional[str] = ..., manifest_sha256: _Optional[bytes] = ..., loss_name: _Optional[str] = ...) -> None: ...
+
+class DescribeEvaluationResponse(_message.Message):
+    __slots__ = ("epsilon", "answers", "answers_left", "largest_loss", "tolerance")
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_LEFT_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_LOSS_FIELD_NUMBER: _ClassVar[int]
+    TOLERANCE_FIELD_NUMBER: _ClassVar[int]
+    epsilon: str
+    answers: int
+    answers_left: int
+    largest_loss: float
+    tolerance: float
+    def __init__(self, epsilon: _Optional[str] = ..., answers: _Optional[int] = ..., answers_left: _Optional[int] = ..., largest_loss: _Optional[float] = ..., tolerance: _Optional[float] = ...) -> None: ...
+
 class EvaluatePredictionsRequest(_message.Message):
     __slots__ = ("header", "predictions")
     HEADER_FIELD_NUMBER: _ClassVar[int]

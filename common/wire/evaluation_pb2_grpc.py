@@ -35,6 +35,11 @@ class EvaluationServiceStub(object):
         Args:
             channel: A grpc.Channel.
         """
+        self.DescribeEvaluation = channel.unary_unary(
+                '/labelveil.v1.EvaluationService/DescribeEvaluation',
+                request_serializer=common_dot_wire_dot_evaluation__pb2.DescribeEvaluationRequest.SerializeToString,
+                response_deserializer=common_dot_wire_dot_evaluation__pb2.DescribeEvaluationResponse.FromString,
+                _registered_method=True)
         self.EvaluatePredictions = channel.stream_unary(
                 '/labelveil.v1.EvaluationService/EvaluatePredictions',
                 request_serializer=common_dot_wire_dot_evaluation__pb2.EvaluatePredictionsRequest.SerializeToString,
@@ -46,18 +51,26 @@ class EvaluationServiceServicer(object):
     """Answers questions about a model's loss on the events of a release.
     """
 
+    def DescribeEvaluation(self, request, context):
+        """Says on what terms questions are answered, so that the asker knows the noise beforehand. Costs
+        nothing. FAILED_PRECONDITION and NOT_FOUND as below.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def EvaluatePredictions(self, request_iterator, context):
         """Compares predictions with true labels. Asking the same question again gives the same answer and
-        uses nothing up; a question is the same if the release, the estimate and every byte of the
+        uses nothing up; a question is the same if the release, the loss and every byte of the
         predictions are.
 
         FAILED_PRECONDITION when the labels party offers no evaluation of this release by this loss,
-        or when all of
-        its answers or questions are used up. NOT_FOUND when the epoch has no committed release.
-        INVALID_ARGUMENT when the first message is not the header or a later one is, when the estimate
-        is not a finite number, or when the predictions are not one for each row of the release or all
-        left out. RESOURCE_EXHAUSTED when too many streams run at once, and UNAVAILABLE while a release
-        is being built; try again later.
+        when all of its answers are used up, or when the answer would be less sure than the tolerance
+        allows. NOT_FOUND when the epoch has no committed release. INVALID_ARGUMENT when the first
+        message is not the header or a later one is, when the estimate is not a finite number, or when
+        the predictions are not one for each row of the release or all left out. RESOURCE_EXHAUSTED
+        when too many streams run at once, and UNAVAILABLE while a release is being built; try again
+        later.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -66,6 +79,11 @@ class EvaluationServiceServicer(object):
 
 def add_EvaluationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'DescribeEvaluation': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeEvaluation,
+                    request_deserializer=common_dot_wire_dot_evaluation__pb2.DescribeEvaluationRequest.FromString,
+                    response_serializer=common_dot_wire_dot_evaluation__pb2.DescribeEvaluationResponse.SerializeToString,
+            ),
             'EvaluatePredictions': grpc.stream_unary_rpc_method_handler(
                     servicer.EvaluatePredictions,
                     request_deserializer=common_dot_wire_dot_evaluation__pb2.EvaluatePredictionsRequest.FromString,
@@ -82,6 +100,33 @@ def add_EvaluationServiceServicer_to_server(servicer, server):
 class EvaluationService(object):
     """Answers questions about a model's loss on the events of a release.
     """
+
+    @staticmethod
+    def DescribeEvaluation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/labelveil.v1.EvaluationService/DescribeEvaluation',
+            common_dot_wire_dot_evaluation__pb2.DescribeEvaluationRequest.SerializeToString,
+            common_dot_wire_dot_evaluation__pb2.DescribeEvaluationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def EvaluatePredictions(request_iterator,

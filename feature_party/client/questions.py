@@ -1,19 +1,23 @@
-"""Ask the labels party for a model's loss on true labels, which it may or may not offer."""
+"""Ask the labels party how much a model is better than a constant, which it may or may not tell."""
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
 
 import grpc
 import numpy as np
 import polars as pl
 
 from common.arrays import Floats, Integers
-from common.errors import DataError, ReleaseError
+from common.errors import ReleaseError
+from common.exact.rational import parse_rational
+from common.mechanisms.paired_gain import LossName, NoisyAnswers, PairedGain, half_width
 from common.release.blocks import block_ranges
 from common.release.event_keys import hash_keys
 from common.release.folder import LABELS_FILE, read_manifest
@@ -26,6 +30,76 @@ from feature_party.client.release_client import RetryPolicy
 from feature_party.config import LabelsPartySection
 
 _CHUNK_ROWS = 1 << 17
+_REFUSED = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNIMPLEMENTED)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What an answer will cost and be worth, known before it is asked for.
+
+    Attributes
+    ----------
+    epsilon
+        Of all answers together.
+    answers, answers_left
+        How many share it, and are left.
+    constant_loss
+        The released prior's own loss of its constant, which a gain is compared with.
+    reach
+        How far off the answer may be, with 95% probability, in units of the loss.
+    error
+        Its standard error.
+    tolerance
+        Largest ``reach`` that the labels party answers with.
+    largest
+        The most that one event's difference counts for.
+    """
+
+    epsilon: float
+    answers: int
+    answers_left: int
+    constant_loss: float
+    reach: float
+    error: float
+    tolerance: float
+    largest: float
+
+    def check(self, known: float) -> None:
+        """Refuse a question, before it costs, whose answer cannot tell anything.
+
+        Parameters
+        ----------
+        known
+            How far off our own estimate may be, as a share of the constant's loss.
+
+        Raises
+        ------
+        ReleaseError
+            If the answer may be off by more, or by more than the labels party tolerates.
+        """
+        share, most = self.reach / self.constant_loss, self.tolerance / self.constant_loss
+        if share > min(known, most):
+            because = (
+                f"the privatized labels alone tell it within {known:.2g}"
+                if known < most
+                else f"[evaluation] tolerance allows {most:.2g}"
+            )
+            raise ReleaseError(
+                f"an answer about these predictions could be off by {share:.2g} of the constant's"
+                f" loss and {because}; nothing was asked. Hold out more events, or agree on a"
+                " larger [evaluation] epsilon or fewer answers"
+            )
+
+    @property
+    def sentence(self) -> str:
+        """What a person should know before asking."""
+        return (
+            f"asking the labels party: the answer will have a standard error of"
+            f" {self.error / self.constant_loss:.1%} of the constant's loss; {self.answers_left} of"
+            f" {self.answers} answers left, which cost ε = {self.epsilon:g} together"
+        )
 
 
 @dataclass(frozen=True)
@@ -34,25 +108,21 @@ class Verdict:
 
     Attributes
     ----------
-    loss
-        Mean loss per event, clipped as it says.
-    from_labels
-        Whether it comes from true labels; otherwise they do not contradict our own estimate.
+    gain
+        How much the model's mean loss is below the constant's, in units of the loss.
     low, high
-        If from true labels: where the mean lies with 95% probability, as far as noise goes. Else:
-        about how far off our estimate may be.
+        Where that lies with 95% probability, as far as the answer's noise goes.
     answers_left
-        How many further answers may come from true labels.
-    largest
-        The most that one event counts for.
+        How many further answers there are.
+    terms
+        What was known beforehand.
     """
 
-    loss: float
-    from_labels: bool
+    gain: float
     low: float
     high: float
     answers_left: int
-    largest: float
+    terms: Terms
 
 
 def released_rows(folder: Path, held_out: pl.Series, rows: Integers, secret: bytes) -> Integers:
@@ -80,93 +150,123 @@ def released_rows(folder: Path, held_out: pl.Series, rows: Integers, secret: byt
     return matched.cast(pl.Int64).to_numpy()
 
 
-def ask(
-    settings: LabelsPartySection,
-    manifest_bytes: bytes,
-    rows: Integers,
-    points: Floats,
-    loss: str,
-    estimate: float,
-    retry: RetryPolicy | None = None,
-) -> Verdict:
-    """Ask one question.
+@dataclass
+class Questions:
+    """Asks about one release.
 
-    Parameters
+    Attributes
     ----------
     settings
         The labels party.
     manifest_bytes
         The manifest of the release that the model was trained on.
-    rows
-        (h,) rows of the release that predictions are for; the model must not have seen them.
-    points
-        (h,) predictions in label units.
     loss
         ``squared`` or ``absolute``.
-    estimate
-        Our own estimate of its mean over these rows.
-
-    Raises
-    ------
-    DataError
-        If the estimate is not a number.
-    ConnectionFailed
-        If the labels party cannot be reached, or refuses us.
-    ReleaseError
-        If it offers no evaluation, or its answers are used up.
+    retry
+        When a broken connection is tried again.
     """
-    if not math.isfinite(estimate):
-        raise DataError(f"estimate={estimate} must be a finite number")
-    manifest = Manifest.from_bytes(manifest_bytes)
-    order = np.argsort(rows)
-    rows, points = rows[order], points[order]
-    header = pb2.EvaluationHeader(
-        data_set=manifest.data_set,
-        epoch=manifest.epoch,
-        manifest_sha256=bytes.fromhex(manifest_digest(manifest_bytes)),
-        loss_name=loss,
-        estimate=estimate,
-    )
 
-    def messages() -> Iterator[pb2.EvaluatePredictionsRequest]:
-        yield pb2.EvaluatePredictionsRequest(header=header)
-        for start, stop in block_ranges(manifest.population.rows, _CHUNK_ROWS):
-            low, high = np.searchsorted(rows, [start, stop])
-            part = np.full(stop - start, np.nan, dtype="<f8")
-            part[rows[low:high] - start] = points[low:high]
-            yield pb2.EvaluatePredictionsRequest(predictions=part.tobytes())
+    settings: LabelsPartySection
+    manifest_bytes: bytes
+    loss: LossName
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
 
-    retry = retry or RetryPolicy()
-    with open_channel(settings) as channel:
-        stub = pb2_grpc.EvaluationServiceStub(channel)
-        failures = 0
-        while True:
-            try:
-                # the labels party reads its labels before its first answer
-                answer = stub.EvaluatePredictions(messages(), timeout=10 * settings.timeout)
-                return _verdict(answer)
-            except grpc.RpcError as error:
-                failures += 1
-                if error.code() == grpc.StatusCode.FAILED_PRECONDITION:
-                    raise ReleaseError(
-                        f"the labels party at {settings.address} gives no answer:"
-                        f" {error.details()}; evaluate without --ask, or agree on [evaluation]"
-                        " with it"
-                    ) from error
-                if failures >= retry.attempts or not retryable(error):
-                    raise explain(error, settings, "evaluate") from error
-                threading.Event().wait(retry.delay(failures))
+    def terms(self, points: Floats) -> Terms:
+        """Ask for the terms of a question about (h,) predictions, which is free.
 
+        Raises
+        ------
+        ConnectionFailed
+            If the labels party cannot be reached, or refuses us.
+        ReleaseError
+            If it offers no evaluation.
+        """
+        manifest = self._manifest
+        grid = np.asarray(manifest.label.grid)
+        request = pb2.DescribeEvaluationRequest(**self._names)
+        told = self._call(lambda stub, timeout: stub.DescribeEvaluation(request, timeout=timeout))
+        gain = PairedGain.of_prior(grid, manifest.noisy_prior, self.loss, told.largest_loss)
+        group = manifest.privacy.records_per_unit
+        answers = NoisyAnswers(parse_rational(told.epsilon), told.answers, group)
+        scale = answers.unsure(gain, gain.span(points), points.size)
+        return Terms(
+            epsilon=float(answers.epsilon),
+            answers=told.answers,
+            answers_left=told.answers_left,
+            constant_loss=gain.constant_loss,
+            reach=half_width(scale),
+            error=math.sqrt(2) * scale,
+            tolerance=told.tolerance * gain.constant_loss,
+            largest=gain.bound,
+        )
 
-def _verdict(answer: pb2.EvaluatePredictionsResponse) -> Verdict:
-    from_labels = answer.source == pb2.LOSS_SOURCE_TRUE_LABELS
-    # P[|noise| > x] <= exp(-x / scale)
-    reach = answer.noise_scale * math.log(20) if from_labels else answer.tolerance
-    return Verdict(
-        loss=answer.loss,
-        from_labels=from_labels,
-        low=max(0.0, answer.loss - reach),
-        high=min(answer.largest_loss, answer.loss + reach),
-        answers_left=answer.answers_left,
-        largest=answer.largest_loss,
-    )
+    def ask(self, rows: Integers, points: Floats, terms: Terms) -> Verdict:
+        """Ask one question; the same one again is free.
+
+        Parameters
+        ----------
+        rows
+            (h,) rows of the release that predictions are for; the model must not have seen them.
+        points
+            (h,) predictions in label units.
+        terms
+            What was known beforehand.
+
+        Raises
+        ------
+        ConnectionFailed
+            If the labels party cannot be reached, or refuses us.
+        ReleaseError
+            If it offers no evaluation, or its answers are used up.
+        """
+        order = np.argsort(rows)
+        rows, points = rows[order], points[order]
+        header = pb2.EvaluationHeader(**self._names)
+
+        def messages() -> Iterator[pb2.EvaluatePredictionsRequest]:
+            yield pb2.EvaluatePredictionsRequest(header=header)
+            for start, stop in block_ranges(self._manifest.population.rows, _CHUNK_ROWS):
+                low, high = np.searchsorted(rows, [start, stop])
+                part = np.full(stop - start, np.nan, dtype="<f8")
+                part[rows[low:high] - start] = points[low:high]
+                yield pb2.EvaluatePredictionsRequest(predictions=part.tobytes())
+
+        # the labels party reads its labels before its first answer
+        answer = self._call(
+            lambda stub, timeout: stub.EvaluatePredictions(messages(), timeout=10 * timeout)
+        )
+        reach = half_width(answer.noise_scale)
+        ends = answer.loss - reach, answer.loss + reach
+        return Verdict(answer.loss, *ends, answer.answers_left, terms)
+
+    @cached_property
+    def _manifest(self) -> Manifest:
+        return Manifest.from_bytes(self.manifest_bytes)
+
+    @property
+    def _names(self) -> dict[str, Any]:
+        return {
+            "data_set": self._manifest.data_set,
+            "epoch": self._manifest.epoch,
+            "manifest_sha256": bytes.fromhex(manifest_digest(self.manifest_bytes)),
+            "loss_name": f"{self.loss} gain",
+        }
+
+    def _call(self, call: Callable[[pb2_grpc.EvaluationServiceStub, float], T]) -> T:
+        settings, failures = self.settings, 0
+        with open_channel(settings) as channel:
+            stub = pb2_grpc.EvaluationServiceStub(channel)
+            while True:
+                try:
+                    return call(stub, settings.timeout)
+                except grpc.RpcError as error:
+                    failures += 1
+                    if error.code() in _REFUSED:
+                        raise ReleaseError(
+                            f"the labels party at {settings.address} gives no answer:"
+                            f" {error.details()}; evaluate without --ask, or agree on [evaluation]"
+                            " with it"
+                        ) from error
+                    if failures >= self.retry.attempts or not retryable(error):
+                        raise explain(error, settings, "evaluate") from error
+                    threading.Event().wait(self.retry.delay(failures))

@@ -27,7 +27,7 @@ class Compared(Section):
     )
     by: list[str] = setting(list, "Columns of the features to compare segments by.")
     ask: Literal["squared", "absolute"] | None = setting(
-        None, "Ask the labels party for the true loss."
+        None, "Ask the labels party how far the true loss is below a constant's."
     )
     as_json: bool = setting(False, "Print the metrics, JSON, and nothing else.", flag="--json")
 
@@ -55,12 +55,12 @@ def print_scores(scores: Scores, output: OutputSection) -> None:
         typer.echo(line)
     if scores.answer is not None:
         loss, verdict = scores.answer
-        source, reach = "your estimate, not contradicted by true labels", "about "
-        if verdict.from_labels:
-            source, reach = "from true labels, with noise", "95%: "
+        whole = verdict.terms.constant_loss
         typer.echo(
-            f"labels party: {loss} loss {verdict.loss:.6g} ({source};"
-            f" {reach}{verdict.low:.6g} … {verdict.high:.6g}), {verdict.answers_left} answers left"
+            f"labels party, from true labels: the {loss} error is"
+            f" {verdict.gain / whole:.3g} (95%: {verdict.low / whole:.3g} …"
+            f" {verdict.high / whole:.3g}) of the constant's {whole:.6g} below it;"
+            f" {verdict.answers_left} answers left"
         )
     if scores.truth is not None:
         typer.echo(

@@ -352,10 +352,12 @@ def _estimate(name: str, estimate: Estimate) -> dict[str, Any]:
 def _answer(loss: str, verdict: Verdict) -> dict[str, Any]:
     return {
         "asked_loss": loss,
-        "asked_value": verdict.loss,
-        "asked_low": verdict.low,
-        "asked_high": verdict.high,
-        "asked_from_true_labels": verdict.from_labels,
+        "asked_gain": verdict.gain,
+        "asked_gain_low": verdict.low,
+        "asked_gain_high": verdict.high,
+        "asked_constant_loss": verdict.terms.constant_loss,
+        "asked_standard_error": verdict.terms.error,
+        "asked_epsilon": verdict.terms.epsilon,
         "asked_answers_left": verdict.answers_left,
-        "asked_largest_loss": verdict.largest,
+        "asked_largest_loss": verdict.terms.largest,
     }

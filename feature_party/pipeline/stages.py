@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from common.console import stderr
 from common.errors import ConfigError
+from common.mechanisms.paired_gain import LossName
 from common.release.event_keys import read_secret
 from common.release.folder import read_manifest
-from feature_party.client.questions import Verdict, ask, released_rows
+from feature_party.client.questions import Questions, Verdict, released_rows
 from feature_party.evaluation.scores import Scores, score
 from feature_party.model.model import Model
 from feature_party.pipeline.learning import Learning
@@ -25,7 +28,7 @@ class Stages(Learning):
         self,
         model: Model,
         nonprivate: Path | None = None,
-        ask_loss: str | None = None,
+        ask_loss: LossName | None = None,
         by: Sequence[str] = (),
     ) -> Scores:
         """Score the held-out events; writes metrics and report.
@@ -38,7 +41,7 @@ class Stages(Learning):
             Metrics file of a model that was trained on true labels, in simulations: its errors are
             shown beside this model's.
         ask_loss
-            ``squared`` or ``absolute``: have the labels party compare predictions with true labels.
+            Have the labels party compare predictions with a constant by this loss on true labels.
         by
             Columns of the features to compare segments by.
         """
@@ -56,7 +59,7 @@ class Stages(Learning):
         output.metrics.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
         return scores
 
-    def _ask(self, scores: Scores, loss: str) -> Verdict:
+    def _ask(self, scores: Scores, loss: LossName) -> Verdict:
         """What the labels party says of the held-out events."""
         config, folders = self.config, self.config.release_folders
         if len(folders) > 1:
@@ -64,8 +67,11 @@ class Stages(Learning):
                 f"a question is about one release and {len(folders)} are learned from; leave"
                 " --ask out, or set [labels_party] epoch to one of them"
             )
+        questions = Questions(config.labels_party, read_manifest(folders[0]), loss)
+        terms = questions.terms(scores.points)
+        free = scores.explained.free
+        terms.check((free.high - free.low) / 2 if loss == "squared" else math.inf)
+        stderr.print(terms.sentence, highlight=False)
         secret = read_secret(config.secret_file)
         rows = released_rows(folders[0], scores.keys, scores.events.holdout, secret)
-        estimate = scores.explained.loss if loss == "squared" else scores.absolute
-        manifest = read_manifest(folders[0])
-        return ask(config.labels_party, manifest, rows, scores.points, loss, estimate.value)
+        return questions.ask(rows, scores.points, terms)

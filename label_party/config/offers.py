@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from common.config import Section, setting
 from common.randomizers.base import MAX_EPSILON
 
 
 class EvaluationSection(Section):
-    """What the features party may ask about its models: how far predictions are off the labels."""
+    """What the features party may ask about its models: how much they are better than a constant.
+
+    A question is about predictions for some events. Its answer is by how much their mean loss is
+    below that of the released prior's mean (or median), from true labels, with noise.
+    """
 
     offered: bool = setting(
         False,
@@ -27,27 +31,36 @@ class EvaluationSection(Section):
         le=MAX_EPSILON,
     )
     answers: int = setting(
-        10,
-        "How many answers may come from true labels. The others confirm the estimate that was"
-        " sent.",
+        1,
+        "How many questions are answered. They share epsilon: m answers have m times the noise of"
+        " one. The same question again is free.",
         ge=1,
         le=10_000,
     )
-    questions: int = setting(1000, "How many questions may be asked.", ge=1, le=1_000_000)
     tolerance: float = setting(
-        0.05,
-        "Share of `largest_loss` by which a confirmed estimate is off, at most about.",
+        0.5,
+        "How far off an answer may be (95%), as a share of the constant's loss. A question with"
+        " more noise is refused before it costs anything.",
         ge=0,
         le=1,
     )
-    loss: Literal["squared", "absolute"] = setting("squared", "What an answer is the mean of.")
+    loss: Literal["squared", "absolute"] = setting("squared", "What is compared.")
     largest_loss: float | None = setting(
         None,
         "The most that one event counts for, in label units, squared or not. The smaller, the less"
-        " noise. Default: what the domain allows.",
+        " noise, and the more an answer about far labels is too small. Default: what one released"
+        " label in a thousand surpasses.",
         gt=0,
         example=100.0,
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_questions(cls, values: Any) -> Any:
+        # files written before 0.2 may limit questions that were confirmed, which are no more
+        if isinstance(values, dict):
+            return {key: value for key, value in values.items() if key != "questions"}
+        return values
 
 
 class WatchSection(Section):

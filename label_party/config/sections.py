@@ -341,13 +341,6 @@ class LabelPartyConfig(Section):
         )
 
     @property
-    def largest_loss(self) -> float:
-        """The most that one event counts for in an evaluation: as configured, else the range's."""
-        span = self.domain.upper - self.domain.lower
-        whole = span**2 if self.evaluation.loss == "squared" else span
-        return min(self.evaluation.largest_loss or whole, whole)
-
-    @property
     def entitlements(self) -> dict[str, frozenset[str]]:
         """Which named certificate may fetch which data sets."""
         if self.server.clients:

@@ -1,11 +1,12 @@
-"""Answer a model's owner about its loss on true labels, under one budget, through Thresholdout.
+"""Answer by how much a model's loss on true labels is below a constant's, under one budget.
 
 All answers for an epoch are paid for at once, before the first: that buys a *session*, a secret key
-and the labels as they are then, clipped to the domain. Noise is a function of that key, the
-question and the number of answers given so far, and every answer is on the disk before anybody sees
-it. So a process may die at any point: what it had not answered is answered the same way by the next
-one, and the same question has the same answer forever. Labels that change later change nothing,
-and nobody can tell from an answer, or a refusal, that they did.
+and the labels as they are then, clipped to the domain. Noise is a function of that key and the
+question, and every answer is on the disk before anybody sees it. So a process may die at any point:
+what it had not answered is answered the same way by the next one, and the same question has the
+same answer forever. Labels that change later change nothing, and nobody can tell from an answer, or
+a refusal, that they did. What a question is, and why it costs what it costs, says
+:mod:`common.mechanisms.paired_gain`.
 
 ``outcome.bin`` of a session (:mod:`label_party.store.pay_once`) holds its key and its labels: it is
 for the labels party alone, as the labels are, and stays on this disk, readable by its owner.
@@ -13,6 +14,8 @@ Backups take the answers and leave it out. Without it a session is closed: what 
 asked again, and nothing else.
 
 Answers lie in ``<store>/answers/<data set>/<epoch>/``, one file each; they count what was used up.
+Versions before 0.2 answered otherwise, through Thresholdout: their answers can be read, and their
+sessions are closed.
 """
 
 from __future__ import annotations
@@ -27,13 +30,13 @@ from typing import Self
 
 import numpy as np
 
-from common.arrays import Floats, Integers
+from common.arrays import Floats
 from common.entropy import Entropy
 from common.errors import BudgetError, DataError, ReleaseError
 from common.exact.rational import decimal_value
 from common.files import write_durably
-from common.guarantees import Adjacency, Guarantee
-from common.mechanisms.thresholdout import RESOLUTION, Thresholdout, rounded
+from common.guarantees import Guarantee
+from common.mechanisms.paired_gain import NoisyAnswers, PairedGain, half_width
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.completion import Completed
 from label_party.events.on_disk import StoredEvents
@@ -44,7 +47,7 @@ from label_party.store.pay_once import pay_once, read_outcome
 from label_party.store.purchase import Payment, Purchase, find_payment
 from label_party.store.release_store import OUTCOME_FILE, Store, StoredRelease
 
-FORMAT = "labelveil-evaluation/3"
+FORMAT = "labelveil-evaluation/4"
 _KEY_BYTES = 32
 _LOCK_FILE = "lock"
 
@@ -56,13 +59,13 @@ class Answered:
     Attributes
     ----------
     loss
-        The estimate that was sent, or the true mean with noise.
+        The mean difference with noise; before 0.2 a loss.
     from_labels
-        Which of the two.
+        Whether it comes from true labels; before 0.2 it could confirm the asker's estimate.
     answers_left
-        How many further answers could come from true labels, when this was answered.
+        How many further answers there were, when this was answered.
     noise_scale
-        Scale of the noise on an answer from true labels.
+        Scale of the noise.
     """
 
     loss: float
@@ -112,19 +115,17 @@ class Evaluation:
     def __init__(self, config: LabelPartyConfig, store: Store) -> None:
         self.settings = config.evaluation
         privacy = config.privacy
-        self.largest_loss = config.largest_loss
-        self.mechanism = Thresholdout(
+        self.mechanism = NoisyAnswers(
             epsilon=decimal_value(self.settings.epsilon),
             most=self.settings.answers,
-            threshold=decimal_value(self.settings.tolerance),
             group=privacy.group,
-            adjacency=Adjacency.REPLACE_LABEL,
             unit=privacy.privacy_unit,
         )
         self._config, self._store = config, store
         self.data_set = config.data.data_set
         self._lock = threading.Lock()
         self._session: Session | None = None
+        self._gains: dict[str, PairedGain] = {}
 
     def price(self) -> Guarantee | None:
         """What the first question will be charged; None if none is offered, or all is paid for."""
@@ -135,12 +136,24 @@ class Evaluation:
         return self.mechanism.guarantee if self.settings.offered else None
 
     def offers(self, release: StoredRelease, loss: str) -> bool:
-        """Whether questions about a release and a loss are taken."""
-        manifest, data = release.manifest, self._config.data
+        """Whether questions about a release and a loss are taken, or were before 0.2."""
+        manifest, data, own = release.manifest, self._config.data, self.settings.loss
         mine = (manifest.data_set, manifest.epoch) == (data.data_set, data.epoch)
-        return self.settings.offered and mine and loss == self.settings.loss
+        return self.settings.offered and mine and loss in (f"{own} gain", own)
 
-    def ask(self, release: StoredRelease, predictions: Floats, estimate: float) -> Answered:
+    def gain(self, release: StoredRelease) -> PairedGain:
+        """What answers are the mean of."""
+        manifest, settings = release.manifest, self.settings
+        grid = np.asarray(manifest.label.grid)
+        return PairedGain.of_prior(grid, manifest.noisy_prior, settings.loss, settings.largest_loss)
+
+    def answers_left(self, release: StoredRelease) -> int:
+        """How many questions will still be answered."""
+        purchase = self._purchase(release)
+        known = _read_answers(self._store.answers(purchase.data_set, purchase.epoch))
+        return max(0, self.mechanism.most - len(known))
+
+    def ask(self, release: StoredRelease, predictions: Floats) -> Answered:
         """Answer one question.
 
         Parameters
@@ -149,81 +162,73 @@ class Evaluation:
             A release that :meth:`offers` accepts.
         predictions
             (rows,) in label units, in release order; NaN where a row is left out.
-        estimate
-            The asker's own mean loss, finite.
 
         Raises
         ------
         BudgetError
-            If the budget does not allow an evaluation, or its answers or questions are used up.
+            If the budget does not allow an evaluation, or its answers are used up.
+        Unsure
+            If the answer would be less sure than the tolerance allows; nothing is spent.
         LabelveilError
             If labels, store or ledger cannot be used.
         """
-        question = question_name(release.digest, predictions, estimate)
+        question = question_name(
+            release.digest, b"gain " + self.settings.loss.encode(), predictions
+        )
+        asked = ~np.isnan(predictions)
+        gain, points = self.gain(release), predictions[asked]
+        noise = self.mechanism.unsure(gain, gain.span(points), points.size)
         purchase = self._purchase(release)
         folder = self._store.answers(purchase.data_set, purchase.epoch)
         with self._lock:
-            paid = find_payment(self._store, purchase)
             with translating_errors(folder):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with exclusive(folder / _LOCK_FILE, "another process is answering a question"):
                 known = _read_answers(folder)
                 if question in known:
                     return known[question]
-                if len(known) >= self.settings.questions:
-                    raise BudgetError(f"{len(known)} questions were asked, and no more are taken")
+                if len(known) >= self.mechanism.most:
+                    raise BudgetError(f"{len(known)} answers were given, and no more are")
+                most = self.settings.tolerance * gain.constant_loss
+                if half_width(noise) > most:
+                    raise Unsure(half_width(noise), most)
+                paid = find_payment(self._store, purchase)
                 if self._session is None:
                     self._session = self._open(release, purchase, paid)
-                used = sum(answer.from_labels for answer in known.values())
-                answer = self.answer(self._session, predictions, estimate, used, question)
+                left = self.mechanism.most - len(known) - 1
+                value = self.answer(self._session, gain, predictions, question)
+                answer = Answered(value, True, left, noise)
                 _write(folder / f"{question}.json", answer)
         return answer
 
-    def losses(self, labels: Floats, predictions: Floats) -> Integers:
-        """(m,) losses of the events that are asked about, in units of the largest."""
-        domain = self._config.domain
-        asked = ~np.isnan(predictions)
-        gaps = np.clip(predictions[asked], domain.lower, domain.upper)
-        gaps -= np.clip(labels[asked], domain.lower, domain.upper)
-        losses = gaps**2 if self.settings.loss == "squared" else np.abs(gaps)
-        return rounded(losses / self.largest_loss)
-
     def answer(
-        self,
-        session: Session,
-        predictions: Floats,
-        estimate: float,
-        used: int,
-        question: str,
-    ) -> Answered:
-        """Answer a question by this name in a session that has given ``used`` answers.
+        self, session: Session, gain: PairedGain, predictions: Floats, question: str
+    ) -> float:
+        """Answer a question by this name; nothing is written, or charged."""
+        asked, entropy = ~np.isnan(predictions), Entropy(session.key)
+        return self.mechanism.answer(
+            gain, predictions[asked], session.labels[asked], question=question, entropy=entropy
+        )
 
-        Nothing is written, or charged.
-        """
-        values = self.losses(session.labels, predictions)
-        answer = self.mechanism.answer(
-            values,
-            estimate / self.largest_loss,
-            used=used,
-            question=question,
-            entropy=Entropy(session.key),
-        )
-        unit = self.largest_loss / (values.size * RESOLUTION)
-        return Answered(
-            loss=answer.value * self.largest_loss,
-            from_labels=answer.from_holdout,
-            answers_left=self.mechanism.most - used - answer.from_holdout,
-            noise_scale=float(self.mechanism.scale) * unit,
-        )
+    def recall(self, release: StoredRelease, predictions: Floats, estimate: float) -> Answered:
+        """Return what a version before 0.2 answered."""
+        purchase = self._purchase(release)
+        question = question_name(release.digest, np.float64(estimate).tobytes(), predictions)
+        known = _read_answers(self._store.answers(purchase.data_set, purchase.epoch))
+        if question not in known:
+            raise ReleaseError('questions about a loss are taken no more; ask for its "gain"')
+        return known[question]
 
     def _purchase(self, release: StoredRelease) -> Purchase:
-        config = self._config
+        config, settings = self._config, self.settings
         asked = {
             "release": release.digest,
+            "loss": f"{settings.loss} gain",
             "domain": [config.domain.lower, config.domain.upper],
             "missing": config.missing_value,
-            "largest_loss": self.largest_loss,
-            **self.settings.model_dump(mode="json", exclude={"offered", "largest_loss"}),
+            "largest_loss": settings.largest_loss,
+            "epsilon": settings.epsilon,
+            "answers": settings.answers,
         }
         return Purchase.configured(config, EVALUATION, self.mechanism.guarantee, asked)
 
@@ -244,7 +249,7 @@ class Evaluation:
                 f"{which} was restored from a backup and is closed; name another epoch"
             )
         found = Session.from_bytes(data)
-        if found is None:  # /1: the asker could choose two questions of equal noise
+        if found is None:  # other questions, of other noise
             raise ReleaseError(
                 f"{which} was begun by an earlier version and is closed; name another epoch"
             )
@@ -264,10 +269,21 @@ class Evaluation:
         return np.concatenate(parts)
 
 
-def question_name(release: str, predictions: Floats, estimate: float) -> str:
+class Unsure(ReleaseError):
+    """A question whose answer would be less sure than the tolerance allows."""
+
+    def __init__(self, reach: float, most: float) -> None:
+        super().__init__(
+            f"the answer could be off by {reach:.4g}, more than the {most:.4g} of [evaluation]"
+            " tolerance; ask about more events, predict closer to the mean, or agree on a larger"
+            " epsilon or fewer answers"
+        )
+
+
+def question_name(release: str, kind: bytes, predictions: Floats) -> str:
     """Name of a question's noise: SHA-256 of all that is asked, about which release."""
-    asked = np.float64(estimate).tobytes() + np.ascontiguousarray(predictions, "<f8").tobytes()
-    return hashlib.sha256(bytes.fromhex(release) + asked).hexdigest()
+    data = np.ascontiguousarray(predictions, dtype="<f8").tobytes()
+    return hashlib.sha256(bytes.fromhex(release) + kind + data).hexdigest()
 
 
 def _read_answers(folder: Path) -> dict[str, Answered]:

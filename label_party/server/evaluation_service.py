@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import grpc
 import numpy as np
@@ -16,11 +17,12 @@ from common.errors import BudgetError, LabelveilError
 from common.wire import evaluation_pb2 as wire
 from common.wire import evaluation_pb2_grpc as stubs
 from label_party.monitoring.calls import Call
-from label_party.queries.evaluation import Answered, Evaluation
+from label_party.queries.evaluation import Answered, Evaluation, Unsure
 from label_party.server.handlers import unary
 from label_party.server.refusal import Refusal, invalid
 from label_party.server.release_service import LabelReleaseService
 from label_party.store.disk import StoreBusy
+from label_party.store.release_store import StoredRelease
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +46,26 @@ class EvaluationService(stubs.EvaluationServiceServicer):
         self._evaluation = evaluation
 
     @unary
+    def DescribeEvaluation(
+        self,
+        request: wire.DescribeEvaluationRequest,
+        context: grpc.ServicerContext,
+        call: Call,
+    ) -> wire.DescribeEvaluationResponse:
+        client = self._releases.client(context, call)
+        self._releases.check_entitled(client, self._evaluation.data_set)
+        release = self._find(client, request, call)
+        evaluation = self._evaluation
+        with _refusing(call):
+            return wire.DescribeEvaluationResponse(
+                epsilon=str(evaluation.mechanism.epsilon),
+                answers=evaluation.mechanism.most,
+                answers_left=evaluation.answers_left(release),
+                largest_loss=evaluation.gain(release).bound,
+                tolerance=evaluation.settings.tolerance,
+            )
+
+    @unary
     def EvaluatePredictions(
         self,
         request: Iterator[wire.EvaluatePredictionsRequest],
@@ -55,46 +77,69 @@ class EvaluationService(stubs.EvaluationServiceServicer):
         with self._releases.stream(context, client) as stream:
             try:
                 header = next(request, wire.EvaluatePredictionsRequest()).header
-                release = self._releases.find(client, header.data_set, header.epoch or None)
-                call.facts |= {"data_set": header.data_set, "epoch": header.epoch}
-                if header.manifest_sha256.hex() != release.digest:
-                    raise _refused("manifest_sha256 is not this release's", "another_release")
                 if not math.isfinite(header.estimate):
                     raise invalid("estimate must be a finite number")
-                if not self._evaluation.offers(release, header.loss_name):
-                    raise _refused(
-                        "no evaluation of this release by this loss is offered", "not_offered"
-                    )
+                release = self._find(client, header, call)
                 predictions = _predictions(request, release.rows, stream.progress)
             except grpc.RpcError as error:  # the client left, or stood still for too long
                 raise Refusal(grpc.StatusCode.CANCELLED, "the question broke off") from error
-            try:
-                answer = self._evaluation.ask(release, predictions, header.estimate)
-            except StoreBusy as error:
-                raise Refusal(
-                    grpc.StatusCode.UNAVAILABLE, "the labels are in use; try again later"
-                ) from error
-            except BudgetError as error:
-                _log.warning("question refused", extra={**call.facts, "reason": str(error)})
-                raise _refused("the budget for evaluations is used up", "used_up") from error
-            except LabelveilError as error:
-                _log.error("question not answered", extra={**call.facts, "reason": str(error)})
-                raise _refused("no evaluation can be given now", "not_available") from error
+            with _refusing(call):
+                if header.loss_name.endswith(" gain"):
+                    answer = self._evaluation.ask(release, predictions)
+                else:
+                    answer = self._evaluation.recall(release, predictions, header.estimate)
         _log.info("evaluated", extra={**call.facts, "answers_left": answer.answers_left})
-        return self._response(answer)
+        return self._response(release, answer)
 
-    def _response(self, answer: Answered) -> wire.EvaluatePredictionsResponse:
+    def _find(
+        self,
+        client: str,
+        asked: wire.EvaluationHeader | wire.DescribeEvaluationRequest,
+        call: Call,
+    ) -> StoredRelease:
+        """The release that a request names, if questions about it are taken."""
+        release = self._releases.find(client, asked.data_set, asked.epoch or None)
+        call.facts |= {"data_set": asked.data_set, "epoch": asked.epoch}
+        if asked.manifest_sha256.hex() != release.digest:
+            raise _refused("manifest_sha256 is not this release's", "another_release")
+        if not self._evaluation.offers(release, asked.loss_name):
+            raise _refused("no evaluation of this release by this loss is offered", "not_offered")
+        return release
+
+    def _response(
+        self, release: StoredRelease, answer: Answered
+    ) -> wire.EvaluatePredictionsResponse:
         evaluation = self._evaluation
+        largest = evaluation.gain(release).bound
         return wire.EvaluatePredictionsResponse(
             loss=answer.loss,
             source=wire.LOSS_SOURCE_TRUE_LABELS
             if answer.from_labels
             else wire.LOSS_SOURCE_ESTIMATE,
             answers_left=answer.answers_left,
-            largest_loss=evaluation.largest_loss,
-            tolerance=evaluation.settings.tolerance * evaluation.largest_loss,
+            largest_loss=largest,
+            tolerance=evaluation.settings.tolerance * largest,
             noise_scale=answer.noise_scale,
         )
+
+
+@contextmanager
+def _refusing(call: Call) -> Iterator[None]:
+    """Turn errors into statuses and texts that say nothing about labels."""
+    try:
+        yield
+    except StoreBusy as error:
+        raise Refusal(
+            grpc.StatusCode.UNAVAILABLE, "the labels are in use; try again later"
+        ) from error
+    except Unsure as error:  # a function of the question and the released prior
+        raise _refused(str(error), "unsure") from error
+    except BudgetError as error:
+        _log.warning("question refused", extra={**call.facts, "reason": str(error)})
+        raise _refused("the budget for evaluations is used up", "used_up") from error
+    except LabelveilError as error:
+        _log.error("question not answered", extra={**call.facts, "reason": str(error)})
+        raise _refused("no evaluation can be given now", "not_available") from error
 
 
 def _predictions(

@@ -94,7 +94,7 @@ def question(folder: str, epoch: str) -> None:
     store = Store(loaded.store.directory)
     found = Catalog(store).find("labels", epoch)
     assert found is not None
-    Evaluation(loaded, store).ask(found, np.zeros(found.rows), 1.0)
+    Evaluation(loaded, store).ask(found, np.zeros(found.rows))
 
 
 def population(seed: str) -> bytes:

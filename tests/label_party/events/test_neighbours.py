@@ -23,6 +23,7 @@ import pytest
 import label_party
 from common.arrays import Integers
 from common.entropy import seeded_entropy
+from common.mechanisms.paired_gain import PairedGain
 from common.mechanisms.selection import Ranking, count_users
 from common.mechanisms.selection.leaders import Leaders, StableLeaders
 from common.randomizers import Recipe, two_step
@@ -234,18 +235,26 @@ def table_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Frac
 PREDICTIONS = [np.array(some) for some in ([0.0] * 4, [10.0] * 4, [5.0, np.nan, 0.0, 10.0])]
 
 
+GAIN = PairedGain.of_prior(np.linspace(0, 10, 11), np.full(11, 1 / 11), "squared", 20.0)
+
+
 def the_sums(config: LabelPartyConfig) -> list[int]:
-    subject = Evaluation(config, Store(config.store.directory))
     with open_events(config, quiet=True) as events:
         (labels,) = (labels for _, labels in events.parts())
-    return [int(subject.losses(labels, some[: labels.size]).sum()) for some in PREDICTIONS]
+    sums = []
+    for some in PREDICTIONS:
+        asked = ~np.isnan(some[: labels.size])
+        sums.append(int(GAIN.differences(some[: labels.size][asked], labels[asked]).sum()))
+    return sums
 
 
 def sums_loss(config: LabelPartyConfig, one: list[int], other: list[int]) -> Fraction:
-    """All answers: threshold and query, and the answer itself, each of B times."""
+    """The worst of these questions, each answer's share of the charge being one in m."""
     mechanism = Evaluation(config, Store(config.store.directory)).mechanism
-    moved = max(abs(a - b) for a, b in zip(one, other, strict=True))
-    return 2 * mechanism.most * moved / mechanism.scale / mechanism.guarantee.exact_epsilon
+    spans = [GAIN.span(some[~np.isnan(some)]) for some in PREDICTIONS]
+    moved = zip(one, other, spans, strict=True)
+    worst = max(abs(a - b) / mechanism.scale(span) for a, b, span in moved)
+    return mechanism.most * worst / mechanism.guarantee.exact_epsilon
 
 
 PURCHASES: dict[str, tuple[Measure, Loss]] = {

@@ -12,11 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from common.errors import LabelveilError
+from common.release.manifest import Manifest
 from common.security.pilot_certificates import Credentials
-from feature_party.client import questions
 from feature_party.commands.cli import app
 from feature_party.config import FeaturePartyConfig
-from feature_party.pipeline import stages
 from feature_party.training.holdout import split_holdout
 from label_party.server.run import running
 from tests.label_party.conftest import EVENTS, Party
@@ -53,37 +52,38 @@ def invoke(command: str, *arguments: str) -> str:
     return result.output
 
 
-def test_the_labels_party_scores_the_held_out_events(
-    party: Party, features: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_labels_party_compares_the_held_out_events(party: Party, features: list[str]) -> None:
     assert party.release(privacy__total_epsilon=40).code == 0
-    # with an estimate that is nowhere near
-    monkeypatch.setattr(stages, "ask", lambda *given: questions.ask(*given[:-1], 90.0))
-    offered = party.config(
-        evaluation__offered="true",
-        evaluation__epsilon=30,
-        evaluation__answers=2,
-        evaluation__tolerance=0,
-        privacy__total_epsilon=40,
-    )
-    with running(offered) as address:
+    offered = {
+        "evaluation__offered": "true",
+        "evaluation__epsilon": 30,
+        "evaluation__answers": 2,
+        "privacy__total_epsilon": 40,
+    }
+    with running(party.config(**offered)) as address:
         features = [*features, f"--set=labels_party.address={address}"]
         for command in ("fetch", "train", "predict"):
             invoke(command, *features)
         said = invoke("evaluate", "--ask", "squared", *features)
         first = json.loads(Path("metrics.json").read_text())
-        assert invoke("evaluate", "--ask", "squared", *features) == said
-    assert "labels party: squared loss" in said
-    assert first["asked_from_true_labels"]
+        again = invoke("evaluate", "--ask", "squared", *features)
+    answer = "labels party, from true labels: the squared error is"
+    assert again.partition(answer)[2] == said.partition(answer)[2] != ""
+    assert "standard error of" in said.partition(answer)[0]
     assert first["asked_answers_left"] == 1
-    scale = (first["asked_high"] - first["asked_value"]) / math.log(20)
+    scale = (first["asked_gain_high"] - first["asked_gain"]) / math.log(20)
+    assert first["asked_standard_error"] == pytest.approx(math.sqrt(2) * scale)
     # beyond 21 scales the noise lies once in a billion
-    assert abs(first["asked_value"] - _true_loss(party.folder)) < 21 * scale < 8
+    true = _true_gain(party.folder, first["asked_largest_loss"])
+    assert abs(first["asked_gain"] - true) < 21 * scale < 8
     with running(party.config()) as address, pytest.raises(LabelveilError, match="without --ask"):
+        invoke("evaluate", "--ask", "squared", *features, f"--set=labels_party.address={address}")
+    vague = party.config(**offered, evaluation__tolerance=1e-6)
+    with running(vague) as address, pytest.raises(LabelveilError, match="nothing was asked"):
         invoke("evaluate", "--ask", "squared", *features, f"--set=labels_party.address={address}")
 
 
-def _true_loss(folder: Path) -> float:
+def _true_gain(folder: Path, largest: float) -> float:
     """Of the held-out events, from files that only this test has together."""
     predicted = pl.read_parquet(folder / "predictions.parquet")
     number = predicted["key"].str.strip_prefix("event-").cast(pl.Int64).to_numpy()
@@ -92,4 +92,7 @@ def _true_loss(folder: Path) -> float:
     held = matched[split_holdout(matched.size, training.holdout, training.seed)[1]]
     truth = np.where(number[held] % 2 == 0, number[held] % 10, 0)
     points = np.clip(predicted["prediction"].to_numpy()[held], 0, 10)
-    return float(np.mean((points - truth) ** 2))
+    manifest = Manifest.from_bytes((folder / "release" / "manifest.json").read_bytes())
+    constant = manifest.noisy_prior @ np.asarray(manifest.label.grid)
+    differences = (constant - truth) ** 2 - (points - truth) ** 2
+    return float(np.mean(np.clip(differences, -largest, largest)))

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import binom
 
-from common.arrays import Booleans, Floats, Integers
+from common.arrays import Floats, Integers
 from common.entropy import Entropy
-from common.mechanisms.thresholdout import RESOLUTION, Thresholdout
+from common.mechanisms.paired_gain import RESOLUTION, NoisyAnswers, PairedGain
 from common.program.audit.attacks.rows_apart import largest_sum
 from common.program.audit.power import rarest_seen
 from common.program.audit.verdict import GATE, Check, Power, verdict_of
@@ -29,33 +29,44 @@ class Asked:
 
     Attributes
     ----------
-    mechanism
-        That answers, with its public parameters; the estimate that comes with a question is 0.
-    values
-        For each of q questions, (m,) integers 0 … RESOLUTION: the records that it is about.
+    mechanism, gain
+        What answers, and what answers are the mean of, with their public parameters.
+    prediction
+        The same for all events asked about.
+    labels
+        For each of q questions, (m,) labels of the records that it is about.
     names
         (q,) of the questions' noise.
     keys
         (n,) of the sessions.
     answers
-        (n, q) as they were sent, in 0 … 1 but for their noise.
-    from_labels
-        (n, q) whether they come from the labels, and so have noise of their own.
+        (n, q) as they were sent, in units of the loss.
     """
 
-    mechanism: Thresholdout
-    values: Sequence[Integers]
+    mechanism: NoisyAnswers
+    gain: PairedGain
+    prediction: float
+    labels: Sequence[Floats]
     names: Sequence[str]
     keys: Sequence[bytes]
     answers: Floats
-    from_labels: Booleans
+
+    def predictions(self, labels: Floats) -> Floats:
+        """(m,) predictions of a question."""
+        return np.full_like(labels, self.prediction)
+
+    @property
+    def scale(self) -> float:
+        """σ of the noise on sums, in their units."""
+        return float(self.mechanism.scale(self.gain.span(np.array([self.prediction]))))
 
     @property
     def noise(self) -> Integers:
         """(n, q) what was added to the true sums."""
-        units = np.array([RESOLUTION * value.size for value in self.values])
+        units = np.array([RESOLUTION * one.size for one in self.labels]) / self.gain.bound
         sums: Integers = np.rint(self.answers * units).astype(np.int64)
-        return sums - np.array([int(value.sum()) for value in self.values], dtype=np.int64)
+        true = [self.gain.differences(self.predictions(one), one).sum() for one in self.labels]
+        return sums - np.array(true, dtype=np.int64)
 
 
 def answers_checks(asked: Asked) -> list[Check]:
@@ -69,9 +80,9 @@ def _reuse_check(asked: Asked) -> Check:
     An answer hits the noise of one of n others with probability at most n times the largest of the
     discrete Laplace law, (1 - e^(-1/σ)) / (1 + e^(-1/σ)) = tanh(1/2σ).
     """
-    noise = asked.noise[asked.from_labels]
+    noise = asked.noise
     again = noise.size - np.unique(noise).size
-    chance = min(noise.size * math.tanh(1 / (2 * float(asked.mechanism.scale))), 1.0)
+    chance = min(noise.size * math.tanh(1 / (2 * asked.scale)), 1.0)
     least = int(binom.isf(GATE, noise.size, chance)) + 1
     return Check(
         name=f"{NAME}: reuse",
@@ -89,7 +100,7 @@ def _reuse_check(asked: Asked) -> Check:
 
 def _correlation_check(asked: Asked) -> Check:
     """The noise of one answer says nothing about that of another in the same session."""
-    noise = np.where(asked.from_labels, asked.noise, 0)
+    noise = asked.noise
     sign = np.sign(noise).astype(np.float64)
     large = np.where(np.abs(noise) > np.median(np.abs(noise)), 1.0, -1.0)
     found = largest_sum(
@@ -116,22 +127,22 @@ def _correlation_check(asked: Asked) -> Check:
 def _known_answers_check(asked: Asked) -> Check:
     """Answers are what a session's key says that they must be."""
     wrong = 0
-    for key, answers, from_labels in zip(asked.keys, asked.answers, asked.from_labels, strict=True):
-        entropy, used = Entropy(key, secure=False), 0
-        for values, name, sent, own in zip(
-            asked.values, asked.names, answers, from_labels, strict=True
-        ):
-            known = asked.mechanism.answer(values, 0.0, used=used, question=name, entropy=entropy)
-            wrong += known.from_holdout != own or not math.isclose(known.value, sent, abs_tol=1e-12)
-            used += int(own)
+    for key, answers in zip(asked.keys, asked.answers, strict=True):
+        entropy = Entropy(key, secure=False)
+        for labels, name, sent in zip(asked.labels, asked.names, answers, strict=True):
+            points = asked.predictions(labels)
+            known = asked.mechanism.answer(
+                asked.gain, points, labels, question=name, entropy=entropy
+            )
+            wrong += not math.isclose(known, sent, rel_tol=1e-12)
     again = len(asked.names) - len(set(asked.names))
     return Check(
         name=f"{NAME}: known answers",
         question="Has every question noise of its own, as the session's key says?",
         verdict=verdict_of(wrong == 0 and again == 0),
         claim="The noise of an answer is the stream of the session's key that the question names.",
-        tried=f"The keys of {len(asked.keys):,} sessions were handed over; threshold, comparison"
-        " and answer were made again from them.",
+        tried=f"The keys of {len(asked.keys):,} sessions were handed over, and all answers made"
+        " again from them.",
         found=f"{wrong:,} of {asked.answers.size:,} answers differ; {again} of {len(asked.names)}"
         " questions share a name.",
         confidence=1.0,

@@ -38,7 +38,7 @@ FEW = 512
 RESPONSE = "randomized-response"
 """Its randomizer, whose outputs vary so much that no two starts agree by chance."""
 
-ANSWERS: dict[str, Any] = {"offered": True, "epsilon": 1.0, "answers": 4, "tolerance": 0.05}
+ANSWERS: dict[str, Any] = {"offered": True, "epsilon": 1.0, "answers": 4}
 """What an evaluation of it may tell."""
 
 

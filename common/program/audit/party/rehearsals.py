@@ -18,7 +18,7 @@ import numpy as np
 
 from common.arrays import Integers
 from common.errors import ConfigError
-from common.mechanisms.thresholdout import Thresholdout, rounded
+from common.mechanisms.paired_gain import NoisyAnswers, PairedGain
 from common.program.audit.attacks.seeds import STARTS, seeds_check
 from common.program.audit.attacks.two_noises import (
     NAME,
@@ -112,15 +112,15 @@ def rehearsed_messages(folder: Path) -> list[Rehearsed]:
 def rehearsed_answers(folder: Path, bits: Integers) -> Asked:
     """Questions and answers that were rehearsed, for (n,) labels at either end of the domain."""
     said = json.loads((folder / "answers.json").read_text(encoding="utf-8"))
-    sessions = said["sessions"]
-    table = np.array([session["answers"] for session in sessions])  # loss, and whence it is
+    labels, sessions = np.where(bits, UPPER, LOWER), said["sessions"]
     return Asked(
-        Thresholdout(Fraction(ANSWERS["epsilon"]), ANSWERS["answers"], Fraction(1, 20)),
-        [rounded(bits[left_out:]) for left_out in range(len(said["questions"]))],
+        NoisyAnswers(Fraction(ANSWERS["epsilon"]), ANSWERS["answers"]),
+        PairedGain.of_ends(LOWER, UPPER),
+        LOWER,
+        [labels[left_out:] for left_out in range(len(said["questions"]))],
         said["questions"],
         [bytes.fromhex(session["key"]) for session in sessions],
-        table[:, :, 0] / (UPPER - LOWER) ** 2,
-        table[:, :, 1] == 1,
+        np.array([session["answers"] for session in sessions]),
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from common.arrays import Integers
 from common.entropy import Entropy, Words, seeded_entropy, system_entropy
-from common.mechanisms.thresholdout import RESOLUTION, Thresholdout
+from common.mechanisms.paired_gain import RESOLUTION, NoisyAnswers, PairedGain
 from common.program.audit.attacks import implementation, replay, two_noises
 from common.program.audit.attacks.exact_channel import certify, count_weights
 from common.program.audit.attacks.histogram_event import histogram_event
@@ -285,20 +285,23 @@ class AnswersTwin(Twin):
 
     def audit(self) -> Check:
         bits = (seeded_entropy(5).words("labels", 0, 512) & np.uint64(1)).astype(np.int64)
-        asked = [bits[left_out:] * RESOLUTION for left_out in range(4)]
-        mechanism, names = Thresholdout(Fraction(1), 4, Fraction(0)), [f"{n}" for n in range(4)]
-        keys = [system_entropy().key for _ in range(100)]
-        table = [
+        asked = [bits[left_out:].astype(np.float64) for left_out in range(4)]
+        mechanism, gain = NoisyAnswers(Fraction(1), 4), PairedGain.of_ends(0.0, 1.0)
+        keys, names = [system_entropy().key for _ in range(100)], [f"{n}" for n in range(4)]
+        values = np.array(
             [
-                mechanism.answer(v, 0.0, used=n, question=names[n], entropy=Entropy(key))
-                for n, v in enumerate(asked)
+                [
+                    mechanism.answer(
+                        gain, np.zeros_like(one), one, question=name, entropy=Entropy(key)
+                    )
+                    for name, one in zip(names, asked, strict=True)
+                ]
+                for key in keys
             ]
-            for key in keys
-        ]
-        values = np.array([[answer.value for answer in row] for row in table])
-        own = np.array([[answer.from_holdout for answer in row] for row in table])
-        right = answers.Asked(mechanism, asked, names, [self.key(k) for k in keys], values, own)
-        units = np.array([v.size for v in asked]) * RESOLUTION
+        )
+        handed = [self.key(key) for key in keys]
+        right = answers.Asked(mechanism, gain, 0.0, asked, names, handed, values)
+        units = np.array([one.size for one in asked]) * RESOLUTION / gain.bound
         sent = values + (self.noise(right.noise) - right.noise) / units
         checks = answers.answers_checks(replace(right, answers=sent))
         return next(check for check in checks if check.name.endswith(self.caught_by))

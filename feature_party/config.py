@@ -153,6 +153,11 @@ class ReleaseSection(Section):
     """Where the fetched and verified release is kept."""
 
     directory: Path = setting(Path("release"), "Folder of the release.", flag="--release")
+    parquet: bool = setting(
+        False,
+        "Whether to write the rows as labels.parquet, too, for other programs; nothing here needs"
+        " it.",
+    )
 
 
 class JoinSection(Section):

@@ -7,8 +7,8 @@ content's digest is SHA-256 over all block digests, so that blocks can be verifi
 they arrive and computed in parallel. The manifest (:mod:`common.release.manifest`) holds those
 digests.
 
-A labels party's store keeps the rows as they are sent, in parts; no key has a byte if the features
-party submitted the population:
+A labels party's store and a fetch keep the rows as they are sent, a store in parts; no key has a
+byte if the features party submitted the population:
 
     keys.bin, codes.bin                   the first part
     keys-000001.bin, codes-000001.bin     the next one, and so on
@@ -34,12 +34,18 @@ def part_paths(folder: Path, part: int) -> tuple[Path, Path]:
     return folder / f"keys-{part:06}.bin", folder / f"codes-{part:06}.bin"
 
 
-def is_stored(directory: Path) -> bool:
-    """Whether a store keeps this release, rather than a features party that fetched it."""
-    return (directory / CODES_FILE).is_file() and not (directory / LABELS_FILE).is_file()
+def has_wire_rows(directory: Path) -> bool:
+    """Whether the rows lie there as they are sent, rather than in a table alone."""
+    return (directory / CODES_FILE).is_file()
 
 
-def read_manifest(directory: Path, rows_file: str = LABELS_FILE) -> bytes:
+def is_complete(directory: Path) -> bool:
+    """Whether there are a manifest and rows."""
+    rows = has_wire_rows(directory) or (directory / LABELS_FILE).is_file()
+    return rows and (directory / MANIFEST_FILE).is_file()
+
+
+def read_manifest(directory: Path) -> bytes:
     """Read a release directory's manifest, without looking at the rows.
 
     Raises
@@ -47,9 +53,8 @@ def read_manifest(directory: Path, rows_file: str = LABELS_FILE) -> bytes:
     ReleaseError
         If the directory holds no complete release.
     """
-    for name in (MANIFEST_FILE, rows_file):
-        if not (directory / name).is_file():
-            raise ReleaseError(
-                f"{directory / name} is missing; {directory} is not a complete release"
-            )
+    if not is_complete(directory):
+        rows = (directory / MANIFEST_FILE).is_file()
+        missing = directory / (CODES_FILE if rows else MANIFEST_FILE)
+        raise ReleaseError(f"{missing} is missing; {directory} is not a complete release")
     return (directory / MANIFEST_FILE).read_bytes()

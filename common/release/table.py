@@ -14,16 +14,10 @@ from numpy.typing import NDArray
 from common.errors import ReleaseError
 from common.exact.channel import Codes
 from common.files import PUBLIC, appearing, sync
-from common.release.blocks import KEY_BYTES, block_ranges, decode_codes, encode_codes
-from common.release.folder import (
-    CODES_FILE,
-    LABELS_FILE,
-    MANIFEST_FILE,
-    is_stored,
-    part_paths,
-    read_manifest,
-)
-from common.release.manifest import Manifest, block_digest
+from common.release.blocks import decode_codes
+from common.release.folder import LABELS_FILE, MANIFEST_FILE, read_manifest
+from common.release.manifest import Manifest
+from common.release.rows import WireRows, keys_bytes, keys_column, open_rows, verify_blocks
 
 _SCHEMA = {"key": pl.Binary, "code": pl.UInt16, "label": pl.Float64}
 
@@ -51,27 +45,6 @@ class Release:
     def codes(self) -> Codes:
         """(n,) uint16 output indices."""
         return self.labels["code"].to_numpy().astype(np.uint16)
-
-
-def keys_column(keys: bytes | memoryview) -> pl.Series:
-    """Cut n times 16 bytes into a binary column of n keys."""
-    table = np.frombuffer(keys, dtype=np.uint8).reshape(-1, KEY_BYTES)
-    return pl.Series("key", table).arr.to_list().cast(pl.Binary)
-
-
-def keys_bytes(keys: pl.Series) -> NDArray[np.uint8]:
-    """Inverse of :func:`keys_column`, (n, 16) uint8.
-
-    Raises
-    ------
-    ReleaseError
-        If a key is missing or is not 16 bytes long: two keys of 15 and 17 bytes would have the
-        digest of two right ones.
-    """
-    if keys.null_count() or not (keys.bin.size(unit="b") == KEY_BYTES).all():
-        raise ReleaseError(f"a key is not {KEY_BYTES} bytes long")
-    table = keys.cast(pl.List(pl.UInt8)).list.to_array(KEY_BYTES).to_numpy()
-    return np.ascontiguousarray(table, dtype=np.uint8)
 
 
 def labels_frame(manifest: Manifest, keys: bytes, codes: bytes) -> pl.DataFrame:
@@ -102,8 +75,7 @@ def read_release(directory: Path) -> Release:
     ReleaseError
         If a file is missing or damaged, or the rows do not give the manifest's digests.
     """
-    stored = is_stored(directory)
-    data = read_manifest(directory, CODES_FILE if stored else LABELS_FILE)
+    data = read_manifest(directory)
     manifest = Manifest.from_bytes(data)
     labels = read_labels(directory, manifest)
     verify_rows(manifest, labels)
@@ -116,13 +88,13 @@ def read_labels(directory: Path, manifest: Manifest) -> pl.DataFrame:
     Raises
     ------
     ReleaseError
-        If the labels file is no Parquet file, has other columns than a labels file, or too many
-        rows: it is asked before anything is decoded, for a few bytes can stand for any number of
-        rows.
+        If files of keys and codes are not of the same rows; or the labels file is no Parquet file,
+        has other columns than a labels file, or too many rows: it is asked before anything is
+        decoded, for a few bytes can stand for any number of rows.
     """
-    if is_stored(directory):
-        return _read_stored(directory, manifest)
-    path = directory / LABELS_FILE
+    if isinstance(found := open_rows(directory, manifest), WireRows):
+        return _table(manifest, found)
+    path = found.path
     try:
         file = pl.scan_parquet(path)
         _check_columns(file.collect_schema())
@@ -137,39 +109,14 @@ def read_labels(directory: Path, manifest: Manifest) -> pl.DataFrame:
     return labels
 
 
-def _read_stored(folder: Path, manifest: Manifest) -> pl.DataFrame:
-    """Read a stored release's rows as a labels file has them, without verifying them.
-
-    A code beyond the outputs stands for NaN.
-
-    Raises
-    ------
-    ReleaseError
-        If a file cannot be read, keys and codes are not of the same rows, or those are too many.
-    """
-    content, most = manifest.content, manifest.population.rows
-    parts: list[tuple[Path, Path]] = []
-    while (paths := part_paths(folder, len(parts)))[1].is_file():
-        parts.append(paths)
-    try:
-        sizes = [sum(path.stat().st_size for path in files) for files in zip(*parts, strict=True)]
-        rows = sizes[1] // content.code_bytes
-        if rows > most or sizes != [rows * content.key_bytes, rows * content.code_bytes]:
-            raise ReleaseError(
-                f"{folder} has {sizes[0]:,} bytes of keys and {sizes[1]:,} of codes; its manifest"
-                f" says {most:,} rows of {content.key_bytes} and {content.code_bytes} bytes"
-            )
-        keys, data = (
-            b"".join(path.read_bytes() for path in files) for files in zip(*parts, strict=True)
-        )
-    except OSError as error:
-        raise ReleaseError(f"{folder} cannot be read: {error.strerror}") from error
-    codes = decode_codes(data, content.code_bytes)
+def _table(manifest: Manifest, rows: WireRows) -> pl.DataFrame:
+    """Read rows as they were sent; a code beyond the outputs stands for NaN."""
+    keys, codes = rows.read(0, rows.rows)
     outputs = np.append(np.asarray(manifest.randomizer.channel["outputs"], dtype=float), np.nan)
-    column = pl.Series([None], dtype=pl.Binary).new_from_index(0, rows)
+    column = pl.Series([None], dtype=pl.Binary).new_from_index(0, rows.rows)
     return pl.DataFrame(
         {
-            "key": keys_column(keys) if content.key_bytes else column,
+            "key": keys_column(keys) if rows.key_bytes else column,
             "code": pl.Series(codes, dtype=pl.UInt16),
             "label": outputs[np.minimum(codes, outputs.size - 1)],
         }
@@ -208,18 +155,9 @@ def verify_rows(manifest: Manifest, labels: pl.DataFrame) -> None:
 
 
 def _verify_digests(manifest: Manifest, keys: NDArray[np.uint8], codes: Codes) -> None:
-    content, population = manifest.content, hashlib.sha256()
-    for index, (start, stop) in enumerate(block_ranges(codes.size, content.block_rows)):
-        part = keys[start:stop].data
-        population.update(part)
-        if (
-            block_digest(part, encode_codes(codes[start:stop], content.code_bytes))
-            != (content.blocks[index])
-        ):
-            raise ReleaseError(
-                f"rows {start:,} to {stop:,} do not match the manifest's digest; fetch again"
-            )
-    if content.key_bytes and population.hexdigest() != manifest.population.digest:
+    content = manifest.content
+    verify_blocks(keys, codes, content.blocks, content.block_rows, content.code_bytes)
+    if content.key_bytes and hashlib.sha256(keys.data).hexdigest() != manifest.population.digest:
         raise ReleaseError("the keys do not give the manifest's population digest")
 
 

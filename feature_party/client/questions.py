@@ -20,9 +20,9 @@ from common.exact.rational import parse_rational
 from common.mechanisms.paired_gain import LossName, NoisyAnswers, PairedGain, half_width
 from common.release.blocks import block_ranges
 from common.release.event_keys import hash_keys
-from common.release.folder import LABELS_FILE, read_manifest
+from common.release.folder import read_manifest
 from common.release.manifest import Manifest, manifest_digest
-from common.release.table import keys_column
+from common.release.rows import keys_column, open_rows
 from common.wire import evaluation_pb2 as pb2
 from common.wire import evaluation_pb2_grpc as pb2_grpc
 from feature_party.client.channel import explain, open_channel, retryable
@@ -30,6 +30,7 @@ from feature_party.client.release_client import RetryPolicy
 from feature_party.config import LabelsPartySection
 
 _CHUNK_ROWS = 1 << 17
+_ROWS_AT_ONCE = 1 << 20
 _REFUSED = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNIMPLEMENTED)
 
 T = TypeVar("T")
@@ -144,9 +145,12 @@ def released_rows(folder: Path, held_out: pl.Series, rows: Integers, secret: byt
     if manifest.content.key_bytes == 0:
         return rows
     ours = keys_column(hash_keys(held_out, secret, manifest.population.function)).to_frame("key")
-    theirs = pl.scan_parquet(folder / LABELS_FILE).select("key").with_row_index("row")
-    found = theirs.join(ours.lazy(), on="key", how="semi").collect(engine="streaming")
-    matched = ours.join(found, on="key", how="left", maintain_order="left")["row"]
+    theirs = open_rows(folder, manifest)
+    found = []
+    for start, stop in block_ranges(manifest.population.rows, _ROWS_AT_ONCE):
+        part = keys_column(theirs.read(start, stop)[0]).to_frame()
+        found.append(part.with_row_index("row", start).join(ours, on="key", how="semi"))
+    matched = ours.join(pl.concat(found), on="key", how="left", maintain_order="left")["row"]
     return matched.cast(pl.Int64).to_numpy()
 
 

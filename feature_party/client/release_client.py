@@ -15,7 +15,7 @@ import grpc
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from common.errors import ConfigError, ConnectionFailed, ReleaseError
-from common.release.folder import LABELS_FILE, MANIFEST_FILE, SIGNATURE_FILE
+from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE, is_complete
 from common.release.manifest import Manifest
 from common.release.signature import read_public_key, verify
 from common.wire import label_release_pb2 as pb2
@@ -359,7 +359,4 @@ def _keep_signature(directory: Path, signature: bytes) -> None:
 
 def _present(directory: Path, manifest: bytes) -> bool:
     """Whether the complete release is in the directory already."""
-    stored = directory / MANIFEST_FILE
-    return (
-        stored.is_file() and (directory / LABELS_FILE).is_file() and stored.read_bytes() == manifest
-    )
+    return is_complete(directory) and (directory / MANIFEST_FILE).read_bytes() == manifest

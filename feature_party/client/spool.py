@@ -5,23 +5,18 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from common.errors import ReleaseError
 from common.files import sync
 from common.release.blocks import decode_codes
-from common.release.folder import LABELS_FILE, MANIFEST_FILE
+from common.release.folder import CODES_FILE, KEYS_FILE, LABELS_FILE, MANIFEST_FILE
 from common.release.manifest import Manifest, block_digest
-from common.release.table import keys_column
 
 PARTIAL = "partial"
-_CONVERT_ROWS = 1 << 20
+_FILES = (KEYS_FILE, CODES_FILE, MANIFEST_FILE)
 
 
 class Spool:
@@ -44,6 +39,8 @@ class Spool:
         self.key_bytes = manifest.content.key_bytes
         self.block_rows = manifest.content.block_rows
         self.rows = 0
+        self._outputs = manifest.channel.outputs.size
+        self._population = hashlib.sha256()
         self._keys = bytearray()
         self._codes = bytearray()
 
@@ -51,11 +48,11 @@ class Spool:
         self.folder.mkdir(parents=True, exist_ok=True)
         stored = self.folder / MANIFEST_FILE
         if not stored.is_file() or stored.read_bytes() != self.manifest_bytes:
-            for name in ("keys.bin", "codes.bin"):
+            for name in (KEYS_FILE, CODES_FILE):
                 (self.folder / name).unlink(missing_ok=True)
             stored.write_bytes(self.manifest_bytes)
-        self._key_file = self._open("keys.bin")
-        self._code_file = self._open("codes.bin")
+        self._key_file = self._open(KEYS_FILE)
+        self._code_file = self._open(CODES_FILE)
         self._truncate(self._verified())
         return self
 
@@ -105,47 +102,24 @@ class Spool:
         self._codes.clear()
 
     def finish(self) -> None:
-        """Turn the complete spool into ``labels.parquet`` and ``manifest.json``."""
+        """Turn the complete spool into a release."""
         if not self.complete:
             raise ReleaseError(
                 f"{self.rows:,} of {self.manifest.population.rows:,} rows have arrived;"
                 " run fetch again to go on"
             )
-        self._key_file.flush()
-        self._code_file.flush()
-        partial = self.folder / LABELS_FILE
-        population = hashlib.sha256()
-        with pq.ParquetWriter(partial, _SCHEMA, compression="zstd") as writer:
-            for table, keys in self._tables():
-                population.update(keys)
-                writer.write_table(table)
-        if self.key_bytes and population.hexdigest() != self.manifest.population.digest:
+        if self.key_bytes and self._population.hexdigest() != self.manifest.population.digest:
             raise ReleaseError("the keys do not give the manifest's population digest")
         # The manifest goes last: without it a directory is no release. Bytes go to the disk before
         # names: after a power cut a name must not stand for less than it says.
-        sync(partial)
-        sync(self.folder / MANIFEST_FILE)
-        (self.directory / MANIFEST_FILE).unlink(missing_ok=True)
-        os.replace(partial, self.directory / LABELS_FILE)
-        os.replace(self.folder / MANIFEST_FILE, self.directory / MANIFEST_FILE)
+        for name in _FILES:
+            sync(self.folder / name)
+        for name in (MANIFEST_FILE, LABELS_FILE):  # of another release that was here before
+            (self.directory / name).unlink(missing_ok=True)
+        for name in _FILES:
+            os.replace(self.folder / name, self.directory / name)
         sync(self.directory)
         shutil.rmtree(self.folder)
-
-    def _tables(self) -> Iterator[tuple[pa.Table, bytes]]:
-        outputs = self.manifest.channel.outputs
-        self._key_file.seek(0)
-        self._code_file.seek(0)
-        for start in range(0, self.rows, _CONVERT_ROWS):
-            count = min(_CONVERT_ROWS, self.rows - start)
-            keys = self._key_file.read(count * self.key_bytes)
-            codes = decode_codes(self._code_file.read(count * self.code_bytes), self.code_bytes)
-            if codes.size and int(codes.max()) >= outputs.size:
-                raise ReleaseError(f"code {int(codes.max())} is outside the {outputs.size} outputs")
-            named = pa.nulls(count, pa.binary())
-            if keys:
-                named = keys_column(keys).to_arrow().cast(pa.binary())
-            columns = [named, pa.array(codes), pa.array(outputs[codes])]
-            yield pa.Table.from_arrays(columns, schema=_SCHEMA), keys
 
     def _take_block(self) -> bool:
         index = self.rows // self.block_rows
@@ -161,6 +135,10 @@ class Spool:
                 " nothing of them was kept"
             )
         del self._keys[: size * self.key_bytes], self._codes[: size * self.code_bytes]
+        top = int(decode_codes(codes, self.code_bytes).max())
+        if top >= self._outputs:
+            raise ReleaseError(f"code {top} is outside the {self._outputs} outputs")
+        self._population.update(keys)
         self._key_file.write(keys)
         self._code_file.write(codes)
         self._key_file.flush()
@@ -182,6 +160,7 @@ class Spool:
             codes = self._code_file.read(size * self.code_bytes)
             if block_digest(keys, codes) != digest:
                 break
+            self._population.update(keys)
             rows += size
         return rows
 
@@ -198,6 +177,3 @@ class Spool:
 def discard_partial(directory: Path) -> None:
     """Remove what a fetch left that died between finishing a release and clearing up."""
     shutil.rmtree(directory / PARTIAL, ignore_errors=True)
-
-
-_SCHEMA = pa.schema([("key", pa.binary()), ("code", pa.uint16()), ("label", pa.float64())])

@@ -9,7 +9,7 @@ from feature_party.commands.options import LABELS_PARTY, Quiet, options, start
 from feature_party.config import FeaturePartyConfig
 
 
-@options(*LABELS_PARTY, "release.directory")
+@options(*LABELS_PARTY, "release.directory", "release.parquet")
 def fetch(config: FeaturePartyConfig, shown: Quiet) -> None:
     """Fetch and verify a release; goes on where an interrupted fetch stopped."""
     start()

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from common.arrays import Integers
 from common.errors import DataError
-from common.release.table import Release, keys_column
+from common.release.rows import keys_column
+from common.release.table import Release
 from feature_party.client.submission import Population, hash_population
 from feature_party.join.matches import MatchCounts
 from feature_party.tables import Table, check_key, collect_table, lazy_table

@@ -34,9 +34,9 @@ from common.files import PARQUET_SUFFIXES, appearing, exclusive, sync
 from common.release.blocks import block_ranges
 from common.release.claims import HMAC_KEYS, KeyFunction
 from common.release.event_keys import secret_check
-from common.release.folder import LABELS_FILE, read_manifest
+from common.release.folder import read_manifest
 from common.release.manifest import Manifest, manifest_digest
-from common.release.table import keys_bytes
+from common.release.rows import open_rows
 from feature_party.join.matches import MatchCounts
 from feature_party.join.shards import JOIN_MANIFEST, JoinedShards, shard_path
 from feature_party.join.tasks import (
@@ -53,7 +53,7 @@ from feature_party.join.tasks import (
     WriteShard,
     slices_of,
 )
-from feature_party.tables import check_key, first_line, record_batches, scan_table, table_files
+from feature_party.tables import check_key, first_line, scan_table, table_files
 
 ResultT = TypeVar("ResultT")
 ResultT_co = TypeVar("ResultT_co", covariant=True)
@@ -358,15 +358,11 @@ class _Join:
 
     def _check_population(self, folder: Path, manifest: Manifest) -> None:
         """Compare the digest of all keys, which follow each other as rows do."""
-        path = folder / LABELS_FILE
-        digest = hashlib.sha256()
-        try:
-            for batch in record_batches(path, ["key"], _ROWS_AT_ONCE):
-                digest.update(keys_bytes(pl.Series("key", pl.from_arrow(batch.column(0)))).data)
-        except (OSError, pa.ArrowException) as error:
-            raise ReleaseError(f"{path} is missing or damaged; fetch again") from error
+        rows, digest = open_rows(folder, manifest), hashlib.sha256()
+        for start, stop in block_ranges(manifest.population.rows, _ROWS_AT_ONCE):
+            digest.update(rows.read(start, stop)[0].data)
         if digest.hexdigest() != manifest.population.digest:
-            raise ReleaseError(f"the keys in {path} do not give the manifest's population digest")
+            raise ReleaseError(f"the keys in {folder} do not give the manifest's population digest")
 
     def _parquet(self, features: Path) -> list[Path]:
         """The features' files, or a copy of them in Parquet."""
@@ -387,13 +383,12 @@ def _blocks(folder: Path, manifest: Manifest, start: int, stop: int) -> Released
     content = manifest.content
     size = content.block_rows
     return Released(
-        folder / LABELS_FILE,
+        open_rows(folder, manifest),
         start,
         stop,
         size,
         tuple(content.blocks[start // size : -(-stop // size)]),
         content.code_bytes,
-        content.key_bytes > 0,
         manifest.channel.outputs.size,
     )
 

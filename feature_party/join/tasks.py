@@ -34,11 +34,10 @@ from common.engine.task import Secrets, Task
 from common.errors import DataError, ReleaseError
 from common.exact.channel import Codes
 from common.files import appearing
-from common.release.blocks import block_ranges, encode_codes
+from common.release.blocks import block_ranges
 from common.release.claims import CMAC_KEYS, KeyFunction
 from common.release.event_keys import hash_keys
-from common.release.manifest import block_digest
-from common.release.table import keys_bytes
+from common.release.rows import TableRows, WireRows, verify_blocks
 from feature_party.tables import first_line
 
 CODE = "privatized_label_code"
@@ -192,23 +191,22 @@ class Released:
 
     Attributes
     ----------
-    labels
-        Its Parquet file.
+    rows
+        All of its rows.
     start, stop
-        The rows of the blocks.
+        Those of the blocks.
     blocks
         Their digests.
-    code_bytes, keyed, outputs
-        Width of a code, whether there are keys, and how many outputs the channel has.
+    code_bytes, outputs
+        Width of a code, and how many outputs the channel has.
     """
 
-    labels: Path
+    rows: WireRows | TableRows
     start: int
     stop: int
     block_rows: int
     blocks: tuple[str, ...]
     code_bytes: int
-    keyed: bool
     outputs: int
 
     def read(self) -> tuple[Keys, Codes]:
@@ -219,27 +217,8 @@ class Released:
         ReleaseError
             If they are not what the manifest says.
         """
-        rows = self.stop - self.start
-        columns = ["key", "code"] if self.keyed else ["code"]
-        try:
-            scan = pl.scan_parquet(self.labels).select(columns)
-            part = scan.slice(self.start, rows).collect()
-        except pl.exceptions.PolarsError as error:
-            raise ReleaseError(f"{self.labels} is damaged; fetch again") from error
-        if part.height != rows or part["code"].null_count():
-            raise ReleaseError(f"{self.labels} has fewer rows than its manifest; fetch again")
-        table = keys_bytes(part["key"]) if self.keyed else np.empty((rows, 0), dtype=np.uint8)
-        codes = part["code"].to_numpy().astype(np.uint16)
-        for (low, high), digest in zip(
-            block_ranges(rows, self.block_rows), self.blocks, strict=True
-        ):
-            if digest != block_digest(
-                table[low:high].data, encode_codes(codes[low:high], self.code_bytes)
-            ):
-                raise ReleaseError(
-                    f"rows {self.start + low:,} to {self.start + high:,} of {self.labels} do not"
-                    " match the manifest's digest; fetch again"
-                )
+        table, codes = self.rows.read(self.start, self.stop)
+        verify_blocks(table, codes, self.blocks, self.block_rows, self.code_bytes, self.start)
         if int(codes.max()) >= self.outputs:
             raise ReleaseError(f"code {int(codes.max())} is outside the {self.outputs} outputs")
         return np.frombuffer(table.tobytes(), dtype=KEY_TYPE), codes

@@ -89,7 +89,12 @@ class Transfer:
             rate = (done - first) / max(time.monotonic() - begun, 1e-9)
             bar.update(task, completed=done, total=total, note=f"rows, {rate:,.0f}/s")
 
-        return ReleaseClient(party).fetch(folder, show)
+        fetched = ReleaseClient(party).fetch(folder, show)
+        if self.config.release.parquet:
+            from feature_party.client.labels_table import write_labels_table
+
+            write_labels_table(folder, fetched.manifest)
+        return fetched
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:

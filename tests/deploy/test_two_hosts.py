@@ -17,7 +17,8 @@ import polars as pl
 import pytest
 
 from common.release.blocks import BLOCK_ROWS
-from common.release.table import keys_bytes, read_release
+from common.release.rows import keys_bytes
+from common.release.table import read_release
 from common.security.pilot_certificates import CertificateFiles, write_certificates
 from feature_party.config import LabelsPartySection
 from tests.deploy.hosts import Host, NoHosts, two_hosts

@@ -196,7 +196,7 @@ def feature_party_config(
             "submit": settings.submit_population,
         },
         "keys": {"secret_file": _beside(files.join_secret)},
-        "release": {"directory": "../release"},
+        "release": {"directory": "../release", "parquet": True},
         "training": {
             "objective": settings.objective,
             "head": settings.head,

@@ -19,10 +19,9 @@ from common.errors import ReleaseError
 from common.release.blocks import decode_codes, encode_codes
 from common.release.folder import LABELS_FILE, MANIFEST_FILE
 from common.release.manifest import Manifest, manifest_digest
+from common.release.rows import keys_bytes, keys_column
 from common.release.table import (
     Release,
-    keys_bytes,
-    keys_column,
     labels_frame,
     read_release,
     verify_rows,

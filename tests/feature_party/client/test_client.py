@@ -16,6 +16,7 @@ import pytest
 from common.errors import ConnectionFailed, ReleaseError
 from common.release.table import read_release
 from common.security.pilot_certificates import CertificateFiles
+from feature_party.client.labels_table import write_labels_table
 from feature_party.client.release_client import ReleaseClient, RetryPolicy
 from feature_party.client.spool import PARTIAL
 from tests.feature_party.servers import (
@@ -209,6 +210,9 @@ def test_labels_are_readable_as_a_table(
     world: World, files: CertificateFiles, tmp_path: Path
 ) -> None:
     with serving(world, Behaviour(chunk_rows=7), files) as address:
-        ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path)
-    labels = pl.read_parquet(tmp_path / "labels.parquet")
-    assert labels.schema == {"key": pl.Binary, "code": pl.UInt16, "label": pl.Float64}
+        fetched = ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path)
+    path = write_labels_table(tmp_path, fetched.manifest)
+    assert path == tmp_path / "labels.parquet"
+    assert pl.read_parquet(path).equals(world.release.labels)
+    state = path.stat()
+    assert write_labels_table(tmp_path, fetched.manifest).stat() == state  # nothing to do

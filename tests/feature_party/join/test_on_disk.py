@@ -185,8 +185,10 @@ def test_refusals_leave_nothing(world: World, tmp_path: Path) -> None:
     other = labels.with_columns(code=flipped.otherwise(pl.col("code")).cast(pl.UInt16))
     other.write_parquet(release / LABELS_FILE)
     refused(table, ReleaseError, "do not match the manifest's digest")
-    labels.head(700).write_parquet(release / LABELS_FILE)
+    labels.with_columns(pl.col("key").reverse()).write_parquet(release / LABELS_FILE)
     refused(table, ReleaseError, "do not give the manifest's population digest")
+    labels.head(700).write_parquet(release / LABELS_FILE)
+    refused(table, ReleaseError, "fewer rows than its manifest; fetch again")
 
 
 def test_neither_other_files_nor_another_join_are_harmed(world: World, tmp_path: Path) -> None:

@@ -22,10 +22,11 @@ from common.program.audit.certificate.rebuild import rebuilt_check
 from common.program.audit.certificate.signature_check import signature_check
 from common.program.audit.verdict import Audit, Check, Verdict, verdict_of
 from common.release.blocks import block_ranges, encode_codes
-from common.release.folder import CODES_FILE, LABELS_FILE, MANIFEST_FILE, is_stored
+from common.release.folder import CODES_FILE, LABELS_FILE, MANIFEST_FILE, is_complete
 from common.release.manifest import Manifest, block_digest, content_digest, manifest_digest
+from common.release.rows import keys_bytes
 from common.release.strict_json import parse_json
-from common.release.table import keys_bytes, read_labels
+from common.release.table import read_labels
 
 Progress = Callable[[str], None]
 
@@ -88,10 +89,10 @@ def certify(
 
 def _manifest_bytes(directory: Path) -> bytes:
     path = directory / MANIFEST_FILE
-    if not (path.is_file() and (is_stored(directory) or (directory / LABELS_FILE).is_file())):
+    if not is_complete(directory):
         raise ReleaseError(
-            f"{directory} holds no release; name a folder with {MANIFEST_FILE} and {LABELS_FILE},"
-            f" or with {CODES_FILE} as a store keeps it, or of many such"
+            f"{directory} holds no release; name a folder with {MANIFEST_FILE} and {CODES_FILE} (or"
+            f" {LABELS_FILE}), or of many such"
         )
     return path.read_bytes()
 

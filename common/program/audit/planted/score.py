@@ -45,7 +45,7 @@ from common.program.audit.verdict import (
 )
 from common.release.event_keys import hash_keys, read_secret
 from common.release.manifest import Manifest, manifest_digest
-from common.release.table import keys_column
+from common.release.rows import keys_column
 
 Progress = Callable[[str], None]
 

@@ -12,7 +12,8 @@ from common.program.audit.certificate.run import certificate, read_evidence
 from common.program.audit.verdict import Verdict
 from common.release.blocks import encode_codes
 from common.release.folder import MANIFEST_FILE, part_paths
-from common.release.table import keys_bytes, read_release
+from common.release.rows import keys_bytes
+from common.release.table import read_release
 from tests.common.program.audit.conftest import WriteRelease
 
 

@@ -1,0 +1,185 @@
+"""A release's rows on disk, any of them at a time: as they are sent, or in a Parquet table.
+
+``keys.bin`` and ``codes.bin`` are what a store keeps and what a fetch leaves. ``labels.parquet``
+has the same rows for other programs; fetches before version 0.2 left nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from common.errors import ReleaseError
+from common.exact.channel import Codes
+from common.release.blocks import KEY_BYTES, block_ranges, decode_codes, encode_codes
+from common.release.folder import LABELS_FILE, has_wire_rows, part_paths
+from common.release.manifest import Manifest, block_digest
+
+
+def keys_column(keys: bytes | memoryview | NDArray[np.uint8]) -> pl.Series:
+    """Cut n times 16 bytes into a binary column of n keys."""
+    table = np.frombuffer(keys, dtype=np.uint8).reshape(-1, KEY_BYTES)
+    return pl.Series("key", table).arr.to_list().cast(pl.Binary)
+
+
+def keys_bytes(keys: pl.Series) -> NDArray[np.uint8]:
+    """Inverse of :func:`keys_column`, (n, 16) uint8.
+
+    Raises
+    ------
+    ReleaseError
+        If a key is missing or is not 16 bytes long: two keys of 15 and 17 bytes would have the
+        digest of two right ones.
+    """
+    if keys.null_count() or not (keys.bin.size(unit="b") == KEY_BYTES).all():
+        raise ReleaseError(f"a key is not {KEY_BYTES} bytes long")
+    table = keys.cast(pl.List(pl.UInt8)).list.to_array(KEY_BYTES).to_numpy()
+    return np.ascontiguousarray(table, dtype=np.uint8)
+
+
+@dataclass(frozen=True)
+class WireRows:
+    """Rows as they are sent.
+
+    Attributes
+    ----------
+    parts
+        Files of keys and of codes, and how many rows they hold, in the rows' order.
+    key_bytes, code_bytes
+        Bytes of a key (0 without keys) and of a code.
+    """
+
+    parts: tuple[tuple[Path, Path, int], ...]
+    key_bytes: int
+    code_bytes: int
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return sum(rows for _, _, rows in self.parts)
+
+    def read(self, start: int, stop: int) -> tuple[NDArray[np.uint8], Codes]:
+        """(n, key_bytes) keys and (n,) codes of rows ``start`` … ``stop``, not verified.
+
+        Raises
+        ------
+        ReleaseError
+            If there are fewer, or a file cannot be read.
+        """
+        keys, codes = [b""], [b""]
+        firsts = accumulate((rows for _, _, rows in self.parts), initial=0)
+        for (key_file, code_file, rows), first in zip(self.parts, firsts, strict=False):
+            low, high = max(start - first, 0), min(stop - first, rows)
+            if low < high:
+                keys.append(_part(key_file, low, high, self.key_bytes))
+                codes.append(_part(code_file, low, high, self.code_bytes))
+        found = decode_codes(b"".join(codes), self.code_bytes)
+        if found.size != stop - start:
+            raise ReleaseError(f"rows {start:,} to {stop:,} are not all on the disk; fetch again")
+        table = np.frombuffer(b"".join(keys), dtype=np.uint8)
+        return table.reshape(found.size, self.key_bytes), found
+
+
+def _part(path: Path, low: int, high: int, width: int) -> bytes:
+    if not width:
+        return b""
+    try:
+        with path.open("rb") as file:
+            file.seek(low * width)
+            data = file.read((high - low) * width)
+    except OSError as error:
+        raise ReleaseError(f"{path} cannot be read: {error.strerror}") from error
+    if len(data) != (high - low) * width:
+        raise ReleaseError(f"{path} is shorter than it was; fetch again")
+    return data
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """Rows of a Parquet table.
+
+    Attributes
+    ----------
+    path
+        The file, with the columns of :class:`common.release.table.Release`.
+    rows
+        How many there are.
+    keyed
+        Whether they have keys.
+    """
+
+    path: Path
+    rows: int
+    keyed: bool
+
+    def read(self, start: int, stop: int) -> tuple[NDArray[np.uint8], Codes]:
+        """As :meth:`WireRows.read`."""
+        columns = ["key", "code"] if self.keyed else ["code"]
+        try:
+            part = pl.scan_parquet(self.path).select(columns).slice(start, stop - start).collect()
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise ReleaseError(f"{self.path} is missing or damaged; fetch again") from error
+        if part.height != stop - start or part["code"].null_count():
+            raise ReleaseError(f"{self.path} has fewer rows than its manifest; fetch again")
+        empty = np.empty((part.height, 0), dtype=np.uint8)
+        table = keys_bytes(part["key"]) if self.keyed else empty
+        return table, part["code"].to_numpy().astype(np.uint16)
+
+
+def open_rows(folder: Path, manifest: Manifest) -> WireRows | TableRows:
+    """Find a release's rows without reading them.
+
+    Raises
+    ------
+    ReleaseError
+        If files of keys and codes are not of the same rows, or those are too many.
+    """
+    content, most = manifest.content, manifest.population.rows
+    if not has_wire_rows(folder):
+        return TableRows(folder / LABELS_FILE, most, content.key_bytes > 0)
+    parts: list[tuple[Path, Path, int]] = []
+    keys = codes = 0
+    try:
+        while (paths := part_paths(folder, len(parts)))[1].is_file():
+            size = paths[1].stat().st_size
+            keys, codes = keys + paths[0].stat().st_size, codes + size
+            parts.append((*paths, size // content.code_bytes))
+    except OSError as error:
+        raise ReleaseError(f"{folder} cannot be read: {error.strerror}") from error
+    rows = sum(count for _, _, count in parts)
+    if rows > most or (keys, codes) != (rows * content.key_bytes, rows * content.code_bytes):
+        raise ReleaseError(
+            f"{folder} has {keys:,} bytes of keys and {codes:,} of codes; its manifest says"
+            f" {most:,} rows of {content.key_bytes} and {content.code_bytes} bytes"
+        )
+    return WireRows(tuple(parts), content.key_bytes, content.code_bytes)
+
+
+def verify_blocks(
+    keys: NDArray[np.uint8],
+    codes: Codes,
+    blocks: Sequence[str],
+    block_rows: int,
+    code_bytes: int,
+    first: int = 0,
+) -> None:
+    """Compare rows, of which ``first`` is the first one's number, with their blocks' digests.
+
+    Raises
+    ------
+    ReleaseError
+        For the first block that differs.
+    """
+    for (start, stop), digest in zip(block_ranges(codes.size, block_rows), blocks, strict=True):
+        sent = encode_codes(codes[start:stop], code_bytes)
+        if block_digest(keys[start:stop].data, sent) != digest:
+            raise ReleaseError(
+                f"rows {first + start:,} to {first + stop:,} do not match the manifest's digest;"
+                " fetch again"
+            )

@@ -1,0 +1,41 @@
+"""A fetched release as one Parquet table, for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from common.files import PUBLIC, appearing
+from common.release.blocks import block_ranges
+from common.release.folder import LABELS_FILE
+from common.release.manifest import Manifest
+from common.release.rows import keys_column, open_rows
+
+_ROWS_AT_ONCE = 1 << 20
+_SCHEMA = pa.schema([("key", pa.binary()), ("code", pa.uint16()), ("label", pa.float64())])
+
+
+def write_labels_table(folder: Path, manifest: Manifest) -> Path:
+    """Write ``labels.parquet`` beside a fetched release's rows, unless it is there.
+
+    Its columns are those of :class:`common.release.table.Release`; a million rows are in memory at
+    a time.
+    """
+    path = folder / LABELS_FILE
+    if path.is_file():
+        return path
+    outputs, found = manifest.channel.outputs, open_rows(folder, manifest)
+    with (
+        appearing(path, durable=True, mode=PUBLIC) as file,
+        pq.ParquetWriter(file, _SCHEMA, compression="zstd") as writer,
+    ):
+        for start, stop in block_ranges(manifest.population.rows, _ROWS_AT_ONCE):
+            keys, codes = found.read(start, stop)
+            named = pa.nulls(codes.size, pa.binary())
+            if keys.size:
+                named = keys_column(keys).to_arrow().cast(pa.binary())
+            columns = [named, pa.array(codes), pa.array(outputs[codes])]
+            writer.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA))
+    return path

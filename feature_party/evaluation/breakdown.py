@@ -67,6 +67,8 @@ class Segment:
         Their mean label, decoded without bias; its interval is corrected for their number.
     gain
         By how much their squared error is below the constant's, in units of the label's variance.
+    actual
+        Their mean true label, where it is known.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Segment:
     predicted: float
     label: Measured
     gain: Measured
+    actual: float | None = None
 
     @property
     def off(self) -> bool:
@@ -87,6 +90,7 @@ def segments(
     labels: DecodedLabels,
     centre: float,
     variance: float,
+    truth: Floats | None = None,
 ) -> list[Segment]:
     """Compare groups of rows, each with 95% intervals that hold for all groups together.
 
@@ -98,6 +102,8 @@ def segments(
         (n,) predictions, and the labels decoded.
     centre, variance
         The constant, and the squared error of predicting it.
+    truth
+        (n,) true labels, in simulations.
     """
     # Bonferroni: each of them errs with a probability of 5 % over their number
     level = float(stats.norm.isf(0.025 / max(len(groups), 1)))
@@ -109,6 +115,7 @@ def segments(
             float(points[rows].mean()),
             Measured.of_terms(labels.unbiased[rows], level=level),
             Measured.of_terms(gains[rows], level=level),
+            None if truth is None else float(truth[rows].mean()),
         )
         for name, rows in groups
     ]

@@ -111,6 +111,8 @@ class Scores:
         How often the model's intervals of some probabilities contain the label.
     importance
         By how much each column lowers the squared error, in units of the label's variance.
+    used
+        Columns that the model reads.
     absolute
         Mean absolute error of the held-out events, estimated from theirs.
     fitting
@@ -134,6 +136,7 @@ class Scores:
     segments: Mapping[str, Sequence[Segment]]
     coverage: Mapping[float, Measured]
     importance: Mapping[str, Measured]
+    used: Sequence[str]
     absolute: Estimate
     fitting: Fitting | None = None
     truth: TrueErrors | None = None
@@ -227,7 +230,8 @@ def score(
     decoded = decode_labels(sources, model.support, scored, spread.centre)
     compared = explained(sources, model.support, scored, spread, decoded)
     points, variance = found.scored.predicted.points, compared.constant
-    figures = decoded, spread.centre, variance
+    truth = None if labels is None else labels[found.matched]
+    figures = decoded, spread.centre, variance, truth
     _check_columns(by, found.table.columns)
     chosen, dealt = found.dealt(model, list(model.encoder.columns))
     shares = interval_coverage(sources, model.support, found.scored, INTERVALS)
@@ -248,6 +252,7 @@ def score(
             name: importance(points[chosen], changed, decoded.of(chosen), variance)
             for name, changed in dealt.items()
         },
+        model.encoder.columns,
         estimate_absolute_error(problem, model.support, predicted, codes),
         estimate_fitting(problem, sources, model.support, found, decoded),
         None if labels is None else _true_errors(predicted.points, labels, events, nonprivate),

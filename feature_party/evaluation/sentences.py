@@ -62,7 +62,8 @@ def importance_line(importance: Mapping[str, Measured], most: int = 5) -> str:
     if not ranked:
         line = "no column's effect can be told from noise"
     elif len(told) < len(importance):
-        line += f"; the effect of {len(importance) - len(told)} others cannot be told from noise"
+        others = len(importance) - len(told)
+        line += f"; the effect of {others} other{'s' * (others > 1)} cannot be told from noise"
     return line
 
 
@@ -70,7 +71,7 @@ def calibration_lines(
     slope: Slope | None, tenths: Sequence[Segment], coverage: Mapping[float, Measured]
 ) -> list[str]:
     """Are predictions right on average, and intervals as often as they say?"""
-    lines = segment_lines("prediction, in tenths", tenths)
+    lines = segment_lines("prediction, in tenths", tenths) if tenths else []
     if slope is not None:
         low, high = slope.interval
         lines.append(
@@ -79,7 +80,7 @@ def calibration_lines(
         )
     if coverage:
         told = [
-            f"{one.value:.0%} (95%: {max(one.low, 0):.0%} … {min(one.high, 1):.0%}) in those of"
+            f"{_share(one.value)} (95%: {_share(one.low)} … {_share(one.high)}) in those of"
             f" {share:.0%}"
             for share, one in coverage.items()
         ]
@@ -96,6 +97,10 @@ def segment_lines(by: str, segments: Sequence[Segment]) -> list[str]:
         verdict = "  predictions are off" if one.off else ""
         lines.append(f"  {one.name:{width}}  {one.events:,}, {one.predicted:.4g}, {label}{verdict}")
     return lines
+
+
+def _share(value: float) -> str:
+    return f"{min(max(value, 0.0), 1.0):.0%}"
 
 
 def _two_digits(number: int) -> int:

@@ -25,6 +25,7 @@ from common.arrays import Floats, Indices
 from common.randomizers import NoisyPrior
 from common.randomizers.design.knots import interpolation
 from feature_party.evaluation.losses import SQUARED, MeanLoss
+from feature_party.learning.decoding import decoder
 from feature_party.learning.problem import LabelProblem
 
 NORMAL_95 = 1.959963984540054
@@ -144,6 +145,9 @@ def _cut_off(whole: Floats, prior: Floats) -> list[Floats]:
 def _divide(source: ReleasedCodes, targets: Floats) -> tuple[Floats, Floats, Floats]:
     """Divide (k, m) targets: (d, m) decoding values, (g, m) the histogram's part, (m,) its mean."""
     histogram, problem = source.histogram, source.problem
+    if histogram.decoded is not None:  # from these codes, which cannot be counted twice
+        nothing = np.zeros((source.grid.size, targets.shape[1]))
+        return decoder(problem, targets).values, nothing, nothing[0]
     onto = interpolation(source.grid, problem.grid)
     targets, channel = onto @ targets, onto @ problem.channel
     centred, varied = targets - targets.mean(axis=0), channel - channel.mean(axis=0)

@@ -52,7 +52,8 @@ class Stages(Learning):
             if ask_loss is not None:
                 scores = replace(scores, answer=(ask_loss, self._ask(scores, ask_loss)))
         with self._timed("report"):
-            write_report(output.report, ReportInputs.of(scores))
+            shown = output.label_name, output.label_unit, self.config.data.ignore
+            write_report(output.report, ReportInputs.of(scores, *shown))
         timings = {name: round(value, 3) for name, value in self.timings.items()}
         metrics = {**scores.to_json(), "timings": timings}
         output.metrics.parent.mkdir(parents=True, exist_ok=True)

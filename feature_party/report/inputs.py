@@ -11,9 +11,10 @@ import numpy as np
 from common.arrays import Floats
 from common.exact.channel import Codes
 from common.release.manifest import Manifest
+from feature_party.evaluation.breakdown import Measured, Segment
 from feature_party.evaluation.scores import Scores
+from feature_party.evaluation.sentences import calibration_lines
 from feature_party.join.matches import MatchCounts
-from feature_party.learning.decoding import decoder
 from feature_party.model.facts import EpochLosses
 
 
@@ -32,18 +33,21 @@ class ReportInputs:
     history
         One record an epoch.
     metrics
-        Errors by name, on events that were not trained on. ``estimated_mse``,
-        ``estimated_mse_low`` and ``estimated_mse_high`` (from privatized labels, 95% interval);
-        in a simulation also ``test_mse``, ``test_mae``, ``constant_mse`` and ``nonprivate_mse``.
+        Errors by name, on events that were not trained on, as in ``metrics.json``.
+    verdict
+        Whether the model is better than no features, in a sentence.
+    calibration, tenths
+        Privatized labels against predictions: in sentences, and by tenths of the predictions.
+    columns
+        What became of each column of the features.
+    importance
+        What R² loses without a column.
+    segments
+        Events by columns that were asked for.
     predictions
         (m,) predictions for those events, in units of the label.
     codes
         (m,) their privatized labels, as output indices.
-    decoded_outputs
-        (d,) value that each output is decoded to, so that its mean is the label's (or comes
-        closest); None leaves out what rests on it.
-    decoding_exact
-        Whether that mean is the label's for every label.
     true_labels
         (m,) true labels of those events, in simulations.
     release_codes, release_true_labels
@@ -55,6 +59,8 @@ class ReportInputs:
         Section to setting to value, shown as tables.
     warnings
         Sentences that the reader must see first.
+    label, unit
+        What the label is called; by default as its column is. Its unit, if it has one.
     """
 
     manifest: Manifest
@@ -62,10 +68,14 @@ class ReportInputs:
     matches: MatchCounts | None = None
     history: Sequence[EpochLosses] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    verdict: str = ""
+    calibration: Sequence[str] = ()
+    tenths: Sequence[Segment] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+    importance: Mapping[str, Measured] = field(default_factory=dict)
+    segments: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
     predictions: Floats | None = None
     codes: Codes | None = None
-    decoded_outputs: Floats | None = None
-    decoding_exact: bool = True
     true_labels: Floats | None = None
     release_codes: Codes | None = None
     release_true_labels: Floats | None = None
@@ -73,22 +83,36 @@ class ReportInputs:
     head: str = ""
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     warnings: Sequence[str] = ()
+    label: str = ""
+    unit: str = ""
 
     @classmethod
-    def of(cls, scores: Scores) -> ReportInputs:
+    def of(
+        cls, scores: Scores, label: str = "", unit: str = "", ignored: Sequence[str] = ()
+    ) -> ReportInputs:
         """What a page shows of a model's scores.
 
         It draws one channel: of several releases the last one's, with its held-out events.
+
+        Parameters
+        ----------
+        label, unit
+            As configured.
+        ignored
+            Columns that the configuration leaves out.
         """
         events, facts, manifest = scores.events, scores.facts, scores.manifests[-1]
-        *earlier, (problem, shown, codes) = events.problem.by_release(scores.codes)
+        *earlier, (_, shown, codes) = events.problem.by_release(scores.codes)
         warnings = list(scores.warnings)
         if earlier:
             warnings.append(
                 f"one model of {1 + len(earlier)} epochs: errors are about all of them, pictures"
                 f" about the {codes.size:,} held-out events of epoch {manifest.epoch}"
             )
-        decoding = decoder(problem, problem.grid)
+        columns = dict.fromkeys(scores.used, "used")
+        for name in scores.unseen.table.columns:
+            why = "left out by the configuration" if name in ignored else "left out: all the same"
+            columns.setdefault(name, "the key" if name == events.key else why)
         return cls(
             manifest=manifest,
             release_id=events.release_id,
@@ -99,16 +123,32 @@ class ReportInputs:
                 for name, value in scores.to_json().items()
                 if isinstance(value, int | float | str)
             },
+            verdict=scores.summary[0],
+            calibration=calibration_lines(scores.slope, (), scores.coverage),
+            tenths=scores.tenths,
+            columns=columns,
+            importance=scores.importance,
+            segments=scores.segments,
             predictions=scores.points[shown],
             codes=codes.astype(np.uint16),
-            decoded_outputs=decoding.values[:, 0],
-            decoding_exact=decoding.exact,
             true_labels=None if scores.truth is None else scores.truth.labels[shown],
             objective=facts.objective,
             head=facts.head,
             settings={"training": asdict(facts.settings)},
             warnings=warnings,
+            label=label,
+            unit=unit,
         )
+
+    @property
+    def name(self) -> str:
+        """What the label is called."""
+        return self.label or self.manifest.label.name
+
+    @property
+    def axis(self) -> str:
+        """The same with its unit, for an axis."""
+        return f"{self.name} ({self.unit})" if self.unit else self.name
 
     @property
     def simulated(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,21 +11,20 @@ import numpy as np
 from markupsafe import Markup
 
 from common.report.template import page_template
-from feature_party.learning.calibration import slope
-from feature_party.report import plots, scoring, words
+from feature_party.report import plots, score_plots, scoring, words
 from feature_party.report.inputs import ReportInputs
-
-_FEW_EVENTS = 20
 
 
 @dataclass(frozen=True)
 class Section:
-    """One part of the page: heading, explanation, and the picture that it explains."""
+    """One part of the page: heading, explanation, and the picture or table that it explains."""
 
     identifier: str
     heading: str
     text: str
-    picture: Markup
+    picture: Markup | None = None
+    rows: Sequence[Sequence[str]] = ()
+    """The first one heads the columns."""
 
 
 def write_report(path: Path, inputs: ReportInputs) -> None:
@@ -50,8 +49,8 @@ def render_report(inputs: ReportInputs) -> str:
         eyebrow=f"{inputs.manifest.data_set}, epoch {inputs.manifest.epoch}",
         warnings=inputs.warnings,
         simulated=inputs.simulated,
-        errors=plots.error_scale(rows, words.interval(inputs.metrics)) if len(rows) > 1 else None,
-        statements=words.privacy_statements(inputs.manifest),
+        errors=score_plots.error_scale(rows, inputs.unit) if len(rows) > 1 else None,
+        statements=words.privacy_statements(inputs.manifest, inputs.name),
         matches=words.match_sentence(inputs.matches) if inputs.matches else None,
         sections=[section for build in _SECTIONS if (section := build(inputs))],
         tables=_tables(inputs),
@@ -89,12 +88,12 @@ def _prior(inputs: ReportInputs) -> Section:
             f" {outside} of them lie outside the labels' range on purpose: so the noise averages"
             " out instead of pulling every mean to the middle."
         )
-    return Section("prior", "What the labels party chose", text, plots.prior(manifest))
+    return Section("prior", "What the labels party chose", text, plots.prior(manifest, inputs.axis))
 
 
 def _joint(inputs: ReportInputs) -> Section:
     manifest = inputs.manifest
-    channel, name = manifest.channel, manifest.label.name
+    channel, name = manifest.channel, inputs.axis
     labels, codes = inputs.release_true_labels, inputs.release_codes
     if labels is None or codes is None:
         labels, codes = inputs.true_labels, inputs.codes
@@ -105,16 +104,19 @@ def _joint(inputs: ReportInputs) -> Section:
             "What the message says about a label",
             "Each row is a label, each column a value that may be sent for it. Rows that look alike"
             " are what hides a label; that they are not quite alike is what a model learns from.",
-            plots.joint(shares, edges, channel.outputs, name, simulated=False),
+            plots.joint(shares, edges, channel.inputs, channel.outputs, name, simulated=False),
         )
     edges = scoring.label_boundaries(labels, (channel.inputs[0], channel.inputs[-1]))
-    shares = scoring.joint_shares(labels, codes, channel.outputs.size, edges)
+    shares, middles = (
+        scoring.joint_shares(labels, codes, channel.outputs.size, edges),
+        (edges[1:] + edges[:-1]) / 2,
+    )
     return Section(
         "joint",
         "True labels against what was sent",
         "Only a simulation can draw this. Each row is a true label, each column a value sent for"
         " it. One event alone reveals next to nothing; all of them are what a model learns from.",
-        plots.joint(shares, edges, channel.outputs, name, simulated=True),
+        plots.joint(shares, edges, middles, channel.outputs, name, simulated=True),
     )
 
 
@@ -125,7 +127,7 @@ def _loss(inputs: ReportInputs) -> Section | None:
     if inputs.objective:
         text += f" of the {inputs.objective} objective"
     if inputs.head:
-        text += f" with the {inputs.head} head"
+        text += f", predicting {words.model_words(inputs.head)}"
     text += (
         ". Both curves are measured on privatized labels, so choosing the best epoch costs no"
         " privacy."
@@ -143,59 +145,69 @@ def _actual(inputs: ReportInputs) -> Section | None:
         "Events that were not trained on, against true labels that only a simulation has. The"
         " dashed line is a perfect prediction; what lies beyond the axes is drawn at their end.",
         plots.predicted_against_actual(
-            inputs.predictions, inputs.true_labels, (grid[0], grid[-1]), inputs.manifest.label.name
+            inputs.predictions, inputs.true_labels, (grid[0], grid[-1]), inputs.axis
         ),
     )
 
 
 def _calibration(inputs: ReportInputs) -> Section | None:
-    if inputs.predictions is None or inputs.codes is None or inputs.decoded_outputs is None:
+    if not inputs.tenths:
         return None
-    if inputs.predictions.size < _FEW_EVENTS:
-        return None
-    decoded = inputs.decoded_outputs[inputs.codes]
-    groups = scoring.deciles(inputs.predictions, decoded, inputs.true_labels)
-    fitted = slope(inputs.predictions, decoded)
     text = (
         "Events that were not trained on, in ten groups from the lowest to the highest prediction."
+        " A privatized label decodes to a number that is right on average, so a group's mean says"
+        " what its labels are like although no label is known."
     )
-    if inputs.decoding_exact:
+    text += "".join(f" {one[:1].upper()}{one[1:]}." for one in inputs.calibration)
+    picture = score_plots.calibration(inputs.tenths, inputs.axis)
+    return Section("calibration", "Are the predictions right on average?", text, picture)
+
+
+def _columns(inputs: ReportInputs) -> Section | None:
+    if not inputs.columns:
+        return None
+    text = words.column_words(inputs.columns)
+    picture = None
+    if inputs.importance:
         text += (
-            " A privatized label decodes to a number that is right on average, so a group's mean"
-            " says what its labels are like although no label is known."
+            " A column's effect is what R² loses when its values are dealt to other events,"
+            " estimated from privatized labels."
         )
-    else:
-        text += (
-            " The values sent do not tell all labels apart, so a decoded group mean can be off: it"
-            " is as good a guess as the noisy prior allows."
-        )
-    if fitted:
-        low, high = fitted.interval
-        verdict = "1 is right"
-        if fitted.misspecified:
-            verdict = (
-                "below 1: predictions spread too widely"
-                if fitted.value < 1
-                else "above 1: predictions spread too little"
+        picture = score_plots.importance(inputs.importance)
+    return Section("columns", "Which columns matter", text, picture)
+
+
+def _segments(inputs: ReportInputs) -> Section | None:
+    if not inputs.segments:
+        return None
+    rows = [("segment", "events", "mean prediction", f"mean {inputs.axis} (95%)", "")]
+    for by, several in inputs.segments.items():
+        rows += [
+            (
+                f"{by}: {one.name}",
+                f"{one.events:,}",
+                words.number(one.predicted),
+                f"{words.number(one.label.value)} ({words.number(one.label.low)} to"
+                f" {words.number(one.label.high)})",
+                "off" if one.off else "",
             )
-        text += (
-            f" The slope of the decoded label on the prediction is {words.number(fitted.value, 3)}"
-            f" (95% interval {words.number(low, 3)} to {words.number(high, 3)}; {verdict})."
-        )
-    return Section(
-        "calibration",
-        "Are the predictions right on average?",
-        text,
-        plots.calibration(groups, inputs.manifest.label.name),
+            for one in several
+        ]
+    text = (
+        "Mean labels are decoded from privatized ones; intervals hold for all segments of a column"
+        " together. Off: predictions are certainly too high or too low on average."
     )
+    return Section("segments", "Where the model is right", text, rows=rows)
 
 
 _SECTIONS: tuple[Callable[[ReportInputs], Section | None], ...] = (
+    _calibration,
+    _columns,
+    _segments,
+    _actual,
     _prior,
     _joint,
     _loss,
-    _actual,
-    _calibration,
 )
 
 

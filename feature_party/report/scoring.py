@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,48 +10,6 @@ from common.arrays import Floats
 from common.exact.channel import Codes
 
 _MOST_WHOLE = 60
-
-
-@dataclass(frozen=True)
-class Decile:
-    """Means over one tenth of the events, ordered by prediction.
-
-    Attributes
-    ----------
-    events
-        How many there are.
-    predicted
-        Mean prediction.
-    decoded, decoded_error
-        Mean decoded privatized label, and its standard error.
-    actual
-        Mean true label, where known.
-    """
-
-    events: int
-    predicted: float
-    decoded: float
-    decoded_error: float
-    actual: float | None
-
-
-def deciles(
-    predictions: Floats, decoded: Floats, labels: Floats | None, groups: int = 10
-) -> list[Decile]:
-    """Means by group of equal size, in the order of the predictions; at least two events each."""
-    groups = min(groups, predictions.size // 2)
-    if groups < 1:
-        return []
-    return [
-        Decile(
-            int(part.size),
-            float(predictions[part].mean()),
-            float(decoded[part].mean()),
-            float(decoded[part].std(ddof=1) / math.sqrt(part.size)),
-            None if labels is None else float(labels[part].mean()),
-        )
-        for part in np.array_split(np.argsort(predictions, kind="stable"), groups)
-    ]
 
 
 def label_boundaries(labels: Floats, bounds: tuple[float, float], rows: int = 48) -> Floats:

@@ -10,17 +10,24 @@ from functools import reduce
 from typing import Any
 
 from common.release.manifest import Manifest
+from common.report.figures import MAIN, MUTED, OTHER, THIRD
 from feature_party.join.matches import MatchCounts
 from feature_party.report.inputs import ReportInputs
+from feature_party.report.score_plots import ErrorRow
 
-_CAUTION = {
-    "unbiased-under-prior": " It is right on average as far as the noisy prior is right.",
-    "model-within-groups": " The values sent do not tell all labels apart, so that this is in part"
-    " the model's own word.",
-    "model": " The values sent do not tell labels apart well enough to measure it, so that this is"
-    " the model's own word.",
+_HEADS = {
+    "softmax": "a probability for each cell of the labels",
+    "bernoulli": "a probability",
+    "gaussian": "a normal distribution",
+    "log-normal": "a log-normal distribution",
+    "gamma": "a gamma distribution",
+    "prior-tilt": "the released histogram, tilted and narrowed",
+    "log-prior-tilt": "the released histogram, tilted on a logarithmic axis",
+    "canonical": "the released histogram, bent where the channel tells labels apart",
+    "poisson": "a Poisson distribution",
+    "negative-binomial": "a negative binomial distribution",
 }
-"""What to say about an estimate that is not unbiased whatever the labels are."""
+_LEARNERS = {"trees": " by boosted trees", "linear": " by a linear model"}
 
 
 @dataclass(frozen=True)
@@ -68,35 +75,28 @@ def metric(metrics: Mapping[str, Any], name: str) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def constant_error(inputs: ReportInputs) -> tuple[float, str] | None:
-    """Error of the best constant prediction, and what to call it.
-
-    The noisy prior has a variance too, but clipping its noise at 0 fills the empty cells of a long
-    tail and makes that variance many times too large: better no number than this one.
-    """
-    measured = metric(inputs.metrics, "constant_mse")
-    if measured is not None:
-        return measured, "best constant"
-    estimated = metric(inputs.metrics, "estimated_constant_mse")
-    if estimated is not None:
-        return estimated, "best constant (estimated)"
-    return None
-
-
-def error_rows(inputs: ReportInputs) -> list[tuple[str, float]]:
-    """Rows of the error scale, from knowing nothing to knowing the labels."""
-    rows: list[tuple[str, float]] = []
-    constant = constant_error(inputs)
-    if constant:
-        rows.append((constant[1], constant[0]))
-    for name, row in (
-        ("estimated_mse", "estimated from\nprivatized labels"),
-        ("test_mse", "this model"),
-        ("nonprivate_mse", "trained on\ntrue labels"),
+def error_rows(inputs: ReportInputs) -> list[ErrorRow]:
+    """Rows of the scale of errors: a constant, this model, and one that saw the labels."""
+    metrics = inputs.metrics
+    estimate, constant = metric(metrics, "estimated_mse"), metric(metrics, "estimated_constant_mse")
+    measured = metric(metrics, "constant_mse")
+    whole = constant if measured is None else measured
+    rows = [] if whole is None else [ErrorRow("a constant", whole, MUTED)]
+    if rows and estimate is not None:
+        low, high = (metric(metrics, f"assisted_r2_{end}") for end in ("low", "high"))
+        assisted = None
+        if constant is not None and low is not None and high is not None:
+            assisted = constant * (1 - high), constant * (1 - low)
+        free = interval(metrics) or (estimate, estimate)
+        share = metric(metrics, "estimated_r2")
+        rows.append(ErrorRow("this model,\nestimated", estimate, MAIN, share, free, assisted))
+    for name, row, colour in (
+        ("test_mse", "this model,\ntrue labels", OTHER),
+        ("nonprivate_mse", "trained on\ntrue labels", THIRD),
     ):
-        value = metric(inputs.metrics, name)
-        if value is not None:
-            rows.append((row, value))
+        value = metric(metrics, name)
+        if rows and value is not None:
+            rows.append(ErrorRow(row, value, colour, 1 - value / rows[0].value))
     return rows
 
 
@@ -113,79 +113,82 @@ def total_epsilon(manifest: Manifest) -> float:
 
 def headline(inputs: ReportInputs) -> Headline:
     """Say in words what the model learned, from the best evidence at hand."""
-    label = inputs.manifest.label.name
-    epsilon = number(total_epsilon(inputs.manifest), 3)
-    test = metric(inputs.metrics, "test_mse")
-    ideal = metric(inputs.metrics, "nonprivate_mse")
-    estimate = metric(inputs.metrics, "estimated_mse")
-    constant = constant_error(inputs)
-    error = test if test is not None else estimate
-    if error is None:
-        return Headline(f"{label}, learned at ε = {epsilon}", ())
-    base = None if constant is None else constant[0]
-    scored = "" if inputs.predictions is None else f" {inputs.predictions.size:,}"
-    sentences = []
-    if test is not None:
-        text = (
-            f"On{scored} events kept out of training the model's mean squared error is"
-            f" {number(test)}."
+    metrics, unit = inputs.metrics, f" {inputs.unit}²" if inputs.unit else ""
+    sentences = [f"{inputs.verdict[:1].upper()}{inputs.verdict[1:]}."] if inputs.verdict else []
+    shares = [_share_words(metrics, name) for name in ("assisted", "estimated")]
+    if None not in shares:
+        sentences.append(
+            f"Of the variation in {inputs.name} the features explain {shares[0]} with the model's"
+            f" help, and {shares[1]} whatever the model is. Both are estimated from privatized"
+            " labels alone, of events that were not trained on."
         )
-        if base is not None:
-            text += f" Always predicting the average would give {number(base)}"
-            text += (
-                "."
-                if ideal is None
-                else f", the same network trained on true labels {number(ideal)}."
-            )
-        sentences.append(text)
+    estimate, constant = (metric(metrics, f"estimated_{n}mse") for n in ("", "constant_"))
     if estimate is not None:
-        bounds = interval(inputs.metrics)
-        lead = (
-            "Without any true label, from the privatized labels of those events alone, the error"
-            " is estimated as"
-            if test is not None
-            else f"From the privatized labels of{scored} events kept out of training, the model's"
-            " mean squared error is estimated as"
-        )
-        within = f" (95% interval {number(bounds[0])} to {number(bounds[1])})" if bounds else ""
-        against = (
-            f"; always predicting the average gives about {number(base)}"
-            if test is None and base is not None
-            else ""
-        )
-        caution = _CAUTION.get(str(inputs.metrics.get("estimated_mse_method", "")), "")
-        if bounds and base is not None and bounds[1] - bounds[0] > base:
-            caution += (
-                " That is too wide to say much; more events kept for scoring or a larger ε would"
-                " narrow it."
-            )
-        sentences.append(f"{lead} {number(estimate)}{within}{against}.{caution}")
-    sure = interval(inputs.metrics) if test is None else None
-    return Headline(_title(label, epsilon, error, base, ideal, sure), tuple(sentences))
+        text = f"The mean squared error is estimated as {number(estimate)}{unit}"
+        if bounds := interval(metrics):
+            text += f" (95%: {number(bounds[0])} to {number(bounds[1])})"
+        text += "" if constant is None else f", that of a constant as {number(constant)}"
+        sentences.append(text + ".")
+    test, known = metric(metrics, "test_mse"), metric(metrics, "constant_mse")
+    ideal = metric(metrics, "nonprivate_mse")
+    if test is not None:
+        text = f"Against true labels it is {number(test)}"
+        text += "" if known is None else f"; a constant has {number(known)}"
+        text += "" if ideal is None else f", a model trained on true labels {number(ideal)}"
+        sentences.append(text + ".")
+    return Headline(_title(inputs, test, known, ideal), tuple(sentences))
+
+
+def _share_words(metrics: Mapping[str, Any], name: str) -> str | None:
+    """R² with its interval, cut off at 0."""
+    found = [metric(metrics, f"{name}_r2{end}") for end in ("", "_low", "_high")]
+    if found[0] is None:
+        return None
+    value, least, most = (max(one or 0.0, 0.0) for one in found)
+    return f"{value:.0%} (95%: {least:.0%} to {most:.0%})"
 
 
 def _title(
-    label: str,
-    epsilon: str,
-    error: float,
-    base: float | None,
-    ideal: float | None,
-    estimated_within: tuple[float, float] | None,
+    inputs: ReportInputs, test: float | None, constant: float | None, ideal: float | None
 ) -> str:
-    if base is None:
-        return f"{label}, learned at ε = {epsilon}"
-    if estimated_within and estimated_within[0] <= base <= estimated_within[1]:
+    label, epsilon = inputs.name, number(total_epsilon(inputs.manifest), 3)
+    nothing = f"At ε = {epsilon} nothing was learned about {label} that beats its average"
+    if test is not None and constant is not None:
+        if test >= constant:
+            return nothing
+        if ideal is not None and ideal < constant:
+            taught = (constant - test) / (constant - ideal)
+            if taught >= 1:
+                return f"At ε = {epsilon} nothing was lost on {label} by not seeing a single label"
+            return f"{taught:.0%} of what true labels teach about {label}, at ε = {epsilon}"
+        return f"{1 - test / constant:.0%} of the variation in {label} explained, at ε = {epsilon}"
+    verdict, share = inputs.metrics.get("verdict"), metric(inputs.metrics, "assisted_r2")
+    if verdict == "better" and share is not None:
+        return f"About {share:.0%} of the variation in {label} explained, at ε = {epsilon}"
+    if verdict == "not better":
+        return nothing
+    if verdict == "cannot tell":
         return f"Too few events to tell what was learned about {label}, at ε = {epsilon}"
-    if error >= base:
-        return f"At ε = {epsilon} nothing was learned about {label} that beats its average"
-    if ideal is not None and ideal < base:
-        share = (base - error) / (base - ideal)
-        if share >= 1:
-            return f"At ε = {epsilon} nothing was lost on {label} by not seeing a single label"
-        return f"{share:.0%} of what true labels teach about {label}, at ε = {epsilon}"
-    share = 1 - max(error, 0) / base
-    about = "An estimated " if estimated_within else ""
-    return f"{about}{share:.0%} of the variation in {label} explained, at ε = {epsilon}"
+    return f"{label}, learned at ε = {epsilon}"
+
+
+def model_words(head: str) -> str:
+    """What a model says of a row, in words: ``gaussian (60%) + trees-gamma (40%)``."""
+    told = []
+    for part in head.split(" + "):
+        name, _, share = part.partition(" ")
+        learner = next((one for one in _LEARNERS if name.startswith(f"{one}-")), "")
+        words = _HEADS.get(name.removeprefix(f"{learner}-"), name)
+        told.append(f"{words}{_LEARNERS.get(learner, '')} {share}".strip())
+    return " and ".join(told)
+
+
+def column_words(columns: Mapping[str, str]) -> str:
+    """Which columns the model reads, and what became of the others."""
+    used = [name for name, what in columns.items() if what == "used"]
+    others = [f"{name} ({what})" for name, what in columns.items() if what != "used"]
+    text = f"The model reads {len(used)} columns: {', '.join(used)}."
+    return text + (f" Not read: {', '.join(others)}." if others else "")
 
 
 def match_sentence(matches: MatchCounts) -> str:
@@ -224,11 +227,11 @@ def prior_cost(manifest: Manifest) -> str:
     return costs
 
 
-def privacy_statements(manifest: Manifest) -> list[Statement]:
+def privacy_statements(manifest: Manifest, name: str = "") -> list[Statement]:
     """The claim in words: what it covers, what it does not, and who can check it."""
     total = total_epsilon(manifest)
     labels = manifest.labels_guarantee.epsilon
-    label, group = manifest.label.name, manifest.privacy.records_per_unit
+    label, group = name or manifest.label.name, manifest.privacy.records_per_unit
     who = (
         "one event"
         if group == 1
@@ -238,10 +241,11 @@ def privacy_statements(manifest: Manifest) -> list[Statement]:
     return [
         Statement(
             "Protected",
-            f"The value of {label} of {who}. Anyone who reads the whole message, knows every other"
+            f"The {label} of {who}. Anyone who reads the whole message, knows every other"
             " label and all features, and has any amount of time, can change the odds of one"
             f" value against another by a factor of at most {number(math.exp(total), 3)}, which is"
-            " e to the power ε. Everything"
+            f" e to the power ε: a guess that is right with 50% becomes one of at most"
+            f" {1 / (1 + math.exp(-total)):.0%}. Everything"
             " computed from the message (this model, its predictions, this page) keeps that"
             " guarantee.",
         ),

@@ -64,7 +64,7 @@ def test_a_column_that_matters_is_told_from_one_that_does_not() -> None:
     assert not noise.certain or abs(noise.value) < 0.02
     line = importance_line({"income": one, "noise": importance(means, means, decoded(means, 0), 1)})
     assert "income" in line
-    assert "1 others cannot be told from noise" in line
+    assert "1 other cannot be told from noise" in line
     assert importance_line({}) == "no column's effect can be told from noise"
 
 

@@ -15,6 +15,8 @@ from common.randomizers import Recipe, two_step
 from common.randomizers.grid import Grid
 from common.release.blocks import block_ranges, encode_codes
 from common.release.manifest import Manifest, block_digest, content_digest
+from feature_party.evaluation.breakdown import Measured, segments, tenths
+from feature_party.evaluation.decoded_labels import DecodedLabels
 from feature_party.join.matches import MatchCounts
 from feature_party.model.facts import EpochLosses
 from feature_party.report import ReportInputs
@@ -88,17 +90,31 @@ def make_inputs() -> MakeInputs:
     """Build inputs; keyword arguments replace what the page is given."""
 
     def make(
-        *, simulated: bool = True, label: str = "visits", data_set: str = "clinic", **changes: Any
+        *,
+        simulated: bool = True,
+        label: str = "visits",
+        data_set: str = "clinic",
+        name: str = "",
+        **changes: Any,
     ) -> ReportInputs:
         means, labels, manifest, codes = _release(label, data_set)
         channel = manifest.channel
         decoded = np.linalg.lstsq(channel.probabilities, channel.inputs, rcond=None)[0]
         scored = slice(0, ROWS // 5)
+        points, sent = means[scored], decoded[codes[scored]]
+        figures = DecodedLabels(sent, sent, 0.0, 0.0), float(labels.mean()), float(labels.var())
+        truth = labels[scored] if simulated else None
+        shops = np.arange(points.size) % 3
         metrics: dict[str, Any] = {
             "estimated_mse": 5.1,
             "estimated_mse_low": 4.2,
             "estimated_mse_high": 6.0,
+            "estimated_constant_mse": 7.9,
+            "verdict": "better",
         }
+        for kind, half in (("estimated", 0.12), ("assisted", 0.08)):
+            ends = {"r2": 0.35, "r2_low": 0.35 - half, "r2_high": 0.35 + half}
+            metrics |= {f"{kind}_{key}": value for key, value in ends.items()}
         if simulated:
             metrics |= {"test_mse": 4.8, "test_mae": 1.2, "constant_mse": 7.7}
             metrics |= {"nonprivate_mse": 4.1}
@@ -111,10 +127,20 @@ def make_inputs() -> MakeInputs:
                 for epoch in range(1, 16)
             ],
             "metrics": metrics,
+            "verdict": "better than no features: yes",
+            "calibration": ["labels rise by 0.97 per unit predicted"],
+            "tenths": segments(tenths(points), points, *figures, truth),
+            "segments": {
+                "shop": segments(
+                    [(f"shop {one}", np.flatnonzero(shops == one)) for one in range(3)],
+                    points,
+                    *figures,
+                )
+            },
+            "columns": {"id": "the key", "age": "used", "note": "left out: all the same"},
+            "importance": {"age": Measured(0.2, 0.1, 0.3), "shop": Measured(0.0, -0.1, 0.1)},
             "predictions": means[scored],
             "codes": codes[scored],
-            "decoded_outputs": decoded,
-            "decoding_exact": False,
             "objective": "likelihood",
             "head": "softmax",
             "settings": {"training": {"batch_size": 512, "seed": 0, "device": "cpu"}},
@@ -122,6 +148,6 @@ def make_inputs() -> MakeInputs:
         if simulated:
             fields |= {"true_labels": labels[scored]}
             fields |= {"release_codes": codes, "release_true_labels": labels}
-        return ReportInputs(**(fields | changes))
+        return ReportInputs(**(fields | {"label": name} | changes))
 
     return make

@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 from feature_party.join.matches import MatchCounts
+from feature_party.learning.names import HEAD_NAMES, LEARNER_NAMES
 from feature_party.model.facts import EpochLosses
 from feature_party.report import ReportInputs, write_report
 from feature_party.report.page import render_report
-from feature_party.report.plots import compact, error_limits
+from feature_party.report.plots import compact
+from feature_party.report.score_plots import ErrorRow, error_end
+from feature_party.report.words import model_words
 
 MakeInputs = Callable[..., ReportInputs]
 
@@ -67,11 +70,18 @@ def rendered(make_inputs: MakeInputs) -> str:
 def test_a_simulation_has_every_section(rendered: str) -> None:
     page = Page(rendered)
     assert not page.open
-    for section in ("privacy", "prior", "joint", "loss", "actual", "calibration", "matches"):
+    analysed = "calibration", "columns", "segments"
+    for section in ("privacy", "prior", "joint", "loss", "actual", *analysed, "matches"):
         assert section in page.values("id")
     assert "81% of what true labels teach about visits, at ε = 1" in page.text
     assert "5,900 events are in both the release (6,000 events)" in page.text
     assert page.tags.count("h1") == 1
+    assert "Better than no features: yes." in page.text
+    assert "features explain 35% (95%: 27% to 43%) with the model's help" in page.text
+    assert "The model reads 1 columns: age. Not read: id (the key), note (left out" in page.text
+    assert "shop: shop 2" in page.text
+    assert "predicting a probability for each cell of the labels" in page.text
+    assert "a guess that is right with 50% becomes one of at most 73%" in page.text
 
 
 def test_without_true_labels_nothing_claims_to_know_them(make_inputs: MakeInputs) -> None:
@@ -80,8 +90,8 @@ def test_without_true_labels_nothing_claims_to_know_them(make_inputs: MakeInputs
     assert "channel" in ids
     assert "joint" not in ids
     assert "actual" not in ids
-    assert "visits, learned at ε = 1" in page.text
-    assert "estimated as 5.1" in page.text
+    assert "About 35% of the variation in visits explained, at ε = 1" in page.text
+    assert "estimated as 5.1 (95%: 4.2 to 6), that of a constant as 7.9" in page.text
     assert "true labels" not in page.text.partition("What is private")[0]
     assert "simulation" not in page.text.partition("What is private")[0]
 
@@ -124,14 +134,17 @@ def test_what_is_absent_is_left_out(make_inputs: MakeInputs) -> None:
         simulated=False,
         predictions=None,
         codes=None,
-        decoded_outputs=None,
+        tenths=(),
+        columns={},
+        segments={},
+        verdict="",
         history=[],
         matches=None,
         metrics={},
     )
     page = Page(render_report(inputs))
     assert "visits, learned at ε = 1" in page.text
-    for section in ("loss", "calibration", "matches"):
+    for section in ("loss", "calibration", "columns", "segments", "matches"):
         assert section not in page.values("id")
 
 
@@ -162,24 +175,10 @@ def test_degenerate_predictions_still_make_a_page(make_inputs: MakeInputs) -> No
         ({"test_mse": 8.0, "constant_mse": 7.7}, "nothing was learned"),
         ({"test_mse": 4.0, "constant_mse": 7.7, "nonprivate_mse": 4.1}, "nothing was lost"),
         ({"test_mse": 3.85, "constant_mse": 7.7}, "50% of the variation in visits explained"),
-        (
-            {
-                "estimated_mse": 3.85,
-                "estimated_mse_low": 3.0,
-                "estimated_mse_high": 4.7,
-                "estimated_constant_mse": 7.7,
-            },
-            "An estimated 50%",
-        ),
-        (
-            {
-                "estimated_mse": -900,
-                "estimated_mse_low": -2000,
-                "estimated_mse_high": 200,
-                "estimated_constant_mse": 7.7,
-            },
-            "Too few events to tell what was learned about visits",
-        ),
+        ({"verdict": "better", "assisted_r2": 0.5}, "About 50% of the variation in visits"),
+        ({"verdict": "not better", "assisted_r2": 0.001}, "nothing was learned about visits"),
+        ({"verdict": "cannot tell", "assisted_r2": 0.2}, "Too few events to tell what was learned"),
+        ({}, "visits, learned at ε = 1"),
     ],
 )
 def test_the_title_says_what_happened(
@@ -189,11 +188,41 @@ def test_the_title_says_what_happened(
 
 
 def test_an_estimate_that_says_nothing_does_not_squeeze_the_others() -> None:
-    errors = [("best constant", 8.0), ("estimated from", -900.0), ("this model", 5.0)]
-    low, high = error_limits(errors, (-2000.0, 200.0))
-    assert -10 < low < 5
-    assert 8 < high < 20
-    assert error_limits([("estimated from", 5.0)], (4.0, 6.0)) == pytest.approx((3.76, 6.24))
+    rows = [ErrorRow("a constant", 8.0), ErrorRow("this model", -900.0, free=(-2000.0, 90.0))]
+    assert error_end(rows) == error_end(rows[:1]) == pytest.approx(10.4)
+    assert error_end([*rows, ErrorRow("true", 20.0)]) == pytest.approx(26)
+
+
+def test_the_label_has_the_name_and_unit_that_were_configured(make_inputs: MakeInputs) -> None:
+    text = render_report(make_inputs(label="value", name="order value", unit="EUR"))
+    page = Page(text)
+    assert "value of value" not in page.text
+    assert "The order value of one event." in page.text
+    assert "order value (EUR)" in text
+    assert "mean squared error (EUR²)" in text
+    assert "The value of one event." in Page(render_report(make_inputs(label="value"))).text
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        ("gaussian", "a normal distribution"),
+        ("bernoulli", "a probability"),
+        (
+            "gamma (60%) + trees-gaussian (40%)",
+            "a gamma distribution (60%) and a normal distribution by boosted trees (40%)",
+        ),
+    ],
+)
+def test_heads_are_said_in_words(head: str, said: str) -> None:
+    assert model_words(head) == said
+
+
+def test_every_head_and_learner_has_words() -> None:
+    for head in HEAD_NAMES:
+        assert model_words(head).startswith(("a ", "the "))
+        for learner in LEARNER_NAMES[1:]:
+            assert model_words(f"{learner}-{head}").startswith(f"{model_words(head)} by ")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,190 @@
+"""The report's pictures of how good a model is: errors, columns, and predictions in tenths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from common.report.figures import INK, MAIN, MUTED, OTHER, RULE, clean, responsive_figure
+from feature_party.evaluation.breakdown import Measured, Segment
+from feature_party.report.plots import compact, compact_ticks, legend_above
+
+_MOST_COLUMNS = 12
+
+
+@dataclass(frozen=True)
+class ErrorRow:
+    """A row of the scale of errors.
+
+    Attributes
+    ----------
+    name
+        On one or two lines.
+    value
+        Mean squared error.
+    colour
+        One of the page's.
+    share
+        R².
+    free, assisted
+        95% intervals of an estimate: without any assumption, and with the model's help.
+    """
+
+    name: str
+    value: float
+    colour: str = MAIN
+    share: float | None = None
+    free: tuple[float, float] | None = None
+    assisted: tuple[float, float] | None = None
+
+
+def error_scale(rows: Sequence[ErrorRow], unit: str = "") -> Markup:
+    """Mean squared errors on one axis, from the top row down: the first is a constant's.
+
+    The axis goes from 0 to a little beyond the constant: an estimate that says nothing is cut off
+    there, with an arrow, and squeezes no other row.
+    """
+    constant, end = rows[0].value, error_end(rows)
+
+    def draw(figure: Figure, narrow: bool) -> None:
+        axes = figure.subplots()
+        axes.axvline(constant, color=RULE, linewidth=1.2)
+        for y, row in zip(range(len(rows) - 1, -1, -1), rows, strict=True):
+            for interval, width, alpha in ((row.free, 2.2, 0.9), (row.assisted, 8, 0.3)):
+                if interval is None:
+                    continue
+                ends = np.clip(interval, 0, end)
+                axes.plot(ends, [y, y], color=row.colour, linewidth=width, alpha=alpha)
+                if interval[1] > end:
+                    axes.plot([end], [y], ">", color=row.colour, markersize=7, clip_on=False)
+            at = min(max(row.value, 0.0), end)
+            axes.plot([at], [y], "o", color=row.colour, markersize=9, clip_on=False)
+            share = "" if row.share is None else f" · R² {row.share:.2f}"
+            axes.annotate(
+                f"{compact(row.value, 4)}{share}",
+                (at, y),
+                xytext=(0, 9),
+                textcoords="offset points",
+                ha="left" if at < 0.15 * end else "right" if at > 0.8 * end else "center",
+                fontsize=9,
+                color=INK,
+            )
+        axes.set_xlim(0, end)
+        axes.set_ylim(-0.6, len(rows) - 0.3)
+        axes.set_yticks(range(len(rows)), [row.name for row in reversed(rows)], color=INK)
+        axes.set_xlabel(f"mean squared error ({unit}²)" if unit else "mean squared error")
+        axes.spines["left"].set_visible(False)
+        axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 7))
+        axes.xaxis.set_major_formatter(compact_ticks)
+        if any(row.assisted for row in rows):
+            thin = Line2D([], [], color=MAIN, linewidth=2.2, label="95%, whatever the model is")
+            thick = Line2D(
+                [], [], color=MAIN, linewidth=8, alpha=0.3, label="95%, with the model's help"
+            )
+            legend_above(axes, columns=1 if narrow else 2, handles=[thin, thick])
+        clean(axes, grid="x")
+
+    words = ", ".join(f"{row.name} {row.value:.4g}".replace("\n", " ") for row in rows)
+    height = 0.95 + 0.52 * len(rows)
+    return responsive_figure(
+        "errors",
+        f"Mean squared errors: {words}",
+        draw,
+        wide_height=height,
+        narrow_height=height + 0.2,
+    )
+
+
+def error_end(rows: Sequence[ErrorRow]) -> float:
+    """Where the axis of errors ends: beyond all that is known, whatever an estimate says."""
+    firm = [row.value for row in rows if row.free is None]
+    return 1.3 * max(max(firm, default=0.0), rows[0].value, 1e-300)
+
+
+def importance(columns: Mapping[str, Measured]) -> Markup:
+    """What R² loses without a column, with 95% intervals; at most twelve columns."""
+    ranked = sorted(columns.items(), key=lambda item: -item[1].value)[:_MOST_COLUMNS]
+
+    def draw(figure: Figure, narrow: bool) -> None:
+        axes = figure.subplots()
+        most = 14 if narrow else 26
+        axes.axvline(0, color=RULE, linewidth=1.2)
+        for y, (_, one) in zip(range(len(ranked) - 1, -1, -1), ranked, strict=True):
+            colour = MAIN if one.low > 0 else MUTED
+            axes.plot([one.low, one.high], [y, y], color=colour, linewidth=2.2)
+            axes.plot([one.value], [y], "o", color=colour, markersize=6)
+        names = [name if len(name) <= most else f"{name[: most - 1]}…" for name, _ in ranked]
+        axes.set_yticks(range(len(ranked)), names[::-1], color=INK)
+        axes.set_ylim(-0.6, len(ranked) - 0.4)
+        axes.set_xlabel("R² lost without the column")
+        axes.spines["left"].set_visible(False)
+        axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 7))
+        told = Line2D([], [], color=MAIN, marker="o", label="told from noise, 95%")
+        noise = Line2D([], [], color=MUTED, marker="o", label="not told from noise")
+        legend_above(axes, columns=1 if narrow else 2, handles=[told, noise])
+        clean(axes, grid="x")
+
+    words = ", ".join(f"{name} {one.value:.2g}" for name, one in ranked)
+    height = 0.9 + 0.27 * len(ranked)
+    return responsive_figure(
+        "importance",
+        f"R² lost without each column: {words}",
+        draw,
+        wide_height=height,
+        narrow_height=height + 0.2,
+    )
+
+
+def calibration(tenths: Sequence[Segment], label_name: str) -> Markup:
+    """Mean label by tenth of the predictions: decoded, and true where known."""
+    predicted = [one.predicted for one in tenths]
+    decoded = [one.label.value for one in tenths]
+    reach = [one.label.high - one.label.value for one in tenths]
+
+    def draw(figure: Figure, narrow: bool) -> None:
+        axes = figure.subplots()
+        ends = [min(predicted), max(predicted)]
+        axes.plot(ends, ends, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), label="as predicted")
+        axes.errorbar(
+            predicted,
+            decoded,
+            yerr=reach,
+            fmt="o",
+            color=MAIN,
+            markersize=5,
+            elinewidth=1.6,
+            label="decoded, 95% for all ten",
+        )
+        known = [(one.predicted, one.actual) for one in tenths if one.actual is not None]
+        if known:
+            axes.plot(
+                *zip(*known, strict=True),
+                "D",
+                markerfacecolor="none",
+                markeredgecolor=OTHER,
+                markeredgewidth=1.8,
+                markersize=7,
+                label="true",
+            )
+        axes.set_xlabel("mean prediction" if narrow else "mean prediction in each tenth of events")
+        axes.set_ylabel(f"mean {label_name}")
+        axes.margins(0.06)
+        legend_above(axes, columns=1 if narrow else 3)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(5 if narrow else 7))
+            axis.set_major_formatter(compact_ticks)
+        clean(axes, grid="both")
+
+    return responsive_figure(
+        "calibration",
+        f"Mean {label_name} against mean prediction, by tenth of the predictions",
+        draw,
+        wide_height=3.4,
+        narrow_height=3.3,
+    )

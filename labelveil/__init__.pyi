@@ -26,7 +26,9 @@ from common.randomizers.private_labels import randomize_labels as randomize_labe
 from common.release.table import Release as Release
 from common.release.table import read_release as read_release
 from labelveil.own_models import decoded_labels as decoded_labels
+from labelveil.own_models import lightgbm_objective as lightgbm_objective
 from labelveil.own_models import torch_loss as torch_loss
+from labelveil.own_models import xgboost_objective as xgboost_objective
 from labelveil.runs import compare as compare
 from labelveil.runs import simulate as simulate
 

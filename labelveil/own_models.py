@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from numpy.typing import ArrayLike
 
 if TYPE_CHECKING:
+    from feature_party.notebook.boosting import LightGBMObjective, XGBoostObjective
     from feature_party.notebook.sources import Source
     from feature_party.notebook.targets import Targets
     from feature_party.notebook.torch_loss import ReleaseLoss
@@ -39,6 +40,42 @@ def torch_loss(release: Source, head: str = "auto") -> ReleaseLoss:
     from feature_party.notebook.torch_loss import ReleaseLoss
 
     return ReleaseLoss(problem_of(release), head)
+
+
+def lightgbm_objective(release: Source, head: str = "auto") -> LightGBMObjective:
+    """Return an objective for LightGBM, which is given the codes as labels.
+
+    Parameters and errors are those of :func:`torch_loss`.
+
+    ::
+
+        likelihood = lv.lightgbm_objective("release")
+        trees = lightgbm.train({**likelihood.parameters, "num_leaves": 12}, Dataset(x, codes))
+        likelihood.predict(trees.predict(x, raw_score=True))  # expected labels
+    """
+    from feature_party.notebook.boosting import LightGBMObjective
+    from feature_party.notebook.sources import problem_of
+
+    return LightGBMObjective(problem_of(release), head)
+
+
+def xgboost_objective(release: Source, head: str = "auto") -> XGBoostObjective:
+    """Return an objective for XGBoost, which is given the codes as labels.
+
+    Parameters and errors are those of :func:`torch_loss`.
+
+    ::
+
+        likelihood = lv.xgboost_objective("release")
+        trees = xgboost.train(
+            {**likelihood.parameters, "max_depth": 4}, DMatrix(x, codes), obj=likelihood.objective
+        )
+        likelihood.predict(trees.predict(DMatrix(x), output_margin=True))  # expected labels
+    """
+    from feature_party.notebook.boosting import XGBoostObjective
+    from feature_party.notebook.sources import problem_of
+
+    return XGBoostObjective(problem_of(release), head)
 
 
 def decoded_labels(

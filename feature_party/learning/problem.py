@@ -143,6 +143,16 @@ class LabelProblem:
         explained = float(np.sum(joint**2 / marginal))
         return min(explained / self.deviation**2, 1.0)
 
+    @property
+    def evenness(self) -> float:
+        """How much a value tells, as a share of what it would if all were as likely, in 0 … 1.
+
+        Of two values with probabilities p and 1 − p a label has the information p (1 − p) about its
+        logit: a rare one tells little, however many others there are. 1 for a range.
+        """
+        k = self.grid.size
+        return float((1 - self.prior @ self.prior) * k / (k - 1)) if self.values_alone else 1.0
+
     def to_json(self) -> dict[str, Any]:
         """What a trained model needs: everything, or of several releases grid and prior alone.
 

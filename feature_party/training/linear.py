@@ -17,8 +17,9 @@ import numpy as np
 import torch
 
 from common.arrays import Floats
-from feature_party.learning.law_table import LawTable
+from feature_party.learning.derivatives import Derivatives
 from feature_party.learning.objectives import LikelihoodObjective
+from feature_party.learning.values_table import ValuesTable
 from feature_party.model.network import EMBEDDING, Ensemble, NetworkShape
 from feature_party.training.fitting import EpochRecord, Fit
 from feature_party.training.folded import FoldedRows
@@ -27,6 +28,8 @@ PENALTIES = tuple(10.0 ** (0.5 - third / 3) for third in range(13))
 """Strengths in units of the information of all rows, the strongest first."""
 _STEPS = 4
 _PATIENCE = 3
+_WEIGHED = 2 * 10**8
+"""Multiplications that weighing rows by their own information may take; some rows stand for all."""
 _LONGEST = 1.0
 """How far a step moves a row's outputs at most, on average."""
 
@@ -34,7 +37,7 @@ _LONGEST = 1.0
 class _Ridge:
     """The model that leaves one fold out."""
 
-    def __init__(self, rows: FoldedRows, fold: int, table: LawTable) -> None:
+    def __init__(self, rows: FoldedRows, fold: int, table: Derivatives) -> None:
         inputs = rows.matrix(fold, range(rows.encoder.inputs))
         kept, held = rows.fold_of != fold, rows.folds[fold]
         self.table, self.codes, self.held_codes = table, rows.codes[kept], rows.codes[held]
@@ -50,19 +53,45 @@ class _Ridge:
         for _ in range(_STEPS):
             raw = self.inputs @ self.slopes + self.starts
             losses, gradient, information = self.table.derivatives(raw, self.codes)
-            weight = information.mean(axis=0)
-            pull = (self.inputs.T @ gradient) / weight + ridge * self.slopes
-            shrunk = (self.vectors.T @ pull) / (np.maximum(self.values, 0)[:, None] + ridge)
-            step = self.vectors @ shrunk
-            if self.table.scale is not None:
-                step[:, self.table.scale] = 0.0
-            start = gradient.mean(axis=0) / weight
+            if isinstance(self.table, ValuesTable):
+                step, start = self._weighted(gradient, information, ridge)
+            else:
+                step, start = self._even(gradient, information, ridge)
             moved = np.sqrt(np.mean((self.inputs @ step) ** 2, axis=0)) + np.abs(start)
             share = np.minimum(1.0, _LONGEST / np.maximum(moved, 1e-12))
             self.slopes = self.slopes - share * step
             self.starts = self.starts - share * start
         held = self.table.loss(self.held @ self.slopes + self.starts, self.held_codes)
         return float(losses.mean()), float(held.mean())
+
+    def _even(self, gradient: Floats, information: Floats, ridge: float) -> tuple[Floats, Floats]:
+        """Step of slopes and starts, all rows having the average information."""
+        weight = information.mean(axis=0)
+        pull = (self.inputs.T @ gradient) / weight + ridge * self.slopes
+        shrunk = (self.vectors.T @ pull) / (np.maximum(self.values, 0)[:, None] + ridge)
+        step = self.vectors @ shrunk
+        if self.table.scale is not None:
+            step[:, self.table.scale] = 0.0
+        return step, gradient.mean(axis=0) / weight
+
+    def _weighted(
+        self, gradient: Floats, information: Floats, ridge: float
+    ) -> tuple[Floats, Floats]:
+        """The same by each row's own information, which a rare value has where it is likely."""
+        rows, width = self.inputs.shape
+        some = slice(None, None, max(1, rows // max(_WEIGHED // width**2, 4 * width)))
+        inputs = np.concatenate([np.ones((rows, 1)), self.inputs], axis=1)
+        before = np.concatenate([self.starts[None], self.slopes])
+        steps = np.empty_like(before)
+        for output, weights in enumerate(information.T):
+            penalty = np.full(width + 1, ridge * weights.mean())
+            penalty[0] = 0.0  # the start is free
+            hessian = inputs[some].T @ (weights[some, None] * inputs[some])
+            hessian *= rows / len(weights[some])
+            hessian[np.diag_indices(width + 1)] += penalty + 1e-9 * hessian[0, 0]
+            pull = inputs.T @ gradient[:, output] + penalty * before[:, output]
+            steps[:, output] = np.linalg.solve(hessian, pull)
+        return steps[1:], steps[0]
 
     @property
     def coefficients(self) -> tuple[Floats, Floats]:
@@ -72,7 +101,7 @@ class _Ridge:
 
 def fit_linear(
     objective: LikelihoodObjective,
-    table: LawTable,
+    table: Derivatives,
     rows: FoldedRows,
     on_epoch: Callable[[EpochRecord], None] | None = None,
 ) -> Fit:

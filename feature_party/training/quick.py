@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from common.errors import ConfigError
-from feature_party.learning.law_table import LawTable
+from feature_party.learning.derivatives import derivatives_of
 from feature_party.learning.objectives import LikelihoodObjective, Objective
 from feature_party.learning.support import Support
 from feature_party.training.fitting import EpochRecord, Fit
@@ -56,10 +56,11 @@ def quick_fits(
     prepared = {}
     for law in laws:
         objective = build(law)
-        if isinstance(objective, LikelihoodObjective) and LawTable.serves(
-            objective.family, support.likelihood.shape[1]
-        ):
-            prepared[law] = objective, LawTable(objective.family, support.likelihood)
+        if not isinstance(objective, LikelihoodObjective):
+            continue
+        table = derivatives_of(objective.family, support)
+        if table is not None:
+            prepared[law] = objective, table
     if not prepared and learner != "auto":
         raise ConfigError(
             f"learner={learner!r} needs a law of one or two parameters and a channel of few"

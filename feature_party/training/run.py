@@ -250,7 +250,9 @@ class _Run:
         plain, flexible = self._candidates()
         quick = self._quick(plain)
         if self.section.learner in ("auto", "networks"):
-            fits = {one: self._fit(one) for one in plain} | quick
+            networks = {one: self._fit(one) for one in plain}
+            # the first is trusted where little can be told: of few values, the fewest parameters
+            fits = quick | networks if self.support.values_alone else networks | quick
         else:
             fits, flexible = quick, []
         count = len(fits)
@@ -356,7 +358,7 @@ class _Run:
     def _effective_labels(self) -> float:
         """How many true labels all labels to train on are worth."""
         true = self.section.objective == "true"
-        each = 1.0 if true else self.problem.informativeness
+        each = 1.0 if true else self.problem.informativeness * self.problem.evenness
         return each * self.events.training_rows
 
     @property

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from common.arrays import Floats
 from common.errors import ConfigError
-from feature_party.learning.law_table import LawTable
+from feature_party.learning.derivatives import Derivatives
 from feature_party.learning.objectives import LikelihoodObjective
 from feature_party.model.trees import Trees, TreesShape
 from feature_party.training.fitting import EpochRecord, Fit
@@ -71,7 +71,7 @@ class _Booster:
     """A model that leaves one fold out, a round at a time."""
 
     def __init__(
-        self, rows: FoldedRows, fold: int, columns: tuple[int, ...], table: LawTable
+        self, rows: FoldedRows, fold: int, columns: tuple[int, ...], table: Derivatives
     ) -> None:
         parameters = {
             **_PARAMETERS,
@@ -93,22 +93,25 @@ class _Booster:
         losses = {}
 
         def derivatives(raw: Floats, _: object) -> tuple[Floats, Floats]:
-            loss, gradient, information = self.table.derivatives(raw, self.codes)
-            losses["training"] = float(loss.mean())
-            return gradient * self.pace, information
+            found = self.table.derivatives(self._rows(raw), self.codes)
+            losses["training"] = float(found[0].mean())
+            return (found[1] * self.pace).reshape(raw.shape), found[2].reshape(raw.shape)
 
         def loss(raw: Floats, _: object) -> tuple[str, float, bool]:
-            losses["held out"] = float(self.table.loss(raw, self.held).mean())
+            losses["held out"] = float(self.table.loss(self._rows(raw), self.held).mean())
             return "loss", losses["held out"], False
 
         self.booster.update(fobj=derivatives)
         self.booster.eval_valid(loss)
         return losses["training"], losses["held out"]
 
+    def _rows(self, raw: Floats) -> Floats:
+        return raw.reshape(-1, self.table.outputs)  # one output comes as a vector
+
 
 def fit_trees(
     objective: LikelihoodObjective,
-    table: LawTable,
+    table: Derivatives,
     rows: FoldedRows,
     on_epoch: Callable[[EpochRecord], None] | None = None,
 ) -> Fit:

@@ -143,3 +143,45 @@ def test_labels_are_written_for_other_languages(
     problem = LabelProblem.from_manifest(world.release.manifest)
     wanted = lv.decoded_labels(problem, table["code"].to_numpy())
     np.testing.assert_allclose(table["target"], wanted.targets)
+
+
+BOOSTED = [("gaussian", 2), ("log-normal", 2), ("poisson", 1)]
+
+
+@pytest.mark.parametrize(("head", "outputs"), BOOSTED)
+def test_lightgbm_and_xgboost_learn_from_codes(head: str, outputs: int) -> None:
+    lightgbm, xgboost = pytest.importorskip("lightgbm"), pytest.importorskip("xgboost")
+    rng = np.random.default_rng(2)
+    features = rng.normal(size=(4000, 3))
+    labels = rng.poisson(np.exp(1 + 0.7 * features[:, 0])).clip(0, 20)
+    private = lv.randomize_labels(labels, lower=0, upper=20, epsilon=4.0)
+    learned = {}
+    boosted = lv.lightgbm_objective(private, head)
+    assert boosted.outputs == outputs
+    data = lightgbm.Dataset(features, private.codes)
+    quiet = {"verbosity": -1, "num_threads": 1, "num_leaves": 8}
+    trees = lightgbm.train(
+        {**boosted.parameters, **quiet}, data, 30, valid_sets=[data], feval=boosted.metric
+    )
+    learned["lightgbm"] = boosted.predict(trees.predict(features, raw_score=True))
+    other = lv.xgboost_objective(private, head)
+    matrix = xgboost.DMatrix(features, private.codes)
+    rounds = xgboost.train(
+        {**other.parameters, "max_depth": 3, "nthread": 1},
+        matrix,
+        30,
+        obj=other.objective,
+        custom_metric=other.metric,
+        evals=[(matrix, "train")],
+        verbose_eval=False,
+    )
+    learned["xgboost"] = other.predict(rounds.predict(matrix, output_margin=True))
+    for name, points in learned.items():
+        assert np.mean((points - labels) ** 2) < 0.7 * labels.var(), name
+        law = other.distribution(np.zeros((1, outputs)))
+        np.testing.assert_allclose(law.sum(), 1, rtol=1e-6)
+
+
+def test_a_law_of_many_parameters_is_not_boosted(private: lv.PrivateLabels) -> None:
+    with pytest.raises(ConfigError, match="head='softmax' has more parameters than boosting"):
+        lv.lightgbm_objective(private, "softmax")

@@ -1,0 +1,69 @@
+"""Derivatives of the likelihood of few values: two labels, or some classes, in closed form.
+
+With q the probabilities of m values and K their channel, P(z) = Σ_y q_y K[y, z], and by a logit
+a_j ∂P(z)/∂a_j = q_j (K[j, z] − P(z)). The Hessian is the diagonal of the Fisher information,
+Σ_z (∂P(z)/∂a_j)² / P(z). The same attributes and methods as
+:class:`feature_party.learning.law_table.LawTable`, whose grid they need not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from common.arrays import Floats
+from feature_party.learning.heads import LinearHead
+
+_LEAST_INFORMATION = 1e-3
+"""Share of the information at the prior that every row has: a step is never unbounded."""
+
+
+class ValuesTable:
+    """First derivatives and Fisher information of −ln P(z | outputs).
+
+    Parameters
+    ----------
+    head
+        ``bernoulli`` or ``softmax``.
+    likelihood
+        (m, d) probability of each code given each value.
+
+    Attributes
+    ----------
+    outputs, scale
+        As of a :class:`feature_party.learning.law_table.LawTable`.
+    """
+
+    def __init__(self, head: LinearHead, likelihood: Floats) -> None:
+        self.outputs, self._head, self._likelihood = head.outputs, head, likelihood
+        # Bernoulli's one output is the logit of the second value
+        self._moved = slice(1, 2) if head.statistics is not None else slice(None)
+        self.scale = None  # no output is slower than the others
+        self._least = np.zeros(head.outputs)
+        nothing = np.zeros((1, head.outputs))
+        self._least = _LEAST_INFORMATION * self.derivatives(nothing, np.zeros(1, np.int64))[2][0]
+
+    def loss(self, outputs: Floats, codes: NDArray[np.integer]) -> Floats:
+        """(n,) −ln P of (n,) codes for (n, p) outputs."""
+        told = self._likelihood[:, codes].T
+        return np.asarray(-np.log(np.sum(self._values(outputs) * told, axis=1)))
+
+    def derivatives(
+        self, outputs: Floats, codes: NDArray[np.integer]
+    ) -> tuple[Floats, Floats, Floats]:
+        """(n,) losses, (n, p) first derivatives by the outputs, and (n, p) Fisher information."""
+        values = self._values(outputs)
+        seen = values @ self._likelihood
+        moved, likelihood = values[:, self._moved], self._likelihood[self._moved]
+        chances = seen[np.arange(codes.size), codes]
+        slopes = moved * (likelihood[:, codes].T / chances[:, None] - 1)
+        # Σ_z q² (K − P)² / P = q² (Σ_z K² / P − 1), as Σ_z K = Σ_z P = 1
+        information = moved**2 * ((1 / seen) @ (likelihood**2).T - 1)
+        return -np.log(chances), -slopes, np.maximum(information, self._least)
+
+    def _values(self, outputs: Floats) -> Floats:
+        """(n, m) probabilities of the values."""
+        with torch.no_grad():
+            raw = torch.as_tensor(np.asarray(outputs, np.float64))
+            return self._head.log_probabilities(raw).exp().numpy()

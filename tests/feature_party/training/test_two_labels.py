@@ -1,0 +1,100 @@
+"""Two labels, one of them rare: as good as logistic regression on randomized response."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit
+
+import labelveil as lv
+from common.arrays import Floats
+
+pytest.importorskip("torch")
+metrics = pytest.importorskip("sklearn.metrics")
+
+from feature_party.config import DataSection, TrainingSection  # noqa: E402
+from feature_party.join.in_memory import Joined  # noqa: E402
+from feature_party.join.matches import MatchCounts  # noqa: E402
+from feature_party.notebook.sources import problem_of  # noqa: E402
+from feature_party.training.examples import Prepared  # noqa: E402
+from feature_party.training.run import train  # noqa: E402
+
+COLUMNS, RATE, EPSILON = 8, 0.025, 2.0
+
+
+def events(rows: int, seed: int, signal: float = 1.0) -> tuple[Floats, Floats]:
+    """Features, and labels that a logistic law draws: 1 for about one event in forty."""
+    rng = np.random.default_rng(seed)
+    features, slopes = rng.normal(size=(rows, COLUMNS)), rng.normal(size=COLUMNS)
+    logits = signal * features @ (slopes / np.linalg.norm(slopes))
+    # the mean of a logistic law over a normal score, nearly
+    start = np.log(RATE / (1 - RATE)) - signal**2 / 2
+    return features, (rng.random(rows) < expit(logits + start)).astype(float)
+
+
+def logistic(features: Floats, codes: Floats, truth: float) -> Callable[[Floats], Floats]:
+    """Logistic regression on randomized response that tells the truth with a probability.
+
+    P(code 1 | x) = (1 − t) + (2t − 1) σ(a + w·x), maximised with the penalty |w|²/2.
+    """
+    inputs = np.c_[np.ones(len(features)), features]
+    penalty = np.r_[0.0, np.ones(COLUMNS)]
+
+    def objective(weights: Floats) -> tuple[float, Floats]:
+        positive = expit(inputs @ weights)
+        one = (1 - truth) + (2 * truth - 1) * positive
+        seen = np.where(codes, one, 1 - one)
+        slope = np.where(codes, 1, -1) / seen * (2 * truth - 1) * positive * (1 - positive)
+        value = -np.log(seen).sum() + penalty @ weights**2 / 2
+        return float(value), -inputs.T @ slope + penalty * weights
+
+    start = np.r_[-3.0, np.zeros(COLUMNS)]
+    found = minimize(objective, start, jac=True, method="L-BFGS-B").x
+    return lambda new: expit(np.c_[np.ones(len(new)), new] @ found)
+
+
+def compare(rows: int, seed: int, section: TrainingSection, signal: float = 1.0) -> Floats:
+    """Log loss and AUC of a model and of the reference, and the log loss of a constant."""
+    features, labels = events(rows + 20_000, seed, signal)
+    private = lv.randomize_labels(labels[:rows], lower=0, upper=1, epsilon=EPSILON)
+    table = pl.DataFrame({f"x{i}": column for i, column in enumerate(features.T)})
+    joined = Joined(table[:rows], private.codes, MatchCounts(rows, rows, rows), np.arange(rows))
+    prepared = Prepared(joined, np.arange(rows), np.arange(0), problem_of(private), "", "")
+    model = train(prepared, section, DataSection())
+    held = model.distributions(model.encoder.encode(table[rows:])).distributions
+    assert held is not None
+    truth = private.channel.probabilities[1, 1]
+    reference = logistic(features[:rows], private.codes == 1, truth)(features[rows:])
+    constant = np.full(20_000, private.prior[1])
+    figures = [metrics.log_loss(labels[rows:], p) for p in (held[:, 1], reference, constant)]
+    figures += [metrics.roc_auc_score(labels[rows:], p) for p in (held[:, 1], reference)]
+    return np.array(figures)
+
+
+def test_a_linear_model_is_logistic_regression(repeatable: None) -> None:
+    section = TrainingSection(learner="linear", checkpoint=False)
+    found = np.mean([compare(30_000, seed, section) for seed in range(3)], axis=0)
+    assert found[0] < 1.01 * found[1]
+    assert found[3] > found[4] - 0.01
+
+
+def test_nothing_to_learn_is_no_worse_than_a_constant(repeatable: None) -> None:
+    section = TrainingSection(learner="linear", checkpoint=False)
+    for seed in range(3):
+        found = compare(30_000, seed, section, signal=0.0)
+        assert found[0] < 1.01 * found[2]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_default_is_as_good_over_ten_releases() -> None:
+    section = TrainingSection(checkpoint=False)
+    found = np.array([compare(30_000, seed, section) for seed in range(10)])
+    assert (found[:, 0] < 1.01 * found[:, 2]).all()
+    mean = found.mean(axis=0)
+    assert mean[0] < 1.01 * mean[1]
+    assert mean[3] > mean[4] - 0.01

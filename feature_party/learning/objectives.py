@@ -13,8 +13,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -49,6 +51,11 @@ class Objective(ABC):
     head: str = ""
     outputs: int = 1
     cells: int = 0
+
+    @property
+    def parts(self) -> Sequence[tuple[Objective, slice]]:
+        """The objectives that predict, and each one's outputs."""
+        return [(self, slice(None))]
 
     @abstractmethod
     def targets(self, codes: NDArray[np.integer]) -> Tensor:
@@ -85,6 +92,51 @@ class Objective(ABC):
         for name, value in vars(self).items():
             if isinstance(value, Tensor | Head):
                 setattr(self, name, value.to(device))
+        return self
+
+
+class SharedObjective(Objective):
+    """Several laws at once, each with outputs of its own on hidden layers that all of them share.
+
+    What a network must find in the features to predict under one law serves the others, too: one
+    training instead of several. Its loss is the average of theirs.
+    """
+
+    name = "likelihood"
+
+    def __init__(self, laws: Sequence[Objective]) -> None:
+        self.laws = tuple(laws)
+        self.head = "+".join(law.head for law in laws)
+        ends = itertools.accumulate((law.outputs for law in laws), initial=0)
+        self.places = [slice(*pair) for pair in itertools.pairwise(ends)]
+        self.outputs, self.cells = self.places[-1].stop, laws[0].cells
+
+    @property
+    def parts(self) -> Sequence[tuple[Objective, slice]]:
+        return list(zip(self.laws, self.places, strict=True))
+
+    def targets(self, codes: NDArray[np.integer]) -> Tensor:
+        return self.laws[0].targets(codes)
+
+    def loss(self, raw: Tensor, targets: Tensor) -> Tensor:
+        return torch.stack([law.loss(raw[..., at], targets) for law, at in self.parts]).mean(0)
+
+    def average_loss(self, raw: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
+        of_members = targets[:, None].expand(losses.shape)
+        averages = [
+            law.average_loss(raw[..., at], targets, law.loss(raw[..., at], of_members))
+            for law, at in self.parts
+        ]
+        return torch.stack(averages).mean(0)
+
+    def distributions(self, raw: Tensor) -> Tensor | None:
+        raise NotImplementedError("the parts predict")
+
+    def points(self, raw: Tensor) -> Tensor:
+        raise NotImplementedError("the parts predict")
+
+    def to(self, device: torch.device) -> Objective:
+        self.laws = tuple(law.to(device) for law in self.laws)
         return self
 
 

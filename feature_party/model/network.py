@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -89,6 +89,18 @@ class Ensemble(nn.Module):
             weight = torch.randn(members, fan_in, fan_out, generator=generator) * scale
             self.weights.append(nn.Parameter(weight))
             self.biases.append(nn.Parameter(torch.zeros(members, 1, fan_out)))
+
+    def only(self, outputs: slice) -> Ensemble:
+        """The networks with some of their outputs; all layers but the last are the same."""
+        count = len(range(self.shape.outputs)[outputs])
+        if count == self.shape.outputs:
+            return self
+        part = Ensemble(replace(self.shape, outputs=count), torch.Generator().manual_seed(0))
+        state = self.state_dict()
+        for name in (f"weights.{len(self.weights) - 1}", f"biases.{len(self.biases) - 1}"):
+            state[name] = state[name][..., outputs]
+        part.load_state_dict(state)
+        return part.to(self.embeddings.device)
 
     def forward(
         self, numeric: Tensor, categories: Tensor, dropout: Dropout | None = None

@@ -124,6 +124,8 @@ class Learning(Transfer):
                 if what not in tasks:
                     tasks[what] = bar.add_task(what, total=record.epochs, note="")
                 note = f"epochs, validation loss {record.validation:.4f}"
+                if record.ended:
+                    note += f" ({record.ended})"
                 bar.update(tasks[what], completed=record.epoch, note=note)
 
             model = train(

@@ -49,13 +49,14 @@ epoch to epoch by more than the model changes, and a lucky early epoch must not 
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """Mean losses after one epoch."""
+    """Mean losses after one epoch; the last one says why, if it ended before its time."""
 
     epoch: int
     epochs: int
     training: float
     validation: float
     best: bool
+    ended: str = ""
 
 
 @dataclass
@@ -92,7 +93,7 @@ class Fitter:
     Parameters
     ----------
     objective
-        The loss; its constants are moved to the device.
+        The loss; its constants are moved to the device. Several laws may share it.
     source
         Encoded training rows, with what the objective needs of each.
     shape
@@ -101,6 +102,8 @@ class Fitter:
         How and where.
     workers
         Those who train together.
+    members
+        Size of the ensemble whose loss is told; the default is its own.
     """
 
     def __init__(
@@ -111,7 +114,9 @@ class Fitter:
         settings: FitSettings,
         device: torch.device,
         workers: Workers = ALONE,
+        members: int | None = None,
     ) -> None:
+        self.members = members or settings.members
         self.objective = objective.to(device)
         self.source = source
         self.settings = settings
@@ -131,8 +136,10 @@ class Fitter:
         self.parts_done = 0
         self.total = torch.zeros((), device=device)
 
-    def run(self, on_epoch: EpochCallback | None = None, checkpoint: Path | None = None) -> Fit:
-        """Train until the schedule ends or nothing improves any more.
+    def run(
+        self, on_epoch: EpochCallback | None = None, checkpoint: Path | None = None
+    ) -> list[Fit]:
+        """Train until the schedule ends or nothing improves any more; a fit for every law.
 
         Parameters
         ----------
@@ -152,9 +159,12 @@ class Fitter:
             if on_epoch is not None:
                 on_epoch(record)
         self.network.load_state_dict(self.best_state)
-        losses, predictions, masses = self._held_out(points=True)
+        return [self._fit(law, outputs) for law, outputs in self.objective.parts]
+
+    def _fit(self, law: Objective, outputs: slice) -> Fit:
+        losses, predictions, masses = self._held_out(law, outputs, points=True)
         return Fit(
-            self.network,
+            self.network.only(outputs),
             self.history,
             self._held_rows(),
             losses.reshape(-1).cpu().numpy().astype(np.float64),
@@ -209,7 +219,7 @@ class Fitter:
             self.total += losses.detach().mean()
 
     def _record(self, epoch: int, training: float) -> EpochRecord:
-        validation = float(self._held_out()[0].mean())
+        validation = float(self._held_out(self.objective)[0].mean())
         recent = [record.validation for record in self.history[1 - _SMOOTHED :]]
         smoothed = (sum(recent) + validation) / (len(recent) + 1)
         better = smoothed < self.best
@@ -217,12 +227,16 @@ class Fitter:
             self.best, self.best_state, self.waited = smoothed, _copy(self.network), 0
         else:
             self.waited += 1
-        record = EpochRecord(epoch + 1, self.settings.epochs, training, validation, better)
+        over = self.waited >= self.settings.patience
+        ended = f"no better for {self.waited} epochs" if over else ""
+        record = EpochRecord(epoch + 1, self.settings.epochs, training, validation, better, ended)
         self.history.append(record)
         return record
 
     @torch.no_grad()
-    def _held_out(self, points: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    def _held_out(
+        self, law: Objective, outputs: slice = slice(None), points: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """(G, v) out-of-fold losses of the ensemble and, if asked for, point predictions.
 
         With the points come the (m,) sums of the predicted distributions.
@@ -233,7 +247,7 @@ class Fitter:
         places = (self.settings.members // self.group, sum(map(self.plan.held, parts)))
         losses = torch.zeros(places, device=self.device)
         predictions = torch.zeros(places if points else (0, 0), device=self.device)
-        masses = torch.zeros(self.objective.cells, dtype=torch.float64, device=self.device)
+        masses = torch.zeros(law.cells, dtype=torch.float64, device=self.device)
         at = 0
         for part, rows in zip(parts, self.source.walk(parts), strict=True):
             held = self.folds.of(part)[1]
@@ -241,13 +255,12 @@ class Fitter:
             for start in range(share.start, share.stop, size):
                 stop = min(start + size, share.stop)
                 batch = rows.take(held[:, start:stop])
-                raw = self.network(batch.numeric, batch.categories)
-                single = self.objective.loss(raw, batch.targets)
+                raw = self.network(batch.numeric, batch.categories)[..., outputs]
                 here = slice(at + start, at + stop)
-                losses[:, here] = self._of_ensemble(single, raw, batch.targets)
+                losses[:, here] = self._of_ensemble(law, raw, batch.targets)
                 if points:
-                    predictions[:, here] = self._grouped(self.objective.points(raw)).mean(dim=1)
-                    distributions = self.objective.distributions(raw)
+                    predictions[:, here] = self._grouped(law.points(raw)).mean(dim=1)
+                    distributions = law.distributions(raw)
                     if distributions is not None:
                         masses += distributions.sum(dim=(0, 1), dtype=torch.float64)
             at += held.shape[1]
@@ -266,15 +279,16 @@ class Fitter:
         """(M, …) values by member as (G, g, …): groups share the rows that they leave out."""
         return values.view(-1, self.group, *values.shape[1:])
 
-    def _of_ensemble(self, single: Tensor, raw: Tensor, targets: Tensor) -> Tensor:
+    def _of_ensemble(self, law: Objective, raw: Tensor, targets: Tensor) -> Tensor:
         """(G, v) losses that the whole ensemble would have, from each group's."""
+        single = law.loss(raw, targets)
         alone = self._grouped(single).mean(dim=1)
         if self.group == 1:
             return alone
-        together = self.objective.average_loss(
+        together = law.average_loss(
             self._grouped(raw), self._grouped(targets)[:, 0], self._grouped(single)
         )
-        reach = (1 - 1 / self.settings.members) / (1 - 1 / self.group)
+        reach = (1 - 1 / self.members) / (1 - 1 / self.group)
         return alone - reach * (alone - together)
 
     def _optimizer(self) -> torch.optim.Optimizer:

@@ -115,10 +115,12 @@ def fit_linear(
         waited += 1
         if better:
             least, waited, best = held, 0, [model.coefficients for model in models]
-        history.append(EpochRecord(number, len(PENALTIES), float(training), float(held), better))
+        ended = "no better with a weaker penalty" if waited >= _PATIENCE else ""
+        losses = float(training), float(held)
+        history.append(EpochRecord(number, len(PENALTIES), *losses, better, ended))
         if on_epoch is not None:
             on_epoch(history[-1])
-        if waited >= _PATIENCE:
+        if ended:
             break
     return rows.fit(objective, _as_network(best, rows, objective.outputs), history)
 

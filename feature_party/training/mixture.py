@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -43,19 +43,18 @@ class Mixture:
         All that were trained; their out-of-fold rows are the same.
     weights
         Shares of those that predict, > 0 and summing to 1.
+    tried
+        Those given up after one group of members had left its rows out.
     """
 
     fits: Mapping[Candidate, Fit]
     weights: Mapping[Candidate, float]
+    tried: Mapping[Candidate, Fit] = field(default_factory=dict)
 
     @property
     def main(self) -> Candidate:
         """The one with the largest share."""
         return max(self.weights, key=lambda candidate: self.weights[candidate])
-
-    def beside(self, candidate: Candidate, fit: Fit) -> Mixture:
-        """The same mixture, with one more candidate that has no share."""
-        return replace(self, fits={**self.fits, candidate: fit})
 
     def average(self, values: Callable[[Fit], Floats]) -> Floats:
         """Weighted mean of what each that predicts has."""
@@ -71,12 +70,12 @@ class Mixture:
 
     @property
     def heads(self) -> dict[str, HeadFacts]:
-        """Every candidate that was trained, by its name."""
+        """Every candidate that was trained, if only in part, by its name."""
         return {
             one.name: HeadFacts(
                 float(fit.losses.mean()), self.weights.get(one, 0.0), len(fit.history)
             )
-            for one, fit in self.fits.items()
+            for one, fit in {**self.fits, **self.tried}.items()
         }
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,12 @@ from feature_party.learning.mixing import (
     null_probability,
     prior_adjustment,
 )
-from feature_party.learning.objectives import Objective, PointObjective, build_objective
+from feature_party.learning.objectives import (
+    Objective,
+    PointObjective,
+    SharedObjective,
+    build_objective,
+)
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
 from feature_party.learning.target_encoding import scores_of_codes
@@ -33,7 +38,7 @@ from feature_party.model.encoding import Encoded, Encoder
 from feature_party.model.facts import FitSettings, ModelFacts
 from feature_party.model.model import Expert, Model
 from feature_party.model.network import NetworkShape
-from feature_party.training.batches import MemorySource, Plan, Source
+from feature_party.training.batches import MemorySource, Plan, Source, group_size
 from feature_party.training.encoded_shards import (
     Shards,
     fit_encoder,
@@ -246,23 +251,57 @@ class _Run:
         )
 
     def _mixture(self) -> Mixture:
-        """Train all candidates and mix them by their out-of-fold losses."""
+        """Train the candidates that may win, and mix them by their out-of-fold losses."""
         plain, flexible = self._candidates()
-        quick = self._quick(plain)
+        fits = self._quick(plain)
         if self.section.learner in ("auto", "networks"):
-            networks = {one: self._fit(one) for one in plain}
+            networks = self._fit(plain)
             # the first is trusted where little can be told: of few values, the fewest parameters
-            fits = quick | networks if self.support.values_alone else networks | quick
+            fits = fits | networks if self.support.values_alone else networks | fits
         else:
-            fits, flexible = quick, []
-        count = len(fits)
-        fits |= {one: self._fit(one) for one in flexible}
+            flexible = []
+        mixture = self._mixed(fits, {})
+        if not flexible:
+            return mixture
+        mixed = -np.log(mixture.average(lambda fit: np.exp(-fit.losses)))
+
+        def ahead(tried: Mapping[Candidate, Fit]) -> bool:
+            best = min(fit.losses.mean() for fit in tried.values())
+            (rows,) = {fit.losses.size for fit in tried.values()}
+            return bool(best < mixed[:rows].mean())
+
+        proven, tried = self._try(flexible, ahead)
+        return replace(self._mixed(fits, proven), tried=tried)
+
+    def _mixed(self, plain: dict[Candidate, Fit], flexible: dict[Candidate, Fit]) -> Mixture:
+        fits = plain | flexible
         if len(fits) == 1:
             return Mixture(fits, dict.fromkeys(fits, 1.0))
         losses = np.stack([fit.losses for fit in fits.values()])
-        shares = choose_mixture(losses[:count], losses[count:], self._effective_labels)
+        shares = choose_mixture(losses[: len(plain)], losses[len(plain) :], self._effective_labels)
         weights = zip(fits, np.concatenate(shares).tolist(), strict=True)
         return Mixture(fits, {one: weight for one, weight in weights if weight > 0})
+
+    def _try(
+        self, rivals: Sequence[Candidate], ahead: Callable[[Mapping[Candidate, Fit]], bool]
+    ) -> tuple[dict[Candidate, Fit], dict[Candidate, Fit]]:
+        """Train rivals in full only if they are ahead on the rows that the first group leaves out.
+
+        Returns
+        -------
+        Those that were trained in full, and those that were only tried.
+        """
+        members = self._settings.members
+        if group_size(members) == members:
+            return self._fit(rivals), {}
+        tried = self._fit(rivals, group_size(members))
+        if ahead(tried):
+            return self._fit(rivals), {}
+        if self.on_epoch is not None:
+            last = next(iter(tried.values())).history[-1]
+            behind = "behind the mixture on a part of the rows, left out"
+            self.on_epoch(_called(rivals, members), replace(last, ended=behind))
+        return {}, tried
 
     def _quick(self, laws: Sequence[Candidate]) -> dict[Candidate, Fit]:
         """What takes seconds to train, which worker 0 does alone."""
@@ -304,10 +343,16 @@ class _Run:
         decoded = decoder(self.problem, self.problem.grid)
         if not decoded.exact or self.problem.loss == "absolute":
             return mixture, None
-        rival = self._fit(DEBIASED)
-        labels = decoded.values[self.rows.codes_of(rival.rows), 0]
-        gain = decoded_gain(labels, self._predictions(mixture, shrinkage), rival.predictions)
-        return mixture.beside(DEBIASED, rival), gain
+        labels = decoded.values[self.rows.codes_of(mixture.fits[mixture.main].rows), 0]
+        mixed = self._predictions(mixture, shrinkage)
+
+        def gain(fits: Mapping[Candidate, Fit]) -> Gain:
+            rival = fits[DEBIASED].predictions
+            return decoded_gain(labels[: rival.size], mixed[: rival.size], rival)
+
+        proven, tried = self._try([DEBIASED], lambda fits: gain(fits).value > 0)
+        beside = replace(mixture, fits={**mixture.fits, **proven}, tried={**mixture.tried, **tried})
+        return beside, gain(proven | tried)
 
     def _predictions(self, mixture: Mixture, shrinkage: float) -> Floats:
         """(v,) out-of-fold predictions of the whole model, before any adjustment."""
@@ -369,8 +414,14 @@ class _Run:
     def _objective(self, candidate: Candidate) -> Objective:
         return build_objective(candidate.objective, self.problem, self.support, candidate.head)
 
-    def _fit(self, candidate: Candidate) -> Fit:
-        objective, settings = self._objective(candidate), self._settings
+    def _fit(
+        self, candidates: Sequence[Candidate], members: int | None = None
+    ) -> dict[Candidate, Fit]:
+        """Train networks, all laws on the same hidden layers; or only some members of them."""
+        laws, settings = [self._objective(one) for one in candidates], self._settings
+        objective = laws[0] if len(laws) == 1 else SharedObjective(laws)
+        whole = settings.members
+        settings = replace(settings, members=members or whole)
         shape = NetworkShape(
             self.encoder.inputs,
             self.encoder.cardinalities,
@@ -379,12 +430,13 @@ class _Run:
             settings.members,
         )
         source = self.rows.source(objective, self.device)
-        fitter = Fitter(objective, source, shape, settings, self.device, self.workers)
-        callback = self.on_epoch
-        return fitter.run(
-            (lambda record: callback(str(candidate), record)) if callback else None,
-            self.checkpoints / f"{candidate}.pt" if self.checkpoints is not None else None,
+        fitter = Fitter(objective, source, shape, settings, self.device, self.workers, whole)
+        callback, called = self.on_epoch, _called(candidates, members)
+        fits = fitter.run(
+            (lambda record: callback(called, record)) if callback else None,
+            self.checkpoints / f"{called}.pt" if self.checkpoints is not None else None,
         )
+        return dict(zip(candidates, fits, strict=True))
 
     def _facts(
         self, mixture: Mixture, shrinkage: float, gain: Gain | None, adjusted: bool
@@ -415,3 +467,10 @@ class _Run:
             debiased_gain=gain,
             adjusted=adjusted,
         )
+
+
+def _called(candidates: Sequence[Candidate], members: int | None) -> str:
+    """Name of what is trained, for people and for checkpoints."""
+    first, *others = candidates
+    name = "+".join([str(first), *(one.name for one in others)])
+    return f"tried-{name}" if members else name

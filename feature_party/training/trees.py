@@ -37,7 +37,7 @@ _PARAMETERS = {
     "num_leaves": 12,
     "max_depth": _DEPTH,
     "min_sum_hessian_in_leaf": 3.0,
-    "lambda_l2": 5.0,
+    "lambda_l2": 30.0,
     "extra_trees": True,  # thresholds drawn at random average out more of the labels' noise
     "max_bin": 63,
     "use_missing": False,
@@ -135,12 +135,14 @@ def fit_trees(
         better = bool(held < least)
         if better:
             least, best = held, number
-        ends = number - best >= _PATIENCE or number == ROUNDS
-        if number % _REPORTED == 0 or ends:
-            history.append(EpochRecord(number, ROUNDS, float(training), float(held), better))
+        over = number - best >= _PATIENCE
+        if number % _REPORTED == 0 or over or number == ROUNDS:
+            ended = f"no better for {_PATIENCE} rounds" if over else ""
+            record = EpochRecord(number, ROUNDS, float(training), float(held), better, ended)
+            history.append(record)
             if on_epoch is not None:
-                on_epoch(history[-1])
-        if ends:
+                on_epoch(record)
+        if over:
             break
     models = [booster.booster.model_to_string(num_iteration=best) for booster in boosters]
     learned = _as_tensors(models, columns, rows, objective.outputs)

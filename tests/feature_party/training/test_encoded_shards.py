@@ -72,7 +72,7 @@ def test_shards_train_what_memory_trains(world: World, tmp_path: Path) -> None:
     shape = NetworkShape(
         found.encoder.inputs, found.encoder.cardinalities, (8,), objective.outputs, 4
     )
-    fit = Fitter(objective, memory, shape, streamed.facts.settings, CPU).run()
+    (fit,) = Fitter(objective, memory, shape, streamed.facts.settings, CPU).run()
     for name, value in fit.learned.state_dict().items():
         torch.testing.assert_close(
             streamed.experts[0].learned.state_dict()[name], value, atol=1e-5, rtol=0
@@ -82,7 +82,7 @@ def test_shards_train_what_memory_trains(world: World, tmp_path: Path) -> None:
     np.testing.assert_allclose(history, wanted, atol=1e-5)
     # one part is another order: the test would see if the parts' sizes did not matter
     whole = MemorySource(together, targets, CPU)
-    other = Fitter(objective, whole, shape, streamed.facts.settings, CPU).run()
+    (other,) = Fitter(objective, whole, shape, streamed.facts.settings, CPU).run()
     assert abs(other.history[-1].training - fit.history[-1].training) > 1e-5
 
 

@@ -174,3 +174,15 @@ def test_progress_tells_of_every_learner() -> None:
     )
     assert {"likelihood-linear-gaussian", "likelihood-trees-gaussian"} <= set(seen)
     assert all(records[-1].epoch <= records[-1].epochs for records in seen.values())
+
+
+def test_what_is_behind_on_a_part_of_the_rows_is_not_trained_in_full() -> None:
+    data, _ = interaction()
+    section = {"ensemble": 4, "epochs": 3, "hidden": [8]}
+    config = FeaturePartyConfig.model_validate({"data": {"key": "event"}, "training": section})
+    ended: dict[str, str] = {}
+    model = train(data, config, on_epoch=lambda what, record: ended.update({what: record.ended}))
+    lost = [name for name, reason in ended.items() if reason.startswith("behind the mixture")]
+    assert "tried-likelihood-prior-tilt+softmax" in lost
+    assert "likelihood-prior-tilt+softmax" not in ended
+    assert model.facts.heads["softmax"].weight == 0

@@ -6,15 +6,15 @@ count, with one input for each that says how far through the piece the value is:
 then follows a bend anywhere in the range. (Piecewise linear encoding: Gorishniy, Rubachev and
 Babenko, *On Embeddings for Numerical Features in Tabular Deep Learning*, NeurIPS 2022.)
 
-A date and time becomes an hour, a weekday and a day number. A categorical column gets a vocabulary
-of the values that occur at least 5 times; everything else, and every value never seen, shares one
-place.
+A date and time, in any usual spelling, becomes an hour, a weekday, a day number and, where a year
+passes, the place in it. A categorical column gets a vocabulary of the values that occur at least 5
+times; everything else, and every value never seen, shares one place. Columns that name or number
+the rows are left out.
 """
 
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -25,6 +25,14 @@ from numpy.typing import NDArray
 
 from common.arrays import Floats
 from common.errors import ConfigError, DataError
+from feature_party.model.spellings import (
+    COMMA,
+    named_as_id,
+    numbers_rows,
+    read_commas,
+    read_dates,
+    spelling_of,
+)
 
 MIN_OCCURRENCES = 5
 MISSING = "\x00missing"
@@ -34,7 +42,8 @@ _HEAVY_TAIL = 4.0
 """Excess kurtosis from which a column is put on a signed logarithmic axis."""
 CLIP = 8.0
 """No numeric input is further from 0."""
-_ID_NAME = re.compile(r"(?:^|[_\s-])(?:id|ids|code|recode|zip|zipcode|sku|uuid)$|[a-z](?:ID|Id)$")
+YEAR = 365.2425
+"""Days of a year in the Gregorian calendar, on average."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +52,7 @@ class NumericColumn:
 
     name: str
     part: str
-    """``value``, ``hour``, ``weekday`` or ``day``: what is taken from the column."""
+    """``value``, ``hour``, ``weekday``, ``day`` or ``season``: what is taken from the column."""
     logarithmic: bool
     middle: float
     spread: float
@@ -54,6 +63,8 @@ class NumericColumn:
     """Whether a second input says that the value was missing."""
     edges: tuple[float, ...] = ()
     """Ends of the pieces, ascending, on the standardised axis; empty for two values or fewer."""
+    spelling: str = ""
+    """How texts spell the values; see :func:`~feature_party.model.spellings.spelling_of`."""
 
     @property
     def inputs(self) -> int:
@@ -88,10 +99,13 @@ class Encoder:
     ----------
     numeric, categorical
         Columns in the order of the encoded matrices.
+    left_out
+        Columns that are not learned from, and why.
     """
 
     numeric: tuple[NumericColumn, ...]
     categorical: tuple[CategoricalColumn, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def fit(
@@ -132,24 +146,34 @@ class Encoder:
             raise ConfigError(f"column {min(both)!r} is listed as numeric and as categorical")
         numbers: list[NumericColumn] = []
         categories: list[CategoricalColumn] = []
+        left_out: list[tuple[str, str]] = []
         for name in table.columns:
             if name in ignore:
                 continue
-            series = table[name]
-            if name in numeric or (name not in categorical and _is_numeric(series)):
-                numbers += [
-                    fitted
-                    for part in _parts(series)
-                    if (fitted := _fit_numeric(series, part, pieces)) is not None
+            series, spelling, asked = table[name], "", name in numeric
+            if series.dtype == pl.String and name not in categorical:
+                spelling = spelling_of(series)
+            if not asked and name not in categorical and numbers_rows(series):
+                left_out.append((name, "numbers the rows"))
+            elif asked or (name not in categorical and (spelling or _is_numeric(series))):
+                found = [
+                    _fit_numeric(series, part, pieces, spelling)
+                    for part in _parts(series, spelling)
                 ]
-            elif (fitted_category := _fit_categorical(series)) is not None:
-                categories.append(fitted_category)
+                numbers += [column for column in found if column is not None]
+                if not any(found):
+                    left_out.append((name, "has one value"))
+            elif (fitted := _fit_categorical(series)) is not None:
+                categories.append(fitted)
+            else:
+                alone = series.n_unique() > 1
+                left_out.append((name, "names the rows" if alone else "has one value"))
         if not numbers and not categories:
             raise DataError(
                 "no column is left to learn from: all are keys, ignored or constant;"
                 f" columns: {_listing(table.columns)}"
             )
-        return cls(tuple(numbers), tuple(categories))
+        return cls(tuple(numbers), tuple(categories), tuple(left_out))
 
     def with_counts(self, counts: Mapping[str, pl.DataFrame]) -> Encoder:
         """Return the encoder with vocabularies from counts of values on more rows.
@@ -206,7 +230,7 @@ class Encoder:
         numeric = np.zeros((table.height, self.inputs), dtype=np.float32)
         at = 0
         for column in self.numeric:
-            values = _values(table[column.name], column.part)
+            values = _values(table[column.name], column.part, column.spelling)
             missing = ~np.isfinite(values)
             values = np.where(missing, column.middle, values)
             scaled = (_transform(values, column) - column.centre) / column.scale
@@ -233,6 +257,7 @@ class Encoder:
                 {"name": column.name, "vocabulary": list(column.vocabulary)}
                 for column in self.categorical
             ],
+            "left_out": [list(pair) for pair in self.left_out],
         }
 
     @classmethod
@@ -247,6 +272,7 @@ class Encoder:
                 CategoricalColumn(column["name"], tuple(column["vocabulary"]))
                 for column in data["categorical"]
             ),
+            tuple((name, why) for name, why in data.get("left_out", [])),
         )
 
 
@@ -256,7 +282,7 @@ def _is_numeric(series: pl.Series) -> bool:
     if not series.dtype.is_numeric():
         return False
     # Identifiers and codes written as numbers have no order worth learning.
-    return not (_ID_NAME.search(series.name) and _whole(series))
+    return not (named_as_id(series.name) and _whole(series))
 
 
 def _whole(series: pl.Series) -> bool:
@@ -266,25 +292,30 @@ def _whole(series: pl.Series) -> bool:
     return bool((values == values.floor()).all())
 
 
-def _parts(series: pl.Series) -> tuple[str, ...]:
-    if series.dtype == pl.Datetime:
-        return ("hour", "weekday", "day")
-    if series.dtype == pl.Date:
-        return ("weekday", "day")
-    return ("value",)
+def _parts(series: pl.Series, spelling: str) -> tuple[str, ...]:
+    if spelling and spelling != COMMA:
+        series = read_dates(series, spelling)
+    if series.dtype not in (pl.Datetime, pl.Date):
+        return ("value",)
+    clock = ("hour",) if series.dtype == pl.Datetime else ()
+    days = series.dt.epoch("d").drop_nulls().to_numpy()
+    season = ("season",) if days.size and np.ptp(days) >= YEAR else ()
+    return (*clock, "weekday", "day", *season)
 
 
-def moments(series: pl.Series) -> Floats:
+def moments(series: pl.Series, spelling: str = "") -> Floats:
     """(n,) seconds since 1970-01-01 00:00 on the clock of a column of dates, NaN where missing."""
-    clock = _temporal(series)
+    clock = _temporal(series, spelling)
     if clock.dtype == pl.Datetime:
         clock = clock.dt.replace_time_zone(None)
     clock = clock.cast(pl.Datetime("us"))
     return clock.to_physical().cast(pl.Float64).to_numpy().astype(np.float64) / 1e6
 
 
-def _temporal(series: pl.Series) -> pl.Series:
-    if series.dtype == pl.String:
+def _temporal(series: pl.Series, spelling: str) -> pl.Series:
+    if series.dtype == pl.String and spelling:
+        series = read_dates(series, spelling)
+    elif series.dtype == pl.String:
         series = series.str.to_datetime(strict=False)
     if not series.dtype.is_temporal():
         raise DataError(
@@ -294,22 +325,26 @@ def _temporal(series: pl.Series) -> pl.Series:
     return series
 
 
-def _values(series: pl.Series, part: str) -> Floats:
+def _values(series: pl.Series, part: str, spelling: str) -> Floats:
     """(n,) float64 with NaN for what is missing or is not a number."""
     if part == "value":
-        return numbers(series)
-    series = _temporal(series)
+        return numbers(series, spelling)
+    series = _temporal(series, spelling)
     if part == "hour":
         values = series.dt.hour().cast(pl.Float64) + series.dt.minute().cast(pl.Float64) / 60
     elif part == "weekday":
         values = series.dt.weekday().cast(pl.Float64)
     else:
         values = series.dt.epoch("d").cast(pl.Float64)
+        if part == "season":
+            values = values - YEAR * (values / YEAR).floor()
     return values.to_numpy().astype(np.float64)
 
 
-def numbers(series: pl.Series) -> Floats:
+def numbers(series: pl.Series, spelling: str = "") -> Floats:
     """(n,) float64 of a numeric column, NaN where a value is missing."""
+    if series.dtype == pl.String and spelling == COMMA:
+        series = read_commas(series)
     if series.dtype in (pl.Duration, pl.Time):
         series = series.cast(pl.Int64)
     try:
@@ -321,8 +356,8 @@ def numbers(series: pl.Series) -> Floats:
         ) from error
 
 
-def _fit_numeric(series: pl.Series, part: str, pieces: int) -> NumericColumn | None:
-    values = _values(series, part)
+def _fit_numeric(series: pl.Series, part: str, pieces: int, spelling: str) -> NumericColumn | None:
+    values = _values(series, part, spelling)
     finite = values[np.isfinite(values)]
     indicator = finite.size < values.size
     if not finite.size or (finite.min() == finite.max() and not indicator):
@@ -339,6 +374,7 @@ def _fit_numeric(series: pl.Series, part: str, pieces: int) -> NumericColumn | N
     edges = np.unique(np.quantile((transformed - centre) / scale, np.linspace(0, 1, pieces + 1)))
     return replace(
         column,
+        spelling=spelling,
         centre=centre,
         scale=scale,
         edges=tuple(edges.tolist()) if pieces > 1 and edges.size > 2 else (),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from rich.markup import escape
 from rich.progress import TaskID
 
 from common.arrays import Floats
@@ -143,6 +144,8 @@ class Learning(Transfer):
         model.save(directory)
         if section.shards == "auto":
             remove_shards(directory / "shards")
+        for name, why in () if quiet else model.encoder.left_out:
+            stderr.print(f"left out: {escape(name)}, which {why}")
         for warning in model.facts.warnings:
             stderr.print(f"[bold yellow]warning:[/] {warning}")
         return model

@@ -10,7 +10,7 @@ from feature_party.learning.derivatives import derivatives_of
 from feature_party.learning.objectives import LikelihoodObjective, Objective
 from feature_party.learning.support import Support
 from feature_party.training.fitting import EpochRecord, Fit
-from feature_party.training.folded import FoldedRows
+from feature_party.training.in_memory import FoldedRows
 from feature_party.training.linear import fit_linear
 from feature_party.training.mixture import Candidate
 from feature_party.training.trees import fit_trees, lightgbm

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import torch
 
-from common.arrays import Floats, Integers
+from common.arrays import Floats
 from common.errors import ConfigError, DataError
 from feature_party.config import DataSection, TrainingSection
 from feature_party.learning.calibration import decoding_slope
@@ -27,27 +27,24 @@ from feature_party.learning.mixing import (
 )
 from feature_party.learning.objectives import (
     Objective,
-    PointObjective,
     SharedObjective,
     build_objective,
 )
-from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
-from feature_party.learning.target_encoding import scores_of_codes
-from feature_party.model.encoding import Encoded, Encoder
+from feature_party.model.encoding import Encoder
 from feature_party.model.facts import FitSettings, ModelFacts
 from feature_party.model.model import Expert, Model
 from feature_party.model.network import NetworkShape
-from feature_party.training.batches import MemorySource, Plan, Source, group_size
+from feature_party.training.batches import group_size
 from feature_party.training.encoded_shards import (
     Shards,
     fit_encoder,
     shards_content,
     write_shards,
 )
-from feature_party.training.examples import MOST_HELD_OUT, Codes, Prepared, PreparedShards
+from feature_party.training.examples import MOST_HELD_OUT, Prepared, PreparedShards
 from feature_party.training.fitting import EpochRecord, Fit, Fitter
-from feature_party.training.folded import FoldedRows
+from feature_party.training.in_memory import InMemory
 from feature_party.training.mixture import DEBIASED, Candidate, Mixture
 from feature_party.training.quick import quick_fits
 from feature_party.training.settings import choose_device, resolve_pieces, resolve_settings
@@ -96,48 +93,6 @@ def train(
     model = run.train()
     seconds = round(time.monotonic() - begun, 3)
     return replace(model, facts=model.facts.model_copy(update={"seconds": seconds}))
-
-
-class InMemory:
-    """Encoded rows to train on, in memory.
-
-    Parameters
-    ----------
-    encoder
-        How they are encoded.
-    rows
-        What is encoded.
-    codes
-        Their privatized labels.
-    labels
-        Their true ones, for the objective ``true`` alone.
-    """
-
-    def __init__(
-        self, encoder: Encoder, rows: pl.DataFrame, codes: Codes, labels: Floats | None = None
-    ) -> None:
-        self.encoder, self.codes, self.labels = encoder, codes, labels
-        self.inputs: Encoded = encoder.encode(rows)
-
-    def codes_of(self, rows: Integers) -> Codes:
-        """(v,) privatized labels of some rows."""
-        return self.codes[rows]
-
-    def folded(self, problem: LabelProblem, settings: FitSettings) -> FoldedRows:
-        """The rows with the folds that the networks leave out, too."""
-        plan = Plan.of(settings, [len(self.inputs)])
-        folds = plan.folds(0)[1][:: plan.group].numpy()
-        codes = self.codes.astype(np.int64)
-        scores = scores_of_codes(problem)[codes]
-        return FoldedRows(self.encoder, self.inputs, codes, scores, folds, settings.seed)
-
-    def source(self, objective: Objective, device: torch.device) -> Source:
-        """The rows with what an objective needs of each."""
-        if self.labels is not None and isinstance(objective, PointObjective):
-            targets = objective.value_targets(self.labels)
-        else:
-            targets = objective.targets(self.codes)
-        return MemorySource(self.inputs, targets, device)
 
 
 class _Run:

@@ -21,6 +21,7 @@ from common.arrays import Floats, Integers
 from feature_party.model.encoding import (
     CLIP,
     MISSING,
+    YEAR,
     Encoder,
     NumericColumn,
     canonical_text,
@@ -52,12 +53,15 @@ class Column:
         Place of each known category, from 1; a missing value's key is :attr:`missing`.
     missing
         Text that stands for a missing category.
+    spelling
+        How texts spell a number or a moment.
     """
 
     name: str
     kind: Kind
     places: dict[str, int]
     missing: str = ""
+    spelling: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the column as JSON values."""
@@ -76,8 +80,8 @@ class Column:
             places = (self.places.get(text, 0) for text in self.texts(table))
             return np.fromiter(places, dtype=np.int64, count=table.height)
         if self.kind == "moment":
-            return moments(table[self.name])
-        return numbers(table[self.name])
+            return moments(table[self.name], self.spelling)
+        return numbers(table[self.name], self.spelling)
 
 
 def served_columns(encoder: Encoder) -> tuple[Column, ...]:
@@ -87,7 +91,7 @@ def served_columns(encoder: Encoder) -> tuple[Column, ...]:
     while missing in texts:
         missing += _MISSING
     vocabularies = {column.name: column.vocabulary for column in encoder.categorical}
-    parts = {column.name: column.part for column in encoder.numeric}
+    fitted = {column.name: column for column in encoder.numeric}
     columns = []
     for name in encoder.columns:
         if name in vocabularies:
@@ -95,7 +99,8 @@ def served_columns(encoder: Encoder) -> tuple[Column, ...]:
             places = {text: place for place, text in enumerate(keys, start=1)}
             columns.append(Column(name, "category", places, missing))
         else:
-            columns.append(Column(name, "number" if parts[name] == "value" else "moment", {}))
+            kind: Kind = "number" if fitted[name].part == "value" else "moment"
+            columns.append(Column(name, kind, {}, spelling=fitted[name].spelling))
     return tuple(columns)
 
 
@@ -177,6 +182,8 @@ def _part(seconds: Tensor, part: str) -> Tensor:
     day = torch.floor(seconds / _DAY)
     if part == "day":
         return day
+    if part == "season":
+        return day - YEAR * torch.floor(day / YEAR)
     if part == "weekday":
         monday = day + _THURSDAY
         return monday - 7 * torch.floor(monday / 7) + 1

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from datetime import date, datetime, timedelta
 
 import numpy as np
 import polars as pl
 import pytest
 
 from common.errors import ConfigError, DataError, LabelveilError
-from feature_party.model.encoding import MIN_OCCURRENCES, Encoder
+from feature_party.model.encoding import MIN_OCCURRENCES, Encoder, moments
+from feature_party.model.export.torch_module import served_columns
 
 
 @pytest.fixture
@@ -150,3 +151,72 @@ def test_missing_and_wrong_columns_at_prediction(table: pl.DataFrame) -> None:
         encoder.encode(table.with_columns(age=pl.lit("old")))
     with pytest.raises(DataError, match="dates"):
         encoder.encode(table.with_columns(when=pl.lit(3)))
+
+
+DAYS = [date(2011, 1, 1) + timedelta(days=i) for i in range(731)]
+
+
+@pytest.mark.parametrize(
+    ("written", "hours"),
+    [
+        ("{0.day}.{0:%m.%Y}", 0),
+        ("{0:%Y-%m-%d}", 0),
+        ("{0:%d/%m/%Y}", 0),
+        ("{0:%m/%d/%y}", 0),
+        ("{0.day} {0:%b %Y}", 0),
+        ("{0:%b} {0.day}, {0.year}", 0),
+        ("{0:%Y-%m-%d}T07:30:00Z", 7.5),
+        ("{0:%d.%m.%Y} 7:30", 7.5),
+    ],
+)
+def test_dates_are_read_as_people_write_them(written: str, hours: float) -> None:
+    texts = pl.Series("day", [written.format(day) for day in DAYS])
+    encoder = Encoder.fit(pl.DataFrame({"day": texts}))
+    assert [column.part for column in encoder.numeric] == ["weekday", "day", "season"]
+    kept = Encoder.from_json(json.loads(json.dumps(encoder.to_json())))
+    typed = pl.DataFrame({"day": pl.Series(DAYS)})
+    spelled = kept.encode(pl.DataFrame({"day": texts})).numeric
+    np.testing.assert_allclose(spelled, kept.encode(typed).numeric, atol=1e-6)
+    (column,) = served_columns(kept)
+    np.testing.assert_allclose(
+        column.values(pl.DataFrame({"day": texts})), moments(typed["day"]) + 3600 * hours
+    )
+    unread = kept.encode(pl.DataFrame({"day": ["some day"]})).numeric
+    assert np.isfinite(unread).all()
+
+
+def test_a_season_takes_a_year() -> None:
+    few = pl.DataFrame({"day": pl.Series(DAYS[:200])})
+    assert [column.part for column in Encoder.fit(few).numeric] == ["weekday", "day"]
+
+
+def test_decimal_commas_are_numbers() -> None:
+    texts = [f"{1000 + i}"[0] + "." + f"{1000 + i}"[1:] + ",5" for i in range(50)]
+    table = pl.DataFrame({"price": texts, "size": [f"{i}" for i in range(50)]})
+    encoder = Encoder.fit(table, ignore=["size"])
+    same = pl.DataFrame({"price": np.arange(50) + 1000.5})
+    np.testing.assert_allclose(encoder.encode(table).numeric, encoder.encode(same).numeric)
+    (column,) = served_columns(encoder)
+    np.testing.assert_allclose(column.values(table), same["price"])
+
+
+def test_columns_that_name_or_number_the_rows_are_left_out() -> None:
+    rows = 300
+    table = pl.DataFrame(
+        {
+            "instant": np.arange(rows) * 2 // 2 + 7,
+            "token": [f"{i:x}" for i in range(rows)],
+            "same": np.ones(rows),
+            "amount": np.arange(rows) * 10,
+        }
+    )
+    encoder = Encoder.fit(table)
+    assert [column.name for column in encoder.numeric] == ["amount"]
+    assert dict(encoder.left_out) == {
+        "instant": "numbers the rows",
+        "token": "names the rows",
+        "same": "has one value",
+    }
+    assert "instant" in Encoder.fit(table, numeric=["instant"]).columns
+    kept = Encoder.from_json(json.loads(json.dumps(encoder.to_json())))
+    assert kept == encoder

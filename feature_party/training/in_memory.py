@@ -1,4 +1,4 @@
-"""Rows in memory with their folds: what learners that see all rows at once are given."""
+"""Rows to train on that lie in memory, and their folds for learners that see all at once."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from common.arrays import Floats, Indices
-from feature_party.learning.objectives import LikelihoodObjective
-from feature_party.learning.target_encoding import TargetEncoding
+from common.arrays import Floats, Indices, Integers
+from feature_party.learning.objectives import LikelihoodObjective, Objective, PointObjective
+from feature_party.learning.problem import LabelProblem
+from feature_party.learning.target_encoding import TargetEncoding, scores_of_codes
 from feature_party.model.encoding import Encoded, Encoder
+from feature_party.model.facts import FitSettings
 from feature_party.model.network import Ensemble
 from feature_party.model.trees import Trees
+from feature_party.training.batches import MemorySource, Plan, Source
+from feature_party.training.examples import Codes
 from feature_party.training.fitting import EpochRecord, Fit
 
 _ROWS_AT_ONCE = 4096
@@ -101,3 +106,45 @@ class FoldedRows:
         categories = torch.as_tensor(self.inputs.categories[rows].astype(np.int64))[None]
         outputs: Tensor = learned(numeric, categories).float()
         return outputs
+
+
+class InMemory:
+    """Encoded rows to train on, in memory.
+
+    Parameters
+    ----------
+    encoder
+        How they are encoded.
+    rows
+        What is encoded.
+    codes
+        Their privatized labels.
+    labels
+        Their true ones, for the objective ``true`` alone.
+    """
+
+    def __init__(
+        self, encoder: Encoder, rows: pl.DataFrame, codes: Codes, labels: Floats | None = None
+    ) -> None:
+        self.encoder, self.codes, self.labels = encoder, codes, labels
+        self.inputs: Encoded = encoder.encode(rows)
+
+    def codes_of(self, rows: Integers) -> Codes:
+        """(v,) privatized labels of some rows."""
+        return self.codes[rows]
+
+    def folded(self, problem: LabelProblem, settings: FitSettings) -> FoldedRows:
+        """The rows with the folds that the networks leave out, too."""
+        plan = Plan.of(settings, [len(self.inputs)])
+        folds = plan.folds(0)[1][:: plan.group].numpy()
+        codes = self.codes.astype(np.int64)
+        scores = scores_of_codes(problem)[codes]
+        return FoldedRows(self.encoder, self.inputs, codes, scores, folds, settings.seed)
+
+    def source(self, objective: Objective, device: torch.device) -> Source:
+        """The rows with what an objective needs of each."""
+        if self.labels is not None and isinstance(objective, PointObjective):
+            targets = objective.value_targets(self.labels)
+        else:
+            targets = objective.targets(self.codes)
+        return MemorySource(self.inputs, targets, device)

@@ -162,11 +162,11 @@ def party(
     from common.program.audit.party.canary_parties import Plan
     from common.program.audit.party.endpoint import Connection
     from common.program.audit.party.run import (
-        CANARY_COST,
         CANARY_STEPS,
         RUNNING_COST,
         RUNNING_STEPS,
         audit_party,
+        canary_cost,
     )
     from common.randomizers.base import check_epsilon
 
@@ -183,12 +183,16 @@ def party(
             address, ca, certificate_file, private_key, data_set, epoch, server_name
         )
     steps = len(RUNNING_STEPS) * (address is not None) + len(CANARY_STEPS) * canaries
-    running = RUNNING_COST if address is not None else ""
-    started = CANARY_COST if canaries else ""
-    announce("; ".join(filter(None, (running, started))), quiet)
-    with tempfile.TemporaryDirectory() as folder, checks_bar("party", steps, quiet) as advance:
+    with tempfile.TemporaryDirectory() as folder:
         plan = Plan(Path(folder) / "canaries", rows, epsilon, randomizer) if canaries else None
-        found = audit_party(connection, plan, advance)
+        costs = [RUNNING_COST] * (connection is not None)
+        if plan is not None and not quiet:
+            costs.append(
+                f"about {canary_cost(plan):.0f} s of CPU, for labels parties on this machine"
+            )
+        announce("; ".join(costs), quiet)
+        with checks_bar("party", steps, quiet) as advance:
+            found = audit_party(connection, plan, advance)
     finish(found, out, quiet, as_json)
 
 
@@ -223,7 +227,7 @@ def inference(
     """Infer labels from the message, and from the model that was trained on it."""
     from dataclasses import replace
 
-    from common.program.audit.inference.run import STEPS, audit_inference
+    from common.program.audit.inference.run import STEPS, audit_inference, inference_cost
     from common.program.audit.inference.run_folder import RunFiles
 
     given = {
@@ -235,7 +239,7 @@ def inference(
     }
     named = {name: path for name, path in given.items() if path is not None}
     files = replace(RunFiles.under(run, canaries), **named)
-    announce("about 10 s of CPU for 20,000 events; nothing leaves this machine", quiet)
+    announce(f"about {inference_cost(files):.0f} s of CPU; nothing leaves this machine", quiet)
     with checks_bar("inference", len(STEPS), quiet) as advance:
         found = audit_inference(files, advance)
     finish(found, out, quiet, as_json)

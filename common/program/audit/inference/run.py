@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from common.program.audit.attacks.canaries import Canaries, find_canaries
 from common.program.audit.attacks.message_attack import (
@@ -30,6 +31,7 @@ from common.program.audit.verdict import (
     Check,
     Power,
     Verdict,
+    cpu_seconds,
     statistical,
     verdict_of,
 )
@@ -40,6 +42,8 @@ Progress = Callable[[str], None]
 
 POWER = 0.9
 """Share of the ceiling's bound that the positive control must reach for the attack to count."""
+
+_PACE_EVENTS = 4000
 
 STEPS = ("message", "read the run", "model", "control")
 
@@ -87,6 +91,22 @@ def audit_inference(files: RunFiles, progress: Progress = lambda name: None) -> 
         "control": attacks["control"].curve,
     }
     return audit
+
+
+def inference_cost(files: RunFiles) -> float:
+    """CPU seconds that an audit will take, from the attack on a few made-up events.
+
+    The attack is most of it; what does not grow with the events takes about two seconds.
+    """
+    if not files.predictions.is_file():
+        return 2.0
+    rows = np.arange(_PACE_EVENTS)
+    made_up = Canaries(rows, rows % 2, 0, 1, planted=True)
+    values = np.asarray(rows % 2, dtype=np.float64)
+    features = np.asarray(np.sin(np.outer(rows, np.arange(1.0, 9.0))), dtype=np.float64)
+    pace = cpu_seconds(lambda: attack_predictions(values, features, made_up)) / _PACE_EVENTS
+    events = int(pl.scan_parquet(files.predictions).select(pl.len()).collect().item())
+    return 2.0 + 1.5 * pace * events
 
 
 def choose_canaries(run: Run, manifest: Manifest) -> Canaries | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +13,7 @@ from common.program.audit.attacks import rows_apart
 from common.program.audit.attacks.implementation import Outputs
 from common.program.audit.attacks.seeds import STARTS
 from common.program.audit.mechanism.subject import NamedSubject, Subject
-from common.program.audit.verdict import cpu_time
+from common.program.audit.verdict import cpu_seconds
 
 _PACE_ROWS, _PACE_CALLS = 50_000, 20
 
@@ -101,17 +99,11 @@ class Trial:
         """CPU seconds of one row in a long call, and of one short call."""
         self.subject.mechanism(self.subject.labels[:1])  # pays for what is made once
         labels = np.resize(self.subject.labels, _PACE_ROWS)
-        row = _seconds(lambda: self.subject.mechanism(labels)) / _PACE_ROWS
-        call = _seconds(lambda: [self.subject.mechanism(labels[:1]) for _ in range(_PACE_CALLS)])
+        row = cpu_seconds(lambda: self.subject.mechanism(labels)) / _PACE_ROWS
+        call = cpu_seconds(lambda: [self.subject.mechanism(labels[:1]) for _ in range(_PACE_CALLS)])
         return row, call / _PACE_CALLS
 
     def seconds(self, rows: float, calls: float = 1) -> float:
         """CPU seconds that the subject takes for so many rows in so many calls, roughly."""
         row, call = self.pace
         return rows * row + calls * call
-
-
-def _seconds(run: Callable[[], object]) -> float:
-    before = cpu_time()
-    run()
-    return max(cpu_time() - before, 1.0 / os.sysconf("SC_CLK_TCK"))

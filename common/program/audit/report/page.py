@@ -146,7 +146,7 @@ def figures(audit: Audit) -> list[Figure]:
                 "What one message changes",
                 "Each dot is a label and an output: how probable the label was before, and after"
                 " seeing the output. Between the curves lies what ε allows; dots on the diagonal"
-                " learn nothing.",
+                " learn nothing. The rarest twentieth may lie beyond the axes.",
                 plots.beliefs(data["beliefs"]),
             )
         )

@@ -169,7 +169,8 @@ def beliefs(data: Mapping[str, Any]) -> Markup:
             axes.plot(curve, 1 / (1 + np.exp(-(grid + sign * epsilon))), color=INK, linewidth=1.2)
         axes.plot([1e-7, 1], [1e-7, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
         axes.plot(prior, posterior, ".", color=MAIN, alpha=0.35, markersize=4)
-        low = max(min(prior.min(), posterior.min()) / 2, 1e-6)
+        # a label that next to never occurs must not squeeze all others into a corner
+        low = max(float(np.quantile(np.minimum(prior, posterior), 0.05)) / 2, 1e-6)
         for set_scale, set_limit in (
             (axes.set_xscale, axes.set_xlim),
             (axes.set_yscale, axes.set_ylim),

@@ -142,7 +142,8 @@ class Model:
     def distributions(self, inputs: Encoded, members: slice = slice(None)) -> Predictions:
         """Predict encoded rows: points, and distributions where the objective gives them.
 
-        ``members`` are the networks of each ensemble that take part.
+        ``members`` are the networks of each ensemble that take part; of a learner that has fewer
+        members, one for each fold, those of the same folds.
         """
         points, parts = [], []
         device = next(self.experts[0].learned.parameters()).device
@@ -155,7 +156,8 @@ class Model:
             mixed: torch.Tensor | None = None
             for expert in self.experts:
                 # a head's logits are large numbers that nearly cancel: single precision would show
-                raw = expert.learned.eval()(numeric, categories)[members].double()
+                raw = expert.learned.eval()(numeric, categories)
+                raw = raw[_same_folds(members, raw.shape[0], self.facts.settings.members)].double()
                 probabilities = expert.objective.distributions(raw)
                 if probabilities is None:
                     points.append(expert.objective.points(raw).mean(dim=0).cpu().numpy())
@@ -237,6 +239,13 @@ class Model:
                 " train it again"
             ) from error
         return cls(encoder, problem, support, experts, facts, share, adjustment)
+
+
+def _same_folds(members: slice, few: int, most: int) -> slice:
+    """Of ``few`` members those that left out what ``members`` of ``most`` did."""
+    if members == slice(None):
+        return members
+    return slice(members.start * few // most, members.stop * few // most)
 
 
 def _tilts(objective: Objective) -> list[list[float]] | None:

@@ -14,6 +14,7 @@ from common.entropy import seeded_entropy
 from common.errors import ConfigError
 from common.randomizers import build_randomizer
 from feature_party.config import FeaturePartyConfig
+from feature_party.evaluation.unseen import unseen
 from feature_party.join.in_memory import Joined
 from feature_party.join.matches import MatchCounts
 from feature_party.learning.law_table import LawTable
@@ -139,6 +140,16 @@ def test_learners_are_mixed_and_the_likelihood_chooses() -> None:
     assert heads["trees-gaussian"].weight > 0.5
     assert {name.split("-")[0] for name in heads} >= {"gaussian", "linear", "trees"}
     assert unexplained(model, data, means) < 0.35
+
+
+def test_every_learner_takes_part_where_a_fold_is_left_out() -> None:
+    data, _ = interaction()
+    model = fitted(data, ensemble=8, epochs=1)
+    counts = {expert.learned.shape.members for expert in model.experts}
+    assert 4 in counts  # one a fold, where there are two networks
+    found = unseen(model, data).scored.predicted
+    assert found.distributions is not None
+    assert np.allclose(found.distributions.sum(axis=1), 1)
 
 
 def test_networks_go_on_where_lightgbm_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -116,7 +116,8 @@ def explained(
     reach = math.sqrt(float(np.mean(slope**2)))
     known = offset + ~scored.held_out * scored.averaging
     free = _Gain(known + slope * labels.unbiased, unseen=reach * labels.hidden)
-    assisted = _Gain(known + slope * labels.helped, error=reach * MISFIT * labels.trusted)
+    assisted = _Gain(known + slope * labels.helped)
+    assisted = replace(assisted, error=max(reach * MISFIT * labels.trusted, _shown(free, assisted)))
     ratio = float(assisted.terms.mean()) / spread.shown
     constant = loss.of(np.array([spread.centre]), support.values)
     apart = _between_samples(support, scored, (offset, slope), ratio * constant)
@@ -130,6 +131,13 @@ def explained(
         needed = round(slope.size * times**2), times
     lost = _loss(free, spread, apart)
     return Explained(of_free, of_assisted, lost, spread.shown, verdict, *needed)
+
+
+def _shown(free: _Gain, assisted: _Gain) -> float:
+    """What the codes themselves show of the error in the model's word, beyond their own noise."""
+    apart = free.terms - assisted.terms
+    gap = max(abs(float(apart.mean())) - free.unseen, 0.0)
+    return math.sqrt(max(gap**2 - mean_error(apart) ** 2, 0.0))
 
 
 def _share(gain: _Gain, spread: Spread, apart: float) -> Share:

@@ -66,6 +66,11 @@ class Head(ABC):
         """Log probabilities of the cells, (…, m), for (…, p) network outputs."""
         return torch.log_softmax(self.logits(raw), dim=-1)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the head's constants are."""
+        return next(value.device for value in vars(self).values() if isinstance(value, Tensor))
+
     def to(self, device: torch.device) -> Head:
         """Move the head's constants to a device, in place."""
         for name, value in vars(self).items():

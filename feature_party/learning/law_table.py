@@ -13,7 +13,7 @@ a mixture's component is at most w times the component's own, and that bound sta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,8 +23,9 @@ from torch import Tensor
 from common.arrays import Floats
 from feature_party.learning.heads import AtomHead, Head
 
-_AXES = (np.linspace(-6, 6, 193), np.linspace(-4, 4, 33))
-"""Where a law is tabulated: its location in standard deviations, its scale on a logarithm."""
+_AXES = ((-6.0, 6.0, 193), (-4.0, 4.0, 33))
+"""Where a law is tabulated, from, to and how often: its location in standard deviations, and its
+scale on a logarithm."""
 _NEAR = 1e-3
 _LEAST_INFORMATION = 1e-3
 """Share of the largest Fisher information that every row has: a step is never unbounded."""
@@ -52,31 +53,33 @@ class LawTable:
 
     def __init__(self, head: Head, likelihood: Floats) -> None:
         self.outputs = head.outputs
-        cells = torch.as_tensor(likelihood, dtype=torch.float64)
-        self.ends, self.log_odds = np.zeros((0, likelihood.shape[1])), np.zeros(0)
+        place: dict[str, Any] = {"dtype": torch.float64, "device": head.device}
+        cells = torch.as_tensor(likelihood, **place)
+        ends, self.log_odds = cells[:0], torch.zeros(0, device=head.device)
         if isinstance(head, AtomHead):
-            ends = [0] * head.low + [-1] * head.high
-            self.ends, self.log_odds = likelihood[ends], head.log_odds.double().numpy()
+            ends, self.log_odds = cells[[0] * head.low + [-1] * head.high], head.log_odds
             cells = cells[int(head.low) : len(cells) - int(head.high)]
             head = head.inner
         self.axes = _AXES[: head.outputs]
         self.scale = self.outputs - 1 if head.outputs == 2 else None
-        places = np.stack(np.meshgrid(*self.axes, indexing="ij"), axis=-1)
-        places = places.reshape(-1, head.outputs)
+        along = (torch.linspace(*axis, **place) for axis in self.axes)
+        places = torch.cartesian_prod(*along).view(-1, head.outputs)
 
-        def codes(step: Floats) -> Tensor:
-            return torch.softmax(head.logits(torch.as_tensor(places + step)), dim=-1) @ cells
+        def codes(step: Tensor) -> Tensor:
+            return torch.softmax(head.logits(places + step), dim=-1) @ cells
 
-        steps = _NEAR * np.eye(head.outputs)
+        steps = _NEAR * torch.eye(head.outputs, **place)
         slopes = [(codes(step) - codes(-step)) / (2 * _NEAR) for step in steps]
         table = torch.stack([codes(0 * steps[0]), *slopes], dim=-1)
         information = (table[..., 1:] ** 2 / table[..., :1]).sum(dim=1)
         floor = _LEAST_INFORMATION * information.amax(dim=0)
-        self.information = torch.maximum(information, floor).numpy()
-        self.table = table.transpose(0, 1).float().numpy().copy()  # (d, places, 1 + parameters)
+        self.information = torch.maximum(information, floor).float()
+        self.size = len(places)
+        self.table = table.transpose(0, 1).reshape(-1, table.shape[-1]).float().contiguous()
+        self.ends = ends.float().T.contiguous()
         # what a code says of an end, at the start
-        middle = self.table[:, len(places) // 2, 0].astype(np.float64)
-        self.telling = np.sum((self.ends - middle) ** 2 / middle, axis=1)
+        middle = table[len(places) // 2, :, :1]
+        self.telling = ((ends.T - middle) ** 2 / middle).sum(dim=0).float()
 
     @staticmethod
     def serves(head: Head, codes: int) -> bool:
@@ -84,43 +87,65 @@ class LawTable:
         inner = head.inner if isinstance(head, AtomHead) else head
         return inner.outputs <= len(_AXES) and codes <= MOST_CODES
 
+    def slopes(self, outputs: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
+        """(n,) losses −ln P of (n,) codes for (n, p) outputs, and (n, p) first derivatives."""
+        return self._slopes(outputs, codes, *self._place(outputs))
+
     def loss(self, outputs: Floats, codes: NDArray[np.integer]) -> Floats:
         """(n,) −ln P of (n,) codes for (n, p) outputs."""
-        at, share = _place(outputs[:, self.log_odds.size :], self.axes)
-        inner = sum(w * self.table[codes, place, 0] for place, w in zip(at, share, strict=True))
-        weights = self._weights(outputs)
-        rest = 1 - weights.sum(axis=1)
-        whole = rest * inner + np.sum(weights * self.ends[:, codes].T, axis=1)
-        return np.asarray(-np.log(whole))
+        losses = self.slopes(_single(outputs), torch.as_tensor(codes))[0]
+        return losses.double().numpy()
 
     def derivatives(
         self, outputs: Floats, codes: NDArray[np.integer]
     ) -> tuple[Floats, Floats, Floats]:
         """(n,) losses, (n, p) first derivatives by the outputs, and (n, p) Fisher information."""
-        at, share = _place(outputs[:, self.log_odds.size :], self.axes)
-        pairs = list(zip(at, share[..., None], strict=True))
-        inner = sum(w * self.table[codes, place] for place, w in pairs)
-        information = sum(w * self.information[place] for place, w in pairs)
-        weights = self._weights(outputs)
-        rest = 1 - weights.sum(axis=1, keepdims=True)
-        ends = self.ends[:, codes].T
-        whole = rest * inner[:, :1] + np.sum(weights * ends, axis=1, keepdims=True)
-        gradient = np.concatenate([weights * (1 - ends / whole), -rest * inner[:, 1:] / whole], 1)
-        told = np.minimum(weights**2 * self.telling, weights * (1 - weights)) + 1e-4
-        return -np.log(whole[:, 0]), gradient, np.concatenate([told, rest * information], axis=1)
+        raw = _single(outputs)
+        at, share = self._place(raw)
+        losses, gradient = self._slopes(raw, torch.as_tensor(codes), at, share)
+        weights = self._weights(raw)
+        told = torch.minimum(weights**2 * self.telling, weights * (1 - weights)) + 1e-4
+        rest = 1 - weights.sum(dim=1, keepdim=True)
+        inner = rest * _interpolated(self.information, at, share)
+        information = torch.cat([told, inner], dim=1)
+        return losses.double().numpy(), gradient.double().numpy(), information.double().numpy()
 
-    def _weights(self, outputs: Floats) -> Floats:
+    def _slopes(
+        self, outputs: Tensor, codes: Tensor, at: Tensor, share: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        inner = _interpolated(self.table, at + self.size * codes, share)
+        if not self.log_odds.numel():
+            return -torch.log(inner[:, 0]), -inner[:, 1:] / inner[:, :1]
+        weights, ends = self._weights(outputs), self.ends.index_select(0, codes)
+        rest = 1 - weights.sum(dim=1, keepdim=True)
+        whole = rest * inner[:, :1] + (weights * ends).sum(dim=1, keepdim=True)
+        gradient = [weights * (1 - ends / whole), -rest * inner[:, 1:] / whole]
+        return -torch.log(whole[:, 0]), torch.cat(gradient, dim=1)
+
+    def _weights(self, outputs: Tensor) -> Tensor:
         """(n, e) weights of the point masses."""
-        odds = np.exp(np.clip(outputs[:, : self.log_odds.size] + self.log_odds, -20, 20))
-        return np.asarray(odds / (1 + odds.sum(axis=1, keepdims=True)))
+        odds = torch.exp((outputs[:, : self.log_odds.numel()] + self.log_odds).clamp(-20, 20))
+        return odds / (1 + odds.sum(dim=1, keepdim=True))
+
+    def _place(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """(c, n) corners of the grid's mesh around each row's parameters, and their shares."""
+        raw = outputs[:, self.log_odds.numel() :]
+        at = torch.zeros(1, len(raw), dtype=torch.int64, device=raw.device)
+        share = torch.ones(1, len(raw), device=raw.device)
+        for values, (low, high, points) in zip(raw.unbind(1), self.axes, strict=True):
+            place = ((values - low) * ((points - 1) / (high - low))).clamp(0, points - 1.001)
+            below = place.long()
+            above = place - below
+            at = torch.cat([at * points + below, at * points + below + 1])
+            share = torch.cat([share * (1 - above), share * above])
+        return at, share
 
 
-def _place(raw: Floats, axes: Sequence[Floats]) -> tuple[NDArray[np.int64], Floats]:
-    """(c, n) corners of the grid's mesh around each row's parameters, and their shares."""
-    at, share = np.zeros((1, len(raw)), np.int64), np.ones((1, len(raw)))
-    for values, axis in zip(raw.T, axes, strict=True):
-        place = np.clip((values - axis[0]) / (axis[1] - axis[0]), 0, axis.size - 1.001)
-        low = place.astype(np.int64)
-        at = np.concatenate([at * axis.size + low, at * axis.size + low + 1])
-        share = np.concatenate([share * (1 - (place - low)), share * (place - low)])
-    return at, share
+def _single(values: Floats) -> Tensor:
+    return torch.as_tensor(values, dtype=torch.float32)
+
+
+def _interpolated(table: Tensor, at: Tensor, share: Tensor) -> Tensor:
+    """(n, q) values of (places, q) between their corners."""
+    values = table.index_select(0, at.view(-1)).view(*at.shape, -1)
+    return (share[..., None] * values).sum(dim=0)

@@ -115,6 +115,11 @@ class Gain:
     error: float
 
     @property
+    def likely(self) -> bool:
+        """Whether the rival may turn out better for certain on four times the rows."""
+        return self.value > 0.5 * self.error
+
+    @property
     def certain(self) -> bool:
         """Whether the rival is better by more than two standard errors."""
         return self.value > _STANDARD_ERRORS * self.error

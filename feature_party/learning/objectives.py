@@ -19,6 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ from common.arrays import Floats
 from common.errors import ConfigError
 from feature_party.learning.decoding import decoder
 from feature_party.learning.heads import Head, build_head
+from feature_party.learning.law_table import LawTable
 from feature_party.learning.names import OBJECTIVE_NAMES
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
@@ -64,6 +66,10 @@ class Objective(ABC):
     @abstractmethod
     def loss(self, raw: Tensor, targets: Tensor) -> Tensor:
         """Loss of each row, (…,), for (…, p) outputs and (…,) targets."""
+
+    def quick_loss(self, raw: Tensor, targets: Tensor) -> Tensor:
+        """The same, as exactly as training needs it."""
+        return self.loss(raw, targets)
 
     @abstractmethod
     def average_loss(self, raw: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
@@ -121,10 +127,14 @@ class SharedObjective(Objective):
     def loss(self, raw: Tensor, targets: Tensor) -> Tensor:
         return torch.stack([law.loss(raw[..., at], targets) for law, at in self.parts]).mean(0)
 
+    def quick_loss(self, raw: Tensor, targets: Tensor) -> Tensor:
+        losses = [law.quick_loss(raw[..., at], targets) for law, at in self.parts]
+        return torch.stack(losses).mean(0)
+
     def average_loss(self, raw: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
         of_members = targets[:, None].expand(losses.shape)
         averages = [
-            law.average_loss(raw[..., at], targets, law.loss(raw[..., at], of_members))
+            law.average_loss(raw[..., at], targets, law.quick_loss(raw[..., at], of_members))
             for law, at in self.parts
         ]
         return torch.stack(averages).mean(0)
@@ -138,6 +148,21 @@ class SharedObjective(Objective):
     def to(self, device: torch.device) -> Objective:
         self.laws = tuple(law.to(device) for law in self.laws)
         return self
+
+
+class _TabulatedLoss(torch.autograd.Function):
+    """A table's (…,) losses for (…, p) outputs; its slopes are the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, raw: Tensor, targets: Tensor, table: LawTable) -> Tensor:
+        losses, slopes = table.slopes(raw.reshape(-1, table.outputs), targets.reshape(-1))
+        ctx.save_for_backward(slopes.view(raw.shape))
+        return losses.view(targets.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *along: Tensor) -> tuple[Tensor, None, None]:
+        (slopes,) = ctx.saved_tensors
+        return slopes * along[0][..., None], None, None
 
 
 class LikelihoodObjective(Objective):
@@ -154,6 +179,8 @@ class LikelihoodObjective(Objective):
         columns = likelihood / likelihood.max(axis=0)
         self.factors = torch.as_tensor(columns.T.copy(), dtype=torch.float32)
         self.values = torch.as_tensor(support.values, dtype=torch.float32)
+        self.columns = columns
+        self._table: LawTable | None = None
 
     def targets(self, codes: NDArray[np.integer]) -> Tensor:
         return torch.as_tensor(codes.astype(np.int64))
@@ -162,6 +189,14 @@ class LikelihoodObjective(Objective):
         probabilities = torch.softmax(self.family.logits(raw), dim=-1)
         factors = self.factors.index_select(0, targets.reshape(-1)).view(*targets.shape, -1)
         return -torch.log((probabilities * factors).sum(-1))
+
+    def quick_loss(self, raw: Tensor, targets: Tensor) -> Tensor:
+        if not LawTable.serves(self.family, self.columns.shape[1]):
+            return self.loss(raw, targets)
+        if self._table is None:
+            self._table = LawTable(self.family, self.columns)
+        losses: Tensor = _TabulatedLoss.apply(raw, targets, self._table)  # type: ignore[no-untyped-call]
+        return losses
 
     def average_loss(self, raw: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
         # the likelihood is linear in q, so that of the average is the average

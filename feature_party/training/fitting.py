@@ -205,7 +205,7 @@ class Fitter:
             batch = rows.take(training.gather(1, places[:, mine]))
             dropout = None if drop_rng is None else Dropout(drop_rng, size, mine)
             raw = self.together(batch.numeric, batch.categories, dropout)
-            losses = self.objective.loss(raw, batch.targets)
+            losses = self.objective.quick_loss(raw, batch.targets)
             if self.workers.size == 1:
                 losses = losses.mean(dim=1)
                 total = losses.sum()
@@ -257,7 +257,8 @@ class Fitter:
                 batch = rows.take(held[:, start:stop])
                 raw = self.network(batch.numeric, batch.categories)[..., outputs]
                 here = slice(at + start, at + stop)
-                losses[:, here] = self._of_ensemble(law, raw, batch.targets)
+                loss = law.loss if points else law.quick_loss
+                losses[:, here] = self._of_ensemble(law, raw, batch.targets, loss)
                 if points:
                     predictions[:, here] = self._grouped(law.points(raw)).mean(dim=1)
                     distributions = law.distributions(raw)
@@ -279,9 +280,15 @@ class Fitter:
         """(M, …) values by member as (G, g, …): groups share the rows that they leave out."""
         return values.view(-1, self.group, *values.shape[1:])
 
-    def _of_ensemble(self, law: Objective, raw: Tensor, targets: Tensor) -> Tensor:
+    def _of_ensemble(
+        self,
+        law: Objective,
+        raw: Tensor,
+        targets: Tensor,
+        loss: Callable[[Tensor, Tensor], Tensor],
+    ) -> Tensor:
         """(G, v) losses that the whole ensemble would have, from each group's."""
-        single = law.loss(raw, targets)
+        single = loss(raw, targets)
         alone = self._grouped(single).mean(dim=1)
         if self.group == 1:
             return alone

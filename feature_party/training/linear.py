@@ -24,10 +24,10 @@ from feature_party.model.network import EMBEDDING, Ensemble, NetworkShape
 from feature_party.training.fitting import EpochRecord, Fit
 from feature_party.training.in_memory import FoldedRows
 
-PENALTIES = tuple(10.0 ** (0.5 - third / 3) for third in range(13))
+PENALTIES = tuple(10.0 ** (0.25 - half / 2) for half in range(8))
 """Strengths in units of the information of all rows, the strongest first."""
 _STEPS = 4
-_PATIENCE = 3
+_PATIENCE = 2
 _WEIGHED = 2 * 10**8
 """Multiplications that weighing rows by their own information may take; some rows stand for all."""
 _LONGEST = 1.0

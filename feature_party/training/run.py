@@ -305,7 +305,7 @@ class _Run:
             rival = fits[DEBIASED].predictions
             return decoded_gain(labels[: rival.size], mixed[: rival.size], rival)
 
-        proven, tried = self._try([DEBIASED], lambda fits: gain(fits).value > 0)
+        proven, tried = self._try([DEBIASED], lambda fits: gain(fits).likely)
         beside = replace(mixture, fits={**mixture.fits, **proven}, tried={**mixture.tried, **tried})
         return beside, gain(proven | tried)
 

@@ -24,8 +24,8 @@ from feature_party.model.trees import Trees, TreesShape
 from feature_party.training.fitting import EpochRecord, Fit
 from feature_party.training.in_memory import FoldedRows
 
-ROUNDS = 300
-_PATIENCE = 20
+ROUNDS = 200
+_PATIENCE = 15
 _REPORTED = 10
 """Rounds from one report to the next."""
 _DEPTH = 6
@@ -33,7 +33,7 @@ _SCALE_PACE = 0.05
 """How much slower a scale is learned than a location: few privatized labels say much of it."""
 _PARAMETERS = {
     "objective": "none",
-    "learning_rate": 0.15,
+    "learning_rate": 0.3,
     "num_leaves": 12,
     "max_depth": _DEPTH,
     "min_sum_hessian_in_leaf": 3.0,

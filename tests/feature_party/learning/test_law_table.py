@@ -9,6 +9,7 @@ import torch
 from common.randomizers import build_randomizer
 from feature_party.learning.heads import build_head
 from feature_party.learning.law_table import LawTable
+from feature_party.learning.objectives import LikelihoodObjective
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
 from feature_party.learning.target_encoding import TargetEncoding, scores_of_codes
@@ -29,7 +30,8 @@ WITH_ATOMS = PLAIN + 3.0 * np.isin(np.arange(30), (0, 29))
 @pytest.mark.parametrize("head", ["gaussian", "log-normal", "gamma", "prior-tilt", "poisson"])
 @pytest.mark.parametrize("prior", [PLAIN, WITH_ATOMS])
 def test_interpolated_derivatives_are_those_of_the_likelihood(head: str, prior: np.ndarray) -> None:
-    support = Support.of(problem_with(prior, 2.0))
+    problem = problem_with(prior, 2.0)
+    support = Support.of(problem)
     family = build_head(head, support)
     table = LawTable(family, support.likelihood)
     rng = np.random.default_rng(0)
@@ -45,6 +47,15 @@ def test_interpolated_derivatives_are_those_of_the_likelihood(head: str, prior: 
     np.testing.assert_allclose(table.loss(outputs, codes), losses)
     assert np.abs(gradient - raw.grad.numpy()).mean() < 0.005
     assert information.min() > 0
+    # as a loss of several members' batches, with its gradient
+    objective = LikelihoodObjective(problem, support, family)
+    asked = torch.tensor(outputs, dtype=torch.float32, requires_grad=True)
+    shaped = objective.quick_loss(asked.view(5, 100, -1), torch.as_tensor(codes).view(5, 100))
+    scale = np.log(support.likelihood.max(axis=0))[codes]
+    np.testing.assert_allclose(shaped.detach().numpy().ravel(), losses + scale, atol=1e-4)
+    (2 * shaped).sum().backward()  # type: ignore[no-untyped-call]
+    assert asked.grad is not None
+    np.testing.assert_allclose(asked.grad, 2 * gradient, atol=1e-4)
 
 
 def test_the_hessian_is_the_fisher_information() -> None:

@@ -8,12 +8,6 @@ from typing import Any
 from rich.box import ROUNDED
 from rich.table import Table
 
-_METHODS = {
-    "unbiased-under-prior": "from privatized labels and prior",
-    "model-within-groups": "in part the model's own word",
-    "model": "the model's own word",
-}
-
 
 def summary_table(metrics: Mapping[str, Any]) -> Table:
     """Lay the main numbers of ``metrics.json`` out for reading."""
@@ -32,31 +26,29 @@ def summary_table(metrics: Mapping[str, Any]) -> Table:
     for name, key, note in (
         ("values sent", "label_mse", "the noise in the labels: mean squared error"),
         ("constant", "constant_mse", "always predicting the mean"),
-        ("this model", "test_mse", "mean squared error on the events kept"),
-        ("  estimated", "estimated_mse", _estimate(metrics)),
-        ("true labels", "nonprivate_mse", "the same network without privacy"),
+        ("this model", "test_mse", f"on the events kept{_explained(metrics, 'test_mse')}"),
+        ("true labels", "nonprivate_mse", f"no privacy{_explained(metrics, 'nonprivate_mse')}"),
     ):
         if metrics.get(key) is not None:
             table.add_row(name, number(metrics[key]), note)
     if metrics.get("verdict") is not None:
         table.add_section()
-        table.add_row("R² from codes", f"{max(metrics['assisted_r2'], 0):.2f}", _share(metrics))
+        table.add_row("verdict", str(metrics["verdict"]), _verdict(metrics))
     return table
 
 
-def _estimate(metrics: Mapping[str, Any]) -> str:
-    low, high = metrics.get("estimated_mse_low"), metrics.get("estimated_mse_high")
-    how = _METHODS.get(str(metrics.get("estimated_mse_method")), "from privatized labels alone")
-    if low is None or high is None:
-        return how
-    return f"{number(low)} … {number(high)} (95%), {how}"
+def _explained(metrics: Mapping[str, Any], key: str) -> str:
+    """What share of the constant's error is gone."""
+    if not metrics.get(key) or not metrics.get("constant_mse"):
+        return ""
+    return f"; explains {1 - metrics[key] / metrics['constant_mse']:.0%} of the variance"
 
 
-def _share(metrics: Mapping[str, Any]) -> str:
+def _verdict(metrics: Mapping[str, Any]) -> str:
     low, high = (max(metrics[f"assisted_r2_{end}"], 0) for end in ("low", "high"))
-    found = {"better": "better than", "not better": "not better than"}
-    verdict = found.get(metrics["verdict"], "cannot tell from")
-    return f"{low:.2f} … {high:.2f} (95%, model-assisted): {verdict} a constant"
+    found = f"{low:.0%} to {high:.0%} of the variance (95%), told from privatized labels alone"
+    known = metrics["verdict"] != "cannot tell"
+    return f"{'than a constant' if known else 'whether it beats a constant'}: {found}"
 
 
 def number(value: float) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
 from common.config import setting
-from common.console import numbers, progress, stderr, stdout
+from common.console import numbers, progress, stderr
 from common.errors import ConfigError
 from common.randomizers.design.conditionals import EXPLAINED
 from label_party.commands.options import Json, options
@@ -19,6 +18,12 @@ from label_party.config.sections import LabelPartyConfig
 
 if TYPE_CHECKING:
     from label_party.release.plan import Plan
+
+_WIDTH = 80
+_LINE = "{}{:<21}{:>8}{:>12}{:>8}{:>7}{:>11}{:>11}"
+_COLUMNS = ("outputs", "label error", "bias", "worth", "effective", "predicted")
+_ROUNDING = 1e-9
+"""A bias that is less of the label error is that of floating point."""
 
 _MARKERS = "osD^vP*Xhd<>"
 
@@ -33,6 +38,12 @@ class PlanOptions(Json):
         False, "Use the labels themselves. The choice leaks.", flag="--raw-labels"
     )
     rows: int | None = setting(None, "Number of events; default as submitted, or 20,000.", ge=1)
+    explained: float = setting(
+        EXPLAINED,
+        "Share of the label's variance that the features are taken to explain.",
+        gt=0,
+        lt=1,
+    )
     plot: Path | None = setting(None, "Draw the table to this picture.")
 
 
@@ -54,7 +65,11 @@ def plan(config: LabelPartyConfig, wanted: PlanOptions) -> None:
     with progress(quiet=wanted.as_json) as bar:
         task = bar.add_task("Comparing", total=len(budgets), note="")
         found = planning.make_plan(
-            config, knowledge, budgets, lambda epsilon: bar.update(task, advance=1)
+            config,
+            knowledge,
+            budgets,
+            lambda epsilon: bar.update(task, advance=1),
+            explained=wanted.explained,
         )
     if knowledge.leaks:
         stderr.print(f"warning: {planning.LEAK_WARNING}", style="bold red", highlight=False)
@@ -70,36 +85,40 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
         return
     for epsilon, rows in groupby(plan.rows, key=lambda row: row.epsilon):
         members = list(rows)
-        table = Table(
-            title=f"ε = {epsilon:g}: prior {members[0].epsilon_prior:.3g},"
-            f" labels {members[0].epsilon_labels:.3g}",
-            title_justify="left",
+        print(
+            f"ε = {epsilon:g}: prior {members[0].epsilon_prior:.3g},"
+            f" labels {members[0].epsilon_labels:.3g}"
         )
-        table.add_column("randomizer", no_wrap=True)
-        for name in ("outputs", "label error", "bias", "worth", "effective", "predicted"):
-            table.add_column(name, justify="right")
+        print(_LINE.format(" ", "randomizer", *_COLUMNS))
         for row in members:
             found = row.assessment
-            table.add_row(
-                found.name,
-                str(found.outputs),
-                f"{found.label_error:.4g}",
-                f"{found.bias:.3g}",
-                f"{found.effective_share:.2%}",
-                f"{found.effective_sample_size:,.0f}",
-                f"{found.predicted_error:.5g}",
+            seen = found.bias > _ROUNDING * found.label_error
+            print(
+                _LINE.format(
+                    "*" if row.auto else " ",
+                    found.name,
+                    found.outputs,
+                    f"{found.label_error:.4g}",
+                    f"{found.bias:.2g}" if seen else "0",
+                    f"{found.effective_share:.2%}",
+                    f"{found.effective_sample_size:,.0f}",
+                    f"{found.predicted_error:.5g}",
+                )
             )
-        stdout.print(table)
+        print()
     for line in _notes(plan):
-        print(line)
+        print(textwrap.fill(line, _WIDTH, break_on_hyphens=False))
 
 
 def _notes(plan: Plan) -> list[str]:
     notes = [
         f"{plan.knowledge.rows:,} events, {plan.loss} loss, over {plan.knowledge.source}.",
         f"A constant prediction would have {plan.constant_error:.5g}, a model trained on true"
-        f" labels {plan.true_label_error:.5g}, if the features explain {EXPLAINED:.0%} of the"
-        " label's variance.",
+        f" labels {plan.true_label_error:.5g}, if the features explain {plan.explained:.0%} of the"
+        " label's variance; --explained sets that.",
+        '*: what "auto" takes. Of two labels no channel says more than randomized response.'
+        " Of more, optimal-design has the least predicted error, but for at most 5 % that make"
+        " every statistic of the label decodable; others may be ahead without.",
         "predicted: error of the trained model. label error: distance of the message from the"
         " label. worth: how many true labels one randomized label is worth to the model;"
         " effective: events times worth.",
@@ -116,6 +135,7 @@ def _json(plan: Plan) -> dict[str, object]:
         "leaks": plan.knowledge.leaks,
         "constant_error": plan.constant_error,
         "true_label_error": plan.true_label_error,
+        "explained": plan.explained,
         "candidates": [row.to_json() for row in plan.rows],
         "unfit": plan.unfit,
     }

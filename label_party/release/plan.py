@@ -17,8 +17,10 @@ import polars as pl
 from common.arrays import Floats
 from common.errors import ConfigError, DataError
 from common.randomizers.design.assessment import Assessment, Assessor
+from common.randomizers.design.conditionals import EXPLAINED
 from common.randomizers.design.knots import interpolation
 from common.randomizers.grid import Grid
+from common.randomizers.two_step import RESPONSE
 from common.release.blocks import block_ranges
 from common.release.manifest import Manifest
 from label_party.config.sections import LabelPartyConfig
@@ -73,12 +75,13 @@ class PriorKnowledge:
 
 @dataclass(frozen=True)
 class PlanRow:
-    """One candidate at one ε; errors in the units of the loss."""
+    """One candidate at one ε; errors in the units of the loss. ``auto`` marks the default."""
 
     epsilon: float
     epsilon_prior: float
     epsilon_labels: float
     assessment: Assessment
+    auto: bool
 
     def to_json(self) -> dict[str, object]:
         """Return a flat record."""
@@ -89,6 +92,7 @@ class PlanRow:
             "epsilon": self.epsilon,
             "epsilon_prior": self.epsilon_prior,
             "epsilon_labels": self.epsilon_labels,
+            "auto": self.auto,
             **facts,
         }
 
@@ -103,6 +107,7 @@ class Plan:
     unfit: dict[str, str]
     constant_error: float
     true_label_error: float
+    explained: float
 
 
 def make_plan(
@@ -111,6 +116,7 @@ def make_plan(
     epsilons: Sequence[float],
     on_epsilon: Callable[[float], None] = lambda epsilon: None,
     names: Sequence[str] | None = None,
+    explained: float = EXPLAINED,
 ) -> Plan:
     """Judge every randomizer, or those named, at every ε.
 
@@ -124,6 +130,8 @@ def make_plan(
         Whole budgets, prior included, each in 0 … 40.
     on_epsilon
         Progress: called when everything at an ε has been judged.
+    explained
+        Share of the label's variance that the features are taken to explain, in 0 … 1.
     """
     rows: list[PlanRow] = []
     unfit: dict[str, str] = {}
@@ -133,15 +141,22 @@ def make_plan(
         split = config.recipe.split(grid, epsilon, knowledge.rows)
         each = float(split.labels / config.privacy.group)
         prior = knowledge.over(grid)
-        assessor = Assessor(grid.points, prior, knowledge.rows, config.randomizer.loss)
+        assessor = Assessor(grid.points, prior, knowledge.rows, config.randomizer.loss, explained)
+        auto = RESPONSE if len(grid) == 2 else "optimal-design"
         assessments, unfit = assessor.compare(each, names)
         rows += [
-            PlanRow(epsilon, float(split.prior), float(split.labels), assessment)
+            PlanRow(
+                epsilon,
+                float(split.prior),
+                float(split.labels),
+                assessment,
+                assessment.name == auto,
+            )
             for assessment in assessments
         ]
         constant, true_labels = assessor.constant, assessor.with_true_labels
         on_epsilon(epsilon)
-    return Plan(rows, knowledge, config.randomizer.loss, unfit, constant, true_labels)
+    return Plan(rows, knowledge, config.randomizer.loss, unfit, constant, true_labels, explained)
 
 
 def too_few_events(config: LabelPartyConfig, rows: int) -> str | None:

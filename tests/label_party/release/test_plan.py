@@ -61,6 +61,18 @@ def test_a_plan_needs_no_label_and_writes_no_store(config: Path, plan: Plan) -> 
     assert not (config.parent / "label_store").exists()
 
 
+def test_a_plan_fits_a_terminal_and_a_pipe(plan: Plan) -> None:
+    done = plan("--epsilons", "1", "--rows", "5000", "--explained", "0.9")
+    assert done.code == 0, done
+    lines = done.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "…" not in done.out
+    assert [line.split()[0] for line in lines if line.startswith("*") and "%" in line] == [
+        "*optimal-design"
+    ]
+    assert "explain 90% of the label's variance" in " ".join(done.out.split())
+
+
 def test_raw_labels_are_used_on_request_alone_and_with_a_warning(plan: Plan) -> None:
     done = plan("--epsilons", "1", "--raw-labels", "--json")
     assert done.code == 0, done

@@ -25,6 +25,8 @@ from common.randomizers.private_labels import PrivateLabels as PrivateLabels
 from common.randomizers.private_labels import randomize_labels as randomize_labels
 from common.release.table import Release as Release
 from common.release.table import read_release as read_release
+from labelveil.estimators import LabelDPClassifier as LabelDPClassifier
+from labelveil.estimators import LabelDPRegressor as LabelDPRegressor
 from labelveil.own_models import decoded_labels as decoded_labels
 from labelveil.own_models import lightgbm_objective as lightgbm_objective
 from labelveil.own_models import torch_loss as torch_loss

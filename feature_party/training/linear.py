@@ -141,7 +141,8 @@ def _as_network(
         for column in range(len(categories)):
             at = encoder.inputs + EMBEDDING * column
             weight[member, at : at + outputs] = np.eye(outputs)
-        embeddings[member, :, :outputs] = encodings[member][:, None] * categories[columns]
+        if columns.size:
+            embeddings[member, :, :outputs] = encodings[member][:, None] * categories[columns]
         network.biases[0].data[member, 0] = torch.as_tensor(start)
     network.weights[0].data = torch.as_tensor(weight, dtype=torch.float32)
     flat = torch.as_tensor(embeddings.reshape(-1, EMBEDDING), dtype=torch.float32)

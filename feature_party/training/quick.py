@@ -9,6 +9,7 @@ from common.errors import ConfigError
 from feature_party.learning.derivatives import derivatives_of
 from feature_party.learning.objectives import LikelihoodObjective, Objective
 from feature_party.learning.support import Support
+from feature_party.model.network import EMBEDDING
 from feature_party.training.fitting import EpochRecord, Fit
 from feature_party.training.in_memory import FoldedRows
 from feature_party.training.linear import fit_linear
@@ -77,9 +78,17 @@ def quick_fits(
         return found[candidate]
 
     best = list(prepared)
+    # what a category adds to each output is kept in its embedding
+    most = EMBEDDING if rows.encoder.cardinalities else MOST_LINEAR
+    linear = [law for law in best if prepared[law][0].outputs <= most]
+    if learner == "linear" and not linear:
+        raise ConfigError(
+            f"learner='linear' serves at most {EMBEDDING} values where features have categories;"
+            " use learner=trees or networks"
+        )
     if learner == "linear" or (learner == "auto" and len(rows.codes) <= MOST_LINEAR):
-        losses = {law: float(fit(law, "linear").losses.mean()) for law in best}
-        best.sort(key=lambda law: losses[law])
+        losses = {law: float(fit(law, "linear").losses.mean()) for law in linear}
+        best.sort(key=lambda law: losses.get(law, 0.0))
     if learner in ("trees", "auto") and best:
         try:
             lightgbm()

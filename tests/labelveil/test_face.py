@@ -49,7 +49,9 @@ def test_functions_show_their_keywords() -> None:
     shown = inspect.signature(lv.simulate)
     assert shown.parameters["labels"].annotation is Path
     assert shown.parameters["holdout"].default == 0.2
-    assert {one.kind for one in shown.parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
+    table, *keywords = shown.parameters.values()
+    assert (table.name, table.kind) == ("table", inspect.Parameter.POSITIONAL_ONLY)
+    assert {one.kind for one in keywords} == {inspect.Parameter.KEYWORD_ONLY}
     assert shown.return_annotation.__name__ == "Outcome"
     assert "epsilon\n    What the release may reveal" in (lv.simulate.__doc__ or "")
     with pytest.raises(TypeError, match="missing a required argument: 'features'"):

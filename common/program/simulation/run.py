@@ -7,9 +7,13 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html import escape
+from io import StringIO
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from rich.console import Console
 
 from common.console import stderr
 from common.extras import need
@@ -18,15 +22,18 @@ from common.program.simulation.processes import Watch, run_party, serving
 from common.program.simulation.scoring import label_error
 from common.program.simulation.settings import Settings
 from common.program.simulation.stages import Stages
+from common.program.simulation.summary import summary_table
 from common.program.simulation.workspace import CONFIG_FILES, Workspace, furnish
 from common.release.event_keys import read_secret
 from common.release.table import Release, read_release
 from common.security.pilot_certificates import CertificateFiles
 
+_WIDTH = 110
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Outcome:
-    """What a simulation left behind.
+    """What a simulation left behind; a notebook shows its figures, and the report on demand.
 
     Attributes
     ----------
@@ -41,6 +48,20 @@ class Outcome:
     metrics: dict[str, Any]
     report: Path
     release: Release
+
+    def __repr__(self) -> str:
+        return f"{self._shown().export_text().rstrip()}\nreport: {self.report}"
+
+    def _repr_html_(self) -> str:
+        table = self._shown().export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+        page = escape(self.report.read_text(encoding="utf-8"), quote=True)
+        frame = f'<iframe srcdoc="{page}" style="width: 100%; height: 40em; border: 0"></iframe>'
+        return f"{table}<details><summary>Report</summary>{frame}</details>"
+
+    def _shown(self) -> Console:
+        console = Console(file=StringIO(), record=True, width=_WIDTH)
+        console.print(summary_table(self.metrics))
+        return console
 
 
 def run_simulation(settings: Settings) -> Outcome:

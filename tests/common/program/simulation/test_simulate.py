@@ -16,7 +16,10 @@ import polars as pl
 import psutil
 import pytest
 
+import labelveil as lv
+from common.errors import DataError
 from common.program.simulation import Settings, run_simulation
+from common.program.simulation.one_table import write_events
 from common.program.simulation.processes import StageFailed
 from common.release.table import read_release
 from tests.statistics import deviations
@@ -212,3 +215,37 @@ def test_an_interrupted_run_leaves_nobody_behind(
     assert "Traceback" not in printed
     _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive
+
+
+def test_one_line_in_a_notebook(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    generator = np.random.default_rng(3)
+    x = generator.normal(size=600)
+    table = pd.DataFrame({"x": x, "bought": (generator.random(600) < 0.5 + 0.2 * np.tanh(x))})
+    outcome = lv.simulate(
+        table,
+        label="bought",
+        epsilon=4,
+        out=tmp_path / "run",
+        quiet=True,
+        nonprivate=False,
+        feature_settings=[*QUICK, "training.learner=linear"],
+    )
+    assert outcome.metrics["epsilon_prior"] == 0
+    assert outcome.release.manifest.label.grid == [0, 1]
+    assert 0 < outcome.metrics["test_log_loss"] < 1
+    assert "4 for labels" in repr(outcome)
+    page = outcome._repr_html_()
+    assert "randomized-response" in page
+    assert "<iframe srcdoc=" in page
+
+
+def test_bounds_of_a_table_are_rounded_outwards(tmp_path: Path) -> None:
+    for values, lower, upper in (([326, 18823.5], 0, 19_000), ([0, 1], 0, 1), ([-3.14, 7], -4, 7)):
+        table = pl.DataFrame({"y": values, "x": [0, 1]}, strict=False)
+        found = write_events(table, tmp_path / "events.parquet", {"label": "y", "out": "out"})
+        assert (found["lower"], found["upper"]) == pytest.approx((lower, upper))
+    for label, line in (("z", "must be one of the columns y, x"), ("x", "all labels are 0")):
+        same = pl.DataFrame({"y": [1, 2], "x": [0, 0]})
+        with pytest.raises(DataError, match=line):
+            write_events(same, tmp_path / "events.parquet", {"label": label})

@@ -1,0 +1,260 @@
+"""Models on privatized labels as scikit-learn estimators (needs ``scikit-learn``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from common.arrays import Floats
+from common.errors import ConfigError
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils.validation import (
+        assert_all_finite,
+        check_consistent_length,
+        check_is_fitted,
+        column_or_1d,
+        validate_data,
+    )
+except ImportError as error:
+    raise ImportError(
+        "LabelDPRegressor and LabelDPClassifier need scikit-learn, which is not installed; run: pip"
+        " install scikit-learn"
+    ) from error
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from feature_party.learning.problem import LabelProblem
+    from feature_party.model.model import Model, Predictions
+    from feature_party.notebook.sources import Source
+
+
+class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
+    """What both estimators share.
+
+    Parameters
+    ----------
+    channel
+        How labels were randomized: a release, its folder, what ``lv.randomize_labels`` returned, a
+        randomizer or a channel. It may be given to :meth:`fit` instead.
+    head, learner, ensemble, epochs
+        As in ``[training]``; ``auto`` is the default training.
+    random_state
+        Chooses folds and initial weights.
+
+    Attributes
+    ----------
+    model_
+        The trained model.
+    labels_
+        (m,) labels that :meth:`predict_distribution` is about.
+    n_features_in_, feature_names_in_
+        As of every scikit-learn estimator.
+    """
+
+    def __init__(
+        self,
+        channel: Source | None = None,
+        *,
+        head: str = "auto",
+        learner: str = "auto",
+        ensemble: int | str = "auto",
+        epochs: int | str = "auto",
+        random_state: int = 0,
+    ) -> None:
+        self.channel = channel
+        self.head = head
+        self.learner = learner
+        self.ensemble = ensemble
+        self.epochs = epochs
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, channel: Source | None = None) -> Self:
+        """Train on privatized labels.
+
+        Parameters
+        ----------
+        X
+            (n, …) features: pandas or Polars, with text and categories as they are, or an array.
+        y
+            (n,) codes in the rows' order; or, instead of them, what holds codes and channel: what
+            ``lv.randomize_labels`` returned, or a release of a submitted population.
+        channel
+            As the parameter of the estimator, which it replaces.
+
+        Raises
+        ------
+        ConfigError, DataError
+            If there is no channel, or codes are none of its outputs.
+        """
+        from feature_party.config import DataSection, TrainingSection
+        from feature_party.join.in_memory import Joined
+        from feature_party.join.matches import MatchCounts
+        from feature_party.training.examples import Prepared
+        from feature_party.training.run import train
+
+        table = self._table(X, reset=True)
+        problem, found = self._facts(y, self.channel if channel is None else channel)
+        check_consistent_length(table, found)
+        rows = np.arange(table.height)
+        events = Prepared(
+            Joined(table, found, MatchCounts(rows.size, rows.size, rows.size), rows),
+            rows,
+            np.zeros(0, np.int64),
+            problem,
+            "notebook",
+        )
+        section = TrainingSection.model_validate(
+            {
+                "head": self.head,
+                "learner": self.learner,
+                "ensemble": self.ensemble,
+                "epochs": self.epochs,
+                "seed": self.random_state,
+                "checkpoint": False,
+            }
+        )
+        self.model_: Model = train(events, section, DataSection())
+        self.labels_: Floats = self.model_.support.values
+        return self
+
+    def predict_distribution(self, X: Any) -> Floats:
+        """Return (n, m) probabilities of the labels :attr:`labels_`."""
+        found = self._predicted(X).distributions
+        if found is None:
+            raise ConfigError(
+                "this model predicts no distribution: labels decoded without bias served it best;"
+                " choose a head, such as gaussian"
+            )
+        return found
+
+    def _facts(self, codes: Any, channel: Any) -> tuple[LabelProblem, NDArray[np.uint16]]:
+        from common.release.table import Release
+        from feature_party.notebook.sources import check_codes, problem_of
+
+        if isinstance(codes, Release) and codes.manifest.content.key_bytes:
+            raise ConfigError(
+                "the release's rows are in the order of its keys; `feature-party labels` brings its"
+                " codes in the order of the features"
+            )
+        if hasattr(codes, "codes"):
+            channel, codes = codes if channel is None else channel, codes.codes
+        if codes is None:
+            raise ValueError("requires y to be passed, but the target y is None: give codes")
+        if channel is None:
+            raise ConfigError(
+                "codes alone say nothing of how labels were randomized; give channel, a release"
+            )
+        given = column_or_1d(codes, warn=True)
+        assert_all_finite(given)
+        problem = problem_of(channel, given)
+        return problem, check_codes(given, problem).astype(np.uint16)
+
+    def _table(self, X: Any, *, reset: bool = False) -> pl.DataFrame:
+        import polars as pl
+
+        from feature_party.tables import collect_table
+
+        named = hasattr(X, "columns")
+        checked = validate_data(
+            self,
+            X,
+            reset=reset,
+            skip_check_array=named,
+            **({} if named else {"dtype": np.float64, "ensure_all_finite": "allow-nan"}),
+        )
+        if named:
+            return collect_table(X)
+        return pl.DataFrame({f"x{i}": column for i, column in enumerate(checked.T)})
+
+    def _predicted(self, X: Any) -> Predictions:
+        check_is_fitted(self)
+        return self.model_.distributions(self.model_.encoder.encode(self._table(X)))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.target_tags.required = True
+        tags.non_deterministic = False
+        return tags
+
+
+class LabelDPRegressor(RegressorMixin, _LabelDPEstimator):  # type: ignore[misc]
+    """Regression on labels that stay private: codes in, expected labels out.
+
+    ::
+
+        model = lv.LabelDPRegressor().fit(X, codes, channel="release")
+        model.predict(X_new)
+        model.score(X_held_out, codes_held_out)  # R² of the true labels, estimated from codes
+
+    Parameters, attributes and :meth:`fit` are those of the default training; in pipelines and
+    cross-validation ``channel`` is given to the constructor and codes are the target.
+    """
+
+    def predict(self, X: Any) -> Floats:
+        """Return (n,) expected labels: medians, where the release is judged by absolute loss."""
+        return self._predicted(X).points
+
+    def score(self, X: Any, y: ArrayLike) -> float:
+        """Estimate R² = 1 − E[(t − f)²]/Var(t) of the true labels t from codes y of unseen rows.
+
+        With u the decoding of least noise (``lv.decoded_labels``, ``low-variance``) and c the
+        prior's mean, mean (f − c)(2u − f − c) over Var(t) under the prior. ``feature-party
+        evaluate`` gives an interval, too.
+        """
+        from feature_party.notebook.targets import decode_targets
+
+        points = self.predict(X)
+        problem, found = self._facts(y, self.model_.problem)
+        decoded = decode_targets(problem, found.astype(np.int64), "low-variance").targets
+        gain = np.mean((points - problem.mean) * (2 * decoded - points - problem.mean))
+        return float(gain) / problem.deviation**2
+
+
+class LabelDPClassifier(ClassifierMixin, _LabelDPEstimator):  # type: ignore[misc]
+    """Classification on labels that stay private: codes in, probabilities of the classes out.
+
+    For two labels, or a few that were named as values. Use it as :class:`LabelDPRegressor`.
+
+    Attributes
+    ----------
+    classes_
+        (k,) labels, ascending.
+    """
+
+    def fit(self, X: Any, y: Any = None, channel: Source | None = None) -> Self:
+        """Train on privatized labels; parameters and errors as of :class:`LabelDPRegressor`."""
+        self._table(X, reset=True)
+        problem, _ = self._facts(y, self.channel if channel is None else channel)
+        if not problem.values_alone:
+            raise ConfigError(
+                f"{problem.grid.size} labels from {problem.grid[0]:g} to {problem.grid[-1]:g} are"
+                " places on a range; use LabelDPRegressor, or name the values when randomizing"
+            )
+        super().fit(X, y, channel)
+        whole = problem.grid.astype(np.int64)
+        self.classes_ = whole if np.array_equal(whole, problem.grid) else problem.grid
+        return self
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return (n, k) probabilities of the classes."""
+        return self.predict_distribution(X)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return (n,) likeliest classes."""
+        check_is_fitted(self)
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+    def score(self, X: Any, y: ArrayLike) -> float:
+        """Estimate the accuracy on true labels from codes y of unseen rows, without bias."""
+        from feature_party.learning.decoding import indicator_decoder
+
+        places = self.predict_proba(X).argmax(axis=1)
+        problem, found = self._facts(y, self.model_.problem)
+        told = indicator_decoder(problem).values[:, problem.row_of]
+        return float(np.mean(told[found, places]))

@@ -1,0 +1,136 @@
+"""The estimators keep scikit-learn's conventions, and score true labels from codes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import labelveil as lv
+from common.arrays import Floats
+from common.errors import ConfigError
+from tests.feature_party.worlds import build_world
+from tests.statistics import repeatable_entropy
+
+pytest.importorskip("torch")
+
+CACHES = "a channel keeps what it has computed"
+NO_CODES = "its labels are no codes of the channel"
+EXPECTED = {
+    "LabelDPClassifier": {
+        "check_estimators_overwrite_params": CACHES,
+        "check_dtype_object": NO_CODES,
+        "check_classifiers_classes": NO_CODES,
+        "check_classifiers_train": "codes name classes, and are not the classes that it compares",
+        "check_classifiers_regression_target": NO_CODES,
+        "check_fit2d_1sample": "one row has only constant columns, which is said in a line",
+    },
+    "LabelDPRegressor": {
+        "check_estimators_overwrite_params": CACHES,
+        "check_fit2d_1sample": "one row has only constant columns, which is said in a line",
+        **dict.fromkeys(
+            (
+                "check_n_features_in_after_fitting",
+                "check_dtype_object",
+                "check_regressors_train",
+                "check_regressor_data_not_an_array",
+                "check_regressors_no_decision_function",
+                "check_fit_idempotent",
+                "check_fit_check_is_fitted",
+                "check_n_features_in",
+            ),
+            NO_CODES,
+        ),
+    },
+}
+
+
+def response(labels: int) -> Any:
+    return lv.build_randomizer(
+        "randomized-response", labels=np.arange(labels), prior=np.ones(labels), epsilon=8.0
+    )
+
+
+@parametrize_with_checks(
+    [
+        lv.LabelDPClassifier(response(3), learner="linear"),
+        lv.LabelDPRegressor(response(16), learner="linear", head="gaussian"),
+    ],
+    expected_failed_checks=lambda estimator: EXPECTED[type(estimator).__name__],
+)
+def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def data() -> tuple[pl.DataFrame, Floats, lv.PrivateLabels]:
+    rng = np.random.default_rng(0)
+    rows = 4000
+    table = pl.DataFrame({"x": rng.normal(size=rows), "shop": rng.choice(["a", "b", "c"], rows)})
+    above = table["x"].to_numpy() + 2 * (table["shop"] == "b").to_numpy()
+    labels = np.rint(5 + above + rng.normal(size=rows) / 2).clip(0, 10)
+    with repeatable_entropy():
+        return table, labels, lv.randomize_labels(labels, lower=0, upper=10, epsilon=4.0)
+
+
+Data = tuple[pl.DataFrame, Floats, lv.PrivateLabels]
+
+
+def test_any_table_gives_the_same_model(data: Data) -> None:
+    table, labels, private = data
+    model = lv.LabelDPRegressor(learner="linear", head="gaussian")
+    first = model.fit(table, private).predict(table)
+    assert model.feature_names_in_.tolist() == ["x", "shop"]
+    for same in (table.to_pandas(), table.to_pandas().astype({"shop": "category"})):
+        np.testing.assert_allclose(model.fit(same, private).predict(same), first, atol=1e-4)
+    by_parts = clone(model).fit(table, private.codes, channel=private)
+    np.testing.assert_array_equal(by_parts.predict(table), first)
+    law = model.predict_distribution(table)
+    np.testing.assert_allclose(law @ model.labels_, first, rtol=1e-6)
+    assert 1 - np.mean((first - labels) ** 2) / labels.var() > 0.6
+
+
+def test_scores_come_from_codes(data: Data) -> None:
+    table, labels, private = data
+    x = table.select("x", b=(pl.col("shop") == "b").cast(pl.Float64)).to_numpy()
+    model = make_pipeline(
+        StandardScaler(), lv.LabelDPRegressor(private, learner="linear", head="gaussian")
+    )
+    scores = cross_val_score(model, x, private.codes, cv=4)
+    true = 1 - np.mean((model.fit(x, private.codes).predict(x) - labels) ** 2) / labels.var()
+    assert abs(scores.mean() - true) < 0.15
+    nothing = cross_val_score(model, x[::-1], private.codes, cv=4)
+    assert nothing.mean() < 0.1
+
+
+def test_classes_have_probabilities_and_an_accuracy(repeatable: None) -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(6000, 2))
+    labels = np.argmax(np.c_[np.zeros(6000), 2 * x] + rng.gumbel(size=(6000, 3)), axis=1)
+    private = lv.randomize_labels(labels, lower=0, upper=2, epsilon=2.0, values=[0, 1, 2])
+    model = lv.LabelDPClassifier(learner="linear").fit(x[:4000], private.codes[:4000], private)
+    assert model.classes_.tolist() == [0, 1, 2]
+    np.testing.assert_allclose(model.predict_proba(x).sum(axis=1), 1, rtol=1e-6)
+    true = np.mean(model.predict(x[4000:]) == labels[4000:])
+    assert true > 0.6
+    assert abs(model.score(x[4000:], private.codes[4000:]) - true) < 0.12
+
+
+def test_what_cannot_be_is_said(tmp_path: Any) -> None:
+    x, codes = np.zeros((3, 1)), [0, 1, 0]
+    with pytest.raises(ConfigError, match=r"codes alone say nothing .* give channel"):
+        lv.LabelDPRegressor().fit(x, codes)
+    private = lv.randomize_labels(np.arange(100) % 10, lower=0, upper=9, epsilon=1.0)
+    with pytest.raises(ConfigError, match="10 labels from 0 to 9 are places on a range"):
+        lv.LabelDPClassifier().fit(np.arange(100.0)[:, None], private)
+    release = lv.read_release(build_world(tmp_path, rows=50).directory)
+    with pytest.raises(ConfigError, match="rows are in the order of its keys"):
+        lv.LabelDPRegressor().fit(pd.DataFrame({"x": range(50)}), release)

@@ -234,6 +234,8 @@ def score(
     figures = decoded, spread.centre, variance, truth
     _check_columns(by, found.table.columns)
     chosen, dealt = found.dealt(model, list(model.encoder.columns))
+    # two labels lie in an interval, or not, by its rounding alone
+    with_intervals = model.has_distributions and problem.grid.size > 2
     shares = interval_coverage(sources, model.support, found.scored, INTERVALS)
     return Scores(
         manifests,
@@ -247,7 +249,7 @@ def score(
         slope(points, decoded.unbiased),
         segments(tenths(points), points, *figures),
         {name: segments(groups_by(found.table[name]), points, *figures) for name in by},
-        dict(zip(INTERVALS, shares, strict=True)) if model.has_distributions else {},
+        dict(zip(INTERVALS, shares, strict=True)) if with_intervals else {},
         {
             name: importance(points[chosen], changed, decoded.of(chosen), variance)
             for name, changed in dealt.items()

@@ -36,6 +36,8 @@ class ReportInputs:
         Errors by name, on events that were not trained on, as in ``metrics.json``.
     verdict
         Whether the model is better than no features, in a sentence.
+    fitting
+        Figures that fit the label, in a sentence.
     calibration, tenths
         Privatized labels against predictions: in sentences, and by tenths of the predictions.
     columns
@@ -69,6 +71,7 @@ class ReportInputs:
     history: Sequence[EpochLosses] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
     verdict: str = ""
+    fitting: str = ""
     calibration: Sequence[str] = ()
     tenths: Sequence[Segment] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -124,6 +127,7 @@ class ReportInputs:
                 if isinstance(value, int | float | str)
             },
             verdict=scores.summary[0],
+            fitting="" if scores.fitting is None else scores.fitting.sentence,
             calibration=calibration_lines(scores.slope, (), scores.coverage),
             tenths=scores.tenths,
             columns=columns,

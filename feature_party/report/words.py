@@ -129,6 +129,8 @@ def headline(inputs: ReportInputs) -> Headline:
             text += f" (95%: {number(bounds[0])} to {number(bounds[1])})"
         text += "" if constant is None else f", that of a constant as {number(constant)}"
         sentences.append(text + ".")
+    if inputs.fitting:
+        sentences.append(f"{inputs.fitting[:1].upper()}{inputs.fitting[1:]}.")
     test, known = metric(metrics, "test_mse"), metric(metrics, "constant_mse")
     ideal = metric(metrics, "nonprivate_mse")
     if test is not None:
@@ -241,7 +243,7 @@ def privacy_statements(manifest: Manifest, name: str = "") -> list[Statement]:
     return [
         Statement(
             "Protected",
-            f"The {label} of {who}. Anyone who reads the whole message, knows every other"
+            f"The label “{label}” of {who}. Anyone who reads the whole message, knows every other"
             " label and all features, and has any amount of time, can change the odds of one"
             f" value against another by a factor of at most {number(math.exp(total), 3)}, which is"
             f" e to the power ε: a guess that is right with 50% becomes one of at most"

@@ -128,6 +128,7 @@ def make_inputs() -> MakeInputs:
             ],
             "metrics": metrics,
             "verdict": "better than no features: yes",
+            "fitting": "estimated deviance 1.2",
             "calibration": ["labels rise by 0.97 per unit predicted"],
             "tenths": segments(tenths(points), points, *figures, truth),
             "segments": {

@@ -80,6 +80,7 @@ def test_a_simulation_has_every_section(rendered: str) -> None:
     assert "features explain 35% (95%: 27% to 43%) with the model's help" in page.text
     assert "The model reads 1 columns: age. Not read: id (the key), note (left out" in page.text
     assert "shop: shop 2" in page.text
+    assert "Estimated deviance 1.2." in page.text
     assert "predicting a probability for each cell of the labels" in page.text
     assert "a guess that is right with 50% becomes one of at most 73%" in page.text
 
@@ -197,10 +198,10 @@ def test_the_label_has_the_name_and_unit_that_were_configured(make_inputs: MakeI
     text = render_report(make_inputs(label="value", name="order value", unit="EUR"))
     page = Page(text)
     assert "value of value" not in page.text
-    assert "The order value of one event." in page.text
+    assert "The label “order value” of one event." in page.text
     assert "order value (EUR)" in text
     assert "mean squared error (EUR²)" in text
-    assert "The value of one event." in Page(render_report(make_inputs(label="value"))).text
+    assert "The label “value” of one event." in Page(render_report(make_inputs(label="value"))).text
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ compare: $(STAMP) ## Compare randomizers and objectives on real data (up to two 
 	$(PYTHON) -m tests.benchmarks.comparison
 
 .PHONY: coverage
-coverage: $(STAMP) ## Measure how often intervals of evaluations contain the truth (two hours)
+coverage: $(STAMP) ## Measure how often intervals of evaluations contain the truth (hours)
 	$(PYTHON) -m tests.benchmarks.coverage
 
 .PHONY: published

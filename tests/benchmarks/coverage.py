@@ -4,8 +4,8 @@ For every data set that is present and every ε one model is trained on one rele
 labels are released again and again, and the model is evaluated from each release alone: its
 intervals should contain R² against the true labels of the held-out events in 95 % of them. With its
 predictions dealt to other events, and those pulled close to the mean as training does that finds
-nothing, no more than 5 % may call it better. Codes are fresh in every release, and the histogram in
-every tenth: smoothing it is what takes time.
+nothing, no more than 5 % may call it better. Codes and histogram are fresh in every release: one histogram for
+several of them would make their errors one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import argparse
 import json
 import pickle
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +46,6 @@ EPSILONS = (0.5, 1.0, 2.0, 4.0)
 DATA_SETS = (HOUSING, CENSUS, RETAIL, RANDHIE, BIKE)
 OUT = Path("out/coverage")
 _MOST_ROWS = 40_000
-_WITH_ONE_HISTOGRAM = 10
 _KEY = "event of the simulation"
 
 
@@ -86,7 +84,7 @@ class Case:
             What is left of the distance of predictions from their mean.
         """
         entropy, rows = seeded_entropy(1000 + release), self.labels.size
-        histogram = self._histogram(release // _WITH_ONE_HISTOGRAM)
+        histogram = self._histogram(release)
         places = self.grid.round(self.labels, entropy.words("rounding", 0, rows))
         codes = self.channel.sample(places, entropy.words("labels", 0, rows)).astype(np.int64)
         problem = LabelProblem.from_channel(self.channel, histogram.probabilities)
@@ -96,7 +94,6 @@ class Case:
         decoded = decode_labels(sources, self.support, scored, spread.centre)
         return explained(sources, self.support, scored, spread, decoded)
 
-    @lru_cache(maxsize=1)  # noqa: B019
     def _histogram(self, number: int) -> NoisyPrior:
         entropy, rows = seeded_entropy(10**6 + number), self.labels.size
         places = self.grid.round(self.labels, entropy.words("rounding", 0, rows))

@@ -4,8 +4,8 @@ For every data set that is present and every ε one model is trained on one rele
 labels are released again and again, and the model is evaluated from each release alone: its
 intervals should contain R² against the true labels of the held-out events in 95 % of them. With its
 predictions dealt to other events, and those pulled close to the mean as training does that finds
-nothing, no more than 5 % may call it better. Codes and histogram are fresh in every release: one histogram for
-several of them would make their errors one.
+nothing, no more than 5 % may call it better. Codes and histogram are fresh in every release: one
+histogram for several of them would make their errors one.
 """
 
 from __future__ import annotations

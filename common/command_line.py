@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,11 @@ from common.errors import LabelveilError
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 refused or failed, in one line on standard error; 2 the command line is"
+    f" not understood; {EXIT_INTERRUPTED} interrupted by ^C."
+)
+TRACEBACK = "LABELVEIL_TRACEBACK"
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,47 @@ class Command:
         if not isinstance(found, typer.Typer):
             function, found = found, typer.Typer(add_completion=False, rich_markup_mode=None)
             found.command(name, epilog=self.epilog)(function)
-        return get_command(found)
+        return _with_switches(get_command(found))
+
+
+def _with_switches(command: Any) -> Any:
+    """Give a command, and all below it, ``-q`` beside ``--quiet``, and ``-v``."""
+    for inner in getattr(command, "commands", {}).values():
+        _with_switches(inner)
+    for parameter in command.params:
+        if "--quiet" in parameter.opts and "-q" not in parameter.opts:
+            parameter.opts.insert(0, "-q")
+    if not hasattr(command, "commands"):
+        command.params.append(_verbose_option())
+    return command
+
+
+def _verbose_option() -> Any:
+    """The option alone, made by typer as it makes all others."""
+
+    def command(
+        verbose: Annotated[
+            bool,
+            typer.Option(
+                "-v",
+                "--verbose",
+                callback=_be_verbose,
+                expose_value=False,
+                help="Log to standard error, and show where in the code an error arose.",
+            ),
+        ] = False,
+    ) -> None:
+        """Do nothing."""
+
+    app = typer.Typer(add_completion=False)
+    app.command()(command)
+    return get_command(app).params[0]
+
+
+def _be_verbose(wanted: bool) -> None:
+    if wanted:
+        os.environ[TRACEBACK] = "1"
+        logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
 
 
 class _Loading(Mapping[str, Any]):
@@ -80,9 +126,9 @@ def program(purpose: str, table: Mapping[str, Command]) -> typer.Typer:
     app = typer.Typer(
         cls=Commands,
         help=purpose,
+        epilog=EXIT_CODES,
         context_settings={"help_option_names": ["-h", "--help"]},
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
@@ -112,14 +158,14 @@ def _options(
 def run(app: typer.Typer) -> NoReturn:
     """Run a command line; a :class:`LabelveilError` becomes one line and exit code 1.
 
-    So does a file that cannot be read or written, and a package that an extra would bring. Set
-    ``LABELVEIL_TRACEBACK=1`` to see the traceback of such an error.
+    So does a file that cannot be read or written, and a package that an extra would bring. With
+    ``-v`` or ``LABELVEIL_TRACEBACK=1`` the traceback of such an error is seen.
     """
     try:
         app()
     except (LabelveilError, OSError, ModuleNotFoundError) as error:
         line = _one_line(error)
-        if os.environ.get("LABELVEIL_TRACEBACK") or line is None:
+        if os.environ.get(TRACEBACK) or line is None:
             raise
         fail(line)
     except KeyboardInterrupt:

@@ -22,6 +22,7 @@ from typer.main import get_command
 import common.program.cli
 import feature_party.commands.cli
 import label_party.commands.cli
+from common.command_line import EXIT_CODES
 
 ROOT = Path(__file__).parents[1]
 ELSEWHERE = {
@@ -110,7 +111,7 @@ def names_of_the_face() -> Iterator[str]:
 
 def commands_page() -> str:
     """Return the page of commands: what `--help` says of each."""
-    parts = ["# Commands", "What `--help` says of each. Only success ends with exit code 0."]
+    parts = ["# Commands", f"What `--help` says of each. {EXIT_CODES}"]
     for program, app in APPS.items():
         group = get_command(app)
         parts.append(f"## {program}")

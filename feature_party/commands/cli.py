@@ -46,7 +46,7 @@ app = program(
         ),
         "labels": Command(
             f"{_COMMANDS}.labels:labels",
-            "Write decoded labels beside the events' keys, for any other program.",
+            "Write code, decoded label and weight of every matched event, for any other program.",
             "Examples: feature-party labels -o labels.csv; feature-party labels --method"
             " low-variance -o labels.parquet",
         ),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError
+from typing import Any
 
 import pytest
 import typer
@@ -19,6 +21,7 @@ import label_party.commands.cli
 from common.command_line import run
 from common.errors import ConfigError, LabelveilError
 from common.extras import need
+from common.program.children import child_environment
 from tests.commands import RunCommand
 
 APPS = {
@@ -67,12 +70,62 @@ def test_the_list_of_commands_says_what_they_say_themselves(name: str) -> None:
     group = get_command(APPS[name])
     assert isinstance(group, TyperGroup)
     lines = group.get_help(group.make_context(name, [], resilient_parsing=True))
-    shown = " ".join(lines.partition("Commands:")[2].split())
+    shown = " ".join(lines.partition("Commands:")[2].partition("Exit codes:")[0].split())
     said = [
         f"{command} {' '.join((found.help or '').split(chr(10) * 2)[0].split())}"
         for command, found in group.commands.items()
     ]
     assert shown == " ".join(said)
+
+
+def leaves(command: Any) -> Iterator[Any]:
+    """Every command of a program that has no further ones."""
+    below = getattr(command, "commands", None)
+    if below is None:
+        yield command
+    else:
+        for inner in below.values():
+            yield from leaves(inner)
+
+
+@pytest.mark.parametrize("name", APPS)
+def test_every_command_is_quiet_and_verbose_in_the_same_way(name: str) -> None:
+    for command in leaves(get_command(APPS[name])):
+        names = [option for parameter in command.params for option in parameter.opts]
+        assert {"-v", "--verbose"} <= set(names), command.name
+        assert ("--quiet" in names) == ("-q" in names), command.name
+        assert len(names) == len(set(names)), command.name
+
+
+def test_verbose_shows_where_an_error_arose(run_command: RunCommand) -> None:
+    main = partial(run, label_party.commands.cli.app)
+    arguments = ["release", "--config", "nowhere.toml"]
+    assert "nowhere.toml does not exist" in run_command(main, *arguments).error
+    with pytest.raises(ConfigError, match=r"nowhere\.toml does not exist"):
+        run_command(main, *arguments, "-v")
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "found"),
+    [
+        ("common.program.cli", "labelveil audit m", "mechanism"),
+        ("label_party.commands.cli", "label-party release --dry", "--dry-run"),
+        ("feature_party.commands.cli", "feature-party fe", "fetch"),
+    ],
+)
+def test_a_shell_completes_commands_and_options(program: str, words: str, found: str) -> None:
+    name = words.split()[0]
+    start = f"import sys; sys.argv = ['{name}']; from {program} import main; main()"
+    command = [sys.executable, "-c", start]
+    asked = {f"_{name.replace('-', '_').upper()}_COMPLETE": "complete_bash", "COMP_WORDS": words}
+    done = subprocess.run(
+        command,
+        env=child_environment(**asked, COMP_CWORD=str(len(words.split()) - 1)),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [found]
 
 
 @pytest.mark.parametrize("modules", MAY_IMPORT)

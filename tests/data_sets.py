@@ -1,8 +1,9 @@
 """Real data sets that comparisons and some tests run on, prepared as events with a label.
 
-``randhie`` comes with statsmodels. The others are third-party files that are not part of this
-project: they are looked for in the folder that the environment variable LABELVEIL_DATA names
-(``../shared/data`` if it is not set), and whatever needs a missing one is skipped, with the reason.
+``randhie`` comes with statsmodels, ``diamonds`` with plotnine. The others are third-party files not
+part of this project: they are looked for in the folder that the environment variable LABELVEIL_DATA
+names (``../shared/data`` if it is not set), and whatever needs a missing one is skipped, with the
+reason.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+
+from common.program.simulation.demo_data import EXAMPLES
 
 FOLDER = Path(os.environ.get("LABELVEIL_DATA", "../shared/data"))
 
@@ -89,6 +92,10 @@ def _bike() -> pl.DataFrame:
     return _read("bike_sharing_hour.parquet").drop("casual", "registered", "instant", strict=False)
 
 
+def _diamonds() -> pl.DataFrame:
+    return EXAMPLES["diamonds"].read()
+
+
 RANDHIE = DataSet("randhie", None, "mdvis", 0, 77, _randhie)
 HOUSING = DataSet(
     "housing",
@@ -102,6 +109,7 @@ CENSUS = DataSet("census", "census_income_kdd_test.parquet", "weeks worked in ye
 RETAIL = DataSet("retail", "online_retail.parquet", "amount", 0, 400, _retail)
 CRITEO = DataSet("criteo", "criteo_sponsored_search.parquet", "SalesAmountInEuro", 0, 400, _criteo)
 
+DIAMONDS = DataSet("diamonds", None, "price", 0, 20_000, _diamonds)
 BIKE = DataSet("bike", "bike_sharing_hour.parquet", "cnt", 0, 1000, _bike)
 
 ALL = (RANDHIE, HOUSING, CENSUS, RETAIL, CRITEO)

@@ -20,11 +20,12 @@ import polars as pl
 from common.arrays import Floats
 from common.entropy import system_entropy
 from common.errors import LabelveilError
-from common.mechanisms.central.names import CENTRAL
+from common.mechanisms.central.names import CENTRAL, EQUAL_INFORMATION
 from common.randomizers import Recipe
 from common.randomizers.grid import Grid
 from common.randomizers.private_labels import PrivateLabels, randomize
 from feature_party.baselines.central import central_predictions
+from feature_party.baselines.equal_information import equally_noisy, tree_predictions
 from feature_party.config import DataSection, TrainingSection
 from feature_party.join.in_memory import Joined
 from feature_party.join.matches import MatchCounts
@@ -68,17 +69,14 @@ class Experiment:
         begun = time.monotonic()
         if job["randomizer"] in CENTRAL:
             return {**self._central(job), "seconds": round(time.monotonic() - begun, 3)}
+        if job["randomizer"] == EQUAL_INFORMATION:
+            return {**self._equal_information(job), "seconds": round(time.monotonic() - begun, 3)}
         reference = job["objective"] == "true"
         name = "rr-on-bins" if reference else job["randomizer"]
         simulated = self._simulate(name, job["epsilon"] or _BASELINE_EPSILON, job["run"])
-        problem = LabelProblem.from_channel(simulated.channel, simulated.prior, simulated.loss)
         section = self._training(job)
-        rows = self.truth.size
-        training, holdout = split_holdout(rows, section.holdout, section.seed)
-        matches = MatchCounts(rows, rows, rows)
-        joined = Joined(self.features, simulated.codes, matches, np.arange(rows))
-        key, labels = self.columns.key, self.truth if reference else None
-        events = Prepared(joined, training, holdout, problem, "comparison", key)
+        events, labels = self._events(simulated, section), self.truth if reference else None
+        training, holdout = events.training, events.holdout
         model = train(events, section, self.columns, true_labels=labels)
         encoded = model.encoder.encode(self.features[holdout])
         error = model.distributions(encoded).points - self.truth[holdout]
@@ -93,6 +91,39 @@ class Experiment:
             "chosen": f"{simulated.made.randomizer.name}, {model.facts.head}",
             "seconds": round(time.monotonic() - begun, 3),
         }
+
+    def _equal_information(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Networks and trees on labels as noisy as the default release; the better of the two."""
+        simulated = self._simulate("auto", job["epsilon"], job["run"])
+        section = self._training({**job, "objective": "true", "head": "auto"})
+        events = self._events(simulated, section)
+        training, holdout = events.training, events.holdout
+        labels = equally_noisy(self.truth, events.problem.informativeness, job["run"])
+        model = train(events, section, self.columns, true_labels=labels)
+        seen, asked = (model.encoder.encode(self.features[part]) for part in (training, holdout))
+        predictions = {
+            "networks": model.distributions(asked).points,
+            "trees": tree_predictions(seen, labels[training], asked, job["run"]),
+        }
+        truth = self.truth[holdout]
+        errors = {name: float(np.mean((f - truth) ** 2)) for name, f in predictions.items()}
+        best = min(errors, key=lambda name: errors[name])
+        return {
+            "label_mse": None,
+            "test_mse": errors[best],
+            "test_mae": float(np.mean(np.abs(predictions[best] - truth))),
+            "constant_mse": float(np.mean((self.truth[training].mean() - truth) ** 2)),
+            "outputs": None,
+            "chosen": best,
+        }
+
+    def _events(self, simulated: PrivateLabels, section: TrainingSection) -> Prepared:
+        problem = LabelProblem.from_channel(simulated.channel, simulated.prior, simulated.loss)
+        rows = self.truth.size
+        split = split_holdout(rows, section.holdout, section.seed)
+        matches = MatchCounts(rows, rows, rows)
+        joined = Joined(self.features, simulated.codes, matches, np.arange(rows))
+        return Prepared(joined, *split, problem, "comparison", self.columns.key)
 
     def _central(self, job: dict[str, Any]) -> dict[str, Any]:
         """What a trusted curator would reach; there is no randomized label."""

@@ -15,6 +15,9 @@ _ENOUGH = 1000.0
 """True labels that a family's shape takes to be trusted as much as the first's, and the labels
 themselves as much as the released prior."""
 _STANDARD_ERRORS = 2.0
+_FARTHEST = 6.0
+"""Standard errors from which on it does not matter how far behind a candidate is: what adds to the
+others grows from there."""
 
 
 def choose_mixture(
@@ -24,8 +27,9 @@ def choose_mixture(
 
     The plain ones are mixed. Where labels are too noisy to tell them apart, weights stay near where
     they began: alike, or mostly with the first where there is little to go by, since the others say
-    more about the shape of a distribution than so few labels can. Flexible ones take part only if
-    the best of them beats that mixture by more than two standard errors of the paired difference.
+    more about the shape of a distribution than so few labels can. One that is behind the best by z
+    standard errors of the paired difference begins with exp(−z² / 2) of that. Flexible ones take
+    part only if the best of them beats that mixture by more than two standard errors.
 
     Parameters
     ----------
@@ -41,7 +45,10 @@ def choose_mixture(
     others = plain.shape[0] - 1
     first = 1 / (1 + min(effective_labels / _ENOUGH, others))
     start = np.array([first, *[(1 - first) / max(others, 1)] * others])
-    weights = mixture_weights(np.exp(-plain), start)
+    behind = plain - plain[plain.mean(axis=1).argmin()]
+    errors = np.maximum(behind.std(axis=1, ddof=1), 1e-12) / np.sqrt(behind.shape[1])
+    start *= np.exp(-0.5 * np.minimum(behind.mean(axis=1) / errors, _FARTHEST) ** 2)
+    weights = mixture_weights(np.exp(-plain), start / start.sum())
     none = np.zeros(flexible.shape[0])
     if not flexible.shape[0]:
         return weights, none

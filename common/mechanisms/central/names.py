@@ -6,6 +6,10 @@ TRUE_LABELS = "true-labels"
 """Name of the reference that trains on the labels themselves."""
 
 
+EQUAL_INFORMATION = "equal-information"
+"""Name of the reference that trains on labels with noise that leaves them what a release tells."""
+
+
 FEATURE_AWARE_RIDGE = "feature-aware-ridge"
 
 

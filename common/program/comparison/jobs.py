@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from common.errors import ConfigError
-from common.mechanisms.central.names import CENTRAL, TRUE_LABELS
+from common.mechanisms.central.names import CENTRAL, EQUAL_INFORMATION, TRUE_LABELS
 from common.randomizers import randomizer_names
 
 
@@ -19,8 +19,8 @@ class Method:
     Attributes
     ----------
     randomizer
-        A name that :func:`common.randomizers.build_randomizer` knows, ``true-labels``, or one of
-        :data:`CENTRAL`.
+        A name that :func:`common.randomizers.build_randomizer` knows, ``true-labels``,
+        ``equal-information``, or one of :data:`CENTRAL`.
     objective, head
         As for training: ``raw``, ``debiased``, ``likelihood`` or ``auto``; a head for the last two.
     """
@@ -36,19 +36,19 @@ class Method:
         if not 1 <= len(parts) <= 3 or not all(parts):
             raise ConfigError(f"method {text!r} must look like RANDOMIZER[:OBJECTIVE[:HEAD]]")
         method = cls(*parts)
-        if method.randomizer in CENTRAL and len(parts) > 1:
+        if method.randomizer in (*CENTRAL, EQUAL_INFORMATION) and len(parts) > 1:
             raise ConfigError(f"method {text!r}: {parts[0]} has no objective or head to choose")
-        if method.randomizer not in (TRUE_LABELS, *CENTRAL, *randomizer_names()):
+        if method.randomizer not in (TRUE_LABELS, EQUAL_INFORMATION, *CENTRAL, *randomizer_names()):
             raise ConfigError(
                 f"method {text!r}: randomizer must be one of"
-                f" {', '.join([*randomizer_names(), *CENTRAL])}"
+                f" {', '.join([*randomizer_names(), *CENTRAL, EQUAL_INFORMATION])}"
             )
         return method
 
     def __str__(self) -> str:
         if self.randomizer == TRUE_LABELS:
             return "true labels"
-        if self.randomizer in CENTRAL:
+        if self.randomizer in (*CENTRAL, EQUAL_INFORMATION):
             return self.randomizer
         return " · ".join([self.randomizer, self.objective, *self._head])
 

@@ -72,3 +72,16 @@ def test_the_fewer_the_labels_the_nearer_is_the_average_to_the_prior() -> None:
 def test_a_cell_that_is_never_predicted_stays_finite() -> None:
     factors = prior_adjustment(np.array([1.0, 0.0]), np.array([0.9, 0.1]), 0.0)
     assert np.isfinite(factors).all()
+
+
+def test_a_candidate_that_is_clearly_behind_begins_with_next_to_nothing() -> None:
+    rng = np.random.default_rng(0)
+    best = rng.normal(1.0, 0.1, 5000)
+    near, far = best + rng.normal(0, 0.05, 5000), best + 0.02 + rng.normal(0, 0.05, 5000)
+    weights, _ = choose_mixture(np.stack([near, far, best]), np.zeros((0, 5000)), 400.0)
+    assert weights[1] == 0
+    # unless it adds to the others: it is right where they are wrong
+    half = np.arange(5000) < 1000
+    other = best + np.where(half, -1.0, 1.0)
+    weights, _ = choose_mixture(np.stack([best, other]), np.zeros((0, 5000)), 400.0)
+    assert weights[1] > 0.1

@@ -15,7 +15,7 @@ _ENOUGH = 1000.0
 """True labels that a family's shape takes to be trusted as much as the first's, and the labels
 themselves as much as the released prior."""
 _STANDARD_ERRORS = 2.0
-_FARTHEST = 6.0
+_FARTHEST = 4.0
 """Standard errors from which on it does not matter how far behind a candidate is: what adds to the
 others grows from there."""
 

@@ -81,7 +81,7 @@ def test_a_candidate_that_is_clearly_behind_begins_with_next_to_nothing() -> Non
     weights, _ = choose_mixture(np.stack([near, far, best]), np.zeros((0, 5000)), 400.0)
     assert weights[1] == 0
     # unless it adds to the others: it is right where they are wrong
-    half = np.arange(5000) < 1000
+    half = np.arange(5000) < 2000
     other = best + np.where(half, -1.0, 1.0)
     weights, _ = choose_mixture(np.stack([best, other]), np.zeros((0, 5000)), 400.0)
     assert weights[1] > 0.1

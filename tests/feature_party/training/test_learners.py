@@ -104,7 +104,7 @@ def test_trees_as_tensors_are_those_of_lightgbm(monkeypatch: pytest.MonkeyPatch)
             made.append((self.booster, rows, fold))
 
     monkeypatch.setattr(trees, "_Booster", Watched)
-    model = fitted(data, learner="trees")
+    model = fitted(data, learner="trees", head="gaussian")
     learned = model.experts[0].learned
     assert isinstance(learned, Trees)
     booster, rows, fold = made[1]

@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from runpy import run_path
 
-from click import Command, Context, Group
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from typer import Context
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 import common.program.cli
@@ -121,9 +122,9 @@ def commands_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def below(command: Command, name: str) -> Iterator[tuple[str, Command]]:
+def below(command: TyperCommand | TyperGroup, name: str) -> Iterator[tuple[str, TyperCommand]]:
     """Yield every command under a program, with its whole name."""
-    if isinstance(command, Group):
+    if isinstance(command, TyperGroup):
         for word, inner in command.commands.items():
             yield from below(inner, f"{name} {word}")
     else:

@@ -52,6 +52,13 @@ def test_the_overview_has_not_drifted() -> None:
     assert (DOCS / "images" / "overview.svg").read_text() == picture(), "run: make docs-reference"
 
 
+def test_the_page_of_commands_has_them_all() -> None:
+    pytest.importorskip("mkdocs")
+    page = runpy.run_path(str(DOCS / "site_hooks.py"))["commands_page"]()
+    for name in ("labelveil audit party", "label-party budget raise", "feature-party predict"):
+        assert f"### `{name}`\n\n```text\nUsage: {name} [OPTIONS]" in page
+
+
 @pytest.mark.slow
 def test_the_site_is_whole_and_stands_alone(tmp_path: Path) -> None:
     done = subprocess.run(

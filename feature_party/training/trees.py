@@ -67,6 +67,10 @@ def lightgbm() -> Any:
     return package
 
 
+_NOTHING = (np.zeros(1, np.int64), np.zeros(1), np.zeros((1, 2), np.int64), np.zeros(1))
+"""A tree of one leaf that adds nothing."""
+
+
 class _Booster:
     """A model that leaves one fold out, a round at a time."""
 
@@ -153,6 +157,9 @@ def _as_tensors(
     models: list[str], columns: tuple[int, ...], rows: FoldedRows, outputs: int
 ) -> Trees:
     trees = [[_nodes(text) for text in model.split("\nTree=")[1:]] for model in models]
+    longest = max(map(len, trees))
+    for model in trees:  # a model that finds nothing to split any more ends before the others
+        model += [_NOTHING] * (longest - len(model))
     sizes = [nodes[0].size for model in trees for nodes in model]
     roots = np.concatenate([[0], np.cumsum(sizes)])
     shape = TreesShape(
@@ -160,7 +167,7 @@ def _as_tensors(
         rows.encoder.cardinalities,
         outputs,
         len(models),
-        len(trees[0]) // outputs,
+        longest // outputs,
         int(roots[-1]),
         _DEPTH,
     )

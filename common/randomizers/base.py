@@ -70,9 +70,9 @@ class Randomizer:
 
     name: str
     channel: FiniteChannel
-    prior: Floats
+    prior: Floats = field(repr=False)
     loss: Loss
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def guarantee(self) -> PureDP:

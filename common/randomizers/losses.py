@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ class Loss:
     """
 
     name: str
-    function: LossFunction
+    function: LossFunction = field(repr=False)
 
     def __call__(self, predictions: Any, labels: Any) -> Floats:
         return np.asarray(self.function(predictions, labels), dtype=np.float64)

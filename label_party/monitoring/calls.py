@@ -176,6 +176,7 @@ REASONS: Final = (
     "already_exists",
     "not_offered",
     "used_up",
+    "unsure",
     # what came in between
     "cancelled",
     "unavailable",

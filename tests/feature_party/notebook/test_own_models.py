@@ -17,7 +17,7 @@ from feature_party.notebook.sources import prior_of_codes, problem_of
 from labelveil.programs import feature_party
 from tests.commands import RunCommand
 from tests.feature_party.worlds import SECRET, World, build_world
-from tests.statistics import mean_fits
+from tests.statistics import mean_fits, repeatable_entropy
 
 torch = pytest.importorskip("torch")
 
@@ -153,15 +153,18 @@ def test_lightgbm_and_xgboost_learn_from_codes(head: str, outputs: int) -> None:
     lightgbm, xgboost = pytest.importorskip("lightgbm"), pytest.importorskip("xgboost")
     rng = np.random.default_rng(2)
     features = rng.normal(size=(4000, 3))
-    labels = rng.poisson(np.exp(1 + 0.7 * features[:, 0])).clip(0, 20)
-    private = lv.randomize_labels(labels, lower=0, upper=20, epsilon=4.0)
+    labels = np.exp(1 + 0.7 * features[:, 0] + 0.3 * rng.normal(size=4000)).clip(0, 60)
+    if head == "poisson":
+        labels = rng.poisson(labels).clip(0, 60).astype(float)
+    with repeatable_entropy():
+        private = lv.randomize_labels(labels, lower=0, upper=60, epsilon=4.0)
     learned = {}
     boosted = lv.lightgbm_objective(private, head)
     assert boosted.outputs == outputs
     data = lightgbm.Dataset(features, private.codes)
     quiet = {"verbosity": -1, "num_threads": 1, "num_leaves": 8}
     trees = lightgbm.train(
-        {**boosted.parameters, **quiet}, data, 30, valid_sets=[data], feval=boosted.metric
+        {**boosted.parameters, **quiet}, data, 60, valid_sets=[data], feval=boosted.metric
     )
     learned["lightgbm"] = boosted.predict(trees.predict(features, raw_score=True))
     other = lv.xgboost_objective(private, head)
@@ -169,7 +172,7 @@ def test_lightgbm_and_xgboost_learn_from_codes(head: str, outputs: int) -> None:
     rounds = xgboost.train(
         {**other.parameters, "max_depth": 3, "nthread": 1},
         matrix,
-        30,
+        60,
         obj=other.objective,
         custom_metric=other.metric,
         evals=[(matrix, "train")],

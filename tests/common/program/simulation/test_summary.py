@@ -47,7 +47,7 @@ def test_every_number_has_its_row() -> None:
     ],
 )
 def test_the_verdict_comes_with_its_interval(verdict: str, said: str) -> None:
-    text = _text(verdict=verdict, assisted_r2_low=-0.2, assisted_r2_high=0.55)
+    text = _text(verdict=verdict, estimated_r2_low=-0.2, estimated_r2_high=0.55)
     assert verdict in text
     assert said in text
     assert "privatized labels alone" in text

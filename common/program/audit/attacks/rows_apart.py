@@ -209,7 +209,9 @@ def influence(outputs: Outputs, bits: Integers, alpha: float = GATE) -> Associat
     signs = 2.0 * bits - 1
     length = fft.next_fast_len(2 * n, real=True)
     scores = scores_of(outputs, bits)
-    centred = [_given(score, bits) for score in scores]
+    centred = [given for given in (_given(score, bits) for score in scores) if given[1] > 0]
+    if not centred:  # one output alone, or one for each label: nothing varies
+        return Association(0.0, 1.0, "", sums=0, least_share=math.inf)
     turned = [fft.rfft(score, length) for score, _ in centred]
     worst, lags = (0.0, 1.0, ""), 0
     level = alpha / (4 * n * len(scores) * (PAIRED + 1))
@@ -319,6 +321,8 @@ def scores_of(outputs: Outputs, bits: Integers) -> list[Floats]:
     higher = np.bincount(cells, bits, size) > np.bincount(cells, 1 - bits, size)
     found = [higher[cells].astype(np.float64)]
     upper = (cells >= size // 2).astype(np.float64)
+    if higher.min() == higher.max():  # neither label is told from the other
+        return [upper]
     if size > 2 and not np.array_equal(upper, found[0]) and not np.array_equal(upper, 1 - found[0]):
         found.append(upper)
     return found

@@ -140,10 +140,14 @@ class SharedObjective(Objective):
         return torch.stack(averages).mean(0)
 
     def distributions(self, raw: Tensor) -> Tensor | None:
-        raise NotImplementedError("the parts predict")
+        """The laws' equal mixture, where each of them is a distribution."""
+        found = [law.distributions(raw[..., at]) for law, at in self.parts]
+        given = [one for one in found if one is not None]
+        return torch.stack(given).mean(0) if len(given) == len(found) else None
 
     def points(self, raw: Tensor) -> Tensor:
-        raise NotImplementedError("the parts predict")
+        """The average of theirs."""
+        return torch.stack([law.points(raw[..., at]) for law, at in self.parts]).mean(0)
 
     def to(self, device: torch.device) -> Objective:
         self.laws = tuple(law.to(device) for law in self.laws)

@@ -1,0 +1,41 @@
+"""Several laws on shared hidden layers: each has its outputs, and together they are a mixture."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from common.randomizers import build_randomizer
+from feature_party.learning.heads import build_head
+from feature_party.learning.objectives import LikelihoodObjective, SharedObjective
+from feature_party.learning.problem import LabelProblem
+from feature_party.learning.support import Support
+
+
+def test_laws_that_share_layers_are_an_equal_mixture() -> None:
+    labels, prior = np.arange(9.0), np.full(9, 1 / 9)
+    response = build_randomizer("randomized-response", labels=labels, prior=prior, epsilon=2.0)
+    problem = LabelProblem.from_channel(response.channel, prior)
+    support = Support.of(problem)
+    laws = [
+        LikelihoodObjective(problem, support, build_head(name, support))
+        for name in ("gaussian", "poisson")
+    ]
+    shared = SharedObjective(laws)
+    raw = torch.randn(5, shared.outputs, generator=torch.Generator().manual_seed(0))
+    codes = np.arange(5)
+    assert [law.outputs for law in laws] == [2, shared.outputs - 2]
+    pairs = list(zip(laws, (raw[:, :2], raw[:, 2:]), strict=True))
+    for found, parts in (
+        (shared.distributions(raw), [law.distributions(one) for law, one in pairs]),
+        (shared.points(raw), [law.points(one) for law, one in pairs]),
+        (
+            shared.loss(raw, shared.targets(codes)),
+            [law.loss(one, law.targets(codes)) for law, one in pairs],
+        ),
+    ):
+        torch.testing.assert_close(found, (parts[0] + parts[1]) / 2)
+    law = shared.distributions(raw)
+    torch.testing.assert_close(law.sum(-1), torch.ones(5, dtype=law.dtype))
+    values = torch.as_tensor(support.values, dtype=law.dtype)
+    torch.testing.assert_close(law @ values, shared.points(raw).to(law.dtype), atol=1e-4, rtol=1e-4)

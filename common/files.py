@@ -52,12 +52,19 @@ PRIVATE, PUBLIC = 0o600, 0o666
 def appearing(path: Path, *, durable: bool = False, mode: int = PRIVATE) -> Iterator[BinaryIO]:
     """Write a file under another name and give it its own at the end, or remove it.
 
+    A link stays one: what it leads to is replaced. A device or a pipe takes the bytes as they come.
+
     Parameters
     ----------
     durable
         Whether to wait until the bytes are on the disk before it gets its name. The name itself is
         there once the directory is synced, too.
     """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

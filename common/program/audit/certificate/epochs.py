@@ -77,7 +77,7 @@ def epochs_certificate(
             f"{folders[0].parent} holds releases of {names[0]!r} and {names[1]!r}; audit one data"
             " set at a time"
         )
-    audit = Audit("certificate", f"{len(releases)} epochs of {names[0]}")
+    audit = Audit("certificate", f"{len(releases)} epoch{'s' * (len(releases) > 1)} of {names[0]}")
     audit.facts = _facts(manifests)
     audit.add(*_together(each))
     audit.run(lambda: origin_check(releases))
@@ -111,6 +111,8 @@ def _together(each: Sequence[tuple[str, Audit]]) -> list[Check]:
 
 
 def _worst(checks: list[tuple[str, Check]]) -> Check:
+    if len(checks) == 1:
+        return checks[0][1]
     verdict = worst(check.verdict for _, check in checks)
     those = [(epoch, check) for epoch, check in checks if check.verdict is verdict]
     first = those[0][1]

@@ -302,7 +302,8 @@ def content_check(manifest: Manifest, labels: pl.DataFrame) -> Check:
         verdict=verdict_of(wrong == 0 and whole),
         claim=claim,
         tried=tried,
-        found=f"{wrong} blocks differ; the content digest {'fits' if whole else 'does not fit'}.",
+        found=f"{wrong} of {len(ranges)} blocks differ from their stated digests, which"
+        f" {'fit' if whole else 'do not fit'} the digest of all.",
         details={"digest": content.digest},
     )
 

@@ -19,7 +19,6 @@ from fractions import Fraction
 from typing import Any, Self
 
 from common.errors import PrivacyError
-from common.exact.channel import FiniteChannel
 from common.exact.rounding import above, float_above
 from common.guarantees.approximate import ApproximateDP
 from common.guarantees.base import Adjacency, Unit
@@ -82,16 +81,6 @@ class PrivacyLoss:
             log_lower, log_upper, value_discretization_interval=step
         )
         return cls(adjacency, unit, law, pure)
-
-    @classmethod
-    def of_channel_pair(
-        cls, channel: FiniteChannel, first: int, second: int, step: float = STEP
-    ) -> Self:
-        """Build the law of a finite channel for two of its inputs, given by their indices."""
-        rows = [channel.probabilities[index].tolist() for index in (first, second)]
-        upper, lower = (dict(enumerate(row)) for row in rows)
-        pure = PureDP.of_channel(channel).exact_epsilon
-        return cls.of_pair(upper, lower, pure, step=step)
 
     @classmethod
     def of_pure(cls, guarantee: PureDP, step: float = STEP) -> Self:

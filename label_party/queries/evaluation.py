@@ -125,7 +125,6 @@ class Evaluation:
         self.data_set = config.data.data_set
         self._lock = threading.Lock()
         self._session: Session | None = None
-        self._gains: dict[str, PairedGain] = {}
 
     def price(self) -> Guarantee | None:
         """What the first question will be charged; None if none is offered, or all is paid for."""

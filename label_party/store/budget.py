@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import reduce
 from typing import Literal, Protocol
 
@@ -28,15 +27,6 @@ class Spending(Protocol):
     def composition(self) -> Composition: ...
     @property
     def guarantee(self) -> Guarantee: ...
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """A charge that is asked for."""
-
-    epoch: str
-    composition: Composition
-    guarantee: Guarantee
 
 
 def spent(charges: Iterable[Spending], limit: Guarantee) -> Guarantee | None:

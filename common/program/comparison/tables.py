@@ -42,11 +42,6 @@ class Cell:
     deviations: dict[str, float]
     constant_mse: float
 
-    @property
-    def standard_error(self) -> float:
-        """Of the mean test error."""
-        return self.deviations["test_mse"] / math.sqrt(self.runs)
-
 
 def summarise(records: Sequence[dict[str, Any]]) -> list[Cell]:
     """Aggregate over runs; jobs that could not be run are left out."""

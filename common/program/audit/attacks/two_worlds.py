@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from common.arrays import Booleans, Integers
 from common.program.audit.bounds import (
-    clopper_pearson_lower,
-    clopper_pearson_upper,
     two_world_bound,
 )
 from common.program.audit.verdict import GATE, SHOWN
@@ -216,16 +214,3 @@ def count_event(
         other_hits=counts[1],
         runs=likely.size,
     )
-
-
-def differ(hits: int, other_hits: int, runs: int, other_runs: int, alpha: float = GATE) -> bool:
-    """Whether one event's probabilities in two worlds certainly differ: disjoint intervals."""
-    one = (
-        clopper_pearson_lower(hits, runs, alpha / 2),
-        clopper_pearson_upper(hits, runs, alpha / 2),
-    )
-    other = (
-        clopper_pearson_lower(other_hits, other_runs, alpha / 2),
-        clopper_pearson_upper(other_hits, other_runs, alpha / 2),
-    )
-    return one[0] > other[1] or other[0] > one[1]

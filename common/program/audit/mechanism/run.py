@@ -28,11 +28,6 @@ def _callable(trial: Trial) -> bool:
     return isinstance(trial.subject, CallableSubject)
 
 
-def _small_calls(trial: Trial) -> float:
-    calls, rows = trial.sizes.small_calls, trial.sizes.small_calls * trial.sizes.small_rows
-    return trial.seconds(rows, calls) + 5e-7 * rows
-
-
 def _range_of_callable(trial: Trial) -> Check:
     assert isinstance(trial.subject, CallableSubject)
     return black_box.black_box_range_check(trial.subject)

@@ -1,12 +1,13 @@
-"""Noise with density ∝ exp(-‖b‖/s) in d dimensions, rounded to a grid without any float error.
+"""Radial noise in d dimensions, rounded to a grid without any float error.
 
-The noise is an ideal real vector whose binary digits are drawn only as far as they are needed: its
-norm is a sum of d exponentials (Gamma with shape d and scale s), its direction a vector of normal
-variables divided by its length. Every step is computed as an interval, rounded outwards, that
-certainly holds the ideal value; where an interval leaves open which grid point is nearest, more
-digits are drawn. What comes out is therefore the nearest grid point to ``centre + b`` exactly:
-post-processing of the ideal mechanism, with its ε, and not a floating-point imitation of it
-(Mironov 2012 shows what such imitations leak).
+Two laws: density ∝ exp(-‖b‖/s), and the normal law. The noise is an ideal real vector whose binary
+digits are drawn only as far as they are needed. In the first its norm is a sum of d exponentials
+(Gamma with shape d and scale s), its direction a vector of normal variables divided by its length;
+in the second those normal variables are all. Every step is computed as an interval, rounded
+outwards, that certainly holds the ideal value; where an interval leaves open which grid point is
+nearest, more digits are drawn. What comes out is therefore the nearest grid point to ``centre + b``
+exactly: post-processing of the ideal mechanism, with its guarantee, and not a floating-point
+imitation of it (Mironov 2012 shows what such imitations leak).
 
 Source of the law: Chaudhuri, Monteleoni, Sarwate, *Differentially Private Empirical Risk
 Minimization*, JMLR 2011, Algorithms 1 and 2; of the normal variables: Marsaglia and Bray's polar
@@ -57,11 +58,47 @@ def radial_laplace(
     -------
     (d,) Python integers: multiples of the pitch.
     """
+    _check(centre, scale)
+    return _rounded(_IdealVector(centre.size, source), centre, scale, exponent)
+
+
+def gaussian_vector(
+    centre: Floats, deviation: Fraction, exponent: int, source: WordSource
+) -> NDArray[np.object_]:
+    """Add independent N(0, σ²) to each coordinate and round to multiples of ``2**exponent``.
+
+    Post-processing of the continuous Gaussian mechanism, so that a vector of L2 sensitivity Δ has
+    its guarantee: :func:`common.guarantees.gaussian.gaussian_delta`.
+
+    Parameters
+    ----------
+    centre
+        (d,) float64, finite, d >= 1.
+    deviation
+        σ > 0.
+    exponent
+        Of the grid's pitch.
+    source
+        Where the random words come from.
+
+    Returns
+    -------
+    (d,) Python integers: multiples of the pitch.
+    """
+    _check(centre, deviation)
+    return _rounded(_IdealVector(centre.size, source, radial=False), centre, deviation, exponent)
+
+
+def _check(centre: Floats, scale: Fraction) -> None:
     if scale <= 0:
         raise ValueError(f"scale={float(scale)} must be > 0")
     if centre.ndim != 1 or not centre.size or not np.all(np.isfinite(centre)):
         raise ValueError("centre must be a vector of at least one finite number")
-    ideal = _IdealVector(centre.size, source)
+
+
+def _rounded(
+    ideal: _IdealVector, centre: Floats, scale: Fraction, exponent: int
+) -> NDArray[np.object_]:
     pitch = Fraction(2) ** exponent
     start = [Fraction(value) / pitch for value in centre.tolist()]
     for _ in range(_REFINEMENTS):
@@ -73,12 +110,12 @@ def radial_laplace(
 
 
 class _IdealVector:
-    """Unit-scale noise, known as far as its digits were drawn."""
+    """Unit-scale noise, known as far as its digits were drawn; without norms it is normal."""
 
-    def __init__(self, size: int, source: WordSource) -> None:
+    def __init__(self, size: int, source: WordSource, *, radial: bool = True) -> None:
         self.size = size
         self.source = source
-        self.norms = [self._uniform() for _ in range(size)]
+        self.norms = [self._uniform() for _ in range(size if radial else 0)]
         self.pairs = [self._pair() for _ in range((size + 1) // 2)]
         self.signs = [1 - 2 * int(word & np.uint64(1)) for word in source.take(size)]
 
@@ -89,7 +126,7 @@ class _IdealVector:
 
     def nearest(self, start: Sequence[Fraction], spread: Fraction) -> list[int] | None:
         """Nearest integers to ``start + spread · noise``; None if the digits leave any open."""
-        bits = min(m for _, m in self.norms)
+        bits = min(m for _, m in (*self.norms, *(digits for digits, _ in self.pairs)))
         reach = max(math.floor(abs(value)).bit_length() for value in (*start, spread))
         arithmetic = _Outwards(math.ceil((bits + reach) * math.log10(2)) + 20)
         low, high = self._vector(arithmetic, spread)
@@ -107,12 +144,16 @@ class _IdealVector:
     ) -> tuple[list[Decimal], list[Decimal]]:
         """Bounds of the coordinates' magnitudes."""
         down, up = arithmetic.down, arithmetic.up
+        normals = [g for pair in self.pairs for g in arithmetic.normals(*pair)][: self.size]
+        size = arithmetic.ratio(spread, spread)
+        if not self.norms:
+            ends = [arithmetic.times(g, size) for g in normals]
+            return [low for low, _ in ends], [high for _, high in ends]
         exponentials = [
             arithmetic.minus_log(Fraction(n, 1 << m), Fraction(n + 1, 1 << m))
             for n, m in self.norms
         ]
-        norm = arithmetic.times(arithmetic.ratio(spread, spread), arithmetic.total(exponentials))
-        normals = [g for pair in self.pairs for g in arithmetic.normals(*pair)][: self.size]
+        norm = arithmetic.times(size, arithmetic.total(exponentials))
         squares = arithmetic.total([arithmetic.times(g, g) for g in normals])
         length = arithmetic.root(squares)
         low = [down.divide(down.multiply(g[0], norm[0]), length[1]) for g in normals]

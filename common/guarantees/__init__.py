@@ -30,7 +30,11 @@ from common.guarantees.conversion import (
 from common.guarantees.mixed import adaptive_total
 from common.guarantees.pure import PureDP
 from common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
-from common.guarantees.subsampling import poisson_subsample, subsampled_gaussian
+from common.guarantees.subsampling import (
+    fixed_size_subsample,
+    poisson_subsample,
+    subsampled_gaussian,
+)
 
 __all__ = [
     "DEFAULT_ORDERS",
@@ -49,6 +53,7 @@ __all__ = [
     "calibrate",
     "compose",
     "epsilon_at",
+    "fixed_size_subsample",
     "for_replacement",
     "guarantee_from_json",
     "largest_rho",

@@ -1,15 +1,20 @@
-"""Privacy amplification by Poisson subsampling: each unit takes part with probability q.
+"""Privacy amplification by subsampling, for the neighbours that each way of sampling goes with.
 
-Only for adding or removing one unit: under replacement the sampled neighbours differ in another
-way, and using these bounds there is a known fault of public accountants.
+- *Poisson:* each unit takes part with probability q. For adding or removing one unit.
+- *Fixed size:* m of n units, drawn without replacement, q = m/n. For replacing one; n is public.
+
+The bounds of one say nothing about the other's neighbours: using them there is a known fault of
+public accountants, and is refused.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import singledispatch
+from typing import TypeVar
 
 import numpy as np
 import scipy
@@ -57,41 +62,74 @@ def poisson_subsample(guarantee: Guarantee, rate: float | Fraction) -> Guarantee
 
 @poisson_subsample.register
 def _(guarantee: PureDP, rate: float | Fraction) -> PureDP:
-    q = _rate(guarantee, rate)
-    return PureDP(guarantee.adjacency, guarantee.unit, _sampled(guarantee.exact_epsilon, q))
+    return _mixed(guarantee, _poisson_rate(guarantee, rate))
 
 
 @poisson_subsample.register
 def _(guarantee: ApproximateDP, rate: float | Fraction) -> ApproximateDP:
-    q = _rate(guarantee, rate)
-    epsilon = _sampled(guarantee.exact_epsilon, q)
-    return ApproximateDP(guarantee.adjacency, guarantee.unit, epsilon, q * guarantee.exact_delta)
+    return _mixed(guarantee, _poisson_rate(guarantee, rate))
 
 
 @poisson_subsample.register
 def _(guarantee: RenyiDP, rate: float | Fraction) -> RenyiDP:
-    q = _rate(guarantee, rate)
-    if guarantee.exact_delta > 0:
-        raise PrivacyError(
-            "RDP with a failure probability has no subsampling theorem; convert it to"
-            " (epsilon, delta) first"
-        )
+    q = _poisson_rate(guarantee, rate)
+    orders, moments = _moments(guarantee)
+    moments[3:] += math.log(3)
+    return guarantee if q == 1 else _capped(guarantee, _sampled_curve(moments, q, orders), orders)
+
+
+@singledispatch
+def fixed_size_subsample(guarantee: Guarantee, rate: float | Fraction) -> Guarantee:
+    """Return the guarantee of running a mechanism on m of n units, q = m/n, without replacement.
+
+    - ε-DP: ``ln(1 + q(e^ε − 1))``; (ε, δ)-DP: the same with qδ (Balle, Barthe, Gaboardi 2018,
+      Theorem 9).
+    - RDP, at integer orders: with ``ε_j = ε(j)``,
+      ``e^{(α−1)ε'} = 1 + C(α,2) q² min(4(e^{ε_2} − 1), 2e^{ε_2})
+      + 2 Σ_{j=3}^α C(α,j) q^j e^{(j−1)ε_j}`` (Wang, Balle, Kasiviswanathan, *Subsampled Rényi
+      Differential Privacy and Analytical Moments Accountant*, AISTATS 2019, Theorem 9, for a
+      mechanism whose ε(∞) is not known to be finite; where it is, ε-DP above says more). The
+      sampled curve is never above the original.
+
+    Parameters
+    ----------
+    guarantee
+        The mechanism's on the sample, for replacing one record or one label.
+    rate
+        m/n, in 0 … 1.
+
+    Raises
+    ------
+    PrivacyError
+        For adding and removing, a rate outside 0 … 1, or a kind without such a theorem.
+    """
+    raise PrivacyError(
+        f"a {guarantee.kind} guarantee has no subsampling theorem here; restate it with to_renyi"
+    )
+
+
+@fixed_size_subsample.register
+def _(guarantee: PureDP, rate: float | Fraction) -> PureDP:
+    return _mixed(guarantee, _fixed_rate(guarantee, rate))
+
+
+@fixed_size_subsample.register
+def _(guarantee: ApproximateDP, rate: float | Fraction) -> ApproximateDP:
+    return _mixed(guarantee, _fixed_rate(guarantee, rate))
+
+
+@fixed_size_subsample.register
+def _(guarantee: RenyiDP, rate: float | Fraction) -> RenyiDP:
+    q = _fixed_rate(guarantee, rate)
+    orders, moments = _moments(guarantee)
+    second = float(moments[2])
+    moments[1:] += math.log(2)
+    moments[1] = -math.inf
+    if second < math.log(2):  # 4(e^ε - 1) < 2e^ε
+        moments[2] = math.log(4 * math.expm1(second)) if second > 0 else -math.inf
     if q == 1:
         return guarantee
-    orders = [order for order in INTEGER_ORDERS if order <= guarantee.orders[-1]]
-    if not orders:
-        raise PrivacyError(
-            f"the curve ends at order {float(guarantee.orders[-1])}; subsampling needs order 2"
-        )
-    last = int(orders[-1])
-    moments = np.array([float((m - 1) * guarantee.at(m)) for m in range(2, last + 1)])
-    log_terms = np.concatenate([[0.0, 0.0], moments])
-    log_terms[3:] += math.log(3)
-    values = _sampled_curve(log_terms, q, orders)
-    capped = tuple(
-        min(Fraction(above(v)), guarantee.at(a)) for v, a in zip(values, orders, strict=True)
-    )
-    return RenyiDP(guarantee.adjacency, guarantee.unit, tuple(orders), capped, Fraction(0))
+    return _capped(guarantee, _sampled_curve(moments, q, orders, stay=False), orders)
 
 
 def subsampled_gaussian(
@@ -109,8 +147,7 @@ def subsampled_gaussian(
     sigma, q = Fraction(noise_multiplier), Fraction(rate)
     if sigma <= 0:
         raise PrivacyError(f"noise_multiplier={float(sigma)} must be > 0")
-    if not 0 <= q <= 1:
-        raise PrivacyError(f"rate={float(q)} must lie in 0 … 1")
+    _rate(q)
     last = int(orders[-1])
     degree = np.arange(last + 1.0)
     values = _sampled_curve(degree * (degree - 1) / (2 * float(sigma) ** 2), q, orders)
@@ -121,13 +158,41 @@ def subsampled_gaussian(
     return RenyiDP(Adjacency.ADD_REMOVE, unit, tuple(orders), capped, Fraction(0))
 
 
-def _sampled_curve(log_terms: Floats, rate: Fraction, orders: Sequence[Fraction]) -> list[float]:
-    """``ln Σ_l C(α,l)(1−q)^{α−l} q^l e^{log_terms[l]} / (α − 1)``, moved up by its float error."""
+def _moments(curve: RenyiDP) -> tuple[list[Fraction], Floats]:
+    """Integer orders up to the curve's last, and ``(j − 1) ε(j)`` for j = 0 (as 0), 1, 2, …"""
+    if curve.exact_delta > 0:
+        raise PrivacyError(
+            "RDP with a failure probability has no subsampling theorem; convert it to"
+            " (epsilon, delta) first"
+        )
+    orders = [order for order in INTEGER_ORDERS if order <= curve.orders[-1]]
+    if not orders:
+        raise PrivacyError(
+            f"the curve ends at order {float(curve.orders[-1])}; subsampling needs order 2"
+        )
+    known = [float((j - 1) * curve.at(j)) for j in range(2, int(orders[-1]) + 1)]
+    return orders, np.array([0.0, 0.0, *known])
+
+
+def _capped(curve: RenyiDP, values: Sequence[float], orders: Sequence[Fraction]) -> RenyiDP:
+    capped = tuple(
+        min(Fraction(above(v)), curve.at(a)) for v, a in zip(values, orders, strict=True)
+    )
+    return RenyiDP(curve.adjacency, curve.unit, tuple(orders), capped, Fraction(0))
+
+
+def _sampled_curve(
+    log_terms: Floats, rate: Fraction, orders: Sequence[Fraction], *, stay: bool = True
+) -> list[float]:
+    """``ln Σ_l C(α,l)(1−q)^{α−l} q^l e^{log_terms[l]} / (α − 1)``, moved up by its float error.
+
+    Without ``stay`` the factor of 1 − q is left out.
+    """
     if rate == 0:
         return [0.0] * len(orders)
     if rate == 1:
         return [float(log_terms[int(a)]) / (int(a) - 1) for a in orders]
-    log_in, log_out = math.log(float(rate)), math.log1p(-float(rate))
+    log_in, log_out = math.log(float(rate)), math.log1p(-float(rate)) if stay else 0.0
     values = []
     for order in orders:
         alpha = int(order)
@@ -140,20 +205,38 @@ def _sampled_curve(log_terms: Floats, rate: Fraction, orders: Sequence[Fraction]
     return values
 
 
-def _sampled(epsilon: Fraction, rate: Fraction) -> Fraction:
-    if rate == 1 or epsilon == 0:
-        return epsilon
-    e, q = float_above(epsilon), float_above(rate)
-    bound = math.log1p(q * math.expm1(e)) if e < 700 else e
-    return min(epsilon, Fraction(above(bound)))
+GuaranteeT = TypeVar("GuaranteeT", PureDP, ApproximateDP)
 
 
-def _rate(guarantee: Guarantee, rate: float | Fraction) -> Fraction:
-    q = Fraction(rate)
-    if not 0 <= q <= 1:
-        raise PrivacyError(f"rate={float(q)} must lie in 0 … 1")
+def _mixed(guarantee: GuaranteeT, q: Fraction) -> GuaranteeT:
+    epsilon = guarantee.exact_epsilon
+    if q < 1 and epsilon > 0:
+        e = float_above(epsilon)
+        bound = math.log1p(float_above(q) * math.expm1(e)) if e < 700 else e
+        epsilon = min(epsilon, Fraction(above(bound)))
+    if isinstance(guarantee, ApproximateDP):
+        return replace(guarantee, exact_epsilon=epsilon, exact_delta=q * guarantee.exact_delta)
+    return replace(guarantee, exact_epsilon=epsilon)
+
+
+def _poisson_rate(guarantee: Guarantee, rate: float | Fraction) -> Fraction:
     if guarantee.adjacency != Adjacency.ADD_REMOVE:
         raise PrivacyError(
             f"Poisson subsampling amplifies add-remove guarantees, not {guarantee.adjacency}"
         )
+    return _rate(rate)
+
+
+def _fixed_rate(guarantee: Guarantee, rate: float | Fraction) -> Fraction:
+    if guarantee.adjacency == Adjacency.ADD_REMOVE:
+        raise PrivacyError(
+            "samples of a fixed size amplify guarantees for replacing, not for adding and removing"
+        )
+    return _rate(rate)
+
+
+def _rate(rate: float | Fraction) -> Fraction:
+    q = Fraction(rate)
+    if not 0 <= q <= 1:
+        raise PrivacyError(f"rate={float(q)} must lie in 0 … 1")
     return q

@@ -1,6 +1,6 @@
 """Private linear models as scikit-learn estimators (needs ``labelveil[central]``).
 
-Each fit is one ε-DP release for replacing one record, by
+Each fit is one ε-DP or (ε, δ)-DP release for replacing one record, by
 :func:`common.mechanisms.central.perturbation.learn`; ``guarantee_`` says so. The number of records,
 of features, and the set of classes are public. Hyperparameters must not have been chosen by looking
 at the private data.
@@ -48,6 +48,8 @@ class _PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     ----------
     epsilon
         ε > 0 of one fit.
+    delta
+        δ of one fit: 0, or above 0 for Gaussian noise.
     perturbation
         ``objective``, ``output`` or ``input`` (local DP: noise on every record).
     alpha
@@ -68,13 +70,15 @@ class _PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     coef_
         Private weights of the scaled features, the intercept's last.
     guarantee_
-        :class:`~common.guarantees.PureDP` of this fit.
+        :class:`~common.guarantees.PureDP` of this fit, or with δ
+        :class:`~common.guarantees.ApproximateDP`.
     """
 
     def __init__(
         self,
         epsilon: float = 1.0,
         *,
+        delta: float = 0.0,
         perturbation: str = "objective",
         alpha: float = 0.01,
         bounds: tuple[Any, Any] | None = None,
@@ -83,6 +87,7 @@ class _PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         entropy: Entropy | None = None,
     ) -> None:
         self.epsilon = epsilon
+        self.delta = delta
         self.perturbation = perturbation
         self.alpha = alpha
         self.bounds = bounds
@@ -96,7 +101,9 @@ class _PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _learn(self, loss: Loss, features: Floats, labels: Floats) -> None:
         entropy = fresh_entropy(self.entropy)
         rows = self._rows(features)
-        found = learn(self.perturbation, loss, rows, labels, self.alpha, self.epsilon, entropy)
+        found = learn(
+            self.perturbation, loss, rows, labels, self.alpha, self.epsilon, entropy, self.delta
+        )
         self.coef_ = found.weights
         self.guarantee_ = found.guarantee
 
@@ -167,6 +174,7 @@ class _PrivateRegressor(RegressorMixin, _PrivateLinearModel, ABC):  # type: igno
         epsilon: float = 1.0,
         *,
         label_bounds: tuple[float, float] = (-1.0, 1.0),
+        delta: float = 0.0,
         perturbation: str = "objective",
         alpha: float = 0.01,
         bounds: tuple[Any, Any] | None = None,
@@ -176,6 +184,7 @@ class _PrivateRegressor(RegressorMixin, _PrivateLinearModel, ABC):  # type: igno
     ) -> None:
         super().__init__(
             epsilon,
+            delta=delta,
             perturbation=perturbation,
             alpha=alpha,
             bounds=bounds,

@@ -1,4 +1,4 @@
-"""Private empirical risk minimisation: input, output and objective perturbation, ε-DP.
+"""Private empirical risk minimisation: input, output and objective perturbation, ε or (ε, δ)-DP.
 
 The risk is ``J(w) = (1/n) Σ ℓ(x_iᵀw, y_i) + (λ/2)‖w‖²`` with ‖x_i‖ <= 1, |ℓ'| <= L, 0 <= ℓ'' <= c.
 Neighbours replace one record, features and label; n is public.
@@ -20,6 +20,17 @@ c²/(n²λ²))``, as if the old record's removal could raise the determinant too
 that would leave less than ε₁/2: ``Λ = max(λ, c/(n(e^{ε₁/2} - 1)))``. Second derivatives may jump on
 a set of measure zero: b is a Lipschitz function of w all the same, and densities transform so.
 
+**With δ > 0** noise is Gaussian, and shrinks with √d in place of d. The output's is that of Balle
+and Wang (ICML 2018) for Δ. In the objective b ~ N(0, σ²I) (Kifer, Smith, Thakurta, *Private Convex
+Empirical Risk Minimization and High-dimensional Regression*, COLT 2012, Algorithm 1), and with
+
+    u t + u²/2 = ε₁ - ln(1 + c/(nΛ)),   t = √(2 ln(1/δ)),   σ = 2L/u,
+
+it is (ε₁, δ)-DP: neighbours' b differ by a vector v(w) of length 2L at most in the span of the two
+records x, x', so that their log density ratio ``(2 bᵀv + ‖v‖²)/(2σ²)`` is ``2L‖Pb‖/σ² + 2L²/σ²`` at
+most, P projecting on that plane; and ``P[‖Pb‖ > σt] = e^{-t²/2} = δ`` in two dimensions, less in
+one.
+
 Exact minimisers do not exist in floats, and the proof needs them. The remedy is that of
 approximate minima perturbation (Iyengar et al., *Towards Practical Differentially Private Convex
 Optimization*, S&P 2019, Algorithm 2): the computed w̃ lies within ``r = γ/Λ`` of the exact w. Think
@@ -27,11 +38,11 @@ of w as released for ε₁; then ``w̃ - w`` has sensitivity 2r, and exact discr
 fine grid hides it for ε₂ = ε/128. Rounding b to a grid moves the gradient by a known amount and is
 part of γ.
 
-**Input perturbation:** local DP. Every record is made ε-DP by itself, before any curator: the
+**Input perturbation:** local DP. Every record is made private by itself, before any curator: the
 vector ``y x`` for a loss of the margin, ``(x, y)`` for one of the residual, truncated to a grid,
-with discrete Laplace noise for its L1 diameter. The model is post-processing: the loss itself on
-noisy margins, and for residuals ridge regression on moments from which the noise's known variance
-is taken out.
+with discrete Laplace noise for its L1 diameter, or discrete Gaussian noise for its L2 diameter. The
+model is post-processing: the loss itself on noisy margins, and for residuals ridge regression on
+moments from which the noise's known variance is taken out.
 
 All noise is exact (:mod:`common.exact.radial_noise`, :mod:`common.exact.noise`), so that no float
 rounding is left in what is released. What remains: the time that a fit takes depends on the data,
@@ -49,12 +60,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.arrays import Floats
-from common.entropy import Entropy
+from common.entropy import Entropy, WordSource
 from common.errors import ConfigError, DataError, PrivacyError
-from common.exact.noise import discrete_laplace
-from common.exact.radial_noise import radial_laplace
-from common.exact.rounding import above
-from common.guarantees import Adjacency, PureDP
+from common.exact.noise import discrete_gaussian, discrete_laplace
+from common.exact.radial_noise import gaussian_vector, radial_laplace
+from common.exact.rounding import above, below, float_below
+from common.guarantees import Adjacency, ApproximateDP, PureDP, largest_rho
+from common.guarantees.gaussian import gaussian_sigma
 from common.mechanisms.central.losses import Loss
 from common.mechanisms.central.minimiser import Risk, least_tolerance, minimise
 
@@ -75,11 +87,11 @@ class Learned:
     weights
         (d,) float64.
     guarantee
-        ε-DP for replacing one record.
+        ε-DP, or (ε, δ)-DP, for replacing one record.
     """
 
     weights: Floats
-    guarantee: PureDP
+    guarantee: PureDP | ApproximateDP
 
 
 def clip_rows(rows: Floats) -> Floats:
@@ -97,6 +109,7 @@ def learn(
     ridge: float,
     epsilon: float | Fraction,
     entropy: Entropy,
+    delta: float = 0.0,
 ) -> Learned:
     """Learn a linear model privately.
 
@@ -116,6 +129,8 @@ def learn(
         ε > 0, a float taken at its exact value.
     entropy
         Fresh for every fit: two fits under one key would share their noise.
+    delta
+        0 takes noise that needs none; above 0 it is Gaussian.
     """
     if perturbation not in PERTURBATIONS:
         raise ConfigError(
@@ -123,6 +138,8 @@ def learn(
         )
     if not 0 < epsilon < math.inf:
         raise PrivacyError(f"epsilon={float(epsilon):g} must be a finite number > 0")
+    if not 0 <= delta < 1:
+        raise PrivacyError(f"delta={delta:g} must lie in [0, 1)")
     if not 0 < ridge < math.inf:
         raise ConfigError(f"alpha={ridge:g} must be a finite number > 0")
     if rows.ndim != 2 or not rows.size or labels.shape != rows.shape[:1]:
@@ -136,8 +153,10 @@ def learn(
     clean = clip_rows(np.asarray(rows, dtype=np.float64))
     risk = Risk(loss, clean, np.clip(labels, -1.0, 1.0), ridge, np.zeros(rows.shape[1]))
     mechanism = {"objective": _objective, "output": _output, "input": _input}[perturbation]
-    weights = mechanism(risk, Fraction(epsilon), entropy)
-    return Learned(weights, PureDP.of(Fraction(epsilon), Adjacency.REPLACE_RECORD))
+    weights = mechanism(risk, Fraction(epsilon), delta, entropy)
+    if delta == 0:
+        return Learned(weights, PureDP.of(epsilon, Adjacency.REPLACE_RECORD))
+    return Learned(weights, ApproximateDP.of(epsilon, delta, Adjacency.REPLACE_RECORD))
 
 
 def output_sensitivity(loss: Loss, rows: int, ridge: float, tolerance: float = 0.0) -> Fraction:
@@ -147,37 +166,52 @@ def output_sensitivity(loss: Loss, rows: int, ridge: float, tolerance: float = 0
 
 
 def objective_noise(
-    loss: Loss, rows: int, ridge: float, epsilon: Fraction
+    loss: Loss, rows: int, ridge: float, epsilon: Fraction, delta: float = 0.0
 ) -> tuple[float, Fraction]:
-    """Λ and the scale ``2L/ε'`` of b that make the exact minimiser ε-DP."""
+    """Λ, and the scale ``2L/ε'`` of b, or its σ for δ > 0, for an exact minimiser."""
     half = float(epsilon / 2)
     least = loss.smoothness / (rows * math.expm1(half)) if half < 700 else 0.0
     strong = max(ridge, above(least))
     jacobian = Fraction(above(math.log1p(loss.smoothness / (rows * strong))))
-    return strong, 2 * Fraction(loss.lipschitz) / (epsilon - jacobian)
+    left = epsilon - jacobian
+    if delta > 0:
+        t = above(math.sqrt(-2 * math.log(delta)))
+        u = 2 * float(left) / (math.sqrt(t * t + 2 * float(left)) + t)
+        left = Fraction(below(u))
+    return strong, 2 * Fraction(loss.lipschitz) / left
 
 
-def _output(risk: Risk, epsilon: Fraction, entropy: Entropy) -> Floats:
+def _noisy(
+    centre: Floats, scale: Fraction, bits: int, delta: float, source: WordSource
+) -> tuple[Floats, int]:
+    """Radial or Gaussian noise of that scale on a grid so many binary digits finer; its pitch."""
+    exponent = _exponent(scale, bits)
+    noise = gaussian_vector if delta else radial_laplace
+    return _multiples(noise(centre, scale, exponent, source), exponent), exponent
+
+
+def _output(risk: Risk, epsilon: Fraction, delta: float, entropy: Entropy) -> Floats:
     n, d = risk.rows.shape
     steep = risk.loss.lipschitz
     tolerance = 1e-4 * steep / n + least_tolerance(n, d, steep)
-    scale = output_sensitivity(risk.loss, n, risk.ridge, tolerance) / epsilon
-    minimiser = minimise(risk, tolerance)
-    exponent = _exponent(scale, 20)
-    noisy = radial_laplace(minimiser, scale, exponent, entropy.source("output perturbation"))
-    return _multiples(noisy, exponent)
+    apart = output_sensitivity(risk.loss, n, risk.ridge, tolerance)
+    scale = apart / epsilon
+    if delta > 0:
+        scale = apart * Fraction(above(gaussian_sigma(float_below(epsilon), delta)))
+    source = entropy.source("output perturbation")
+    return _noisy(minimise(risk, tolerance), scale, 20, delta, source)[0]
 
 
-def _objective(risk: Risk, epsilon: Fraction, entropy: Entropy) -> Floats:
+def _objective(risk: Risk, epsilon: Fraction, delta: float, entropy: Entropy) -> Floats:
     n, d = risk.rows.shape
     steep = risk.loss.lipschitz
     last = epsilon * _SHARE_OF_ROUNDING
-    strong, scale = objective_noise(risk.loss, n, risk.ridge, epsilon - last)
-    exponent = _exponent(scale, 40)
-    b = radial_laplace(np.zeros(d), scale, exponent, entropy.source("objective perturbation"))
+    strong, scale = objective_noise(risk.loss, n, risk.ridge, epsilon - last, delta)
+    source = entropy.source("objective perturbation")
+    b, exponent = _noisy(np.zeros(d), scale, 40, delta, source)
     tolerance = 1e-5 * steep / n + least_tolerance(n, d, steep)
     rounding = Fraction(2) ** exponent * (math.isqrt(d) + 1) / 2 / n
-    noisy = Risk(risk.loss, risk.rows, risk.labels, strong, _multiples(b, exponent) / n)
+    noisy = Risk(risk.loss, risk.rows, risk.labels, strong, b / n)
     apart = 2 * (Fraction(tolerance) + rounding) / Fraction(strong)
     return _hide(minimise(noisy, tolerance), apart, last, entropy)
 
@@ -196,23 +230,35 @@ def _hide(vector: Floats, apart: Fraction, epsilon: Fraction, entropy: Entropy) 
     return _multiples(np.array([*summed, None], dtype=object)[:-1], exponent)
 
 
-def _input(risk: Risk, epsilon: Fraction, entropy: Entropy) -> Floats:
+def _input(risk: Risk, epsilon: Fraction, delta: float, entropy: Entropy) -> Floats:
     n, d = risk.rows.shape
-    if risk.loss.margin:
-        records, reach = risk.rows * risk.labels[:, None], 2 * (math.isqrt(d - 1) + 1)
+    margin = risk.loss.margin
+    records = risk.rows * risk.labels[:, None] if margin else np.column_stack(
+        [risk.rows, risk.labels]
+    )  # fmt: skip
+    source = entropy.source("input perturbation")
+    if delta == 0:
+        grid, reach = _RECORD_GRID, 2 * (math.isqrt(d - 1) + 1) + (0 if margin else 2)
+        scale = Fraction(math.ceil(reach * grid / epsilon * _SCALE_GRAIN), _SCALE_GRAIN)
+        noise = discrete_laplace(scale, records.size, source)
+        b = -1 / float(scale)
+        variance = 2 * math.exp(b) / math.expm1(b) ** 2
     else:
-        records = np.column_stack([risk.rows, risk.labels])
-        reach = 2 * (math.isqrt(d - 1) + 1) + 2
+        square = Fraction(4 if margin else 8) / (2 * largest_rho(float_below(epsilon), delta))
+        grid = _grid_for(square)
+        exact = Fraction(math.ceil(square * grid**2 * 4096), 4096)
+        noise, variance = discrete_gaussian(exact, records.size, source), float(exact)
     # truncation towards zero keeps every row inside its ball; the L1 norm is at most √d the L2 norm
-    steps = np.trunc(records * _RECORD_GRID).astype(np.int64)
-    scale = Fraction(math.ceil(reach * _RECORD_GRID / epsilon * _SCALE_GRAIN), _SCALE_GRAIN)
-    noise = discrete_laplace(scale, steps.size, entropy.source("input perturbation"))
-    sent = (steps + noise.reshape(steps.shape)) / float(_RECORD_GRID)
-    if risk.loss.margin:
+    steps = np.trunc(records * grid).astype(np.int64)
+    sent = (steps + noise.reshape(steps.shape)) / float(grid)
+    if margin:
         return minimise(Risk(risk.loss, sent, np.ones(n), risk.ridge, risk.linear))
-    b = -1 / float(scale)
-    variance = 2 * math.exp(b) / math.expm1(b) ** 2 / _RECORD_GRID**2
-    return _debiased_ridge(sent[:, :-1], sent[:, -1], variance, risk.ridge)
+    return _debiased_ridge(sent[:, :-1], sent[:, -1], variance / grid**2, risk.ridge)
+
+
+def _grid_for(variance: Fraction) -> int:
+    """Steps a unit, a power of two: Gaussian noise of about 2^9 steps is fast, and fine enough."""
+    return int(min(max(2 ** round(9 - math.log2(variance) / 2), 1), _RECORD_GRID))
 
 
 def _debiased_ridge(rows: Floats, labels: Floats, variance: float, ridge: float) -> Floats:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy import stats
 
 from common.arrays import Floats
 from common.entropy import seeded_entropy
-from common.exact.radial_noise import radial_laplace
+from common.exact.radial_noise import gaussian_vector, radial_laplace
 from tests.statistics import binomial_range, counts_fit, follows
 
 
@@ -55,13 +57,30 @@ def test_one_dimension_is_the_rounded_laplace_law() -> None:
     assert not counts_fit(observed, expected(1.3))
 
 
-def test_a_finer_grid_only_adds_digits_of_the_same_ideal_vector() -> None:
+@pytest.mark.statistical
+@pytest.mark.parametrize("size", [1, 4])
+def test_gaussian_coordinates_are_normal_and_independent(size: int) -> None:
+    source = seeded_entropy(7).source("gaussian")
+    centre = np.full(size, 0.5)
+    rows = [gaussian_vector(centre, Fraction(3), -20, source) for _ in range(2400 // size)]
+    noise = np.array(rows, dtype=np.float64) / 2**20 - 0.5
+    assert follows(noise.ravel(), stats.norm(scale=3).cdf)
+    for wrong in (1.5, 1 / 1.5):
+        assert not follows(wrong * noise.ravel(), stats.norm(scale=3).cdf)
+    squares = np.sum(noise**2, axis=1) / 9
+    assert follows(squares, stats.chi2(size).cdf)
+    assert not follows(2 * squares, stats.chi2(size).cdf)
+
+
+@pytest.mark.parametrize("noise", [radial_laplace, gaussian_vector])
+def test_a_finer_grid_only_adds_digits_of_the_same_ideal_vector(
+    noise: Callable[..., NDArray[np.object_]],
+) -> None:
     """A rounding error anywhere would show in a hundred further digits."""
     centre = np.array([0.3, -1.5, 2.0**-30])
     grids = [-4, -100, -400, -900]
     found = [
-        radial_laplace(centre, Fraction(1, 3), grid, seeded_entropy(5).source("radial"))
-        for grid in grids
+        noise(centre, Fraction(1, 3), grid, seeded_entropy(5).source("radial")) for grid in grids
     ]
     exact = [Fraction(value) * Fraction(2) ** grids[-1] for value in found[-1]]
     for grid, values in zip(grids[:-1], found, strict=False):
@@ -102,3 +121,5 @@ def test_the_ideal_vector_follows_from_its_words() -> None:
 def test_impossible_inputs_are_refused(centre: list[float], scale: Fraction) -> None:
     with pytest.raises(ValueError, match="must be"):
         radial_laplace(np.array(centre), scale, 0, seeded_entropy(0).source("radial"))
+    with pytest.raises(ValueError, match="must be"):
+        gaussian_vector(np.array(centre), scale, 0, seeded_entropy(0).source("gaussian"))

@@ -16,6 +16,7 @@ from common.randomizers.binning.rr_on_bins import Binning, optimal_binning
 from common.randomizers.design.optimal_design import build_optimal_design
 from common.randomizers.prior import NoisyPrior, decoded_prior, private_prior
 from common.randomizers.response import build_randomized_response, build_rr_with_prior
+from common.randomizers.rp_with_prior import build_rp_with_prior
 from common.randomizers.thresholds import build_randomized_thresholds, threshold_weights
 from common.randomizers.two_point import build_two_point
 from common.randomizers.two_step import (
@@ -44,6 +45,7 @@ __all__ = [
     "build_randomized_response",
     "build_randomized_thresholds",
     "build_randomizer",
+    "build_rp_with_prior",
     "build_rr_with_prior",
     "build_staircase",
     "build_two_point",

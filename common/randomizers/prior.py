@@ -85,6 +85,14 @@ class NoisyPrior:
         return denoise_histogram(self.noisy_counts.astype(np.float64), self.rows, self.deviation)
 
     @property
+    def clipped(self) -> Floats:
+        """The same as the paper has it: clipped at 0 and normalised; even if nothing is left."""
+        positive = np.maximum(self.noisy_counts, 0).astype(np.float64)
+        if not positive.any():
+            positive += 1
+        return np.asarray(positive / positive.sum())
+
+    @property
     def guarantee(self) -> PureDP:
         """ε₁-DP for replacing the labels of one privacy unit."""
         return PureDP.of(self.exact_epsilon, unit=Unit.RECORD if self.group == 1 else Unit.USER)

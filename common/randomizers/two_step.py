@@ -175,7 +175,7 @@ class Recipe:
             self.randomizer,
             labels=grid.points,
             prior=prior.probabilities,
-            epsilon=_round_down(split.labels / self.group),
+            epsilon=round_down(split.labels / self.group),
             loss=self.loss,
             rows=rows,
             **self.options,
@@ -251,6 +251,7 @@ def one_step(randomizer: Randomizer, codes: Integers, epsilon: float, group: int
     return TwoStep(split, prior, randomizer, group, prior_paid=False)
 
 
-def _round_down(value: Fraction) -> float:
+def round_down(value: Fraction) -> float:
+    """Return the largest float that is not above ``value``."""
     nearest = float(value)
     return nearest if Fraction(nearest) <= value else math.nextafter(nearest, 0.0)

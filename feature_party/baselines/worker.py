@@ -17,13 +17,22 @@ from typing import Any, TextIO
 import numpy as np
 import polars as pl
 
-from common.arrays import Floats
+from common.arrays import Floats, Integers
 from common.entropy import system_entropy
 from common.errors import LabelveilError
-from common.mechanisms.central.names import CENTRAL, EQUAL_INFORMATION
+from common.mechanisms.central.names import (
+    AS_PUBLISHED,
+    CENTRAL,
+    EQUAL_INFORMATION,
+    TRUE_LABELS,
+)
 from common.randomizers import Recipe
+from common.randomizers.as_published import integers, randomize_as_published
 from common.randomizers.grid import Grid
+from common.randomizers.losses import get_loss
 from common.randomizers.private_labels import PrivateLabels, randomize
+from common.randomizers.two_step import PRIOR_SHARE
+from feature_party.baselines.as_published import published_predictions
 from feature_party.baselines.central import central_predictions
 from feature_party.baselines.equal_information import equally_noisy, tree_predictions
 from feature_party.config import DataSection, TrainingSection
@@ -55,12 +64,17 @@ class Experiment:
         self.truth: Floats = np.clip(truth["label"].to_numpy(), spec["lower"], spec["upper"])
         self._simulate = lru_cache(maxsize=1)(self._release)
 
-    def _release(self, randomizer: str, epsilon: float, run: int) -> PrivateLabels:
+    def _release(
+        self, randomizer: str, options: tuple[tuple[str, Any], ...], epsilon: float, run: int
+    ) -> PrivateLabels:
         """Randomize all labels with fresh noise; jobs that differ in learning alone share it."""
         spec = self.spec
         grid = Grid.default(spec["lower"], spec["upper"], self.truth.size, epsilon)
+        given = dict(options)
+        share = given.pop("prior_share", PRIOR_SHARE)
+        recipe = Recipe(randomizer, spec["loss"], given, prior_share=share)
         entropy = system_entropy()
-        found = randomize(self.truth, grid, epsilon, entropy, Recipe(randomizer, spec["loss"]))
+        found = randomize(self.truth, grid, epsilon, entropy, recipe)
         entropy.destroy()
         return found
 
@@ -68,33 +82,83 @@ class Experiment:
         """Randomize, train and score; returns the figures that a comparison shows."""
         begun = time.monotonic()
         if job["randomizer"] in CENTRAL:
-            return {**self._central(job), "seconds": round(time.monotonic() - begun, 3)}
-        if job["randomizer"] == EQUAL_INFORMATION:
-            return {**self._equal_information(job), "seconds": round(time.monotonic() - begun, 3)}
+            found = self._central(job)
+        elif job["randomizer"] == EQUAL_INFORMATION:
+            found = self._equal_information(job)
+        elif job["objective"] == AS_PUBLISHED:
+            found = self._as_published(job)
+        else:
+            found = self._released(job)
+        return {**found, "seconds": round(time.monotonic() - begun, 3)}
+
+    def _released(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Randomize as a release does, and train as a features party does."""
         reference = job["objective"] == "true"
         name = "rr-on-bins" if reference else job["randomizer"]
-        simulated = self._simulate(name, job["epsilon"] or _BASELINE_EPSILON, job["run"])
+        options = tuple(sorted(job.get("options", {}).items()))
+        simulated = self._simulate(name, options, job["epsilon"] or _BASELINE_EPSILON, job["run"])
         section = self._training(job)
         events, labels = self._events(simulated, section), self.truth if reference else None
         training, holdout = events.training, events.holdout
         model = train(events, section, self.columns, true_labels=labels)
         encoded = model.encoder.encode(self.features[holdout])
-        error = model.distributions(encoded).points - self.truth[holdout]
         sent = self.truth if reference else simulated.channel.outputs[simulated.codes]
-        constant = self.truth[training].mean() - self.truth[holdout]
         return {
             "label_mse": float(np.mean((sent - self.truth) ** 2)),
-            "test_mse": float(np.mean(error**2)),
-            "test_mae": float(np.mean(np.abs(error))),
-            "constant_mse": float(np.mean(constant**2)),
+            **self._scores(model.distributions(encoded).points, training, holdout),
             "outputs": int(simulated.channel.outputs.size),
             "chosen": f"{simulated.made.randomizer.name}, {model.facts.head}",
-            "seconds": round(time.monotonic() - begun, 3),
+        }
+
+    def _scores(self, predictions: Floats, training: Integers, holdout: Integers) -> dict[str, Any]:
+        """Errors of (h,) predictions for held-out events, and of the best constant."""
+        truth, mean = self.truth[holdout], self.truth[training].mean()
+        loss = get_loss(self.spec["loss"])
+        return {
+            "test_mse": float(np.mean((predictions - truth) ** 2)),
+            "test_mae": float(np.mean(np.abs(predictions - truth))),
+            "test_loss": float(np.mean(loss(predictions, truth))),
+            "constant_mse": float(np.mean((mean - truth) ** 2)),
+        }
+
+    def _as_published(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Labels and training of the paper: the training labels alone are randomized."""
+        section, spec = self._training({**job, "objective": "auto"}), self.spec
+        training, holdout = split_holdout(self.truth.size, section.holdout, section.seed)
+        grid = integers(spec["lower"], spec["upper"])
+        labels = self.truth[training]
+        options = dict(job.get("options", {}))
+        continuous = options.pop("continuous", False)
+        outputs: int | None = len(grid)
+        if job["randomizer"] == TRUE_LABELS:
+            sent = np.floor(labels)
+        else:
+            recipe = Recipe(job["randomizer"], spec["loss"], options)
+            entropy = system_entropy()
+            made = randomize_as_published(
+                labels, grid, job["epsilon"], entropy, recipe, continuous=continuous
+            )
+            entropy.destroy()
+            sent, outputs = made.sent, made.outputs
+        predictions = published_predictions(
+            self.features[training],
+            sent,
+            self.features[holdout],
+            data=self.columns,
+            training=section,
+            loss=spec["loss"],
+            bounds=(spec["lower"], spec["upper"]),
+        )
+        return {
+            "label_mse": float(np.mean((sent - labels) ** 2)),
+            **self._scores(predictions, training, holdout),
+            "outputs": outputs,
+            "chosen": f"{job['randomizer']}, {AS_PUBLISHED}",
         }
 
     def _equal_information(self, job: dict[str, Any]) -> dict[str, Any]:
         """Networks and trees on labels as noisy as the default release; the better of the two."""
-        simulated = self._simulate("auto", job["epsilon"], job["run"])
+        simulated = self._simulate("auto", (), job["epsilon"], job["run"])
         section = self._training({**job, "objective": "true", "head": "auto"})
         events = self._events(simulated, section)
         training, holdout = events.training, events.holdout
@@ -105,17 +169,9 @@ class Experiment:
             "networks": model.distributions(asked).points,
             "trees": tree_predictions(seen, labels[training], asked, job["run"]),
         }
-        truth = self.truth[holdout]
-        errors = {name: float(np.mean((f - truth) ** 2)) for name, f in predictions.items()}
-        best = min(errors, key=lambda name: errors[name])
-        return {
-            "label_mse": None,
-            "test_mse": errors[best],
-            "test_mae": float(np.mean(np.abs(predictions[best] - truth))),
-            "constant_mse": float(np.mean((self.truth[training].mean() - truth) ** 2)),
-            "outputs": None,
-            "chosen": best,
-        }
+        scores = {name: self._scores(f, training, holdout) for name, f in predictions.items()}
+        best = min(scores, key=lambda name: float(scores[name]["test_mse"]))
+        return {"label_mse": None, **scores[best], "outputs": None, "chosen": best}
 
     def _events(self, simulated: PrivateLabels, section: TrainingSection) -> Prepared:
         problem = LabelProblem.from_channel(simulated.channel, simulated.prior, simulated.loss)
@@ -140,13 +196,9 @@ class Experiment:
             epsilon=job["epsilon"],
             delta=spec.get("delta"),
         )
-        error = found.predictions - self.truth[holdout]
-        constant = self.truth[training].mean() - self.truth[holdout]
         return {
             "label_mse": None,
-            "test_mse": float(np.mean(error**2)),
-            "test_mae": float(np.mean(np.abs(error))),
-            "constant_mse": float(np.mean(constant**2)),
+            **self._scores(found.predictions, training, holdout),
             "outputs": None,
             "chosen": found.chosen,
             "guarantee": found.guarantee.to_json(),

@@ -10,6 +10,10 @@ EQUAL_INFORMATION = "equal-information"
 """Name of the reference that trains on labels with noise that leaves them what a release tells."""
 
 
+AS_PUBLISHED = "as-published"
+"""Name of the objective that trains as *Regression with Label Differential Privacy* did."""
+
+
 FEATURE_AWARE_RIDGE = "feature-aware-ridge"
 
 

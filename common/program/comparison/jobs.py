@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from common.config.load import parse_settings
 from common.errors import ConfigError
-from common.mechanisms.central.names import CENTRAL, EQUAL_INFORMATION, TRUE_LABELS
+from common.mechanisms.central.names import (
+    AS_PUBLISHED,
+    CENTRAL,
+    EQUAL_INFORMATION,
+    TRUE_LABELS,
+)
 from common.randomizers import randomizer_names
+from common.randomizers.additive.continuous import CONTINUOUS_NOISE
+from common.release.facts import check_options
 
 
 @dataclass(frozen=True, order=True)
@@ -23,34 +31,78 @@ class Method:
         ``equal-information``, or one of :data:`CENTRAL`.
     objective, head
         As for training: ``raw``, ``debiased``, ``likelihood`` or ``auto``; a head for the last two.
+        Or ``as-published``: the labels and the training of the paper.
+    options
+        Names and values of the randomizer's options; also ``prior_share``, the largest share of ε
+        that the prior may take, and ``continuous``, for noise in floating point as published.
     """
 
     randomizer: str
     objective: str = "auto"
     head: str = "auto"
+    options: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Method:
-        """Read ``RANDOMIZER[:OBJECTIVE[:HEAD]]``."""
+        """Read ``RANDOMIZER[,OPTION=VALUE…][:OBJECTIVE[:HEAD]]``."""
         parts = text.split(":")
         if not 1 <= len(parts) <= 3 or not all(parts):
-            raise ConfigError(f"method {text!r} must look like RANDOMIZER[:OBJECTIVE[:HEAD]]")
-        method = cls(*parts)
-        if method.randomizer in (*CENTRAL, EQUAL_INFORMATION) and len(parts) > 1:
-            raise ConfigError(f"method {text!r}: {parts[0]} has no objective or head to choose")
-        if method.randomizer not in (TRUE_LABELS, EQUAL_INFORMATION, *CENTRAL, *randomizer_names()):
+            raise ConfigError(
+                f"method {text!r} must look like RANDOMIZER[,OPTION=VALUE][:OBJECTIVE[:HEAD]]"
+            )
+        name, *options = parts[0].split(",")
+        if name in (*CENTRAL, EQUAL_INFORMATION) and (len(parts) > 1 or options):
+            raise ConfigError(
+                f"method {text!r}: {name} has no objective, head or options to choose"
+            )
+        if name not in (TRUE_LABELS, EQUAL_INFORMATION, *CENTRAL, *randomizer_names()):
             raise ConfigError(
                 f"method {text!r}: randomizer must be one of"
                 f" {', '.join([*randomizer_names(), *CENTRAL, EQUAL_INFORMATION])}"
             )
+        objective, head = (*parts[1:], "auto", "auto")[:2]
+        method = cls(name, objective, head, tuple(sorted(parse_settings(options).items())))
+        try:
+            method._check()
+        except ConfigError as error:
+            raise ConfigError(f"method {text!r}: {error}") from error
         return method
+
+    def _check(self) -> None:
+        options, published = dict(self.options), self.objective == AS_PUBLISHED
+        share, continuous = options.pop("prior_share", None), options.pop("continuous", False)
+        if self.randomizer == TRUE_LABELS:
+            if self.options:
+                raise ConfigError("true labels take no options")
+        elif options:
+            check_options(self.randomizer, options)
+        if published and self.head != "auto":
+            raise ConfigError(f"{AS_PUBLISHED} has no head to choose")
+        if share is not None and (
+            published or not isinstance(share, float | int) or not 0 < share < 1
+        ):
+            raise ConfigError(
+                f"prior_share={share} must lie above 0 and below 1; {AS_PUBLISHED} takes none,"
+                " its prior costs √(4k/n)"
+            )
+        fits = published and self.randomizer in CONTINUOUS_NOISE and options.keys() <= {"clip"}
+        if not isinstance(continuous, bool) or (continuous and not fits):
+            raise ConfigError(
+                f"continuous={continuous} is true or false, and true for"
+                f" {' and '.join(CONTINUOUS_NOISE)} with the objective {AS_PUBLISHED} alone, beside"
+                " no option but clip: floats tell more than ε says, and no release is made of them"
+            )
 
     def __str__(self) -> str:
         if self.randomizer == TRUE_LABELS:
             return "true labels"
         if self.randomizer in (*CENTRAL, EQUAL_INFORMATION):
             return self.randomizer
-        return " · ".join([self.randomizer, self.objective, *self._head])
+        chosen = [
+            name if value is True else f"{name} {str(value).lower()}"
+            for name, value in self.options
+        ]
+        return " · ".join([", ".join([self.randomizer, *chosen]), self.objective, *self._head])
 
     @property
     def _head(self) -> list[str]:
@@ -77,12 +129,14 @@ class Job:
 
     def to_json(self) -> dict[str, Any]:
         epsilon = None if math.isinf(self.epsilon) else self.epsilon
-        return {"epsilon": epsilon, "run": self.run, **asdict(self.method)}
+        method = {**asdict(self.method), "options": dict(self.method.options)}
+        return {"epsilon": epsilon, "run": self.run, **method}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Job:
+    def from_json(cls, data: Mapping[str, Any]) -> Job:
         epsilon = math.inf if data["epsilon"] is None else float(data["epsilon"])
-        method = Method(data["randomizer"], data["objective"], data["head"])
+        options = tuple(sorted(data.get("options", {}).items()))
+        method = Method(data["randomizer"], data["objective"], data["head"], options)
         return cls(epsilon, int(data["run"]), method)
 
 
@@ -118,8 +172,10 @@ def make_jobs(methods: Iterable[Method], epsilons: Sequence[float], runs: int) -
     chosen = list(dict.fromkeys(methods))
     if not chosen:
         raise ConfigError("no method is given; name at least one with --method")
+    published = all(method.objective == AS_PUBLISHED for method in chosen)
+    reference = Method(TRUE_LABELS, AS_PUBLISHED if published else "true")
     jobs = []
     for run in range(runs):
-        jobs.append(Job(math.inf, run, Method(TRUE_LABELS, "true", "auto")))
+        jobs.append(Job(math.inf, run, reference))
         jobs += [Job(epsilon, run, method) for epsilon in epsilons for method in chosen]
     return jobs

@@ -14,8 +14,8 @@ _APART = 1.012
 """Factor between the places of two methods at one ε, so that their error bars stand apart."""
 
 
-def draw(cells: Sequence[Cell], out: Path) -> None:
-    """Write ``test_error.png`` and ``label_error.png`` to a folder."""
+def draw(cells: Sequence[Cell], out: Path, loss: str = "squared") -> None:
+    """Write ``test_error.png``, ``label_error.png`` and, for other losses, ``test_loss.png``."""
     private = [cell for cell in cells if math.isfinite(cell.epsilon)]
     if not private:
         return
@@ -23,6 +23,10 @@ def draw(cells: Sequence[Cell], out: Path) -> None:
     levels += [("true labels", c.means["test_mse"]) for c in cells if math.isinf(c.epsilon)]
     _figure(private, "test_mse", "Test error of the model", levels, out / "test_error.png")
     _figure(private, "label_mse", "Error of the randomized label", [], out / "label_error.png")
+    if loss != "squared":
+        levels = [("true labels", c.means["test_loss"]) for c in cells if math.isinf(c.epsilon)]
+        title = "Test loss of the model"
+        _figure(private, "test_loss", title, levels, out / "test_loss.png", f"{loss} loss")
 
 
 def _figure(
@@ -31,6 +35,7 @@ def _figure(
     title: str,
     levels: Sequence[tuple[str, float]],
     path: Path,
+    unit: str = "mean squared error",
 ) -> None:
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -65,7 +70,7 @@ def _figure(
         )
     heights = [cell.means[metric] for cell in cells] + [level for _, level in levels]
     axes.set_xscale("log")
-    if heights and max(heights) > 4 * min(heights):
+    if heights and max(heights) > 4 * min(heights) > 0:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter("{x:g}")
@@ -73,7 +78,7 @@ def _figure(
     axes.xaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
     axes.set_xlabel("ε")
-    axes.set_ylabel("mean squared error")
+    axes.set_ylabel(unit)
     axes.set_title(title)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize="small")

@@ -40,8 +40,9 @@ class Comparison:
     Attributes
     ----------
     records
-        One a job: its settings, ``label_mse``, ``test_mse``, ``test_mae``, ``constant_mse``,
-        ``outputs``, ``seconds``, and ``error`` where a randomizer does not fit the grid.
+        One a job: its settings, ``label_mse``, ``test_mse``, ``test_mae``, ``test_loss``,
+        ``constant_mse``, ``outputs``, ``seconds``, and ``error`` where a randomizer does not fit
+        the grid.
     cells
         Means and deviations over the runs, one a method and ε.
     folder
@@ -89,8 +90,8 @@ def run_comparison(settings: CompareSettings) -> Comparison:
     using = [name for name in NEED_DELTA if name in names]
     if using:
         notes.append(f"δ = {settings.delta:g} for {', '.join(using)}; no other method has one.")
-    write_markdown(cells, out / "table.md", notes)
-    draw(cells, out)
+    write_markdown(cells, out / "table.md", notes, settings.loss)
+    draw(cells, out, settings.loss)
     return Comparison(records, cells, out)
 
 

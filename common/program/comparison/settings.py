@@ -32,7 +32,7 @@ class CompareSettings(DataSettings):
         list,
         "What to compare; repeatable. Default: the default, the published method, more.",
         flag="--method",
-        metavar="RANDOMIZER[:OBJECTIVE[:HEAD]]",
+        metavar="RANDOMIZER[,OPTION=VALUE][:OBJECTIVE[:HEAD]]",
     )
     baselines: Literal["central"] | None = setting(
         None,

@@ -13,7 +13,7 @@ import polars as pl
 from common.mechanisms.central.names import TRUE_LABELS
 from common.program.comparison.jobs import Job
 
-METRICS = ("label_mse", "test_mse", "test_mae")
+METRICS = ("label_mse", "test_mse", "test_mae", "test_loss")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ def summarise(records: Sequence[dict[str, Any]]) -> list[Cell]:
         if "error" in record:
             continue
         job = Job.from_json(record)
-        found = {name: record[name] for name in (*METRICS, "constant_mse")}
+        # results of earlier versions have no test_loss
+        found = {name: record.get(name) for name in (*METRICS, "constant_mse")}
         metrics = {name: math.nan if v is None else float(v) for name, v in found.items()}
         rows.append({"method": str(job.method), "epsilon": job.epsilon, **metrics})
     if not rows:
@@ -91,11 +92,15 @@ def write_csv(cells: Sequence[Cell], path: Path) -> None:
     pl.DataFrame(rows).write_csv(path)
 
 
-def write_markdown(cells: Sequence[Cell], path: Path, notes: Sequence[str] = ()) -> None:
-    """Two tables, test error and label error: methods down, ε across, mean ± deviation; notes."""
+def write_markdown(
+    cells: Sequence[Cell], path: Path, notes: Sequence[str] = (), loss: str = "squared"
+) -> None:
+    """Tables of test and label error: methods down, ε across, mean ± deviation; notes."""
+    judged = _table(cells, "test_loss", f"Test loss of the model ({loss})")
     parts = [
         "# Comparison",
         "",
+        *(judged if loss != "squared" else []),
         *_table(cells, "test_mse", "Test error of the model (mean squared error)"),
         *_table(cells, "label_mse", "Error of the randomized label (mean squared error)"),
         *(f"- {note}" for note in notes),

@@ -101,6 +101,10 @@ def continuous_staircase(
     return ContinuousNoise(Staircase(span, epsilon, gamma), lower, upper, clip)
 
 
+CONTINUOUS_NOISE = {"laplace": continuous_laplace, "staircase": continuous_staircase}
+"""By the name of the randomizer of the same law."""
+
+
 def _check(lower: float, upper: float, epsilon: float) -> float:
     check_epsilon(epsilon)
     if not lower < upper:

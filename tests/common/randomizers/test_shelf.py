@@ -36,6 +36,8 @@ SHELF: dict[str, tuple[str, dict[str, Any]]] = {
     "exponential": ("exponential", {}),
     "randomized-response": ("randomized-response", {}),
     "rr-with-prior": ("rr-with-prior", {}),
+    "rp-with-prior": ("rp-with-prior", {}),
+    "rp-with-prior-wide": ("rp-with-prior", {"radius": 1.0}),
 }
 UNBIASED = (
     "two-point",

@@ -82,6 +82,12 @@ def test_a_comparison_writes_its_tables_and_takes_up_where_it_was(
     [
         (["--method", "nothing:raw"], "randomizer must be one of"),
         (["--method", "a:b:c:d"], "must look like RANDOMIZER"),
+        (["--method", "laplace,clip=maybe:raw"], "options: clip: Input should be a valid boolean"),
+        (["--method", "laplace,width=3"], "options: width: Extra inputs are not permitted"),
+        (["--method", "dp-sgd,clip=true"], "has no objective, head or options"),
+        (["--method", "rr-on-bins,prior_share=2:raw"], "prior_share=2 must lie above 0"),
+        (["--method", "laplace,continuous=true:raw"], "no release is made of them"),
+        (["--method", "rr-on-bins:as-published:gamma"], "as-published has no head"),
         (["--epsilons", "0"], "--epsilons=0 must be numbers above 0"),
         (["--runs", "0"], "--runs=0 must be a whole number of at least 1"),
     ],
@@ -103,6 +109,18 @@ def test_jobs_come_run_by_run_with_the_reference_first() -> None:
     assert all(Job.from_json(job.to_json()) == job for job in jobs)
     with pytest.raises(ConfigError, match="no method"):
         make_jobs([], [1.0], 1)
+
+
+def test_methods_name_the_options_of_their_randomizers() -> None:
+    method = Method.parse("laplace,continuous=true,clip=true:as-published")
+    assert dict(method.options) == {"clip": True, "continuous": True}
+    assert str(method) == "laplace, clip, continuous · as-published"
+    assert str(Method.parse("rr-on-bins,prior_share=0.3")) == "rr-on-bins, prior_share 0.3 · auto"
+    jobs = make_jobs([method], [0.05], runs=1)
+    assert jobs[0].method.objective == "as-published"  # the reference learns as they do
+    assert [Job.from_json(job.to_json()) for job in jobs] == jobs
+    kept = {"epsilon": 1.0, "run": 0, "randomizer": "auto", "objective": "auto", "head": "auto"}
+    assert Job.from_json(kept).method == Method("auto")  # results of earlier versions
 
 
 def test_summaries_are_means_and_sample_deviations() -> None:

@@ -1,0 +1,124 @@
+"""Labels randomized to the letter of *Regression with Label Differential Privacy* (ICLR 2023).
+
+Labels are rounded down to integers, k of them. What needs a prior spends ε₁ = √(4k/n) on it,
+however small ε is, clips the noisy histogram at 0 and normalises it; what needs none spends all of
+ε on the labels. For comparisons: :mod:`common.randomizers.two_step` is what a release does.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from common.arrays import Floats
+from common.entropy import Entropy
+from common.errors import ConfigError, PrivacyError
+from common.randomizers.additive.continuous import CONTINUOUS_NOISE
+from common.randomizers.base import build_randomizer
+from common.randomizers.grid import Grid
+from common.randomizers.prior import private_prior, rational_epsilon
+from common.randomizers.two_step import Recipe, round_down
+
+WITHOUT_PRIOR = (
+    "discrete-laplace",
+    "discrete-staircase",
+    "exponential",
+    "laplace",
+    "randomized-response",
+    "staircase",
+)
+_MOST_INTEGERS = 4096
+
+
+@dataclass(frozen=True)
+class PublishedLabels:
+    """Randomized labels.
+
+    Attributes
+    ----------
+    sent
+        (n,) numbers to train on.
+    epsilon_prior
+        ε₁; 0 without a prior.
+    outputs
+        Number of different values that may be sent; None for continuous noise.
+    """
+
+    sent: Floats
+    epsilon_prior: Fraction
+    outputs: int | None
+
+
+def integers(lower: float, upper: float) -> Grid:
+    """All integers from ``lower`` to ``upper``."""
+    first, last = math.ceil(lower), math.floor(upper)
+    if not 1 <= last - first < _MOST_INTEGERS:
+        raise ConfigError(
+            f"as published, labels are rounded down to integers, and from {lower:g} to {upper:g}"
+            f" there are {last - first + 1:,} of them, not 2 to {_MOST_INTEGERS:,}; change the"
+            " label's unit"
+        )
+    return Grid.from_step(first, last, 1.0)
+
+
+def randomize_as_published(
+    labels: ArrayLike,
+    grid: Grid,
+    epsilon: float,
+    entropy: Entropy,
+    recipe: Recipe,
+    *,
+    continuous: bool = False,
+) -> PublishedLabels:
+    """Randomize labels.
+
+    Parameters
+    ----------
+    labels
+        (n,) numbers.
+    grid
+        :func:`integers` of the labels' bounds.
+    epsilon
+        The whole budget of a label.
+    recipe
+        Randomizer, options and loss; nothing else of it plays a part.
+    continuous
+        Whether Laplace or staircase noise is a float, as published, and no label that may leave.
+
+    Raises
+    ------
+    PrivacyError
+        If the prior takes all of ε: the data set is too small for the paper's split.
+    """
+    low, high = grid.lower, grid.upper
+    whole = np.clip(np.floor(np.asarray(labels, dtype=np.float64)), low, high)
+    if continuous:
+        law = CONTINUOUS_NOISE[recipe.randomizer](low, high, epsilon, **recipe.options)
+        return PublishedLabels(law.simulate(whole, entropy), Fraction(0), None)
+    rows, k = whole.size, len(grid)
+    indices = (whole - low).astype(np.int64)
+    first, prior = Fraction(0), np.ones(k)
+    if recipe.randomizer not in WITHOUT_PRIOR:
+        share = math.sqrt(4 * k / rows)
+        if share >= epsilon:
+            raise PrivacyError(
+                f"as published, the prior takes √(4·{k}/{rows:,}) = {share:.3g}, which leaves"
+                f" nothing of epsilon={epsilon:g}; use more rows, or an objective that caps it"
+            )
+        first = rational_epsilon(share)
+        prior = private_prior(np.bincount(indices, minlength=k), first, entropy).clipped
+    made = build_randomizer(
+        recipe.randomizer,
+        labels=grid.points,
+        prior=prior,
+        epsilon=round_down(Fraction(epsilon) - first),
+        loss=recipe.loss,
+        rows=rows,
+        **recipe.options,
+    )
+    outputs = made.channel.outputs
+    return PublishedLabels(outputs[made.randomize_indices(indices, entropy)], first, outputs.size)

@@ -1,0 +1,80 @@
+"""The published recipe: integers rounded down, √(4k/n) whatever ε is, clipped and normalised."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from common.entropy import seeded_entropy
+from common.errors import ConfigError, PrivacyError
+from common.exact.channel import exp_lower_bound
+from common.randomizers import Recipe, build_randomizer, private_prior
+from common.randomizers.as_published import integers, randomize_as_published
+from common.randomizers.prior import NoisyPrior, rational_epsilon
+from common.randomizers.two_step import round_down
+
+LABELS = np.random.default_rng(3).gamma(2.0, 3.0, 60_000)
+GRID = integers(0.2 - 0.2, 30.9)
+
+
+def test_the_grid_has_the_integers_within_the_bounds() -> None:
+    assert GRID.points.tolist() == list(range(31))
+    assert integers(0.5, 3.5).points.tolist() == [1.0, 2.0, 3.0]
+    for lower, upper in ((0.0, 500_001.0), (0.0, 0.9)):
+        with pytest.raises(ConfigError, match="change the label's unit"):
+            integers(lower, upper)
+
+
+def test_both_steps_are_those_of_the_paper() -> None:
+    """Against the same noise, put together by hand."""
+    epsilon, loss = 1.0, "squared"
+    found = randomize_as_published(
+        LABELS, GRID, epsilon, seeded_entropy(9), Recipe("rr-on-bins", loss)
+    )
+    first = rational_epsilon(math.sqrt(4 * 31 / 60_000))
+    assert found.epsilon_prior == first
+    whole = np.minimum(np.floor(LABELS), 30)
+    noisy = private_prior(np.bincount(whole.astype(int), minlength=31), first, seeded_entropy(9))
+    positive = np.maximum(noisy.noisy_counts, 0)
+    left = round_down(Fraction(epsilon) - first)
+    made = build_randomizer(
+        "rr-on-bins", labels=np.arange(31), prior=positive / positive.sum(), epsilon=left
+    )
+    # ε₁ + ε₂ <= ε in rational arithmetic, and the channel is ε₂-DP in integers
+    assert first + Fraction(left) <= Fraction(epsilon)
+    assert made.channel.ratio <= exp_lower_bound(left)
+    codes = made.randomize_indices(whole.astype(int), seeded_entropy(9))
+    assert np.array_equal(found.sent, made.channel.outputs[codes])
+    assert found.outputs == made.channel.outputs.size
+
+
+def test_a_prior_that_takes_everything_is_refused() -> None:
+    with pytest.raises(PrivacyError, match=r"√\(4·31/100\) = 1.11, which leaves nothing"):
+        randomize_as_published(LABELS[:100], GRID, 1.0, seeded_entropy(9), Recipe("rr-on-bins"))
+
+
+def test_noise_alone_spends_everything_on_the_labels() -> None:
+    for options in ({}, {"clip": True}):
+        recipe = Recipe("laplace", options=options)
+        found = randomize_as_published(LABELS, GRID, 2.0, seeded_entropy(9), recipe)
+        assert found.epsilon_prior == 0
+        floats = randomize_as_published(
+            LABELS, GRID, 2.0, seeded_entropy(9), recipe, continuous=True
+        )
+        assert floats.outputs is None
+        assert np.ptp(floats.sent) <= 30 or not options
+        whole = np.minimum(np.floor(LABELS), 30)
+        errors = [np.mean((one.sent - whole) ** 2) for one in (found, floats)]
+        # a law on a lattice adds no more than its rounding
+        assert errors[0] == pytest.approx(errors[1], rel=0.03)
+        variance = 2 * (30 / 2.0) ** 2
+        assert (errors[1] == pytest.approx(variance, rel=0.03)) is not bool(options)
+
+
+def test_a_histogram_of_which_nothing_is_left_is_even() -> None:
+    gone = NoisyPrior(np.array([-3, -1, 0]), Fraction(1), 5)
+    assert gone.clipped.tolist() == [1 / 3] * 3
+    assert NoisyPrior(np.array([-3, 1, 3]), Fraction(1), 5).clipped.tolist() == [0, 0.25, 0.75]

@@ -55,12 +55,13 @@ class Command:
 
 def _with_switches(command: Any) -> Any:
     """Give a command, and all below it, ``-q`` beside ``--quiet``, and ``-v``."""
-    for inner in getattr(command, "commands", {}).values():
+    below = getattr(command, "commands", {})
+    for inner in below.values():
         _with_switches(inner)
     for parameter in command.params:
         if "--quiet" in parameter.opts and "-q" not in parameter.opts:
             parameter.opts.insert(0, "-q")
-    if not hasattr(command, "commands"):
+    if not below or command.invoke_without_command:
         command.params.append(_verbose_option())
     return command
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
-
-import typer
+from typing import Any, Literal
 
 from common.config import Section, setting
+from common.config.answers import Json
 from feature_party.commands.options import options, start
 from feature_party.config import FeaturePartyConfig
 
@@ -23,7 +22,7 @@ class ExportOptions(Section):
 
 
 @options("output.model", "data.features")
-def export(config: FeaturePartyConfig, wanted: ExportOptions) -> None:
+def export(config: FeaturePartyConfig, wanted: ExportOptions, shown: Json) -> None:
     """Write the model, preprocessing included, for serving elsewhere.
 
     An .onnx file takes the feature columns as they are: numbers and moments as doubles (NaN where
@@ -47,4 +46,11 @@ def export(config: FeaturePartyConfig, wanted: ExportOptions) -> None:
     if exported.runtime:
         checked = f"{exported.rows:,} rows agree to {exported.difference:.1g} in {exported.runtime}"
     files = " and ".join(str(path) for path in exported.files)
-    typer.echo(f"{len(exported.columns)} inputs; {checked}; in {files}")
+    document: dict[str, Any] = {"inputs": list(exported.columns), "files": exported.files}
+    if exported.runtime:
+        document |= {
+            "runtime": exported.runtime,
+            "rows_compared": exported.rows,
+            "largest_difference": exported.difference,
+        }
+    shown.answer(document, f"{len(exported.columns)} inputs; {checked}; in {files}")

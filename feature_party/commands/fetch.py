@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-import typer
-
 from common.allocator import keep_freed_memory
-from feature_party.commands.options import LABELS_PARTY, Quiet, options, start
+from feature_party.commands.options import LABELS_PARTY, Shown, options, start
 from feature_party.config import FeaturePartyConfig
 
 
 @options(*LABELS_PARTY, "release.directory", "release.parquet")
-def fetch(config: FeaturePartyConfig, shown: Quiet) -> None:
+def fetch(config: FeaturePartyConfig, shown: Shown) -> None:
     """Fetch and verify a release; goes on where an interrupted fetch stopped."""
     start()
     from feature_party.pipeline.transfer import Transfer
 
     keep_freed_memory()
     fetched = Transfer(config, shown.quiet).fetch()
+    documents, lines = [], []
     for one, folder in zip(fetched, config.release_folders, strict=True):
         manifest = one.manifest
-        typer.echo(
+        documents.append(
+            {
+                "data_set": manifest.data_set,
+                "epoch": manifest.epoch,
+                "rows": one.rows,
+                "received": one.received,
+                "seconds": one.seconds,
+                "guarantee": manifest.total_guarantee.to_json(),
+                "directory": folder,
+            }
+        )
+        lines.append(
             f"{one.rows:,} rows of {manifest.data_set!r}, epoch {manifest.epoch!r}, in {folder}"
             f" ({one.received:,} received, {one.seconds:.1f} s); {manifest.total_guarantee}"
         )
-    typer.echo("next: feature-party train")
+    shown.answer(documents, *lines, "next: feature-party train")

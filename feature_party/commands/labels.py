@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
-import typer
-
 from common.config import Section, setting
-from feature_party.commands.join import print_matches
-from feature_party.commands.options import RELEASE_AND_FEATURES, Quiet, options, start
+from feature_party.commands.options import RELEASE_AND_FEATURES, Shown, options, start
 from feature_party.config import FeaturePartyConfig
 
 
@@ -25,7 +23,7 @@ class LabelsOptions(Section):
 
 
 @options(*RELEASE_AND_FEATURES)
-def labels(config: FeaturePartyConfig, wanted: LabelsOptions, shown: Quiet) -> None:
+def labels(config: FeaturePartyConfig, wanted: LabelsOptions, shown: Shown) -> None:
     """Write code, decoded label and weight of every matched event, for any other program.
 
     Beside it a .json file says what was sent how: the labels' grid, their released prior and the
@@ -36,6 +34,9 @@ def labels(config: FeaturePartyConfig, wanted: LabelsOptions, shown: Quiet) -> N
     from feature_party.pipeline.learning import Learning
 
     events = Learning(config, shown.quiet).prepared
-    print_matches(events.matches)
     channel = write_labels(events, wanted.output, wanted.method)
-    typer.echo(f"{events.matches.matched:,} labels in {wanted.output}; the channel in {channel}")
+    shown.answer(
+        {**asdict(events.matches), "labels": wanted.output, "channel": channel},
+        str(events.matches),
+        f"{events.matches.matched:,} labels in {wanted.output}; the channel in {channel}",
+    )

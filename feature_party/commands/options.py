@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from functools import partial
 
-from common.config import Section, setting
+from common.config import setting
+from common.config.answers import Json
 from common.config.options import with_options
 from feature_party.config import DEFAULT_CONFIG, FeaturePartyConfig
 from feature_party.torchrun import refuse_torchrun
@@ -31,7 +32,7 @@ TRAINING = (
 )
 
 
-class Quiet(Section):
+class Shown(Json):
     quiet: bool = setting(False, "Show no progress bars.", flag="--quiet -q")
 
 

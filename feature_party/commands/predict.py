@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
-from feature_party.commands.options import Quiet, options, start
+from feature_party.commands.options import Shown, options, start
 from feature_party.config import FeaturePartyConfig
 
 
@@ -17,11 +15,12 @@ from feature_party.config import FeaturePartyConfig
     "output.quantiles",
     "output.above",
 )
-def predict(config: FeaturePartyConfig, shown: Quiet) -> None:
+def predict(config: FeaturePartyConfig, shown: Shown) -> None:
     """Predict every row of a features file, however large, to Parquet or CSV."""
     start()
     from feature_party.model.model import Model
     from feature_party.pipeline.learning import Learning
 
     rows = Learning(config, shown.quiet).predict(Model.load(config.output.model))
-    typer.echo(f"{rows:,} predictions in {config.output.predictions}")
+    output = config.output.predictions
+    shown.answer({"rows": rows, "predictions": output}, f"{rows:,} predictions in {output}")

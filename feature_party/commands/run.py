@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from common.allocator import keep_freed_memory
-from feature_party.commands.evaluate import print_scores
+from feature_party.commands.evaluate import show_scores
 from feature_party.commands.options import (
     LABELS_PARTY,
     RELEASE_AND_FEATURES,
     TRAINING,
-    Quiet,
+    Shown,
     options,
     start,
 )
@@ -25,7 +25,7 @@ from feature_party.config import FeaturePartyConfig, TrueLabels
     "output.report",
     *TRAINING,
 )
-def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Quiet) -> None:
+def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
     """Submit the population if so configured; fetch, join, train, predict, evaluate and report."""
     start()
     from feature_party.pipeline.stages import Stages
@@ -33,8 +33,10 @@ def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Quiet) -> None:
     keep_freed_memory()
     stages = Stages(config, shown.quiet, truth=truth)
     if config.labels_party.submit:
-        submit_keys(stages)
+        _, line = submit_keys(stages)
+        if not shown.as_json:
+            print(line, flush=True)
     stages.fetch()
     model = stages.train()
     stages.predict(model)
-    print_scores(stages.evaluate(model), config.output)
+    show_scores(stages.evaluate(model), config.output, shown)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import typer
+from dataclasses import asdict
 
 from common.allocator import keep_freed_memory
-from feature_party.commands.join import print_matches
 from feature_party.commands.options import (
     RELEASE_AND_FEATURES,
     TRAINING,
-    Quiet,
+    Shown,
     options,
     start,
 )
@@ -17,7 +16,7 @@ from feature_party.config import FeaturePartyConfig, TrueLabels
 
 
 @options(*RELEASE_AND_FEATURES, "output.model", *TRAINING)
-def train(config: FeaturePartyConfig, truth: TrueLabels, shown: Quiet) -> None:
+def train(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
     """Train a model on a fetched release and a features file; with torchrun in many processes."""
     start(together=True)
     from feature_party.pipeline.learning import Learning
@@ -27,9 +26,11 @@ def train(config: FeaturePartyConfig, truth: TrueLabels, shown: Quiet) -> None:
     facts = stages.train_together().facts
     if not stages.workers.first:
         return
-    print_matches(stages.prepared.matches)
-    typer.echo(
+    matches, model = stages.prepared.matches, config.output.model
+    shown.answer(
+        {**asdict(matches), **facts.model_dump(mode="json"), "model": model},
+        str(matches),
         f"objective {facts.objective}, head {facts.head or '-'}, {facts.training_rows:,} training"
-        f" rows, {facts.seconds:.1f} s; model in {config.output.model}"
+        f" rows, {facts.seconds:.1f} s; model in {model}",
+        "next: feature-party evaluate, or predict",
     )
-    typer.echo("next: feature-party evaluate, or predict")

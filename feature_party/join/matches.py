@@ -23,6 +23,12 @@ class MatchCounts:
     feature_rows: int
     matched: int
 
+    def __str__(self) -> str:
+        return (
+            f"{self.matched:,} events match, of {self.feature_rows:,} in the features and"
+            f" {self.release_rows:,} in the release"
+        )
+
     def poor(self, share: float) -> str | None:
         """One sentence if less than a share of either side found its counterpart."""
         of_features = self.matched / self.feature_rows

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from common.config import Section, setting
-from label_party.commands.options import Quiet, options
+from common.config import setting
+from common.config.answers import Json
+from label_party.commands.options import Shown, options
 from label_party.config.sections import LabelPartyConfig
 
 
-class BackupOptions(Quiet):
+class BackupOptions(Shown):
     to: Path = setting(..., "The file to write; it must not exist.")
 
 
@@ -22,11 +24,12 @@ def backup(config: LabelPartyConfig, wanted: BackupOptions) -> None:
     from label_party.store.backup import run_backup
 
     made = run_backup(config, wanted.to, quiet=wanted.quiet)
-    if not wanted.quiet:
-        typer.echo(f"wrote {made.path}: {made.releases:,} releases, {made.size:,} bytes")
+    wanted.answer(
+        asdict(made), f"wrote {made.path}: {made.releases:,} releases, {made.size:,} bytes"
+    )
 
 
-class Stated(Section):
+class Stated(Json):
     nothing_since: bool = setting(
         False, "State that nothing was released since.", flag="--nothing-since"
     )
@@ -49,6 +52,8 @@ def restore(
 
     lost = [parse_lost(config, text) for text in stated.lost]
     done = restore_backup(config, file, lost, nothing_since=stated.nothing_since)
-    typer.echo(f"restored the backup of {done.made_at}: {done.releases:,} releases")
-    for name in done.counted:
-        typer.echo(f"found in the store and counted as spent: {name}")
+    stated.answer(
+        asdict(done),
+        f"restored the backup of {done.made_at}: {done.releases:,} releases",
+        *(f"found in the store and counted as spent: {name}" for name in done.counted),
+    )

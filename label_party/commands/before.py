@@ -17,17 +17,20 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from common.config import Section, setting
 from common.errors import ReleaseError
+from label_party.commands.options import Shown
 from label_party.config.sections import LabelPartyConfig
 
 if TYPE_CHECKING:
     from label_party.events.intention import Intention
+    from label_party.queries.synthetic_table import Synthetic
+    from label_party.queries.top_k import TopK
     from label_party.store.purchase import Outlook, Purchase, Rehearsal
     from label_party.store.release_store import Store
 
@@ -60,8 +63,8 @@ class Before:
 
     config: LabelPartyConfig
     wanted: BeforeOptions
+    shown: Shown
     outputs: Sequence[Path] = ()
-    quiet: bool = False
     foreseen: list[Purchase] = field(default_factory=list)
     _rehearsing: ExitStack = field(default_factory=ExitStack)
 
@@ -102,7 +105,7 @@ class Before:
         from label_party.store.purchase import Rehearsal
 
         terminal = sys.stdin.isatty() and sys.stderr.isatty()
-        if self.quiet and not (terminal or self.wanted.dry_run):
+        if self.shown.quiet and not (terminal or self.wanted.dry_run):
             return
         if self.wanted.dry_run:  # the epochs of a watch add up, and one session serves them all
             *sessions, last = intention.purchases
@@ -116,8 +119,9 @@ class Before:
                 outlook = rehearsal.buy(intention.purchases)
         warnings = intention.warnings()
         if self.wanted.dry_run:
-            for name, value in self._facts(intention, outlook):
-                print(f"{name:<22}{value}")
+            facts = self._facts(intention, outlook)
+            lines = [f"{name:<22}{value}" for name, value in facts]
+            self.shown.answer(self._document(intention, outlook, warnings), *lines)
         for warning in warnings:
             print(f"warning: {warning}", file=sys.stderr)
         if self.wanted.dry_run:
@@ -146,6 +150,22 @@ class Before:
         how = "in memory" if intention.in_memory else f"{engine.name}, {engine.workers} workers"
         return [*facts, ("engine", how), *_budget(intention, outlook), *self._outputs(intention)]
 
+    def _document(
+        self, intention: Intention, outlook: Outlook, warnings: Sequence[str]
+    ) -> dict[str, Any]:
+        bought, left = intention.purchases, outlook.left
+        return {
+            "data_set": bought[-1].data_set,
+            "epoch": bought[-1].epoch,
+            "found": asdict(intention.tally),
+            "account": outlook.account,
+            "total": outlook.limit.to_json(),
+            "charges": {one.purpose: one.guarantee.to_json() for one in bought},
+            "left": None if left is None else left.to_json(),
+            "would_write": [path for _, path in self._outputs(intention)],
+            "warnings": warnings,
+        }
+
     def _population(self) -> str:
         data = self.config.data
         if data.submitted:
@@ -172,6 +192,16 @@ def _budget(intention: Intention, outlook: Outlook) -> Iterator[tuple[str, objec
     for purchase in intention.purchases:
         yield "charge", f"{purchase.guarantee} for {purchase.purpose}"
     yield "left afterwards", short(outlook.left)
+
+
+def answer_document(result: TopK | Synthetic) -> dict[str, Any]:
+    """Return an answer that was bought, and what it left of the budget, as JSON values."""
+    return {
+        "released": result.document,
+        "digest": result.digest,
+        "existed": result.existed,
+        "left": None if result.left is None else result.left.to_json(),
+    }
 
 
 def short(guarantee: object) -> str:

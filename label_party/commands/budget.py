@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -10,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.table import Table
 
-from common.config import Section, setting
+from common.config import setting
+from common.config.answers import Json, print_json
 from common.console import stdout
 from common.guarantees import Guarantee
-from label_party.commands.options import Json, options
+from label_party.commands.options import options
 from label_party.config.sections import LabelPartyConfig
 from label_party.store.release_store import Store
 
@@ -38,7 +38,7 @@ def budget(context: typer.Context, config: LabelPartyConfig, shown: Json) -> Non
         print_account(read_accounts(config), shown.as_json, restores(config))
 
 
-class RaiseOptions(Section):
+class RaiseOptions(Json):
     to: float = setting(
         ..., "What the account may spend from now on, above its cap.", gt=0, metavar="EPSILON"
     )
@@ -55,7 +55,11 @@ def raise_cap(config: LabelPartyConfig, wanted: RaiseOptions) -> None:
             update={"total_epsilon": wanted.to, "total_delta": wanted.delta}
         )
         ledger.raise_cap(config.account, privacy.limit, wanted.reason)
-        print(f"account {config.account} may now spend {ledger.cap(config.account)} in all")
+        cap = ledger.cap(config.account)
+        wanted.answer(
+            {"account": config.account, "total": _guarantee(cap)},
+            f"account {config.account} may now spend {cap} in all",
+        )
 
 
 def print_account(
@@ -63,7 +67,7 @@ def print_account(
 ) -> None:
     """Print all accounts; below a table also when the ledger was restored."""
     if as_json:
-        print(json.dumps([as_plain(entry) for entry in accounts], indent=2, ensure_ascii=False))
+        print_json([as_plain(entry) for entry in accounts])
         return
     for entry in accounts:
         print(f"account {entry.account}: budget {entry.limit}")

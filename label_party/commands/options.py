@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
-from common.config import Section, setting
+from common.config import setting
+from common.config.answers import Json
 from common.config.options import with_options
 from label_party.config.sections import DEFAULT_CONFIG, LabelPartyConfig
 
@@ -12,9 +14,8 @@ options = partial(with_options, LabelPartyConfig, file=DEFAULT_CONFIG)
 """Decorator: the configuration, and flags for the settings that it names."""
 
 
-class Quiet(Section):
+class Shown(Json):
     quiet: bool = setting(False, "No progress bar, no summary, without a terminal no warning.")
 
-
-class Json(Section):
-    as_json: bool = setting(False, "Print JSON, not a table.", flag="--json")
+    def answer(self, document: Any, *lines: str) -> None:
+        super().answer(document, *(() if self.quiet else lines))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.config import setting
+from common.config.answers import Json, print_json
 from common.console import numbers, progress, stderr
 from common.errors import ConfigError
 from common.randomizers.design.conditionals import EXPLAINED
-from label_party.commands.options import Json, options
+from label_party.commands.options import options
 from label_party.commands.outputs import check_plot
 from label_party.config.sections import LabelPartyConfig
 
@@ -81,7 +81,7 @@ def plan(config: LabelPartyConfig, wanted: PlanOptions) -> None:
 def print_plan(plan: Plan, *, as_json: bool) -> None:
     """Print a plan; the best candidate of every ε comes first."""
     if as_json:
-        print(json.dumps(_json(plan), indent=2))
+        print_json(_json(plan))
         return
     for epsilon, rows in groupby(plan.rows, key=lambda row: row.epsilon):
         members = list(rows)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from label_party.commands.before import Before, BeforeOptions, short
-from label_party.commands.options import Quiet, options
+from label_party.commands.options import Shown, options
 from label_party.config.sections import LabelPartyConfig
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     "keys.secret_file",
     "store.directory",
 )
-def release(config: LabelPartyConfig, shown: Quiet, how: BeforeOptions) -> None:
+def release(config: LabelPartyConfig, shown: Shown, how: BeforeOptions) -> None:
     """Build the one message for this data set and epoch, and charge the budget for it.
 
     What is odd about the labels is said beforehand, on standard error. On a terminal the command
@@ -38,30 +40,48 @@ def release(config: LabelPartyConfig, shown: Quiet, how: BeforeOptions) -> None:
     from label_party.release.run import run_release
     from label_party.release.signing import sign_again
 
-    with Before(config, how, quiet=shown.quiet) as before:
+    with Before(config, how, shown) as before:
         outcome = run_release(config, quiet=shown.quiet, confirm=before)
         if outcome.existed and not how.dry_run:
             sign_again(config)
-        if not shown.quiet:
-            print_outcome(outcome)
-            print("next: label-party serve")
+        shown.answer(document(outcome), *_lines(outcome), "next: label-party serve")
 
 
-def print_outcome(outcome: ReleaseOutcome) -> None:
-    """Print a release's facts and the budget that is left."""
+def document(outcome: ReleaseOutcome) -> dict[str, Any]:
+    """Return a release's facts and the budget that is left as JSON values."""
+    manifest, left = outcome.manifest, outcome.left
+    return {
+        "data_set": manifest.data_set,
+        "epoch": manifest.epoch,
+        "existed": outcome.existed,
+        "events": manifest.population.rows,
+        "found": None if outcome.tally is None else asdict(outcome.tally),
+        "randomizer": manifest.randomizer.name,
+        "loss": manifest.randomizer.loss,
+        "outputs": manifest.channel.outputs.size,
+        "guarantee": manifest.total_guarantee.to_json(),
+        "prior_paid": manifest.prior_paid,
+        "total": outcome.limit.to_json(),
+        "left": None if left is None else left.to_json(),
+        "digest": outcome.digest,
+        "taken_back": outcome.recovered,
+    }
+
+
+def _lines(outcome: ReleaseOutcome) -> Iterator[str]:
     manifest = outcome.manifest
     if outcome.existed:
-        print(
+        yield (
             f"already released: data set {manifest.data_set!r}, epoch {manifest.epoch!r};"
             " serving the same bytes, nothing spent"
         )
     # plain lines: a digest that a narrow terminal cuts off cannot be compared
     for name, value in _facts(outcome):
-        print(f"{name:<22}{value}")
+        yield f"{name:<22}{value}"
 
 
-def print_epoch(outcome: ReleaseOutcome) -> None:
-    """Print one line for an epoch of a watch."""
+def epoch_line(outcome: ReleaseOutcome) -> str:
+    """Say what an epoch of a watch was, in a line."""
     manifest = outcome.manifest
     parts = [("labels", manifest.labels_guarantee.epsilon)]
     if manifest.prior_paid:
@@ -70,10 +90,9 @@ def print_epoch(outcome: ReleaseOutcome) -> None:
     if test is not None:
         parts.insert(0, ("test", test.epsilon))
     spent = " + ".join(f"{value:.4g} ({name})" for name, value in parts)
-    print(
+    return (
         f"{manifest.epoch}: {manifest.population.rows:,} events, {_prior(manifest)}; ε = {spent};"
-        f" left {short(outcome.left)}",
-        flush=True,
+        f" left {short(outcome.left)}"
     )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPException
 
+from common.config.answers import Json, print_json
 from label_party.commands.budget import as_plain
-from label_party.commands.options import Json, options
+from label_party.commands.options import options
 from label_party.config.sections import LabelPartyConfig
 from label_party.monitoring.status import Samples, status
 
@@ -24,7 +24,7 @@ def show(config: LabelPartyConfig, shown: Json) -> None:
     if shown.as_json:
         counted = None if samples is None else samples.found
         plain = {"accounts": [as_plain(account) for account in accounts], "server": counted}
-        print(json.dumps(plain, indent=2, ensure_ascii=False))
+        print_json(plain)
         return
     for line in status(accounts, samples, datetime.now(UTC)):
         print(line)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.config import setting
 from common.console import numbers
 from common.files import PARQUET_SUFFIXES
-from label_party.commands.before import Before, BeforeOptions, short
-from label_party.commands.options import Quiet, options
+from label_party.commands.before import Before, BeforeOptions, answer_document, short
+from label_party.commands.options import Shown, options
 from label_party.commands.outputs import check_output
 from label_party.config.sections import LabelPartyConfig
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from label_party.queries.synthetic_table import Synthetic
 
 
-class TableOptions(Quiet):
+class TableOptions(Shown):
     column: list[str] = setting(
         ...,
         "A category column and its public list of values, one a line; repeatable.",
@@ -64,12 +65,11 @@ def synthesize(wanted: TableOptions, config: LabelPartyConfig, how: BeforeOption
         delta=wanted.delta,
     )
     outputs = [] if wanted.out is None else [wanted.out]
-    with Before(config, how, outputs, wanted.quiet) as before:
+    with Before(config, how, wanted, outputs) as before:
         result = synthesis.synthesize(config, request, quiet=wanted.quiet, confirm=before)
         if wanted.out is not None and not how.dry_run:
             write_table(result, wanted.out)
-        if not wanted.quiet:
-            print_synthetic(result)
+        wanted.answer(answer_document(result), *_lines(result))
 
 
 def write_table(result: Synthetic, path: Path) -> None:
@@ -88,11 +88,11 @@ def write_table(result: Synthetic, path: Path) -> None:
         raise StoreError(f"{path} cannot be written: {error.strerror}; set --out") from error
 
 
-def print_synthetic(result: Synthetic) -> None:
+def _lines(result: Synthetic) -> Iterator[str]:
     """Say what was released, and what it cost."""
     document = result.document
     if result.existed:
-        print("already released: the same bytes, nothing spent")
+        yield "already released: the same bytes, nothing spent"
     columns = [*(part["column"] for part in document["categories"]), document["label"]]
     single = [item for item in document["measurements"] if len(item["columns"]) == 1]
     largest = max(item["variance"] for item in single) ** 0.5
@@ -100,10 +100,10 @@ def print_synthetic(result: Synthetic) -> None:
     amount = f"ε = {requested['epsilon']:g}"
     if requested["delta"] is not None:
         amount += f", δ = {requested['delta']:g}"
-    print(f"{'records':<14}{document['records']:,} in {len(document['cells']):,} cells")
-    print(f"{'columns':<14}{', '.join(columns)}")
-    print(f"{'measured':<14}{len(document['measurements'])} noisy tables of counts")
-    print(f"{'noise':<14}standard deviation {largest:,.0f} on counts of one column")
-    print(f"{'privacy':<14}{amount} ({spent['adjacency']}, per {spent['unit']})")
-    print(f"{'budget left':<14}{short(result.left)}")
-    print(f"{'digest':<14}{result.digest}")
+    yield f"{'records':<14}{document['records']:,} in {len(document['cells']):,} cells"
+    yield f"{'columns':<14}{', '.join(columns)}"
+    yield f"{'measured':<14}{len(document['measurements'])} noisy tables of counts"
+    yield f"{'noise':<14}standard deviation {largest:,.0f} on counts of one column"
+    yield f"{'privacy':<14}{amount} ({spent['adjacency']}, per {spent['unit']})"
+    yield f"{'budget left':<14}{short(result.left)}"
+    yield f"{'digest':<14}{result.digest}"

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import model_validator
 from rich.table import Table
 
-from common.config import Section, setting
+from common.config import setting
 from common.console import stdout
 from common.errors import ConfigError
 from common.guarantees import guarantee_from_json
-from label_party.commands.before import Before, BeforeOptions, short
-from label_party.commands.options import options
+from label_party.commands.before import Before, BeforeOptions, answer_document, short
+from label_party.commands.options import Shown, options
 from label_party.commands.outputs import check_output, check_plot
 from label_party.config.sections import LabelPartyConfig
 
@@ -27,7 +27,7 @@ _BAR = 30
 _TAIL = 0.05
 
 
-class TopKOptions(Section):
+class TopKOptions(Shown):
     by: str = setting(..., "Column of the label file with the category.")
     categories: Path = setting(
         ..., "The public list of categories, one a line; others do not count."
@@ -86,11 +86,14 @@ def top_k(wanted: TopKOptions, config: LabelPartyConfig, how: BeforeOptions) -> 
         delta if wanted.stable else None,
     )
     outputs = [path for path in (wanted.out, wanted.plot) if path is not None]
-    with Before(config, how, outputs) as before:
+    with Before(config, how, wanted, outputs) as before:
         result = run_top_k(config, request, confirm=before)
         if wanted.out is not None and not how.dry_run:
             write_copy(result, wanted.out)
-        print_top_k(result)
+        if wanted.as_json or wanted.quiet:
+            wanted.answer(answer_document(result))
+        else:
+            print_top_k(result)
         if wanted.plot is not None and not how.dry_run:
             draw_top_k(result, wanted.plot)
 

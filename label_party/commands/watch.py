@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import typer
+from typing import TYPE_CHECKING
 
-from common.config import Section, setting
+from common.config import setting
 from label_party.commands.before import Before, BeforeOptions
-from label_party.commands.options import options
-from label_party.commands.release import print_epoch
+from label_party.commands.options import Shown, options
+from label_party.commands.release import document, epoch_line
 from label_party.config.sections import LabelPartyConfig
 
+if TYPE_CHECKING:
+    from label_party.release.run import ReleaseOutcome
 
-class WatchOptions(Section):
+
+class WatchOptions(Shown):
     once: bool = setting(False, "Release what has arrived and end, as for cron.", flag="--once")
-    quiet: bool = setting(False, "No progress bar, no line for each epoch.")
 
 
 @options(
@@ -40,12 +42,15 @@ def watch(config: LabelPartyConfig, wanted: WatchOptions, how: BeforeOptions) ->
     from common.signals import stopped_by_signals
     from label_party.release.watch import Watcher, release_new
 
-    report = (lambda outcome: None) if wanted.quiet else print_epoch
-    with Before(config, how, quiet=wanted.quiet) as before, stopped_by_signals() as stop:
+    def report(outcome: ReleaseOutcome) -> None:
+        wanted.answer(document(outcome), epoch_line(outcome))
+
+    silent = wanted.quiet or wanted.as_json
+    with Before(config, how, wanted) as before, stopped_by_signals() as stop:
         if wanted.once or how.dry_run:
             done = release_new(config, report, quiet=wanted.quiet, stop=stop, confirm=before)
-            if not (done or before.foreseen or wanted.quiet):
-                typer.echo("no new epoch")
+            if not (done or before.foreseen or silent):
+                print("no new epoch")
         else:
-            idle = (lambda line: None) if wanted.quiet else typer.echo
+            idle = (lambda line: None) if silent else print
             Watcher(config, report, idle, wanted.quiet, before).run(stop)

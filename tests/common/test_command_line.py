@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,7 +62,7 @@ MAY_IMPORT = {
     "label_party.commands.plan, label_party.release.plan": {*CONFIGURED, "polars", "rich"},
     "label_party.commands.budget, label_party.store.account": {*CONFIGURED, "rich"},
     "label_party.commands.plan, label_party.commands.top_k": {*CONFIGURED, "rich"},
-    "common.program.commands.audit": {"numpy", "rich"},
+    "common.program.commands.audit": {"numpy", "pydantic", "rich"},
 }
 """By modules of commands: the libraries of these that they may bring before they do anything."""
 
@@ -78,23 +80,68 @@ def test_the_list_of_commands_says_what_they_say_themselves(name: str) -> None:
     assert shown == " ".join(said)
 
 
-def leaves(command: Any) -> Iterator[Any]:
-    """Every command of a program that has no further ones."""
-    below = getattr(command, "commands", None)
-    if below is None:
-        yield command
-    else:
-        for inner in below.values():
-            yield from leaves(inner)
+WITHOUT_RESULT = {
+    "label-party init": "writes files, and says what to do with them",
+    "feature-party init": "writes a file, and says what to do with it",
+    "label-party serve": "runs until it is stopped; its log is JSON by [server] log_format",
+}
+"""Commands without ``--json``, and why."""
 
 
-@pytest.mark.parametrize("name", APPS)
-def test_every_command_is_quiet_and_verbose_in_the_same_way(name: str) -> None:
-    for command in leaves(get_command(APPS[name])):
-        names = [option for parameter in command.params for option in parameter.opts]
-        assert {"-v", "--verbose"} <= set(names), command.name
-        assert ("--quiet" in names) == ("-q" in names), command.name
-        assert len(names) == len(set(names)), command.name
+def leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Every command that does something, by what is typed for it."""
+    below = getattr(command, "commands", {})
+    if not below or command.invoke_without_command:
+        yield path, command
+    for name, inner in below.items():
+        yield from leaves(inner, f"{path} {name}")
+
+
+COMMANDS = {
+    path: command for name, app in APPS.items() for path, command in leaves(get_command(app), name)
+}
+
+
+def test_every_command_with_a_result_prints_it_as_json() -> None:
+    without = {
+        path
+        for path, command in COMMANDS.items()
+        if not any("--json" in parameter.opts for parameter in command.params)
+    }
+    assert without == set(WITHOUT_RESULT)
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_every_command_is_quiet_and_verbose_in_the_same_way(path: str) -> None:
+    command = COMMANDS[path]
+    names = [option for parameter in command.params for option in parameter.opts]
+    assert {"-v", "--verbose"} <= set(names)
+    assert ("--quiet" in names) == ("-q" in names)
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (["accounting", "compose", "--epsilon", "0.1", "--times", "4"], {"releases": [1, 2, 3, 4]}),
+        (["accounting", "split", "--epsilon", "1", "--stage", "a"], [{"name": "a", "budget": 1.0}]),
+        (["certificates", "--out", "made"], {"files": 6}),
+        (["audit", "canaries", "plant", "--lower", "0", "--upper", "1"], {"planted": True}),
+    ],
+)
+def test_a_result_as_json_is_one_document_and_nothing_else(
+    arguments: list[str],
+    found: Any,
+    run_command: RunCommand,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run_command(common.program.cli.main, *arguments, "--json")
+    assert (done.code, done.err) == (0, "")
+    document = json.loads(done.out)
+    wanted, part = (found[0], document[0]) if isinstance(found, list) else (found, document)
+    assert {name: part[name] for name in wanted} == wanted
 
 
 def test_verbose_shows_where_an_error_arose(run_command: RunCommand) -> None:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
+from typing import Any
 
 from common.errors import ConfigError, PrivacyError
 from common.guarantees.calibration import largest_rho
@@ -84,6 +85,11 @@ class Allotment:
     budget: Fraction
     scale: float
     cost: float
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values."""
+        own = {"budget": float(self.budget), "scale": self.scale, "cost": self.cost}
+        return {**asdict(self.stage), **own}
 
 
 def allocate(stages: Sequence[Stage], epsilon: float, delta: float = 0.0) -> list[Allotment]:

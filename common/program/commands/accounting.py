@@ -9,6 +9,8 @@ import numpy as np
 import typer
 from rich.table import Table
 
+from common.config.answers import Json, print_json
+from common.config.options import with_options
 from common.console import stdout
 from common.errors import ConfigError
 from common.program.accounting.allocation import Stage, allocate
@@ -27,7 +29,9 @@ _STYLES = {"basic": ":", "advanced": "--", "optimal": "-.", "RDP": "-", "PLD": "
     epilog="Example: labelveil accounting compose --mechanism gaussian --noise 10 --times 1000"
     " --plot composition.png"
 )
+@with_options()
 def compose(
+    shown: Json,
     name: Annotated[
         str, typer.Option("--mechanism", help="pure, gaussian or sampled-gaussian (DP-SGD).")
     ] = "pure",
@@ -44,25 +48,31 @@ def compose(
     release = mechanism(name, epsilon, noise, rate)
     counts = np.unique(np.rint(np.geomspace(1, times, 13)).astype(int)).tolist()
     view = composition_view(release, counts, delta)
-    shown = sorted({counts[0], counts[len(counts) // 2], counts[-1]})
+    if plot is not None:
+        _draw(counts, view, f"{release.name}, δ = {delta:g}", plot)
+    if shown.as_json:
+        print_json({"mechanism": release.name, "delta": delta, "releases": counts, "epsilon": view})
+        return
+    columns = sorted({counts[0], counts[len(counts) // 2], counts[-1]})
     table = Table(title=f"{release.name}; total ε at δ = {delta:g}")
     table.add_column("composition")
-    for count in shown:
+    for count in columns:
         table.add_column(f"{count:,} release{'s' * (count > 1)}", justify="right")
     for method, totals in view.items():
-        table.add_row(method, *(f"{totals[counts.index(count)]:.4g}" for count in shown))
+        table.add_row(method, *(f"{totals[counts.index(count)]:.4g}" for count in columns))
     stdout.print(table)
     if "PLD" not in view:
         stdout.print("PLD left out: it needs dp-accounting; pip install 'labelveil[pld]'")
     if plot is not None:
-        _draw(counts, view, f"{release.name}, δ = {delta:g}", plot)
         stdout.print(f"plot: {plot}", highlight=False, soft_wrap=True)
 
 
 @accounting.command(
     epilog="Example: labelveil accounting split --epsilon 1 --stage prior:1:2 --stage labels:8"
 )
+@with_options()
 def split(
+    shown: Json,
     epsilon: Annotated[float, typer.Option(help="Total ε.")],
     stage: Annotated[
         list[str],
@@ -76,6 +86,9 @@ def split(
 ) -> None:
     """Divide a budget among stages so that the weighted sum of their variances is least."""
     shares = allocate([Stage.parse(text) for text in stage], epsilon, delta)
+    if shown.as_json:
+        print_json([share.to_json() for share in shares])
+        return
     kind, size = ("ε", "scale") if delta == 0 else ("ρ", "σ")
     table = Table(title=f"ε = {epsilon:g}" + (f", δ = {delta:g}" if delta else ""))
     table.add_column("stage")

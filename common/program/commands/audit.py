@@ -8,6 +8,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from common.config.options import with_options
 from common.program.commands.canaries import (
     CA,
     CLIENT_CERTIFICATE,
@@ -21,7 +22,7 @@ from common.program.commands.canaries import (
     ServerName,
 )
 from common.program.commands.canaries import canaries as planted
-from common.program.commands.verdicts import Json, Out, Quiet, announce, checks_bar, finish
+from common.program.commands.verdicts import Shown, announce, checks_bar, finish
 
 audit = typer.Typer(
     help="Check the privacy claim from outside: certificate, attacks, verdicts.",
@@ -42,7 +43,9 @@ Epsilon = Annotated[float, typer.Option(help="The claim, for one label.")]
     " out/run/release --public-key labels-party.pub.pem --out out/audit; labelveil audit"
     " certificate releases"
 )
+@with_options()
 def certificate(
+    shown: Shown,
     release: Annotated[
         Path,
         typer.Argument(
@@ -54,9 +57,6 @@ def certificate(
     public_key: Annotated[
         Path | None, typer.Option(help="The labels party's Ed25519 public key, PEM.")
     ] = None,
-    out: Out = Path("audit"),
-    quiet: Quiet = False,
-    as_json: Json = False,
 ) -> None:
     """Prove what a release proves by itself: exact ε, channel, digests, every field."""
     from common.program.audit.certificate.epochs import epoch_folders, epochs_certificate
@@ -66,23 +66,25 @@ def certificate(
     announce(
         f"about {3 + 2 * max(len(folders), 1)} s of CPU, and 1 s for a million rows; nothing leaves"
         " this machine",
-        quiet,
+        shown.quiet,
     )
     if folders:
-        with checks_bar("certificates", len(folders), quiet) as advance:
+        with checks_bar("certificates", len(folders), shown.quiet) as advance:
             found = epochs_certificate(folders, public_key=public_key, progress=advance)
-        finish(found, out, quiet, as_json)
+        finish(found, shown)
         return
-    with checks_bar("certificate", 13, quiet) as advance:
+    with checks_bar("certificate", 13, shown.quiet) as advance:
         found = certify(release, public_key=public_key, progress=advance)
-    finish(found, out, quiet, as_json)
+    finish(found, shown)
 
 
 @audit.command(
     epilog="Examples: labelveil audit mechanism rr-on-bins --epsilon 1 --upper 77; labelveil audit"
     " mechanism mypackage.noise:randomize --epsilon 0.5 --lower 0 --upper 1 --points 2"
 )
+@with_options()
 def mechanism(
+    shown: Shown,
     subject: Annotated[
         str,
         typer.Argument(
@@ -99,9 +101,6 @@ def mechanism(
     runs: Annotated[int, typer.Option(help="Runs for each suspected pair of labels.")] = 1_000_000,
     records: Annotated[int, typer.Option(help="Records of the one-run audit.")] = 1_000_000,
     releases: Annotated[int, typer.Option(help="Two-step releases in each world.")] = 500_000,
-    out: Out = Path("audit"),
-    quiet: Quiet = False,
-    as_json: Json = False,
 ) -> None:
     """Attack a randomizer, or any Python callable, as a black box, and exactly where possible."""
     from common.errors import ConfigError
@@ -122,10 +121,10 @@ def mechanism(
         else NamedSubject(subject, np.asarray(labels), epsilon, loss)
     )
     sizes = Sizes(runs=runs, records=records, releases=releases)
-    announce(f"about {mechanism_cost(Trial(chosen, sizes)):.0f} s of CPU", quiet)
-    with checks_bar("mechanism", len(step_names(chosen)), quiet) as advance:
+    announce(f"about {mechanism_cost(Trial(chosen, sizes)):.0f} s of CPU", shown.quiet)
+    with checks_bar("mechanism", len(step_names(chosen)), shown.quiet) as advance:
         found = audit_mechanism(chosen, sizes, advance)
-    finish(found, out, quiet, as_json)
+    finish(found, shown)
 
 
 @audit.command(
@@ -133,7 +132,9 @@ def mechanism(
     " labels.example.com:50051 --data-set conversions --ca ca.pem --certificate auditor.pem"
     " --private-key auditor.key"
 )
+@with_options()
 def party(
+    shown: Shown,
     address: Address = None,
     data_set: DataSet = "labels",
     epoch: Epoch = "",
@@ -151,9 +152,6 @@ def party(
     rows: Annotated[int, typer.Option(help="Events in the canary data sets.")] = 20_000,
     epsilon: Annotated[float, typer.Option(help="ε of the canary releases.")] = 1.0,
     randomizer: Annotated[str, typer.Option(help="Randomizer of the canary releases.")] = "auto",
-    out: Out = Path("audit"),
-    quiet: Quiet = False,
-    as_json: Json = False,
 ) -> None:
     """Question a labels party, and run its software on two data sets that differ in one label."""
     import tempfile
@@ -186,21 +184,23 @@ def party(
     with tempfile.TemporaryDirectory() as folder:
         plan = Plan(Path(folder) / "canaries", rows, epsilon, randomizer) if canaries else None
         costs = [RUNNING_COST] * (connection is not None)
-        if plan is not None and not quiet:
+        if plan is not None and not shown.quiet:
             costs.append(
                 f"about {canary_cost(plan):.0f} s of CPU, for labels parties on this machine"
             )
-        announce("; ".join(costs), quiet)
-        with checks_bar("party", steps, quiet) as advance:
+        announce("; ".join(costs), shown.quiet)
+        with checks_bar("party", steps, shown.quiet) as advance:
             found = audit_party(connection, plan, advance)
-    finish(found, out, quiet, as_json)
+    finish(found, shown)
 
 
 @audit.command(
     epilog="Examples: labelveil audit inference out/demo/run; labelveil audit inference run"
     " --release other/release --canaries planted.parquet"
 )
+@with_options()
 def inference(
+    shown: Shown,
     run: Annotated[
         Path, typer.Argument(metavar="RUN", help="Folder that `labelveil simulate` left behind.")
     ],
@@ -220,9 +220,6 @@ def inference(
             " label was replaced at random before the release."
         ),
     ] = None,
-    out: Out = Path("audit"),
-    quiet: Quiet = False,
-    as_json: Json = False,
 ) -> None:
     """Infer labels from the message, and from the model that was trained on it."""
     from dataclasses import replace
@@ -239,7 +236,9 @@ def inference(
     }
     named = {name: path for name, path in given.items() if path is not None}
     files = replace(RunFiles.under(run, canaries), **named)
-    announce(f"about {inference_cost(files):.0f} s of CPU; nothing leaves this machine", quiet)
-    with checks_bar("inference", len(STEPS), quiet) as advance:
+    announce(
+        f"about {inference_cost(files):.0f} s of CPU; nothing leaves this machine", shown.quiet
+    )
+    with checks_bar("inference", len(STEPS), shown.quiet) as advance:
         found = audit_inference(files, advance)
-    finish(found, out, quiet, as_json)
+    finish(found, shown)

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from common.console import stdout
+from common.config.answers import Json
+from common.config.options import with_options
 from common.errors import ConfigError
-from common.program.commands.verdicts import Json, Out, Quiet, announce, checks_bar, finish
+from common.program.commands.verdicts import Shown, announce, checks_bar, finish
 
 canaries = typer.Typer(
     help="Audit a partner by labels of your own: plant them, then score what comes back.",
@@ -43,7 +44,9 @@ CLIENT_KEY = Path("certificates/feature-party.key")
     " canaries plant --events 100000 --values 5 --lower 0 --upper 1 --key click_id --label amount"
     " --folder out/canaries"
 )
+@with_options()
 def plant(
+    shown: Json,
     lower: Annotated[float, typer.Option(help="Lowest label, as the partner has configured it.")],
     upper: Annotated[float, typer.Option(help="Highest label, as the partner has it.")],
     events: Annotated[int, typer.Option(help="Canaries; four times as many see half as much.")] = (
@@ -66,14 +69,13 @@ def plant(
     planting = Planting(events, lower, upper, values, key, label)
     made = make(folder, planting)
     partner = folder / PARTNER
-    stdout.print(
+    shown.answer(
+        {"planted": made, "events": events, "folder": folder, "partner": partner},
         f"{events:,} canaries {'are planted' if made else 'were planted before'} in {folder}\n"
         f"1. give {partner}/labels.parquet and {partner}/population.parquet to the labels party,"
         f" as a data set of its own with lower = {lower:g} and upper = {upper:g}; keep all else\n"
         f"2. once it serves the release: labelveil audit canaries score {folder} --address"
         " HOST:PORT --data-set NAME --secret join.key",
-        highlight=False,
-        soft_wrap=True,
     )
 
 
@@ -82,7 +84,9 @@ def plant(
     "canaries/1 --secret join.key; labelveil audit canaries score canaries --address"
     " labels.example.com:50051 --data-set canaries --secret join.key"
 )
+@with_options()
 def score(
+    shown: Shown,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What `plant` made.")],
     secret: Annotated[Path, typer.Option(help="Secret that both sides hash keys with.")] = Path(
         "certificates/join.key"
@@ -103,9 +107,6 @@ def score(
     public_key: Annotated[
         Path | None, typer.Option(help="The labels party's Ed25519 public key, PEM.")
     ] = None,
-    out: Out = Path("audit"),
-    quiet: Quiet = False,
-    as_json: Json = False,
 ) -> None:
     """Bound ε from what a release says about canaries, which nobody but the auditor knows.
 
@@ -123,15 +124,17 @@ def score(
         raise ConfigError("--release and --address name two releases; keep one of them")
     fetched = release or folder / "release"
     fetch = address is not None and not (fetched / MANIFEST_FILE).is_file()
-    announce(f"{'1 fetch, ' * fetch}{planted.secrets.size:,} canaries, a few seconds of CPU", quiet)
+    announce(
+        f"{'1 fetch, ' * fetch}{planted.secrets.size:,} canaries, a few seconds of CPU", shown.quiet
+    )
     if address is not None and fetch:
         connection = Connection(
             address, ca, certificate_file, private_key, data_set, epoch, server_name
         )
         fetch_release(connection, fetched)
     evidence = read_evidence(fetched)
-    with checks_bar("canaries", len(STEPS), quiet) as advance:
+    with checks_bar("canaries", len(STEPS), shown.quiet) as advance:
         found = score_release(
             planted, evidence, secret, epsilon=epsilon, public_key=public_key, progress=advance
         )
-    finish(found, out, quiet, as_json)
+    finish(found, shown)

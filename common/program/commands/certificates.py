@@ -7,12 +7,16 @@ from typing import Annotated
 
 import typer
 
+from common.config.answers import Json, print_json
+from common.config.options import with_options
 from common.console import stdout
 from common.release.signature import SIGNING_KEY, write_signing_key
 from common.security.pilot_certificates import FEATURE_PARTY, LABEL_PARTY, write_certificates
 
 
+@with_options()
 def certificates(
+    shown: Json,
     out: Annotated[Path, typer.Option(help="Folder to write to; no file is overwritten.")],
     label_host: Annotated[
         list[str] | None,
@@ -52,6 +56,9 @@ def certificates(
     )
     private = out / SIGNING_KEY
     public = write_signing_key(private) if signing_key else None
+    if shown.as_json:
+        print_json({"folder": out, "files": len(files.all()), "public_key": public})
+        return
     for_both = f"{files.authority.name}, {files.join_secret.name}"
     stdout.print(f"Wrote {len(files.all())} files to {out}:", highlight=False)
     stdout.print(

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from common.config import Section, setting
+from common.config.answers import Json
 from common.config.options import with_options
 from common.console import stdout
 from common.errors import ConfigError
@@ -29,6 +30,7 @@ class DemoOptions(Section):
 @with_options()
 def demo(
     options: DemoOptions,
+    shown: Json,
     example: Annotated[
         str,
         typer.Argument(
@@ -56,8 +58,11 @@ def demo(
             seed=options.seed,
             out=run,
             overwrite=True,
-        )
+        ),
+        shown,
     )
+    if shown.as_json:
+        return
     other = "visits" if example == "diamonds" else "diamonds"
     for what, command in (
         ("what manifest and labels file prove by themselves", f"audit certificate {run}/release"),

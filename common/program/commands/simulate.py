@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.markup import escape
 
+from common.config.answers import Json, print_json
 from common.config.options import with_options
 from common.console import stdout
 from common.program.simulation import Settings, run_simulation
@@ -11,14 +12,17 @@ from common.program.simulation.summary import summary_table
 
 
 @with_options()
-def simulate(settings: Settings) -> None:
+def simulate(settings: Settings, shown: Json) -> None:
     """Run both parties on this machine and score the model with the true labels."""
-    show(settings)
+    show(settings, shown)
 
 
-def show(settings: Settings) -> None:
+def show(settings: Settings, shown: Json) -> None:
     """Simulate, then print the table and where the report is."""
     outcome = run_simulation(settings)
+    if shown.as_json:
+        print_json({**outcome.metrics, "report": outcome.report})
+        return
     if settings.quiet:
         return
     stdout.print()

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
 from common.command_line import fail
+from common.config import setting
+from common.config.answers import Json, print_json
 from common.console import progress, stderr, stdout
 from common.program.audit.verdict import Audit, Check, Verdict
 
-Out = Annotated[Path, typer.Option(help="Folder for audit.json and audit.html.")]
-Quiet = Annotated[bool, typer.Option(help="No progress, nothing on the terminal.")]
-Json = Annotated[bool, typer.Option("--json", help="Print audit.json, not verdicts to read.")]
+
+class Shown(Json):
+    """Where an audit's verdicts go."""
+
+    out: Path = setting(Path("audit"), "Folder for audit.json and audit.html.")
+    quiet: bool = setting(False, "No progress, nothing on the terminal.", flag="--quiet")
+
 
 _COLOURS = {Verdict.PASS: "green", Verdict.FAIL: "bold red", Verdict.NOT_CHECKABLE: "yellow"}
 _LAST_IS_NEAREST = (Verdict.PASS, Verdict.NOT_CHECKABLE, Verdict.FAIL)
@@ -49,8 +52,9 @@ def checks_bar(what: str, steps: int, quiet: bool) -> Iterator[Callable[[str], N
         bar.update(task, completed=steps, total=steps, note="")
 
 
-def finish(found: Audit, out: Path, quiet: bool, as_json: bool) -> None:
+def finish(found: Audit, shown: Shown) -> None:
     """Write both files, show the verdicts, and leave with exit code 1 if a check failed."""
+    out = shown.out
     found.write_json(out / "audit.json")
     page: Path | None = out / "audit.html"
     try:
@@ -63,9 +67,9 @@ def finish(found: Audit, out: Path, quiet: bool, as_json: bool) -> None:
             f"[yellow]warning:[/] no audit.html: {error.name} is not installed; install"
             " labelveil\\[report]"
         )
-    if as_json:
-        print(json.dumps(found.to_json(), indent=2, ensure_ascii=False, allow_nan=False))
-    elif not quiet:
+    if shown.as_json:
+        print_json(found.to_json())
+    elif not shown.quiet:
         show(found)
         # a path may be longer than the terminal is wide, and must stay one line to be opened
         stdout.print(f"report: {page or out / 'audit.json'}", soft_wrap=True, highlight=False)

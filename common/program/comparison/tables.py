@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,16 @@ class Cell:
     means: dict[str, float]
     deviations: dict[str, float]
     constant_mse: float
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values; what is not a finite number is null."""
+
+        def finite(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {name: finite(inner) for name, inner in value.items()}
+            return None if isinstance(value, float) and not math.isfinite(value) else value
+
+        return {name: finite(value) for name, value in asdict(self).items()}
 
 
 def summarise(records: Sequence[dict[str, Any]]) -> list[Cell]:

@@ -129,14 +129,20 @@ def test_stages_one_by_one(
     assert "head gaussian" in invoke("train", *release, *data, *SMALL, "--head", "gaussian")
     assert "estimated test MSE" in invoke("evaluate", *release, *data, "--quiet")
     said = ["--above", "[0.5, 3]", "--quantiles", "[0.25]"]
-    assert "1,500 predictions" in invoke("predict", *data[:4], *said, "--quiet")
+    predicted = json.loads(invoke("predict", *data[:4], *said, "--quiet", "--json"))
+    assert predicted == {"rows": 1500, "predictions": "predictions.parquet"}
     predictions = pl.read_parquet("predictions.parquet")
     assert predictions.columns[-3:] == ["quantile_0.25", "above_0.5", "above_3"]
     assert (predictions["above_0.5"] >= predictions["above_3"]).all()
     assert "above=4 must be a label in 0 … 4" in refusal("predict", *data[:4], "--above", "[4]")
     truth = ["--true-labels", str(world.truth), "--true-label", "amount"]
     reference = ["--objective", "true", "--model", "reference"]
-    invoke("train", *release, *data, *SMALL, *reference, *truth)
+    trained = json.loads(invoke("train", *release, *data, *SMALL, *reference, *truth, "--json"))
+    assert (trained["objective"], trained["matched"], trained["model"]) == (
+        "true",
+        1500,
+        "reference",
+    )
     invoke("evaluate", *release, *data, "--quiet", "--model", "reference", *truth)
     assert json.loads(Path("metrics.json").read_text())["objective"] == "true"
     wrong_seed = ["--set", "training.seed=9", "--quiet"]

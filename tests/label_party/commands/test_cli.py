@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from typer.core import TyperCommand
@@ -12,7 +14,7 @@ from typer.main import get_group
 from common.config.declare import declared
 from label_party.commands.cli import app
 from label_party.config.sections import LabelPartyConfig
-from tests.label_party.conftest import Party, Result
+from tests.label_party.conftest import EVENTS, Party, Result
 
 COMMANDS = get_group(app).commands
 SETTINGS = {one.name: one for one in declared(LabelPartyConfig)}
@@ -67,3 +69,23 @@ def test_a_mistake_on_the_command_line_is_one_line(
     for part in parts:
         assert part in error
     assert party.nothing_left()
+
+
+def test_what_was_planned_bought_and_kept_is_one_json_document_each(party: Party) -> None:
+    def told(*arguments: str) -> Any:
+        done = party.run(*arguments, "--json")
+        assert done.code == 0, done
+        return json.loads(done.out)
+
+    planned = told("release", "--dry-run")
+    made, again = told("release"), told("release")
+    assert planned["left"] == made["left"] == again["left"]
+    assert made["guarantee"] == planned["charges"]["labels"]
+    assert (made["events"], made["found"]["unlabelled"]) == (EVENTS, EVENTS // 2)
+    assert (made["existed"], again["existed"]) == (False, True)
+    assert made["digest"] == again["digest"]
+    assert told("budget", "raise", "--to", "9", "--reason", "agreed")["total"]["epsilon"] == "9"
+    kept = told("backup", "--to", "kept.tar")
+    assert (kept["releases"], kept["path"]) == (1, "kept.tar")
+    back = party.run("restore", "kept.tar", "--store", "other", "--nothing-since", "--json")
+    assert json.loads(back.out)["releases"] == 1

@@ -34,7 +34,7 @@ MAKEFLAGS += --no-print-directory
 
 .PHONY: help
 help: ## Show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # $(call make_venv,DIR): a virtual environment, or one line saying what is missing.
 define make_venv
@@ -65,6 +65,10 @@ test: $(STAMP) ## Run the tests but for the slow ones (minutes)
 .PHONY: test-all
 test-all: $(STAMP) ## Run every test (a quarter of an hour)
 	$(PYTHON) -m pytest $(PYTEST_ARGS)
+
+.PHONY: test-exhaustive
+test-exhaustive: $(STAMP) ## Run every test, and where one tries a sample, try everything (hours)
+	LABELVEIL_EXHAUSTIVE=1 $(PYTHON) -m pytest $(PYTEST_ARGS)
 
 .PHONY: check
 check: $(STAMP) check-wire ## Check format, lint, types and the generated stubs

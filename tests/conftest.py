@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 import common  # noqa: F401  before any test module imports gRPC: TLS 1.3 only
 from tests.commands import run_command
+from tests.effort import effort
 from tests.engines import spark
 from tests.statistics import repeatable
 
@@ -19,6 +20,10 @@ __all__ = ["repeatable", "run_command", "spark"]
 # Time says more about the machine than about the code; tests/benchmarks measures it. The same
 # examples come in every run, so that none fails by chance.
 settings.register_profile(
-    "labelveil", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "labelveil",
+    deadline=None,
+    derandomize=True,
+    max_examples=effort(50, 500),
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("labelveil")

@@ -20,6 +20,7 @@ BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 PHONE = 390
+SLOW = pytest.mark.slow
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium on PATH")
 
@@ -63,15 +64,23 @@ def _screenshot(folder: Path, page: Path, width: int, height: int, *arguments: s
     return matplotlib.image.imread(picture)[:, :, :3]
 
 
-@pytest.fixture
-def page(tmp_path: Path, make_inputs: MakeInputs) -> Path:
-    path = tmp_path / "report.html"
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory, make_inputs: MakeInputs) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
     write_report(path, make_inputs())
     return path
 
 
-@pytest.mark.parametrize("width", [PHONE, 1200])
-@pytest.mark.parametrize("simulated", [True, False])
+@pytest.mark.parametrize(
+    ("width", "simulated"),
+    [
+        (PHONE, True),
+        *(
+            pytest.param(*case, marks=SLOW)
+            for case in [(PHONE, False), (1200, True), (1200, False)]
+        ),
+    ],
+)
 def test_nothing_sticks_out(
     tmp_path: Path, make_inputs: MakeInputs, width: int, simulated: bool
 ) -> None:
@@ -85,7 +94,7 @@ def test_nothing_sticks_out(
     assert int(measured[2]) > 2000
 
 
-@pytest.mark.parametrize(("width", "height"), [(1200, 4500), (520, 5500)])
+@pytest.mark.parametrize(("width", "height"), [(1200, 4500), pytest.param(520, 5500, marks=SLOW)])
 def test_pictures_are_drawn(tmp_path: Path, page: Path, width: int, height: int) -> None:
     pixels = _screenshot(tmp_path, page, width, height)
     paper = pixels[2, 2]

@@ -27,7 +27,10 @@ from tests.statistics import deviations
 pytest.importorskip("torch", reason="the features party needs torch")
 
 ROWS = 1500
-QUICK = ("training.ensemble=1", "training.epochs=3", "training.checkpoint=false")
+QUICK = (
+    *("training.ensemble=1", "training.epochs=3", "training.checkpoint=false"),
+    "training.learner=networks",
+)
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +79,7 @@ def _settings(data: Path, out: Path, **changes: Any) -> Settings:
 def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("run")
     outcome = run_simulation(_settings(data, out))
+    assert "<iframe srcdoc=" in outcome._repr_html_()
     return out, outcome.metrics
 
 
@@ -217,6 +221,7 @@ def test_an_interrupted_run_leaves_nobody_behind(
     assert not alive
 
 
+@pytest.mark.slow
 def test_one_line_in_a_notebook(tmp_path: Path) -> None:
     pd = pytest.importorskip("pandas")
     generator = np.random.default_rng(3)

@@ -102,7 +102,7 @@ coverage: $(STAMP) ## Measure how often intervals of evaluations contain the tru
 	$(PYTHON) -m tests.benchmarks.coverage
 
 .PHONY: published
-published: $(STAMP) ## Rerun the published comparisons: selection, PATE, streams, synthesis, holdouts (minutes)
+published: $(STAMP) ## Rerun the published comparisons: regression, selection, PATE, streams, holdouts (an hour)
 	$(PYTHON) -m tests.benchmarks.published
 
 $(PROTOS_STAMP): protos/requirements.txt

@@ -87,6 +87,42 @@ def _criteo() -> pl.DataFrame:
     return sold.drop("Sale", "time_delay_for_conversion")
 
 
+CRITEO_LOG_COLUMNS = (
+    "Sale",
+    "SalesAmountInEuro",
+    "time_delay_for_conversion",
+    "click_timestamp",
+    "nb_clicks_1week",
+    "product_price",
+    "product_age_group",
+    "device_type",
+    "audience_id",
+    "product_gender",
+    "product_brand",
+    *(f"prod_category{level}" for level in range(1, 8)),
+    "product_country",
+    "product_id",
+    "product_title",
+    "partner_id",
+    "user_id",
+)
+
+
+def read_criteo_log(path: Path) -> pl.DataFrame:
+    """The sales of the Criteo Sponsored Search Conversion Log as it is published.
+
+    Tab-separated, 23 columns without a header, one row a click, 6 GB. Of the rows with a sale, all
+    columns but those that are known only after it.
+    """
+    numbers = {"Sale": pl.Int8, "time_delay_for_conversion": pl.Int64, "click_timestamp": pl.Int64}
+    numbers |= {"nb_clicks_1week": pl.Int64}
+    numbers |= dict.fromkeys(("SalesAmountInEuro", "product_price"), pl.Float64)
+    types = {name: numbers.get(name, pl.String) for name in CRITEO_LOG_COLUMNS}
+    log = pl.scan_csv(path, separator="\t", has_header=False, schema=types, quote_char=None)
+    sold = log.filter(pl.col("Sale") == 1).drop("Sale", "time_delay_for_conversion")
+    return sold.collect(engine="streaming")
+
+
 def _bike() -> pl.DataFrame:
     # the two that the label is the sum of, and a number of the row
     return _read("bike_sharing_hour.parquet").drop("casual", "registered", "instant", strict=False)
@@ -108,6 +144,16 @@ HOUSING = DataSet(
 CENSUS = DataSet("census", "census_income_kdd_test.parquet", "weeks worked in year", 0, 52, _census)
 RETAIL = DataSet("retail", "online_retail.parquet", "amount", 0, 400, _retail)
 CRITEO = DataSet("criteo", "criteo_sponsored_search.parquet", "SalesAmountInEuro", 0, 400, _criteo)
+
+CRITEO_LOG = DataSet(
+    "criteo-log",
+    "CriteoSearchData",
+    "SalesAmountInEuro",
+    0,
+    400,
+    lambda: read_criteo_log(FOLDER / "CriteoSearchData"),
+)
+"""The whole log, for whoever has downloaded it; CRITEO is a sample of two partners."""
 
 DIAMONDS = DataSet("diamonds", None, "price", 0, 20_000, _diamonds)
 BIKE = DataSet("bike", "bike_sharing_hour.parquet", "cnt", 0, 1000, _bike)

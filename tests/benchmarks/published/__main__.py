@@ -14,13 +14,23 @@ from tests.benchmarks.published import (
     generalization,
     interactive,
     pate,
+    regression,
     sources,
     synthesis,
     top_k,
     watch,
 )
 
-PARTS = ("top-k", "pate", "interactive", "synthesis", "generalization", "erm", "watch")
+PARTS = (
+    "regression",
+    "top-k",
+    "pate",
+    "interactive",
+    "synthesis",
+    "generalization",
+    "erm",
+    "watch",
+)
 
 
 def main() -> None:
@@ -31,6 +41,11 @@ def main() -> None:
         "--trials", type=int, default=100, help="trials of a cell (streams: a twentieth)"
     )
     parser.add_argument("--only", choices=PARTS, default=None)
+    parser.add_argument(
+        "--full", action="store_true", help="regression: all rows, ten splits, every ε (days)"
+    )
+    names = ["label-noise", *(one.name for one in regression.EXPERIMENTS)]
+    parser.add_argument("--experiment", choices=names, help="regression: only this one")
     options = parser.parse_args()
     import matplotlib as mpl
 
@@ -40,6 +55,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     parts: list[str] = []
     run: dict[str, Callable[[], list[str]]] = {
+        "regression": lambda: regression.report(options.out, options.full, plt, options.experiment),
         "top-k": lambda: _selection(options.out, options.trials, plt),
         "pate": lambda: _pate(options.out, plt),
         "interactive": lambda: _interactive(options.out, options.trials, plt),

@@ -1,0 +1,70 @@
+"""What of Regression with Label DP needs no model, and the loader of its data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from common.program.comparison import Method
+from tests.benchmarks.published.label_noise import excess, histogram, label_errors
+from tests.benchmarks.published.regression import EXPERIMENTS
+from tests.data_sets import CRITEO, CRITEO_LOG_COLUMNS, FOLDER, RANDHIE, read_criteo_log
+
+
+def test_the_excess_falls_as_the_root_of_k_over_n() -> None:
+    """Theorem 7: a hundred times the labels, a tenth of the excess."""
+    labels = np.arange(40.0)
+    prior = np.exp(-labels / 6)
+    prior /= prior.sum()
+    found = {n: excess(labels, prior, n, 1.0) for n in (10_000, 1_000_000, 100_000_000)}
+    assert found[10_000] > found[1_000_000] > found[100_000_000] > 0
+    assert found[100_000_000] < found[10_000] / 50
+    # far within the rate with the constant 1, in units of the largest loss
+    assert all(value < 39.0**2 * math.sqrt(40 / n) for n, value in found.items())
+
+
+@pytest.mark.skipif(CRITEO.missing is not None, reason=str(CRITEO.missing))
+def test_the_criteo_log_is_read_as_it_is_published(tmp_path: Path) -> None:
+    sample = pl.read_parquet(FOLDER / str(CRITEO.file))
+    assert tuple(sample.columns) == CRITEO_LOG_COLUMNS
+    sample.write_csv(tmp_path / "log", separator="\t", include_header=False, quote_style="never")
+    found, expected = read_criteo_log(tmp_path / "log"), CRITEO.load()
+    assert found.columns == expected.columns
+    assert found.height == 1098
+    for name, column in expected.to_dict().items():
+        assert found[name].dtype == column.dtype
+        if column.dtype == pl.Float64:
+            assert np.allclose(found[name], column)
+        else:
+            assert found[name].equals(column)
+
+
+def test_errors_of_labels_are_those_of_the_laws() -> None:
+    labels, prior = histogram(RANDHIE)
+    variance = float(prior @ labels**2 - (prior @ labels) ** 2)
+    rows = [line.split(" | ") for line in label_errors(RANDHIE, (0.05, 8.0)).splitlines()]
+    title, _, low, high, *_ = rows
+    assert title[4] == "RR-on-bins"
+    assert low[4] == "–"  # √(4·78/16,152) is above .05
+    assert float(high[4]) < 0.2 * variance < float(high[1].replace(",", ""))
+
+
+def test_every_method_of_the_experiments_exists() -> None:
+    for one in EXPERIMENTS:
+        assert [str(Method.parse(text)) for text in one.methods]
+
+
+@pytest.mark.slow
+def test_an_experiment_writes_its_section(tmp_path: Path) -> None:
+    visits = next(one for one in EXPERIMENTS if one.name == "visits")
+    small = replace(visits, methods=visits.methods[-1:], rows=1500, few=("epochs=1",))
+    section = replace(small, epsilons=(0.1, 2.0)).run(tmp_path, full=False)
+    assert "randhie, 1,500 rows, 1 split" in section
+    assert "leaves nothing of epsilon=0.1" in section
+    assert "Test loss of the model (poisson)" in section
+    assert (tmp_path / "visits-test-loss.png").exists()

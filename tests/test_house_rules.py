@@ -50,6 +50,7 @@ INPUT_OUTPUT = {
 
 REASONS = {
     ("common.mechanisms.central.estimators", "sklearn"): "they are scikit-learn's estimators",
+    ("common.mechanisms.central.dp_sgd", "sklearn"): "they are scikit-learn's estimators",
     ("common.mechanisms.pate.torch_model", "torch"): "a teacher is a network",
     ("common.mechanisms.selection.user_counts", "polars"): "it counts a table's users",
 }

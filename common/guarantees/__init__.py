@@ -31,6 +31,7 @@ from common.guarantees.mixed import adaptive_total
 from common.guarantees.pure import PureDP
 from common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
 from common.guarantees.subsampling import (
+    fixed_size_gaussian,
     fixed_size_subsample,
     poisson_subsample,
     subsampled_gaussian,
@@ -53,6 +54,7 @@ __all__ = [
     "calibrate",
     "compose",
     "epsilon_at",
+    "fixed_size_gaussian",
     "fixed_size_subsample",
     "for_replacement",
     "guarantee_from_json",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Context, Decimal
 from fractions import Fraction
 from functools import singledispatch
 from typing import TypeVar
@@ -30,6 +31,9 @@ from common.guarantees.renyi import RenyiDP
 INTEGER_ORDERS: tuple[Fraction, ...] = tuple(
     Fraction(order) for order in (*range(2, 65), *range(72, 129, 8), 160, 192, 256, 384, 512)
 )
+
+_DIFFERENCES = 64
+"""Up to which j differences of a Gaussian's moments are summed."""
 
 
 @singledispatch
@@ -121,15 +125,9 @@ def _(guarantee: ApproximateDP, rate: float | Fraction) -> ApproximateDP:
 @fixed_size_subsample.register
 def _(guarantee: RenyiDP, rate: float | Fraction) -> RenyiDP:
     q = _fixed_rate(guarantee, rate)
-    orders, moments = _moments(guarantee)
-    second = float(moments[2])
-    moments[1:] += math.log(2)
-    moments[1] = -math.inf
-    if second < math.log(2):  # 4(e^ε - 1) < 2e^ε
-        moments[2] = math.log(4 * math.expm1(second)) if second > 0 else -math.inf
-    if q == 1:
-        return guarantee
-    return _capped(guarantee, _sampled_curve(moments, q, orders, stay=False), orders)
+    orders, _ = _moments(guarantee)
+    values = _sampled_curve(_fixed_terms(guarantee), q, orders, stay=False)
+    return guarantee if q == 1 else _capped(guarantee, values, orders)
 
 
 def subsampled_gaussian(
@@ -156,6 +154,63 @@ def subsampled_gaussian(
         for value, order in zip(values, orders, strict=True)
     )
     return RenyiDP(Adjacency.ADD_REMOVE, unit, tuple(orders), capped, Fraction(0))
+
+
+def fixed_size_gaussian(
+    noise_multiplier: float | Fraction, rate: float | Fraction, unit: Unit = Unit.RECORD
+) -> RenyiDP:
+    """Return a bound of the RDP of a Gaussian step on m of n units, drawn without replacement.
+
+    For replacing one unit, whose contribution has norm 1 at most, so that a sum moves by 2; σ is
+    the noise multiplier, discrete or not. As :func:`fixed_size_subsample`, with the term of
+    j = 3 … 64 replaced by ``C(α,j) (2q)^j E_Q|P/Q − 1|^j`` where that is less. The proof of Theorem
+    9 of Wang, Balle, Kasiviswanathan (2019) bounds ``q^j E_R |P − Q|^j/R^j`` for any three of their
+    neighbours, and ``|P − Q|^j <= 2^{j−1}(|P − R|^j + |Q − R|^j)``. For an even j it is the j-th
+    difference of ``E_Q (P/Q)^i = e^{(i²−i)/(2(σ/2)²)}``, summed with as many digits as cancel; for
+    an odd one the geometric mean of its neighbours.
+    """
+    sigma = Fraction(noise_multiplier)
+    if sigma <= 0:
+        raise PrivacyError(f"noise_multiplier={float(sigma)} must be > 0")
+    values = tuple(2 * order / (sigma * sigma) for order in INTEGER_ORDERS)
+    curve = RenyiDP(Adjacency.REPLACE_RECORD, unit, INTEGER_ORDERS, values, Fraction(0))
+    q = _fixed_rate(curve, rate)
+    terms, known = _fixed_terms(curve), _log_differences(4 / (sigma * sigma), _DIFFERENCES + 1)
+    for j in range(3, _DIFFERENCES + 1):
+        ends = known[j - j % 2], known[j + j % 2]
+        terms[j] = min(terms[j], j * math.log(2) + sum(ends) / 2)
+    if q == 1:
+        return curve
+    return _capped(
+        curve, _sampled_curve(terms, q, INTEGER_ORDERS, stay=False), list(INTEGER_ORDERS)
+    )
+
+
+def _log_differences(square: Fraction, last: int) -> dict[int, float]:
+    """``ln Σ_i C(j,i) (−1)^i e^{(i²−i) square/2}`` for even j up to ``last``, rounded up."""
+    lost = last * max(0.0, math.log10(2 / math.sqrt(min(1.0, float(square)))))
+    exact = Context(prec=60 + math.ceil(lost), Emax=10**15, Emin=-(10**15))
+    one = exact.divide(Decimal(square.numerator), Decimal(2 * square.denominator))
+    moments = [exact.exp(exact.multiply(one, Decimal(i * i - i))) for i in range(last + 1)]
+    found = {}
+    for j in range(2, last + 1, 2):
+        total = Decimal(0)
+        for i in range(j + 1):
+            term = exact.multiply(Decimal((-1) ** i * math.comb(j, i)), moments[i])
+            total = exact.add(total, term)
+        found[j] = above(float(exact.ln(total)))
+    return found
+
+
+def _fixed_terms(curve: RenyiDP) -> Floats:
+    """Logarithms of what stands with ``C(α,j) q^j`` in Theorem 9, for j = 0, 1, 2, …"""
+    terms = _moments(curve)[1]
+    second = float(terms[2])
+    terms[1:] += math.log(2)
+    terms[1] = -math.inf
+    if second < math.log(2):  # 4(e^ε - 1) < 2e^ε
+        terms[2] = math.log(4 * math.expm1(second)) if second > 0 else -math.inf
+    return terms
 
 
 def _moments(curve: RenyiDP) -> tuple[list[Fraction], Floats]:

@@ -18,9 +18,12 @@ from common.guarantees import (
     PureDP,
     RenyiDP,
     ZeroConcentratedDP,
+    epsilon_at,
+    fixed_size_gaussian,
     fixed_size_subsample,
     to_renyi,
 )
+from common.guarantees.gaussian import gaussian_zcdp
 from tests.common.guarantees.examples import hockey_stick, log_ratio_up, renyi
 
 Law = dict[int, Fraction]
@@ -126,10 +129,28 @@ def test_one_number_of_many_with_gaussian_noise(sigma: float) -> None:
     truths = {order: sampled_gaussian(sigma, 50, order) for order in (2, 3, 8)}
     assert all(truth <= float(curve.at(order)) for order, truth in truths.items())
     assert float(curve.at(2)) < 4.001 * truths[2]  # its constant at order 2
+    own = fixed_size_gaussian(2 * sigma, Fraction(1, 50))  # numbers of size 1 at most, here 1/2
+    assert all(truth <= float(own.at(order)) <= float(curve.at(order)) * (1 + 1e-12)
+               for order, truth in truths.items())  # fmt: skip
+    assert truths[2] > float(fixed_size_gaussian(6 * sigma, Fraction(1, 50)).at(2))
     quieter = to_renyi(ZeroConcentratedDP.of(one.values[0] / one.orders[0] / 6,
                                              adjacency=Adjacency.REPLACE_RECORD))  # fmt: skip
     twin = sampled_curve(quieter, Fraction(1, 50))
     assert truths[2] > float(twin.at(2))
+
+
+def test_differences_of_moments_pay_where_theorem_9_alone_amplifies_nothing() -> None:
+    """A sixteenth of the records, 160 steps, σ = 20: ε by each."""
+    one = gaussian_zcdp(Fraction(400), 4, Adjacency.REPLACE_RECORD)
+    ends = [
+        epsilon_at(curve, 1e-6)
+        for curve in (
+            fixed_size_gaussian(20, Fraction(1, 16)).repeat(160),
+            sampled_curve(to_renyi(one), Fraction(1, 16)).repeat(160),
+            one.repeat(160),
+        )
+    ]
+    assert ends[0] < ends[1] / 3 < ends[2] / 3
 
 
 def test_sampling_never_costs_and_ends_where_it_must() -> None:

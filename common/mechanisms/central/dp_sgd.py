@@ -1,0 +1,259 @@
+"""DP-SGD as scikit-learn estimators, on exact noise (needs ``labelveil[central]``).
+
+A network of rectifiers, or without hidden layers a linear model, is trained by the noisy sums of
+:mod:`common.mechanisms.central.gradient_steps`. Weights start from public numbers; everything after
+a step's integers is post-processing. What is said there of samples holds here: the number of rows
+is public, and so are features' bounds, labels' bounds and the set of classes. The time that a fit
+takes depends on the sizes of Poisson samples, and on what floats cost for these rows.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+import scipy
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from common.arrays import Floats
+from common.entropy import Entropy, seeded_entropy
+from common.errors import ConfigError
+from common.mechanisms.central.estimators import fresh_entropy
+from common.mechanisms.central.gradient_steps import GradientSteps, Noise, Sampling
+from common.mechanisms.central.scaling import LabelScaling, RowScaling
+
+_AVERAGED = 0.5
+"""Share of the steps, at the end, whose weights are averaged."""
+
+Layers = list[Floats]
+"""Weights of each layer, (inputs, outputs); hidden layers have a constant beside their outputs."""
+
+
+def start(sizes: tuple[int, ...]) -> Layers:
+    """Public weights to start from: 0 in the last layer, normal numbers before it."""
+    layers = []
+    for index, (inputs, outputs) in enumerate(list(pairwise(sizes))[:-1]):
+        rows = inputs + (index > 0)
+        words = seeded_entropy(0).words(f"layer {index}", 0, rows * outputs) >> np.uint64(11)
+        normal = scipy.special.ndtri((words + 0.5) / 2.0**53).reshape(rows, outputs)
+        layers.append(normal * math.sqrt(2 / rows if index else 2))
+    return [*layers, np.zeros((sizes[-2] + (len(sizes) > 2), sizes[-1]))]
+
+
+def activations(layers: Layers, rows: Floats) -> list[Floats]:
+    """(n, ·) inputs of each layer, and the outputs of the last."""
+    found = [rows]
+    for weights in layers[:-1]:
+        hidden = np.maximum(found[-1] @ weights, 0.0)
+        found.append(np.column_stack([hidden, np.ones(len(rows))]))
+    return [*found, found[-1] @ layers[-1]]
+
+
+def gradients(layers: Layers, found: list[Floats], slopes: Floats) -> Floats:
+    """(n, p) gradient of each row's loss in all weights, from (n, k) slopes in the outputs."""
+    parts: list[Floats] = []
+    for index in range(len(layers) - 1, -1, -1):
+        parts.insert(0, np.einsum("ni,no->nio", found[index], slopes).reshape(len(slopes), -1))
+        if index:
+            slopes = (slopes @ layers[index].T)[:, :-1] * (found[index][:, :-1] > 0)
+    return np.concatenate(parts, axis=1)
+
+
+class _DPSGD(BaseEstimator, ABC):  # type: ignore[misc]
+    """What both share.
+
+    Parameters
+    ----------
+    epsilon, delta
+        The budget of one fit; δ = 0 needs Laplace noise.
+    noise
+        ``gaussian`` (gradients clipped in L2) or ``laplace`` (in L1).
+    sampling
+        ``poisson``, for adding or removing a record, or ``fixed``, for replacing one.
+    sample
+        m, the (mean) size of a step's sample; None is a sixteenth of the rows, 64 at least. 1 with
+        fixed samples selects one random record a step.
+    steps
+        T; None passes over the rows ten times.
+    hidden
+        Sizes of hidden layers; none is a linear model.
+    clip
+        C, of a record's gradient.
+    learning_rate
+        Of the first step, falling along a cosine; the weights of the last half are averaged.
+    bounds, norm_bound, fit_intercept
+        As in :class:`~common.mechanisms.central.scaling.RowScaling`.
+    entropy
+        None draws fresh noise in every fit. A ``seeded_entropy`` repeats it, for tests.
+
+    Attributes
+    ----------
+    layers_
+        Private weights of each layer.
+    noise_scale_
+        σ, or the Laplace scale, as a multiple of C.
+    guarantee_
+        Of this fit.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        *,
+        noise: Noise = "gaussian",
+        sampling: Sampling = "poisson",
+        sample: int | None = None,
+        steps: int | None = None,
+        hidden: tuple[int, ...] = (),
+        clip: float = 1.0,
+        learning_rate: float = 4.0,
+        bounds: tuple[Any, Any] | None = None,
+        norm_bound: float | None = None,
+        fit_intercept: bool = True,
+        entropy: Entropy | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.noise = noise
+        self.sampling = sampling
+        self.sample = sample
+        self.steps = steps
+        self.hidden = hidden
+        self.clip = clip
+        self.learning_rate = learning_rate
+        self.bounds = bounds
+        self.norm_bound = norm_bound
+        self.fit_intercept = fit_intercept
+        self.entropy = entropy
+
+    @abstractmethod
+    def _slopes(self, outputs: Floats, targets: Floats) -> Floats:
+        """Of each row's loss in its outputs."""
+
+    def _rows(self, features: Floats) -> Floats:
+        return RowScaling(self.bounds, self.norm_bound, self.fit_intercept).apply(features)
+
+    def _steps(self, rows: int) -> GradientSteps:
+        sample = min(max(64, rows // 16), rows) if self.sample is None else self.sample
+        steps = max(1, 10 * rows // max(sample, 1)) if self.steps is None else self.steps
+        made = GradientSteps(rows, sample, steps, self.noise, self.sampling)
+        return made.calibrated(self.epsilon, self.delta)
+
+    def _train(self, features: Floats, targets: Floats) -> None:
+        for name in ("clip", "learning_rate"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ConfigError(f"{name}={getattr(self, name)} must be a finite number above 0")
+        entropy = fresh_entropy(self.entropy)
+        rows, mechanism = self._rows(features), self._steps(len(features))
+        layers = start((rows.shape[1], *self.hidden, targets.shape[1]))
+        ends = np.cumsum([weights.size for weights in layers])
+        flat = np.concatenate([weights.ravel() for weights in layers])
+        average, averaged = np.zeros(flat.size), 0
+        unit = self.clip / mechanism.grid(flat.size) / mechanism.sample
+        noises = mechanism.noises(flat.size, entropy)
+        for step, sample in enumerate(mechanism.samples(entropy)):
+            layers = _shaped(flat, layers, ends)
+            found = activations(layers, rows[sample])
+            slopes = self._slopes(found[-1], targets[sample])
+            each = gradients(layers, found, slopes) / self.clip
+            noisy = mechanism.rounded(each).sum(axis=0) + next(noises)
+            rate = self.learning_rate * (1 + math.cos(math.pi * step / mechanism.steps)) / 2
+            flat = flat - rate * unit * noisy
+            if step >= (1 - _AVERAGED) * mechanism.steps - 1:
+                average, averaged = average + flat, averaged + 1
+        self.layers_ = _shaped(average / averaged, layers, ends)
+        self.noise_scale_ = float(mechanism.scale)
+        self.guarantee_ = mechanism.guarantee(self.delta)
+
+    def _outputs(self, X: ArrayLike) -> Floats:
+        check_is_fitted(self)
+        features = validate_data(self, X, dtype=np.float64, reset=False)
+        return activations(self.layers_, self._rows(features))[-1]
+
+
+def _shaped(flat: Floats, layers: Layers, ends: NDArray[np.int64]) -> Layers:
+    parts = np.split(flat, ends[:-1])
+    return [part.reshape(like.shape) for part, like in zip(parts, layers, strict=True)]
+
+
+class DPSGDClassifier(ClassifierMixin, _DPSGD):  # type: ignore[misc]
+    __doc__ = f"""A classifier of two or more classes, cross-entropy of a softmax, by DP-SGD.
+    {_DPSGD.__doc__}"""
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from records: (n, d) features and (n,) classes."""
+        features, labels = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(labels)
+        self.classes_, codes = np.unique(labels, return_inverse=True)
+        if self.classes_.size < 2:
+            raise ValueError(f"The labels are all of one class, {self.classes_[0]!r}; two needed.")
+        self._train(features, np.eye(self.classes_.size)[codes])
+        return self
+
+    def _slopes(self, outputs: Floats, targets: Floats) -> Floats:
+        return np.asarray(scipy.special.softmax(outputs, axis=1) - targets)
+
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """(n, k) probabilities of the classes."""
+        return np.asarray(scipy.special.softmax(self._outputs(X), axis=1))
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """(n,) classes."""
+        outputs = self._outputs(X)
+        return np.asarray(self.classes_[outputs.argmax(axis=1)])
+
+
+class DPSGDRegressor(RegressorMixin, _DPSGD):  # type: ignore[misc]
+    __doc__ = f"""Regression on labels within public ``label_bounds``, squared loss, by DP-SGD.
+    {_DPSGD.__doc__}"""
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        *,
+        label_bounds: tuple[float, float] = (-1.0, 1.0),
+        noise: Noise = "gaussian",
+        sampling: Sampling = "poisson",
+        sample: int | None = None,
+        steps: int | None = None,
+        hidden: tuple[int, ...] = (),
+        clip: float = 1.0,
+        learning_rate: float = 1.0,
+        bounds: tuple[Any, Any] | None = None,
+        norm_bound: float | None = None,
+        fit_intercept: bool = True,
+        entropy: Entropy | None = None,
+    ) -> None:
+        super().__init__(
+            epsilon, delta, noise=noise, sampling=sampling, sample=sample, steps=steps,
+            hidden=hidden, clip=clip, learning_rate=learning_rate, bounds=bounds,
+            norm_bound=norm_bound, fit_intercept=fit_intercept, entropy=entropy,
+        )  # fmt: skip
+        self.label_bounds = label_bounds
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from records: (n, d) features and (n,) labels, clipped to ``label_bounds``."""
+        features, labels = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        scaling = LabelScaling(*self.label_bounds)
+        self._train(features, scaling.apply(labels.astype(np.float64))[:, None])
+        return self
+
+    def _slopes(self, outputs: Floats, targets: Floats) -> Floats:
+        return np.asarray(outputs - targets)
+
+    def predict(self, X: ArrayLike) -> Floats:
+        """(n,) predictions within ``label_bounds``."""
+        return LabelScaling(*self.label_bounds).invert(self._outputs(X)[:, 0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True  # labels beyond public bounds are clipped
+        return tags

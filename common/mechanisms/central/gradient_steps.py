@@ -1,0 +1,214 @@
+"""The private part of DP-SGD: noisy sums of clipped gradients over random samples, exactly.
+
+Each step draws a sample of m of n records, clips every sampled record's gradient to norm C, rounds
+it to a grid of C/G, and adds integer noise to the sum: what leaves a step is integers, so that no
+float rounding tells anything (Mironov 2012), and what is learned from them is post-processing.
+
+- *Gaussian noise,* gradients clipped in L2. The noise is discrete Gaussian, σ a multiple of C. For
+  neighbours z steps apart, z an integer vector, and an integer l the moments ``E_Q[(P/Q)^l] =
+  exp((l² − l)‖z‖²/(2σ²G²))`` are those of the continuous Gaussian: the sum over the grid shifted by
+  lz is the same sum. The formula for Poisson samples
+  (:func:`common.guarantees.subsampled_gaussian`) is made of these moments alone and so holds as it
+  is, at integer orders; its other direction costs less, because reflecting exchanges P and Q
+  (Mironov, Talwar, Zhang 2019, Theorem 5).
+- *Laplace noise,* gradients clipped in L1, discrete Laplace noise: a step is pure ε₀-DP on its
+  sample.
+
+Samples are *Poisson* (each record with probability m/n; for adding or removing one record) or of a
+*fixed* size (for replacing one, whose gradient moves the sum by 2C). The latter with m = 1 is the
+random selection of one record's gradient. n is taken to be public.
+
+Source: Song, Chaudhuri, Sarwate, *Stochastic gradient descent with differentially private updates*,
+GlobalSIP 2013 (pure ε); Bassily, Smith, Thakurta, FOCS 2014 (one random record a step); Abadi et
+al., *Deep Learning with Differential Privacy*, CCS 2016 (Gaussian noise, clipping).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Literal, Self, get_args
+
+import numpy as np
+
+from common.arrays import Floats, Integers
+from common.entropy import Entropy, WordSource
+from common.errors import ConfigError, PrivacyError
+from common.exact.noise import discrete_gaussian, discrete_laplace, uniform_below
+from common.guarantees import (
+    Adjacency,
+    ApproximateDP,
+    Guarantee,
+    PureDP,
+    calibrate,
+    fixed_size_gaussian,
+    fixed_size_subsample,
+    poisson_subsample,
+    subsampled_gaussian,
+    to_approximate,
+    to_renyi,
+)
+
+Noise = Literal["gaussian", "laplace"]
+Sampling = Literal["poisson", "fixed"]
+
+_GRAIN = Fraction(1, 1024)
+_BLOCK = 1 << 18
+"""Numbers of noise that are drawn at once."""
+
+
+@dataclass(frozen=True)
+class GradientSteps:
+    """How sums are made; nothing here may depend on the records but n.
+
+    Attributes
+    ----------
+    rows
+        n >= 1.
+    sample
+        m in 1 … n: a sample's size, or the mean of it.
+    steps
+        T >= 1.
+    noise, sampling
+        Which.
+    scale
+        σ of Gaussian noise, or scale of Laplace noise, as a multiple of C: a multiple of 1/1024.
+    """
+
+    rows: int
+    sample: int
+    steps: int
+    noise: Noise = "gaussian"
+    sampling: Sampling = "poisson"
+    scale: Fraction = Fraction(1)
+
+    def __post_init__(self) -> None:
+        for name, kind in (("noise", Noise), ("sampling", Sampling)):
+            if getattr(self, name) not in get_args(kind):
+                known = " or ".join(get_args(kind))
+                raise ConfigError(f"{name}={getattr(self, name)!r} must be {known}")
+        if not 1 <= self.sample <= self.rows:
+            raise ConfigError(f"sample={self.sample} must lie in 1 … {self.rows}, the rows")
+        if self.steps < 1:
+            raise ConfigError(f"steps={self.steps} must be at least 1")
+        if self.scale <= 0 or self.scale % _GRAIN:
+            raise PrivacyError(f"scale={self.scale} must be a multiple of 1/1024 above 0")
+
+    @property
+    def rate(self) -> Fraction:
+        """m/n."""
+        return Fraction(self.sample, self.rows)
+
+    @property
+    def step(self) -> Guarantee:
+        """What one step guarantees: an RDP curve, or ε-DP with Laplace noise."""
+        if self.noise == "gaussian" and self.sampling == "poisson":
+            return subsampled_gaussian(self.scale, self.rate)
+        if self.noise == "gaussian":
+            return fixed_size_gaussian(self.scale, self.rate)
+        if self.sampling == "poisson":
+            return poisson_subsample(PureDP.of(1 / self.scale, Adjacency.ADD_REMOVE), self.rate)
+        whole = PureDP.of(2 / self.scale, Adjacency.REPLACE_RECORD)
+        return fixed_size_subsample(whole, self.rate)
+
+    def guarantee(self, delta: float) -> PureDP | ApproximateDP:
+        """What all steps guarantee; at δ = 0 only Laplace noise guarantees anything."""
+        step = self.step
+        if not isinstance(step, PureDP):
+            return to_approximate(step.repeat(self.steps), delta)
+        whole = step.repeat(self.steps)
+        if delta == 0:
+            return whole
+        curve = to_renyi(step).repeat(self.steps)
+        ends = (to_approximate(whole, delta), to_approximate(curve, delta))
+        return min(ends, key=lambda end: end.exact_epsilon)
+
+    def calibrated(self, epsilon: float, delta: float) -> Self:
+        """The same with the least noise that is (ε, δ)-DP after all steps."""
+        if not 0 < epsilon < math.inf or not 0 <= delta < 1:
+            raise PrivacyError(
+                f"epsilon={epsilon} must be > 0 and delta={delta} must lie in [0, 1)"
+            )
+        if delta == 0 and self.noise == "gaussian":
+            raise PrivacyError("Gaussian noise needs delta > 0; set it, or take noise='laplace'")
+        return replace(self, scale=_least_scale(self, epsilon, delta))
+
+    def samples(self, entropy: Entropy) -> Iterator[Integers]:
+        """Yield the rows of each step's sample, ascending."""
+        source = entropy.source("samples")
+        for _ in range(self.steps):
+            if self.sampling == "fixed":
+                yield _distinct(self.rows, self.sample, source)
+            else:
+                taken = uniform_below(self.rows, self.rows, source) < self.sample
+                yield np.flatnonzero(taken)
+
+    def noises(self, size: int, entropy: Entropy) -> Iterator[Integers]:
+        """Yield (size,) integers of noise for each step."""
+        source, grid = entropy.source("gradients"), self.grid(size)
+        block = max(1, _BLOCK // size)
+        for first in range(0, self.steps, block):
+            count = min(block, self.steps - first)
+            if self.noise == "gaussian":
+                drawn = discrete_gaussian((self.scale * grid) ** 2, count * size, source)
+            else:
+                drawn = discrete_laplace(self.scale * grid, count * size, source)
+            yield from drawn.reshape(count, size)
+
+    def grid(self, size: int) -> int:
+        """G: steps of the grid in C, a power of two, for gradients of that many numbers."""
+        grid = 1 << 24
+        if self.noise == "gaussian":
+            grid = 1024
+            while grid > 16 and self.scale * grid > 1 << 16:
+                grid //= 2
+        most = 1 << (16 if self.noise == "gaussian" else 48)
+        if self._lost(size) > grid // 4 or self.scale * grid > most:
+            raise ConfigError(
+                f"noise of scale {float(self.scale):g} on {size} weights passes what the exact"
+                " sampler takes; raise epsilon or sample, or train fewer weights"
+            )
+        return grid
+
+    def _lost(self, size: int) -> float:
+        """How much longer rounding may make a vector, in steps of the grid."""
+        return size / 2 if self.noise == "laplace" else math.sqrt(size) / 2
+
+    def rounded(self, gradients: Floats) -> Integers:
+        """Gradients, (m, p) in units of C, as integers of norm G at most, a record by itself.
+
+        They are clipped to a norm by so much shorter that rounding to nearest cannot pass G, which
+        is then looked at in integers: a record that did, whatever the floats, would count as 0.
+        """
+        size = gradients.shape[1]
+        grid, order = self.grid(size), 1 if self.noise == "laplace" else 2
+        norms = np.linalg.norm(gradients, ord=order, axis=1)
+        most = (1 - 1e-9) * (1 - self._lost(size) / grid)
+        shrunk = gradients * np.minimum(1, most / np.maximum(norms, 1e-300))[:, None]
+        steps = np.rint(shrunk * grid).astype(np.int64)
+        return np.where((np.abs(steps) ** order).sum(axis=1) <= grid**order, steps.T, 0).T
+
+
+@lru_cache(maxsize=64)
+def _least_scale(made: GradientSteps, epsilon: float, delta: float) -> Fraction:
+    def guarantee(scale: Fraction) -> Guarantee:
+        return replace(made, scale=scale).guarantee(delta)
+
+    return calibrate(guarantee, epsilon, delta, grain=_GRAIN)
+
+
+def _distinct(rows: int, count: int, source: WordSource) -> Integers:
+    """A uniformly random set of ``count`` of 0 … rows - 1: the first distinct of many draws."""
+    if 2 * count > rows:
+        left = np.ones(rows, dtype=np.bool_)
+        left[_distinct(rows, rows - count, source)] = False
+        return np.flatnonzero(left)
+    draws = np.empty(0, dtype=np.int64)
+    while True:
+        _, first = np.unique(draws, return_index=True)
+        if first.size >= count:
+            return np.sort(draws[np.sort(first)[:count]])
+        draws = np.append(draws, uniform_below(rows, count, source))

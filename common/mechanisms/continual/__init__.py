@@ -1,0 +1,13 @@
+"""Sums that are kept up to date in private as numbers arrive, and learning online from them.
+
+=====================  ===========================================================
+``RunningSums``        every prefix sum of a stream of vectors, by a tree of noisy sums
+``FollowTheLeader``    online convex optimisation on noisy sums of gradients
+``PrivateHedge``       prediction with expert advice on noisy sums of losses
+=====================  ===========================================================
+"""
+
+from common.mechanisms.continual.online import FollowTheLeader, PrivateHedge
+from common.mechanisms.continual.tree import RunningSums
+
+__all__ = ["FollowTheLeader", "PrivateHedge", "RunningSums"]

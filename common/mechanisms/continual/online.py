@@ -1,0 +1,180 @@
+"""Online learning in private: what is played follows from noisy sums of what was seen.
+
+In every round the learner plays, then sees a loss. Neighbours differ in the loss of one round;
+every play of all rounds is released. Both learners look at the past through
+:class:`~common.mechanisms.continual.tree.RunningSums` alone, so that their plays are
+post-processing, and a round's loss may depend on all plays before.
+
+*Follow the regularised leader:* ``w_{t+1}`` minimises ``η ⟨Σ g, w⟩ + ‖w‖²/2`` over the ball of
+radius R, with the gradients g of norm C at most, rounded to a grid. Without noise the regret is
+``R²/(2η) + ηTC²/2``; noise N_t in the sums moves a play by ``η E‖N_t‖`` at most, and so adds C
+times that a round.
+
+*Hedge:* experts' weights are ∝ ``e^{-η Σ losses}``, losses in 0 … 1.
+
+Source: Guha Thakurta and Smith, *(Nearly) Optimal Algorithms for Private Online Learning in
+Full-information and Bandit Settings*, NeurIPS 2013; Kairouz, McMahan, Song, Thakkar, Thakurta, Xu,
+*Practical and Private (Deep) Learning Without Sampling or Shuffling*, ICML 2021; Agarwal and Singh,
+*The Price of Differential Privacy for Online Learning*, ICML 2017 (experts).
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import softmax
+
+from common.arrays import Floats, Integers
+from common.entropy import Entropy
+from common.errors import DataError, PrivacyError
+from common.guarantees import Adjacency, Guarantee
+from common.mechanisms.continual.tree import RunningSums, TreeNoise
+
+_GRID = 1 << 10
+
+
+def _running_sums(
+    horizon: int, size: int, reach: int, rho: float | Fraction, entropy: Entropy
+) -> tuple[RunningSums, int]:
+    """Sums of vectors that one round moves by ``reach`` in L2, and how fine their grid is; ρ-zCDP.
+
+    The grid is as fine as the exact sampler takes, 1/1024 at most.
+    """
+    if rho <= 0:
+        raise PrivacyError(f"rho={float(rho):g} must be > 0")
+    variance = Fraction(reach**2 * horizon.bit_length(), 2) / Fraction(rho)
+    grid = _GRID
+    while grid > 1 and variance * grid**2 > 1 << 32:
+        grid //= 2
+    exact = Fraction(math.ceil(variance * grid**2 * 4096), 4096)
+    noise = TreeNoise(horizon, reach * grid, exact, adjacency=Adjacency.REPLACE_RECORD)
+    return RunningSums(noise, size, entropy), grid
+
+
+class FollowTheLeader:
+    """Online convex optimisation.
+
+    Parameters
+    ----------
+    horizon
+        T, rounds at most.
+    size
+        d, of a play.
+    rho
+        ρ > 0 of all plays, zCDP for replacing one round's loss.
+    radius
+        R, of the ball of plays.
+    clip
+        C; longer gradients are shrunk to it.
+    learning_rate
+        η; None is the best for the noise: ``R/√(T(C² + the noise's part))``.
+    entropy
+        The secret of this one run.
+
+    Attributes
+    ----------
+    play
+        (d,) what to play next; 0 at first.
+    """
+
+    def __init__(
+        self,
+        horizon: int,
+        size: int,
+        rho: float | Fraction,
+        entropy: Entropy,
+        *,
+        radius: float = 1.0,
+        clip: float = 1.0,
+        learning_rate: float | None = None,
+    ) -> None:
+        for name, value in (("radius", radius), ("clip", clip), ("learning_rate", learning_rate)):
+            if value is not None and not 0 < value < math.inf:
+                raise PrivacyError(f"{name}={value} must be a finite number above 0")
+        self.play: Floats = np.zeros(size)
+        self._sums, self._grid = _running_sums(horizon, size, 2, rho, entropy)
+        self._radius, self._unit = radius, clip / self._grid
+        levels = self._sums.noise.levels  # noises in a sum
+        noise = self._unit * math.sqrt(float(self._sums.noise.scale) * size * levels / 2)
+        best = radius / math.sqrt(horizon * (clip**2 + 2 * clip * noise))
+        self._rate = best if learning_rate is None else learning_rate
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Of all plays."""
+        return self._sums.noise.guarantee
+
+    def see(self, gradient: ArrayLike) -> Floats:
+        """Take in the loss's (d,) gradient at :attr:`play`; return the next play."""
+        found = np.asarray(gradient, dtype=np.float64) / (self._unit * self._grid)
+        if found.shape != self.play.shape or not np.all(np.isfinite(found)):
+            raise DataError(f"a gradient must be {self.play.size} finite numbers")
+        sums = self._sums.add(_within(found, self._grid)) * self._unit
+        ahead = -self._rate * sums
+        shrunk = min(1.0, self._radius / max(float(np.linalg.norm(ahead)), 1e-300))
+        self.play = np.asarray(ahead * shrunk, dtype=np.float64)
+        return self.play
+
+
+class PrivateHedge:
+    """Prediction with expert advice.
+
+    Parameters
+    ----------
+    horizon
+        T, rounds at most.
+    experts
+        k >= 2.
+    rho
+        ρ > 0 of all weights, zCDP for replacing one round's losses.
+    entropy
+        The secret of this one run.
+    learning_rate
+        η; None is ``√(8 ln k / T)``, or less where noise would decide.
+
+    Attributes
+    ----------
+    weights
+        (k,) with which to follow each expert next.
+    """
+
+    def __init__(
+        self,
+        horizon: int,
+        experts: int,
+        rho: float | Fraction,
+        entropy: Entropy,
+        *,
+        learning_rate: float | None = None,
+    ) -> None:
+        self.weights: Floats = np.full(experts, 1 / experts)
+        reach = math.isqrt(experts - 1) + 1  # √k, rounded up
+        self._sums, self._grid = _running_sums(horizon, experts, reach, rho, entropy)
+        deviation = math.sqrt(float(self._sums.noise.scale)) / self._grid
+        best = min(math.sqrt(8 * math.log(experts) / horizon), 1 / deviation)
+        self._rate = best if learning_rate is None else learning_rate
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Of all weights."""
+        return self._sums.noise.guarantee
+
+    def see(self, losses: ArrayLike) -> Floats:
+        """Take in the experts' (k,) losses, clipped to 0 … 1; return the next weights."""
+        found = np.asarray(losses, dtype=np.float64)
+        if found.shape != self.weights.shape or np.isnan(found).any():
+            raise DataError(f"losses must be {self.weights.size} numbers")
+        steps = np.rint(np.clip(found, 0, 1) * self._grid).astype(np.int64)
+        self.weights = softmax(-self._rate * self._sums.add(steps) / self._grid)
+        return self.weights
+
+
+def _within(vector: Floats, grid: int) -> Integers:
+    """A vector in units of C as integers of norm ``grid`` at most, rounding included."""
+    most = max(0.0, 1 - math.sqrt(vector.size) / (2 * grid) - 1e-9)
+    shrunk = vector * min(1.0, most / max(float(np.linalg.norm(vector)), 1e-300))
+    steps = np.rint(shrunk * grid).astype(np.int64)
+    return steps if int(steps @ steps) <= grid**2 else np.zeros_like(steps)

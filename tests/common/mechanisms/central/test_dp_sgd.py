@@ -1,0 +1,220 @@
+"""DP-SGD on exact noise: gradients, a step's privacy by enumeration, laws of noise and samples."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy
+from sklearn.datasets import load_digits
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from common.arrays import Floats
+from common.entropy import seeded_entropy
+from common.errors import ConfigError, PrivacyError
+from common.guarantees import Adjacency, ApproximateDP, PureDP, RenyiDP
+from common.mechanisms.central.dp_sgd import (
+    DPSGDClassifier,
+    DPSGDRegressor,
+    activations,
+    gradients,
+    start,
+)
+from common.mechanisms.central.gradient_steps import GradientSteps
+from tests.common.mechanisms.central.test_minimiser import uniforms
+from tests.statistics import binomial_range, counts_fit, fits, gaussian_mass, laplace_mass
+
+
+def _log_law(steps: GradientSteps, points: Floats, mean: float) -> Floats:
+    size = float(steps.scale) * steps.grid(1)
+    gap = points - mean
+    law = -(gap**2) / (2 * size**2) if steps.noise == "gaussian" else -np.abs(gap) / size
+    return np.asarray(law - scipy.special.logsumexp(law))
+
+
+def _worst(steps: GradientSteps, order: int) -> float:
+    """RDP of one step for neighbours whose gradients are at their worst, one weight."""
+    grid = steps.grid(1)
+    size = float(steps.scale) * grid
+    stride = max(1, grid // 4096)  # Laplace's grid is finer than can be summed
+    points = np.arange(-30 * size - 2 * grid, 30 * size + 2 * grid, stride)
+    rate = float(steps.rate)
+    ends = (0.0, grid) if steps.sampling == "poisson" else (-grid, grid)
+    plain, other = (_log_law(steps, points, mean) for mean in ends)
+    mixed = np.logaddexp(plain + math.log1p(-rate), other + math.log(rate))
+    return max(
+        float(scipy.special.logsumexp(order * p - (order - 1) * q)) / (order - 1)
+        for p, q in ((plain, mixed), (mixed, plain))
+    )
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed"])
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_one_step_is_as_private_as_it_says(noise: Any, sampling: Any) -> None:
+    """m = 1 of n = 20, on the integers that leave a step; a twin with less noise is found out."""
+    steps = GradientSteps(20, 1, 1, noise, sampling, Fraction(3, 2))
+    made = steps.step
+    for order in (2, 3, 16):
+        bound = made.at(order) if isinstance(made, RenyiDP) else made.exact_epsilon  # type: ignore[attr-defined]
+        assert _worst(steps, order) <= float(bound)
+    quieter = replace(steps, scale=Fraction(1, 2))
+    bound = made.at(2) if isinstance(made, RenyiDP) else made.exact_epsilon  # type: ignore[attr-defined]
+    assert _worst(quieter, 2 if noise == "gaussian" else 64) > float(bound)
+
+
+def test_poisson_steps_cost_exactly_what_is_charged() -> None:
+    """Discrete noise has the continuous formula at integer orders, to rounding."""
+    steps = GradientSteps(20, 1, 1, scale=Fraction(3, 2))
+    made = steps.step
+    assert isinstance(made, RenyiDP)
+    for order in (2, 3, 16):
+        assert _worst(steps, order) == pytest.approx(float(made.at(order)), rel=1e-9)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_gradients_are_integers_within_their_bound_one_by_one(noise: Any) -> None:
+    steps = GradientSteps(100, 10, 1, noise)
+    rows = uniforms(1, 400, 50) * 10.0 ** uniforms(2, 400)[:, None]
+    found, order = steps.rounded(rows), 1 if noise == "laplace" else 2
+    grid = steps.grid(50)
+    norms = (np.abs(found) ** order).sum(axis=1)
+    assert norms.max() <= grid**order
+    assert norms.max() > 0.9 * grid**order  # and little is lost
+    assert np.array_equal(found[7], steps.rounded(rows[7:8])[0])
+    plain = np.rint(rows / np.linalg.norm(rows, ord=order, axis=1)[:, None] * grid)
+    assert (np.abs(plain) ** order).sum(axis=1).max() > grid**order  # what rounding alone does
+
+
+@pytest.mark.statistical
+def test_samples_are_uniform() -> None:
+    fixed = GradientSteps(5, 2, 20_000, sampling="fixed")
+    seen = Counter(tuple(sample.tolist()) for sample in fixed.samples(seeded_entropy(1)))
+    pairs = list(combinations(range(5), 2))
+    counts = np.array([seen[pair] for pair in pairs])
+    assert counts.sum() == 20_000
+    assert counts_fit(counts, np.full(10, 0.1))
+    assert not counts_fit(np.sort(counts) + np.arange(10) * 40, np.full(10, 0.1))
+    most = GradientSteps(5, 4, 1000, sampling="fixed")
+    assert all(sample.size == 4 for sample in most.samples(seeded_entropy(2)))
+    poisson = GradientSteps(7, 2, 20_000)
+    sizes = [sample.size for sample in poisson.samples(seeded_entropy(3))]
+    low, high = binomial_range(7 * 20_000, 2 / 7)
+    assert low <= sum(sizes) <= high
+    law = scipy.stats.binom(7, 2 / 7).pmf(np.arange(8))
+    assert counts_fit(np.bincount(sizes, minlength=8), law)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_what_leaves_a_step_is_the_sum_and_the_stated_noise(noise: Any) -> None:
+    """Read off the weights after one step over all rows, from gradients that are known."""
+    rows, labels = np.zeros((4, 30_000)), np.array([0.0, 1, 0, 1])
+    model = DPSGDRegressor(
+        2.0, 1e-6, noise=noise, sample=4, steps=1, clip=0.5, fit_intercept=False,
+        label_bounds=(0, 1), entropy=seeded_entropy(3),
+    ).fit(rows, labels)  # fmt: skip
+    mechanism = GradientSteps(4, 4, 1, noise).calibrated(2.0, 1e-6)
+    grid = mechanism.grid(30_000)
+    integers = model.layers_[0].ravel() * 4 * grid / 0.5
+    assert np.allclose(integers, np.rint(integers), atol=1e-3)
+    found = np.rint(integers).astype(np.int64)
+    step = max(1, grid // 1024)
+    mass = gaussian_mass if noise == "gaussian" else laplace_mass
+    size = mechanism.scale * grid
+    law = mass(size**2) if noise == "gaussian" else mass(size / step)
+    assert fits(found // step + (found < 0) if step > 1 else found, law)
+    assert not fits((found * 1.1).astype(np.int64) // step, law)
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    sizes = (3, 4, 2, 2)
+    layers = start(sizes)
+    layers[-1] = uniforms(1, *layers[-1].shape)
+    rows, targets = uniforms(2, 5, 3), np.eye(2)[[0, 1, 1, 0, 1]]
+
+    def losses(weights: list[Floats]) -> Floats:
+        outputs = activations(weights, rows)[-1]
+        return np.asarray(-np.sum(targets * scipy.special.log_softmax(outputs, axis=1), axis=1))
+
+    found = activations(layers, rows)
+    slopes = scipy.special.softmax(found[-1], axis=1) - targets
+    each = gradients(layers, found, slopes)
+    at = 0
+    for index, weights in enumerate(layers):
+        for place in range(weights.size):
+            ends = []
+            for sign in (1, -1):
+                moved = [w.copy() for w in layers]
+                moved[index].flat[place] += sign * 1e-6
+                ends.append(losses(moved))
+            assert (ends[0] - ends[1]) / 2e-6 == pytest.approx(each[:, at], abs=1e-6)
+            at += 1
+    assert at == each.shape[1]
+
+
+@parametrize_with_checks(
+    [
+        DPSGDClassifier(50.0, entropy=seeded_entropy(0)),
+        DPSGDRegressor(50.0, sampling="fixed", entropy=seeded_entropy(0)),
+        DPSGDClassifier(50.0, 0, noise="laplace", entropy=seeded_entropy(0)),
+    ]
+)
+def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def test_ten_classes_and_what_only_hidden_layers_can() -> None:
+    images, digits = load_digits(return_X_y=True)
+    model = DPSGDClassifier(8.0, 1e-5, bounds=(0, 16), learning_rate=8).fit(images, digits)
+    assert model.score(images, digits) > 0.75
+    assert isinstance(model.guarantee_, ApproximateDP)
+    assert model.guarantee_.epsilon <= 8
+    assert model.guarantee_.adjacency == Adjacency.ADD_REMOVE
+    assert np.allclose(model.predict_proba(images[:5]).sum(axis=1), 1)
+    points = uniforms(4, 3000, 2)
+    classes = points[:, 0] * points[:, 1] > 0
+    scores = {
+        hidden: DPSGDClassifier(20.0, bounds=(-1, 1), hidden=hidden, entropy=seeded_entropy(1))
+        .fit(points, classes)
+        .score(points, classes)
+        for hidden in ((), (16,))
+    }
+    assert scores[()] < 0.65 < 0.85 < scores[16,]
+
+
+def test_one_random_record_a_step_and_pure_epsilon() -> None:
+    points = uniforms(4, 2000, 2)
+    model = DPSGDRegressor(
+        5.0, 0, noise="laplace", sampling="fixed", sample=1, steps=2000, bounds=(-1, 1),
+        learning_rate=0.1,
+    ).fit(points, points[:, 0])  # fmt: skip
+    assert model.guarantee_ == replace(
+        PureDP.of(5, Adjacency.REPLACE_RECORD), exact_epsilon=model.guarantee_.exact_epsilon
+    )
+    assert 4.9 < model.guarantee_.epsilon <= 5
+    assert model.score(points, points[:, 0]) > 0.3
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"noise": "uniform"}, ConfigError, "gaussian or laplace"),
+        ({"sampling": "shuffled"}, ConfigError, "poisson or fixed"),
+        ({"sample": 11}, ConfigError, "sample=11 must lie in 1 … 10"),
+        ({"steps": 0}, ConfigError, "steps=0 must be at least 1"),
+        ({"delta": 0.0}, PrivacyError, "Gaussian noise needs delta"),
+        ({"epsilon": 0.0}, PrivacyError, "epsilon=0.0 must be > 0"),
+        ({"clip": 0.0}, ConfigError, "clip=0.0 must be"),
+    ],
+)
+def test_impossible_requests_are_refused(
+    changes: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        DPSGDRegressor(**changes).fit(uniforms(1, 10, 2), uniforms(2, 10))

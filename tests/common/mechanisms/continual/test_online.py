@@ -1,0 +1,94 @@
+"""Online learning: guarantees, sensitivity, and regret against the best in hindsight."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from common.entropy import seeded_entropy
+from common.errors import DataError, PrivacyError
+from common.guarantees import Adjacency, ZeroConcentratedDP
+from common.mechanisms.continual import FollowTheLeader, PrivateHedge
+from common.mechanisms.continual.online import _within
+from tests.common.mechanisms.central.test_minimiser import uniforms
+
+
+@pytest.mark.parametrize("rho", [Fraction(1, 100), 0.5, 3.0])
+def test_what_is_asked_for_is_kept(rho: float | Fraction) -> None:
+    for learner in (
+        FollowTheLeader(100, 5, rho, seeded_entropy(0)),
+        PrivateHedge(100, 5, rho, seeded_entropy(0)),
+    ):
+        made = learner.guarantee
+        assert isinstance(made, ZeroConcentratedDP)
+        assert made.adjacency == Adjacency.REPLACE_RECORD
+        assert Fraction(rho) * Fraction(99, 100) <= made.exact_rho <= Fraction(rho)
+
+
+@pytest.mark.parametrize("grid", [8, 1024])
+def test_one_round_moves_sums_by_no_more_than_the_noise_is_for(grid: int) -> None:
+    steps = np.array([_within(10 * row, grid) for row in uniforms(1, 500, 5)])
+    assert (steps**2).sum(axis=1).max() <= grid**2
+    # rounding without the shorter norm would pass it
+    rows = 10 * uniforms(1, 500, 5)
+    plain = np.rint(rows / np.linalg.norm(rows, axis=1)[:, None] * grid)
+    assert (plain**2).sum(axis=1).max() > grid**2
+    learner = FollowTheLeader(4, 5, 1.0, seeded_entropy(0))
+    assert learner._sums.noise.sensitivity == 2 * learner._grid
+    hedge = PrivateHedge(4, 5, 1.0, seeded_entropy(0))
+    assert hedge._sums.noise.sensitivity >= math.sqrt(5) * hedge._grid
+
+
+def _regret(rho: float, horizon: int = 800, seed: int = 0) -> float:
+    """Mean regret of absolute losses ``|⟨x, w⟩ - y|``, y = ⟨x, u⟩ for a hidden u."""
+    rows = uniforms(seed + 1, horizon, 3)
+    rows /= np.linalg.norm(rows, axis=1)[:, None]
+    hidden = np.array([0.5, -0.5, 0.3])
+    learner = FollowTheLeader(horizon, 3, rho, seeded_entropy(seed))
+    lost = 0.0
+    for x in rows:
+        error = float(x @ (learner.play - hidden))
+        lost += abs(error)
+        learner.see(np.sign(error) * x)
+    return lost / horizon
+
+
+def test_regret_falls_with_the_budget_to_that_without_noise() -> None:
+    free, costly, none = _regret(1e4), _regret(1.0), _regret(1e-3)
+    assert free < 1.0 / math.sqrt(800)  # R C/√T: best without noise
+    assert free < costly < none
+    assert costly < 0.25 < none
+
+
+def test_hedge_finds_the_best_expert() -> None:
+    losses = (uniforms(3, 800, 4) + 1) / 2
+    losses[:, 2] *= 0.5
+    for rho, most in ((1e4, 0.05), (0.5, 0.2)):
+        learner, lost = PrivateHedge(800, 4, rho, seeded_entropy(1)), 0.0
+        for row in losses:
+            lost += float(learner.weights @ row)
+            learner.see(row)
+        assert lost / 800 - losses.mean(axis=0).min() < most
+    assert learner.weights.argmax() == 2
+    assert learner.weights.sum() == pytest.approx(1)
+
+
+def test_plays_stay_in_the_ball() -> None:
+    learner = FollowTheLeader(50, 3, 0.01, seeded_entropy(2), radius=0.5)
+    norms = [np.linalg.norm(learner.see(row)) for row in uniforms(5, 50, 3)]
+    assert max(norms) <= 0.5 + 1e-12
+    assert max(norms) > 0.49
+
+
+def test_impossible_requests_are_refused() -> None:
+    with pytest.raises(PrivacyError, match="rho=0"):
+        PrivateHedge(10, 2, 0, seeded_entropy(0))
+    with pytest.raises(PrivacyError, match="clip=0"):
+        FollowTheLeader(10, 2, 1, seeded_entropy(0), clip=0)
+    with pytest.raises(DataError, match="2 finite"):
+        FollowTheLeader(10, 2, 1, seeded_entropy(0)).see([math.nan, 0])
+    with pytest.raises(DataError, match="2 numbers"):
+        PrivateHedge(10, 2, 1, seeded_entropy(0)).see([0.5])

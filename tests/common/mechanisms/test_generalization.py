@@ -1,0 +1,123 @@
+"""Generalization bounds against mechanisms whose gaps are known exactly, or are measured."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from common.arrays import Floats
+from common.entropy import seeded_entropy
+from common.errors import PrivacyError
+from common.mechanisms.generalization import (
+    expected_gap,
+    fresh_gap,
+    max_information_gap,
+    transfer_gap,
+)
+from tests.common.guarantees.test_subsampling import geometric
+from tests.statistics import binomial_range
+
+EPSILONS = (0.05, 0.3, 1.0, 3.0)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_the_expected_gap_of_randomized_response(epsilon: float) -> None:
+    """One fair bit is answered by randomized response; h asks whether a record is that answer."""
+    exact = math.exp(epsilon) / (1 + math.exp(epsilon)) - 0.5  # about ε/4
+    assert exact <= expected_gap(epsilon)
+    assert exact > expected_gap(epsilon / 16)  # a bound for less ε than was spent is passed
+    assert expected_gap(epsilon, 0.25) == expected_gap(epsilon) + 0.25
+    assert exact + 0.25 * (1 - exact - 0.5) <= expected_gap(epsilon, 0.25)  # or tells all, at δ
+
+
+@pytest.mark.parametrize("records", [1, 5, 60])
+def test_questions_that_were_fixed_before(records: int) -> None:
+    law = stats.binom(records, 0.5)
+    for beta in (0.5, 0.05):
+        gap = fresh_gap(records, beta)
+        misses = law.cdf(math.ceil(records * (0.5 - gap)) - 1) * 2
+        assert misses <= beta
+        assert gap < fresh_gap(records, beta, questions=2)
+
+
+def chosen_gaps(epsilon: float, records: int, features: int, trials: int, seed: int) -> Floats:
+    """Gap of the fair coin that the exponential mechanism, ε-DP, picks as the most frequent."""
+    entropy = seeded_entropy(seed)
+    words = entropy.words("coins", 0, trials * features * records // 64)
+    heads = np.bitwise_count(words).reshape(trials, features, records // 64).sum(axis=2)
+    uniform = (entropy.words("choice", 0, trials * features) >> np.uint64(11)) + 0.5
+    gumbel = -np.log(-np.log(uniform.reshape(trials, features) / 2.0**53))
+    chosen = np.argmax(epsilon / 2 * heads + gumbel, axis=1)
+    return np.asarray(heads[np.arange(trials), chosen] / records - 0.5)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("epsilon", [0.1, 0.5])
+def test_the_gap_of_a_private_choice_among_many(epsilon: float) -> None:
+    records, trials = 128, 4000
+    gaps = chosen_gaps(epsilon, records, 200, trials, seed=1)
+    assert abs(gaps.mean()) <= expected_gap(epsilon)
+    for beta in (0.5, 0.05):
+        _, most = binomial_range(trials, beta)
+        assert np.sum(np.abs(gaps) > max_information_gap(epsilon, records, beta)) <= most
+    assert max_information_gap(epsilon, records, 0.05) > fresh_gap(records, 0.05)
+
+
+@pytest.mark.statistical
+def test_bounds_that_forget_the_choice_are_passed() -> None:
+    gaps = chosen_gaps(4.0, 128, 200, 4000, seed=2)
+    _, most = binomial_range(4000, 0.5)
+    assert np.sum(gaps > max_information_gap(0.0, 128, 0.5)) > most
+    assert np.sum(gaps > fresh_gap(128, 0.5)) > most
+    assert gaps.mean() > expected_gap(0.1)
+
+
+def test_max_information_is_never_above_that_of_the_worst_case() -> None:
+    """εn nats always, √n growth where ε is small, and fresh data's gap at ε = 0."""
+    assert max_information_gap(0.0, 100, 0.1) == pytest.approx(math.sqrt(math.log(40) / 200))
+    small = [max_information_gap(1 / math.sqrt(n), n, 0.1) * math.sqrt(n) for n in (100, 10_000)]
+    assert small[0] == pytest.approx(small[1])
+    assert max_information_gap(3.0, 50, 0.1) == pytest.approx(math.sqrt((150 + math.log(40)) / 100))
+
+
+@pytest.mark.parametrize("ratio", [Fraction(11, 10), Fraction(3, 2), Fraction(4)])
+def test_answers_that_are_accurate_and_private_are_right(ratio: Fraction) -> None:
+    """A noisy count of 24 fair bits, by enumeration: every α, with what it misses, at every β."""
+    n, epsilon = 24, math.log(ratio)
+    joint = np.array([
+        [math.comb(n, c) / 2**n * float(p) for p in geometric(c, n, ratio).values()]
+        for c in range(n + 1)
+    ])  # fmt: skip
+    answers = np.array(list(geometric(0, n, ratio))) / n
+    apart = np.abs(answers[None] - np.arange(n + 1)[:, None] / n)
+    wrong = np.abs(answers - 0.5)
+    for alpha in (0.0, 2 / n, 5 / n, 1.0):
+        missed = float(joint[apart > alpha + 1e-9].sum())
+        for beta in (0.5, 0.1, 0.01):
+            bound = transfer_gap(epsilon, 0.0, beta, alpha, min(missed, 0.999))
+            assert joint[:, wrong > bound].sum() <= beta
+    if ratio < 1.2:  # noise that nobody counted: as if all answers were exact
+        assert joint[:, wrong > transfer_gap(epsilon, 0.0, 0.1, 0.0)].sum() > 0.1
+
+
+def test_the_slack_is_the_least_over_how_failures_are_shared() -> None:
+    delta, beta, missed = 1e-4, 0.05, 1e-3
+    shares = np.linspace(1e-5, beta - 1e-5, 100_001)
+    sums = missed / shares + 2 * delta / (beta - shares)
+    slack = transfer_gap(0.0, delta, beta, 0.0, missed)
+    assert slack == pytest.approx(float(sums.min()), rel=1e-6)
+
+
+def test_impossible_requests_are_refused() -> None:
+    with pytest.raises(PrivacyError, match="epsilon=-1"):
+        expected_gap(-1)
+    with pytest.raises(PrivacyError, match="beta=0"):
+        fresh_gap(10, 0)
+    with pytest.raises(PrivacyError, match="records=0"):
+        max_information_gap(1, 0, 0.1)
+    with pytest.raises(PrivacyError, match="accuracy=-1"):
+        transfer_gap(1, 0, 0.1, -1)

@@ -5,13 +5,14 @@ Relative paths are relative to the working directory.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from common.config import Choice, Section, Words, setting
-from common.config.names import Name
+from common.config import Choice, Section, Sections, Words, setting
+from common.config.names import NAME_PATTERN, NAME_WORDS, Name
 from common.engine.task import EngineSection
 from common.errors import ConfigError
 from common.release.folder import MANIFEST_FILE
@@ -59,9 +60,23 @@ class DataSection(Section):
     )
 
 
-class LabelsPartySection(Section):
-    """Where the labels party serves, who it must prove to be, and which release to fetch."""
+def _is_name(value: str) -> bool:
+    return not value or re.fullmatch(NAME_PATTERN, value) is not None
 
+
+class LabelsPartySection(Section):
+    """Where the labels party serves, who it must prove to be, and which release to fetch.
+
+    The table may stand several times, as `[[labels_party]]`: one model then learns from all of
+    them.
+    """
+
+    name: Annotated[str, Words(f"{NAME_WORDS}, or empty", _is_name)] = setting(
+        "",
+        "What this labels party is called where there are several: in predictions, in figures, and"
+        " as the folder of its release. Default: its data set.",
+        example="shoes",
+    )
     address: str = setting("localhost:50051", "Host and port of the labels party.")
     server_name: str | None = setting(
         None,
@@ -102,6 +117,12 @@ class LabelsPartySection(Section):
         gt=0,
         le=3600,
     )
+    secret_file: Path | None = setting(
+        None,
+        "File of the secret that event keys are hashed with between this labels party and us."
+        " Default: `secret_file` of [keys].",
+        example="certificates/shoes.key",
+    )
     deadline: float | None = setting(
         None,
         "Time after which a fetch ends, finished or not; the next one goes on. Default: none.",
@@ -122,6 +143,11 @@ class LabelsPartySection(Section):
         ge=0,
         le=7 * 24 * 3600,
     )
+
+    @property
+    def called(self) -> str:
+        """Its name, or that of its data set."""
+        return self.name or self.data_set
 
     @model_validator(mode="after")
     def _one_or_several(self) -> Self:
@@ -253,6 +279,13 @@ class OutputSection(Section):
     """What training and prediction leave behind."""
 
     model: Path = setting(Path("model"), "Folder of the model.")
+    source: str = setting(
+        "",
+        "Whose labels to predict, where there are several labels parties: one's name for all rows,"
+        " or a column of the features that names one for each row. Default: every row for each of"
+        " them.",
+        example="shoes",
+    )
     predictions: Path = setting(
         Path("predictions.parquet"),
         "Predictions: CSV if it is called so, else Parquet.",
@@ -281,7 +314,7 @@ class FeaturePartyConfig(Section):
     """The whole file."""
 
     data: DataSection = setting(DataSection)
-    labels_party: LabelsPartySection = setting(LabelsPartySection)
+    labels_party: Sections[LabelsPartySection] = setting([LabelsPartySection()])
     keys: KeysSection = setting(KeysSection)
     release: ReleaseSection = setting(ReleaseSection)
     join: JoinSection = setting(JoinSection)
@@ -290,13 +323,68 @@ class FeaturePartyConfig(Section):
     output: OutputSection = setting(OutputSection)
 
     @property
-    def release_folders(self) -> list[Path]:
-        """Folders of the releases to learn from: of the epochs named, the one, or all within."""
-        folder = self.release.directory
-        if self.labels_party.epochs:
-            return [folder / epoch for epoch in self.labels_party.epochs]
+    def several(self) -> bool:
+        """Whether one model learns from several labels parties."""
+        return len(self.labels_party) > 1
+
+    @property
+    def only_labels_party(self) -> LabelsPartySection:
+        """The labels party, or one line saying that there are several."""
+        if self.several:
+            raise ConfigError(
+                f"this is done with one labels party, and {len(self.labels_party)} are configured;"
+                " name a file with one of them with --config"
+            )
+        return self.labels_party[0]
+
+    def folder_of(self, party: LabelsPartySection) -> Path:
+        """The folder of a labels party's releases."""
+        return self.release.directory / party.called if self.several else self.release.directory
+
+    def releases_of(self, party: LabelsPartySection) -> list[Path]:
+        """Folders of its releases to learn from: of the epochs named, the one, or all within."""
+        folder = self.folder_of(party)
+        if party.epochs:
+            return [folder / epoch for epoch in party.epochs]
         within = [] if (folder / MANIFEST_FILE).exists() else folder.glob(f"*/{MANIFEST_FILE}")
         return sorted(path.parent for path in within) or [folder]
+
+    @property
+    def releases(self) -> list[tuple[LabelsPartySection, Path]]:
+        """Folders of all releases to learn from, each with its labels party."""
+        return [(party, one) for party in self.labels_party for one in self.releases_of(party)]
+
+    @property
+    def release_folders(self) -> list[Path]:
+        """Folders of all releases to learn from."""
+        return [folder for _, folder in self.releases]
+
+    @model_validator(mode="after")
+    def _told_apart(self) -> Self:
+        if not self.several:
+            return self
+        for index, party in enumerate(self.labels_party):
+            if not party.called:
+                raise ConfigError(
+                    f"[[labels_party]] {index + 1} has neither name nor data_set; set name, which"
+                    " tells it from the others"
+                )
+            if party.submit:
+                raise ConfigError(
+                    f"submit of {party.called!r} is for one labels party alone: a submitted"
+                    " population has no keys to tell several apart by; leave it out"
+                )
+            for other in self.labels_party[:index]:
+                if (other.address, other.data_set) == (party.address, party.data_set):
+                    raise ConfigError(
+                        f"data_set={party.data_set!r} of {party.address} stands in two"
+                        " [[labels_party]]; name its epochs in one of them"
+                    )
+                if other.called == party.called:
+                    raise ConfigError(
+                        f"two [[labels_party]] are called {party.called!r}; set name in one of them"
+                    )
+        return self
 
     @property
     def features(self) -> Path:
@@ -313,6 +401,10 @@ class FeaturePartyConfig(Section):
         if not self.data.key:
             raise ConfigError("no key column is configured; set [data] key or pass --key COLUMN")
         return self.data.key
+
+    def secret_of(self, party: LabelsPartySection) -> Path:
+        """The file of the key secret that we share with a labels party."""
+        return party.secret_file or self.secret_file
 
     @property
     def secret_file(self) -> Path:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BATCH_ROWS = 1 << 16
+SOURCE = "labels_party"
+"""Column with the name of the labels party that an event's label is of, where they are several."""
 _BUFFER_BYTES = 1 << 20
 
 _BYTES_A_VALUE = 150
@@ -173,6 +175,11 @@ def scan_table(path: Path, key: str = "") -> pl.LazyFrame:
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(f"{path} cannot be read: {first_line(error)}") from error
     return frame
+
+
+def file_of(path: Path, source: str) -> Path:
+    """The file of one labels party beside that of all; the same where there is just one."""
+    return path.with_stem(f"{path.stem}-{source}") if source else path
 
 
 def table_files(path: Path) -> list[Path]:

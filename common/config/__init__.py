@@ -25,8 +25,17 @@ not in the text. Options that are flags alone (`--plot`, `--json`) are fields of
 which is handed to the command; :mod:`common.config.options` shows how.
 """
 
-from common.config.declare import Section, setting
+from common.config.declare import Section, Sections, setting
 from common.config.load import checked, load_config, parse_settings
 from common.config.wording import Choice, Words
 
-__all__ = ["Choice", "Section", "Words", "checked", "load_config", "parse_settings", "setting"]
+__all__ = [
+    "Choice",
+    "Section",
+    "Sections",
+    "Words",
+    "checked",
+    "load_config",
+    "parse_settings",
+    "setting",
+]

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from common.config.wording import NOUNS, arms, in_words, metavar
@@ -20,6 +20,16 @@ class Section(BaseModel):
     """Base of every section: unknown keys, NaN and infinity are errors, values are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+SectionT = TypeVar("SectionT", bound=Section)
+
+Sections = Annotated[
+    list[SectionT],
+    Field(min_length=1),
+    BeforeValidator(lambda given: [given] if isinstance(given, dict) else given),
+]
+"""A table of the file that may stand several times, ``[[so]]``; one alone may stand as ``[so]``."""
 
 
 def setting(
@@ -183,4 +193,6 @@ def doc(section: type[BaseModel]) -> str:
 
 def _section(field: FieldInfo) -> type[BaseModel] | None:
     kind = field.annotation
+    if get_origin(kind) is list:
+        (kind,) = get_args(kind)
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None

@@ -101,6 +101,12 @@ def _assign(data: dict[str, Any], dotted: str, value: Any) -> None:
     *outer, key = dotted.split(".")
     for section in outer:
         inner = data.setdefault(section, {})
+        if isinstance(inner, list) and len(inner) == 1:
+            (inner,) = inner
+        if isinstance(inner, list):
+            raise ConfigError(
+                f"{dotted} could be set in any of {len(inner)} [[{section}]]; set it in the file"
+            )
         if not isinstance(inner, dict):
             raise ConfigError(f"{dotted}: {section} is a value, not a section")
         data = inner
@@ -116,14 +122,19 @@ def _problem(
 ) -> str:
     # an unknown name explains what else is missing
     problem = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
-    names = [str(part) for part in problem["loc"]]
+    table = next((part for part in problem["loc"][1:2] if isinstance(part, int)), 0)
+    # of a table that may stand several times, which of them it is comes behind its name
+    names = [str(part) for at, part in enumerate(problem["loc"]) if at != 1 or part != table]
     where, known = ".".join(names), {one.name: one for one in declared(model)}
     source = f" in {path}" if path else ""
     if problem["type"] == "extra_forbidden":
         return f"{where} is not a known setting{source}; {_nearest(where, model)}"
     if problem["type"] == "missing":
         return f"{where} is missing{source}; set it there or with --set {where}=…"
-    if problem["type"] in ("model_type", "model_attributes_type"):
+    several = isinstance(data.get(names[0]), list) if names else False
+    if problem["type"] in ("model_type", "model_attributes_type") or (
+        problem["type"] == "list_type" and where not in known
+    ):
         return f"{where} is a section{source}; write [{where}] and its settings below"
     message = problem["msg"].removeprefix("Value error, ")
     paths = [".".join(names[:length]) for length in range(len(names), 0, -1)]
@@ -134,16 +145,17 @@ def _problem(
         message = f"must be {one.bounds}"
         if problem["type"] == "finite_number":
             message = message.replace("a number", "a finite number")
-    value = _shown(data, one)
+    value = _shown(data, one, table)
     if flags:
         return f"{one.flags[0]}={value} {message}"
-    return f"{one.key}={value} {message}; set {one.place}{source}"
+    which = f" of table {table + 1}" if several and one.section else ""
+    return f"{one.key}={value} {message}; set {one.place}{which}{source}"
 
 
-def _shown(data: Mapping[str, Any], one: Setting) -> str:
+def _shown(data: Mapping[str, Any], one: Setting, table: int) -> str:
     value: Any = data
     for part in one.name.split("."):
-        value = value[part]
+        value = (value[table] if isinstance(value, list) else value)[part]
     return f"{value!r:.200}"
 
 

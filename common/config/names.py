@@ -10,6 +10,8 @@ from pydantic import BeforeValidator, StringConstraints
 from common.config import Words
 from common.release.claims import NAME_PATTERN as NAME_PATTERN
 
+NAME_WORDS = "a name of up to 64 letters, digits, dots, dashes and underscores"
+
 
 def _as_text(value: Any) -> Any:
     """Take ``epoch = 2`` and ``epoch = 2024-06-02`` for the names that they look like."""
@@ -21,6 +23,6 @@ Name = Annotated[
     str,
     BeforeValidator(_as_text),
     StringConstraints(pattern=NAME_PATTERN),
-    Words("a name of up to 64 letters, digits, dots, dashes and underscores"),
+    Words(NAME_WORDS),
 ]
 """Names a directory and travels in requests."""

@@ -68,6 +68,8 @@ class Fetched:
     ----------
     manifest
         The release's manifest.
+    directory
+        Where it is.
     rows
         Rows in the release.
     received
@@ -77,6 +79,7 @@ class Fetched:
     """
 
     manifest: Manifest
+    directory: Path
     rows: int
     received: int
     seconds: float
@@ -155,13 +158,13 @@ class ReleaseClient:
             if _present(directory, described.manifest):
                 discard_partial(directory)
                 _keep_signature(directory, described.signature)
-                return Fetched(manifest, rows, 0, time.monotonic() - begun)
+                return Fetched(manifest, directory, rows, 0, time.monotonic() - begun)
             with Spool(directory, manifest, described.manifest) as spool:
                 received = rows - spool.rows
                 self._stream(stub, spool, described.manifest_sha256, on_rows)
                 spool.finish()
         _keep_signature(directory, described.signature)
-        return Fetched(manifest, rows, received, time.monotonic() - begun)
+        return Fetched(manifest, directory, rows, received, time.monotonic() - begun)
 
     def submit(self, population: Population, on_rows: RowsCallback | None = None) -> str:
         """Submit our key list as the population of the configured epoch.

@@ -21,7 +21,7 @@ class ExportOptions(Section):
     )
 
 
-@options("output.model", "data.features")
+@options("output.model", "data.features", "output.source")
 def export(config: FeaturePartyConfig, wanted: ExportOptions, shown: Json) -> None:
     """Write the model, preprocessing included, for serving elsewhere.
 
@@ -35,7 +35,7 @@ def export(config: FeaturePartyConfig, wanted: ExportOptions, shown: Json) -> No
     from feature_party.model.model import Model
     from feature_party.tables import scan_table
 
-    model = Model.load(config.output.model)
+    model = Model.load(config.output.model).of(config.output.source)
     sample = None
     if config.data.features is not None:
         frame = scan_table(config.data.features)

@@ -16,7 +16,7 @@ def fetch(config: FeaturePartyConfig, shown: Shown) -> None:
     keep_freed_memory()
     fetched = Transfer(config, shown.quiet).fetch()
     documents, lines = [], []
-    for one, folder in zip(fetched, config.release_folders, strict=True):
+    for one in fetched:
         manifest = one.manifest
         documents.append(
             {
@@ -26,11 +26,12 @@ def fetch(config: FeaturePartyConfig, shown: Shown) -> None:
                 "received": one.received,
                 "seconds": one.seconds,
                 "guarantee": manifest.total_guarantee.to_json(),
-                "directory": folder,
+                "directory": one.directory,
             }
         )
         lines.append(
-            f"{one.rows:,} rows of {manifest.data_set!r}, epoch {manifest.epoch!r}, in {folder}"
-            f" ({one.received:,} received, {one.seconds:.1f} s); {manifest.total_guarantee}"
+            f"{one.rows:,} rows of {manifest.data_set!r}, epoch {manifest.epoch!r}, in"
+            f" {one.directory} ({one.received:,} received, {one.seconds:.1f} s);"
+            f" {manifest.total_guarantee}"
         )
     shown.answer(documents, *lines, "next: feature-party train")

@@ -11,6 +11,7 @@ from feature_party.config import FeaturePartyConfig
     "data.key",
     "output.model",
     "output.predictions",
+    "output.source",
     "output.interval",
     "output.quantiles",
     "output.above",

@@ -32,7 +32,7 @@ def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
 
     keep_freed_memory()
     stages = Stages(config, shown.quiet, truth=truth)
-    if config.labels_party.submit:
+    if any(party.submit for party in config.labels_party):
         _, line = submit_keys(stages)
         if not shown.as_json:
             print(line, flush=True)

@@ -23,7 +23,7 @@ def submit(config: FeaturePartyConfig, shown: Shown) -> None:
 def submit_keys(stages: Transfer) -> tuple[dict[str, Any], str]:
     """Submit; returns what was, as JSON values and in a line."""
     population, ending = stages.submit()
-    party, digest = stages.config.labels_party, population.digest.hex()
+    party, digest = stages.config.only_labels_party, population.digest.hex()
     document = {
         "data_set": party.data_set,
         "epoch": party.epoch,

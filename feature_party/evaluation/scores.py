@@ -34,6 +34,7 @@ from feature_party.evaluation.sentences import (
     calibration_lines,
     importance_line,
     segment_lines,
+    share_words,
     summary,
 )
 from feature_party.evaluation.spread import ReleasedCodes, label_spread
@@ -121,6 +122,9 @@ class Scores:
         Errors against true labels, where they are known.
     answer
         What the labels party said when asked: which loss, and its verdict.
+    sources
+        Of several labels parties each one's own, in units of its labels. Figures of all together
+        are about labels divided by each one's scale.
     """
 
     manifests: Sequence[Manifest]
@@ -141,12 +145,21 @@ class Scores:
     fitting: Fitting | None = None
     truth: TrueErrors | None = None
     answer: tuple[str, Verdict] | None = None
+    sources: Mapping[str, Scores] = field(default_factory=dict)
+
+    @property
+    def epsilon(self) -> float:
+        """What the releases may reveal of a label: the largest of them."""
+        return float(release_metrics(self.manifests)["epsilon"])
 
     @property
     def summary(self) -> list[str]:
         """Whether the model is any good, in a few lines."""
-        epsilon = release_metrics(self.manifests)["epsilon"]
-        lines = summary(self.explained, epsilon, self.unseen.codes.size)
+        lines = summary(self.explained, self.epsilon, self.unseen.codes.size)
+        if self.sources:
+            lines[-1] = "errors of each labels party, in its own units:"
+            lines += [one.sentence(name) for name, one in self.sources.items()]
+            return [*lines, *(f"warning: {one}" for one in self.warnings)]
         if self.fitting is not None:
             lines.append(self.fitting.sentence)
         lines += calibration_lines(self.slope, self.tenths, self.coverage)
@@ -155,6 +168,15 @@ class Scores:
         for by, several in self.segments.items():
             lines += segment_lines(by, several)
         return [*lines, *(f"warning: {one}" for one in self.warnings)]
+
+    def sentence(self, name: str) -> str:
+        """One labels party's figures in a line."""
+        told, epsilon = self.explained, f"{self.epsilon:g}"
+        return (
+            f"  {name}, ε = {epsilon}: R² {share_words(told.assisted)}, whatever the model is"
+            f" {share_words(told.free)}; MSE {told.loss.value:.6g}, the constant's"
+            f" {told.constant:.6g}; {self.unseen.codes.size:,} events"
+        )
 
     @property
     def warnings(self) -> list[str]:
@@ -197,6 +219,11 @@ class Scores:
             **({} if self.truth is None else self.truth.to_json()),
             "training_seconds": self.facts.seconds,
             "warnings": self.warnings,
+            **(
+                {"sources": {name: one.to_json() for name, one in self.sources.items()}}
+                if self.sources
+                else {}
+            ),
         }
 
 
@@ -204,22 +231,25 @@ def score(
     model: Model,
     events: Events,
     manifests: Sequence[Manifest],
-    labels: Floats | None = None,
+    labels: Mapping[str, Floats] | None = None,
     nonprivate: Path | None = None,
     by: Sequence[str] = (),
+    source: str = "",
 ) -> Scores:
-    """Score the held-out events.
+    """Score the held-out events: of several labels parties all together, and each one's.
 
     Parameters
     ----------
     model, events, manifests
         What to score, on what, and what the releases state.
     labels
-        (m,) true labels of all matched events, in simulations.
+        (m,) true labels of all matched events of each labels party, in simulations.
     nonprivate
         Metrics file of a model that was trained on true labels, in simulations.
     by
         Columns of the features to compare segments by.
+    source
+        The labels party that model, events and releases are of, if it is one of several.
     """
     found = unseen(model, events)
     held = found.scored.held_out
@@ -230,7 +260,8 @@ def score(
     decoded = decode_labels(sources, model.support, scored, spread.centre)
     compared = explained(sources, model.support, scored, spread, decoded)
     points, variance = found.scored.predicted.points, compared.constant
-    truth = None if labels is None else labels[found.matched]
+    true = None if labels is None else labels.get(source)
+    truth = None if true is None else true[found.matched]
     figures = decoded, spread.centre, variance, truth
     _check_columns(by, found.table.columns)
     chosen, dealt = found.dealt(model, list(model.encoder.columns))
@@ -257,18 +288,34 @@ def score(
         model.encoder.columns,
         estimate_absolute_error(problem, model.support, predicted, codes),
         estimate_fitting(problem, sources, model.support, found, decoded),
-        None if labels is None else _true_errors(predicted.points, labels, events, nonprivate),
+        None if true is None else _true_errors(predicted.points, true, events, nonprivate),
+        sources={
+            one.name: score(
+                model.of(one.name),
+                events.of(one.name),
+                manifests[start : start + one.releases],
+                labels,
+                None,
+                by,
+                one.name,
+            )
+            for one, start in problem.each_source()
+        },
     )
 
 
 def _sources(events: Events, codes: Codes, manifests: Sequence[Manifest]) -> list[ReleasedCodes]:
     """Each release with its codes among those scored."""
-    parts = zip(events.problem.by_release(codes), manifests, strict=True)
+    problem = events.problem
+    scales = [one for one, _ in problem.each_source() for _ in range(one.releases)]
+    grids = [np.asarray(manifest.label.grid) for manifest in manifests]
+    if scales:
+        moves = zip(grids, scales, strict=True)
+        grids = [(grid - one.location) / one.scale for grid, one in moves]
+    parts = zip(problem.by_release(codes), manifests, grids, strict=True)
     return [
-        ReleasedCodes(
-            part, manifest.histogram, np.asarray(manifest.label.grid), np.flatnonzero(mine), own
-        )
-        for (part, mine, own), manifest in parts
+        ReleasedCodes(part, manifest.histogram, grid, np.flatnonzero(mine), own)
+        for (part, mine, own), manifest, grid in parts
         if own.size
     ]
 

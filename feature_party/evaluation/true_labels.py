@@ -9,7 +9,7 @@ from common.arrays import Floats
 from common.errors import DataError
 from common.release.event_keys import canonical_keys
 from feature_party.learning.problem import LabelProblem
-from feature_party.tables import Table, collect_table
+from feature_party.tables import SOURCE, Table, collect_table
 
 
 def match_true_labels(
@@ -19,6 +19,7 @@ def match_true_labels(
     problem: LabelProblem,
     missing: float,
     label_key: str | None = None,
+    source: str = "",
 ) -> Floats:
     """(m,) true labels of matched events, completed and clipped as the labels party does it.
 
@@ -32,8 +33,12 @@ def match_true_labels(
         Label of an event without one.
     label_key
         Key column of ``labels``; the default is ``keys``' name, or the only other column.
+    source
+        Labels party whose labels to take, where a column says whose each is.
     """
     truth = collect_table(labels)
+    if source and SOURCE in truth.columns:
+        truth = truth.filter(pl.col(SOURCE) == source).drop(SOURCE)
     if label_key is None:
         others = [name for name in truth.columns if name != label]
         label_key = keys.name if keys.name in truth.columns or len(others) != 1 else others[0]

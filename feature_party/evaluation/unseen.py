@@ -98,8 +98,8 @@ def unseen(model: Model, events: Events) -> Unseen:
     parts, alone = [(np.arange(len(table)), slice(None))], []
     if isinstance(events, Prepared):
         few = model.encoder.encode(table[:_COMPARED])
-        for members, fold in _folds(model, events.training_rows):
-            rows = events.training[fold]
+        for members, fold in _folds(model, model.facts.training_rows):
+            rows = events.training_of(fold)
             tables.append(events.joined.table[rows])
             labels.append(events.joined.codes[rows])
             matched.append(rows)

@@ -15,7 +15,8 @@ from common.errors import DataError
 from common.release.rows import keys_column
 from common.release.table import Release
 from feature_party.client.submission import Population, hash_population
-from feature_party.join.matches import MatchCounts
+from feature_party.join.matches import MatchCounts, Party
+from feature_party.join.tasks import with_source
 from feature_party.tables import Table, check_key, collect_table, lazy_table
 
 
@@ -76,9 +77,15 @@ def join_release(release: Release, features: Table, key: str, secret: bytes) -> 
 
 
 def join_releases(
-    releases: Sequence[Release], starts: Sequence[int], features: Table, key: str, secret: bytes
+    releases: Sequence[Release],
+    starts: Sequence[int],
+    features: Table,
+    key: str,
+    parties: Sequence[Party],
 ) -> Joined:
     """Match features with the labels of several releases; an event may be in more than one.
+
+    Of several labels parties the table has a column that names each label's.
 
     Parameters
     ----------
@@ -86,8 +93,10 @@ def join_releases(
         Verified releases, all with keys.
     starts
         First code of each among the codes of all.
-    features, key, secret
+    features, key
         As in :func:`join_release`.
+    parties
+        Whose each release is.
 
     Raises
     ------
@@ -97,8 +106,9 @@ def join_releases(
     for release in releases:
         if release.manifest.content.key_bytes == 0:
             raise DataError(
-                f"epoch {release.manifest.epoch!r} covers a submitted population, whose rows have"
-                " no keys to tell them apart from other epochs'; train on it alone"
+                f"epoch {release.manifest.epoch!r} of {release.manifest.data_set!r} covers a"
+                " submitted population, whose rows have no keys to tell them apart from other"
+                " releases'; train on it alone"
             )
     frame = lazy_table(features, key)
     check_key(frame, key)
@@ -107,12 +117,18 @@ def join_releases(
         release.labels.select("key", pl.col("code").cast(pl.UInt32) + start)
         for release, start in zip(releases, starts, strict=False)
     ]
-    functions = [release.manifest.population.function for release in releases]
-    hashed = {one: hash_population(table[key], secret, one) for one in set(functions)}
-    both = _matched([hashed[one] for one in functions], labels, key)
-    rows = both["row"].to_numpy()
-    counts = MatchCounts(sum(one.height for one in labels), table.height, both.height)
-    return Joined(table[rows], both["code"].to_numpy(), counts, rows)
+    hashings = [
+        (party.secret, release.manifest.population.function)
+        for party, release in zip(parties, releases, strict=True)
+    ]
+    hashed = {one: hash_population(table[key], *one) for one in set(hashings)}
+    both = _matched([hashed[one] for one in hashings], labels, key)
+    rows, codes = both["row"].to_numpy(), both["code"].to_numpy()
+    names = [party.name for party in parties]
+    found = np.histogram(codes, [*starts, np.inf])[0].tolist()
+    released = [one.height for one in labels]
+    counts = MatchCounts.by_release(table.height, released, found, names)
+    return Joined(with_source(table[rows], codes, starts, names), codes, counts, rows)
 
 
 def _matched(

@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from common.errors import DataError
+
+
+@dataclass(frozen=True)
+class Party:
+    """Whose a release is.
+
+    Attributes
+    ----------
+    secret
+        What its keys are hashed with.
+    name
+        Of the labels party, where there are several.
+    """
+
+    secret: bytes = field(repr=False)
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -17,11 +36,46 @@ class MatchCounts:
         Events in the features file.
     matched
         Events in both.
+    parties
+        Of several labels parties each one's name, events in its releases, and of these in the
+        features.
     """
 
     release_rows: int
     feature_rows: int
     matched: int
+    parties: tuple[tuple[str, int, int], ...] = ()
+
+    @classmethod
+    def by_release(
+        cls,
+        feature_rows: int,
+        released: Sequence[int],
+        matched: Sequence[int],
+        names: Sequence[str],
+    ) -> MatchCounts:
+        """Add up the counts of releases, each with the name of its labels party."""
+        parties: dict[str, tuple[int, int]] = {}
+        for name, rows, found in zip(names, released, matched, strict=True):
+            before = parties.get(name, (0, 0))
+            parties[name] = before[0] + rows, before[1] + found
+        several = tuple((name, *counts) for name, counts in parties.items())
+        return cls(sum(released), feature_rows, sum(matched), several if len(several) > 1 else ())
+
+    def of(self, party: str) -> MatchCounts:
+        """Those of one labels party."""
+        (counts,) = [counts for name, *counts in self.parties if name == party]
+        released, matched = counts
+        return MatchCounts(released, self.feature_rows, matched)
+
+    def check(self) -> None:
+        """Raise ``DataError`` if none of a labels party's events were found."""
+        for name, released, matched in self.parties:
+            if not matched:
+                raise DataError(
+                    f"none of the {released:,} events of {name!r} are in the features; check the"
+                    " key column, its epoch, and that secret_file is the one that you share with it"
+                )
 
     def __str__(self) -> str:
         return (
@@ -32,6 +86,12 @@ class MatchCounts:
     def poor(self, share: float) -> str | None:
         """One sentence if less than a share of either side found its counterpart."""
         of_features = self.matched / self.feature_rows
+        for name, released, matched in self.parties:
+            if matched < share * released:
+                return (
+                    f"only {matched:,} of the {released:,} events of {name!r} are in the features;"
+                    " check key column, epoch and key secret"
+                )
         of_release = self.matched / self.release_rows
         if min(of_features, of_release) >= share:
             return None

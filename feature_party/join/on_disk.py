@@ -37,7 +37,7 @@ from common.release.event_keys import secret_check
 from common.release.folder import read_manifest
 from common.release.manifest import Manifest, manifest_digest
 from common.release.rows import open_rows
-from feature_party.join.matches import MatchCounts
+from feature_party.join.matches import MatchCounts, Party
 from feature_party.join.shards import JOIN_MANIFEST, JoinedShards, shard_path
 from feature_party.join.tasks import (
     CODE,
@@ -94,13 +94,16 @@ class JoinSizes:
 
 
 def join_content(
-    releases: Sequence[Path], features: Path, key: str, secret: bytes, sizes: JoinSizes
+    releases: Sequence[Path], features: Path, key: str, parties: Sequence[Party], sizes: JoinSizes
 ) -> str:
-    """What identifies a join: releases, features as they were left, key column, secret."""
+    """What identifies a join: releases and whose, features as they were left, key column."""
     digests = [manifest_digest(read_manifest(folder)) for folder in releases]
     states = [(str(path.resolve()), path.stat()) for path in table_files(features)]
     files = [[name, state.st_size, state.st_mtime_ns] for name, state in states]
-    facts = [_FORMAT, digests, files, key, secret_check(secret, HMAC_KEYS).hex(), sizes.slice_rows]
+    check, *others = [(secret_check(p.secret, HMAC_KEYS).hex(), p.name) for p in parties]
+    facts: list[object] = [_FORMAT, digests, files, key, check[0], sizes.slice_rows]
+    if any(other != check for other in others):
+        facts += [check[1], *others]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
@@ -108,7 +111,7 @@ def join_to_shards(
     releases: Sequence[Path],
     features: Path,
     key: str,
-    secret: bytes,
+    parties: Sequence[Party],
     out: Path,
     *,
     engine: Engine | None = None,
@@ -125,8 +128,8 @@ def join_to_shards(
         A file, or a directory of Parquet files, one row an event.
     key
         Its key column.
-    secret
-        The shared secret that keys are hashed with.
+    parties
+        Whose each release is.
     out
         A directory, which appears when it is complete. If it holds this very join, that is
         returned; if another one, that is replaced.
@@ -146,7 +149,7 @@ def join_to_shards(
         if name in columns:
             raise DataError(f"{features} has a column {name!r} already; rename it")
     sizes = sizes or JoinSizes.suiting(len(columns))
-    content = join_content(releases, features, key, secret, sizes)
+    content = join_content(releases, features, key, parties, sizes)
     if (found := JoinedShards.open(out, content)) is not None:
         return found
     if (
@@ -160,7 +163,7 @@ def join_to_shards(
         )
     work = out.with_name(f".{out.name}.work")
     with _working(work, content):
-        run = _Join(releases, features, key, secret, work, sizes, engine or InProcess(), progress)
+        run = _Join(releases, features, key, parties, work, sizes, engine or InProcess(), progress)
         joined = run.join(content, out)
         with appearing(work / "shards" / JOIN_MANIFEST, durable=True) as file:
             file.write(joined.to_bytes())
@@ -212,7 +215,7 @@ class _Join:
         releases: Sequence[Path],
         features: Path,
         key: str,
-        secret: bytes,
+        parties: Sequence[Party],
         work: Path,
         sizes: JoinSizes,
         engine: Engine,
@@ -220,7 +223,7 @@ class _Join:
     ) -> None:
         self.folders = list(releases)
         self.manifests = [Manifest.from_bytes(read_manifest(folder)) for folder in releases]
-        self.key, self.secret, self.work, self.sizes = key, secret, work, sizes
+        self.key, self.parties, self.work, self.sizes = key, parties, work, sizes
         self.engine, self.progress = engine, progress
         files = [(path, _rows_of(path)) for path in self._parquet(features)]
         self.rows = sum(rows for _, rows in files)
@@ -237,30 +240,35 @@ class _Join:
         if any(submitted) and len(submitted) > 1:
             raise DataError(
                 f"epoch {self.manifests[submitted.index(True)].epoch!r} covers a submitted"
-                " population, whose rows have no keys to tell them apart from other epochs'; train"
-                " on it alone"
+                " population, whose rows have no keys to tell them apart from other releases';"
+                " train on it alone"
             )
         found = self._by_order() if any(submitted) else self._by_key()
-        matched = sum(sum(shard["labels"]) for shard in found)
-        if not matched:
+        matched = np.sum([shard["labels"] for shard in found], axis=0).tolist()
+        if not any(matched):
             raise DataError(
                 f"none of the {self.rows:,} events in the features is among the"
                 f" {self.released:,} in the release; check the key column {self.key!r}, the epoch"
                 " and that both parties use the same key secret"
             )
+        released = [manifest.population.rows for manifest in self.manifests]
         return JoinedShards(
             out,
             content,
-            MatchCounts(self.released, self.rows, matched),
+            MatchCounts.by_release(self.rows, released, matched, [p.name for p in self.parties]),
             self.sizes.slice_rows,
             tuple(shard["events"] for shard in found),
             tuple(tuple(shard["labels"]) for shard in found),
         )
 
     def _by_key(self) -> list[dict[str, Any]]:
-        functions = [manifest.population.function for manifest in self.manifests]
-        ours = {one: self._hashed(one) for one in dict.fromkeys(functions)}
-        self._run("hash keys", [task for _, tasks in ours.values() for task in tasks])
+        hashings = [
+            (party.secret, manifest.population.function)
+            for party, manifest in zip(self.parties, self.manifests, strict=True)
+        ]
+        ours = {one: self._hashed(n, one[1]) for n, one in enumerate(dict.fromkeys(hashings))}
+        for (secret, _), (_, hash_ours) in ours.items():
+            self._run("hash keys", hash_ours, secret)
         theirs: list[Exchange] = []
         send: list[Send] = []
         for index, (folder, manifest) in enumerate(zip(self.folders, self.manifests, strict=True)):
@@ -278,8 +286,8 @@ class _Join:
         count = len(ours) * self.buckets
         matched = self._exchange("matched", count, len(self.slices), CODES_OF_ROWS)
         tasks: list[Match] = []
-        for function, (mine, _) in ours.items():
-            alike = [index for index, other in enumerate(functions) if other == function]
+        for hashing, (mine, _) in ours.items():
+            alike = [index for index, other in enumerate(hashings) if other == hashing]
             sent, offsets = zip(*((theirs[i], self.offsets[i]) for i in alike), strict=True)
             for bucket in range(self.buckets):
                 index = len(tasks)
@@ -295,10 +303,9 @@ class _Join:
                 path.unlink(missing_ok=True)
         return self._write([matched] * len(self.slices))
 
-    def _hashed(self, function: KeyFunction) -> tuple[Exchange, list[Send]]:
+    def _hashed(self, number: int, function: KeyFunction) -> tuple[Exchange, list[Send]]:
         """Return where our keys are found by their hashes, and the tasks that bring them there."""
-        name = f"ours-{function}"
-        ours = self._exchange(name, len(self.slices), self.buckets, ROWS_OF_KEYS)
+        ours = self._exchange(f"ours-{number}", len(self.slices), self.buckets, ROWS_OF_KEYS)
         return ours, ours.tasks(replace(part, function=function) for part in self.slices)
 
     def _by_order(self) -> list[dict[str, Any]]:
@@ -309,7 +316,7 @@ class _Join:
             HashKeys(replace(part, function=function), path)
             for part, path in zip(self.slices, hashed, strict=True)
         ]
-        self._run("hash keys", tasks)
+        self._run("hash keys", tasks, self.parties[0].secret)
         digest = hashlib.sha256()
         for path in hashed:
             digest.update(path.read_bytes())
@@ -334,18 +341,21 @@ class _Join:
         )
 
     def _write(self, sources: Sequence[Exchange | Released]) -> list[dict[str, Any]]:
+        names, folder = tuple(party.name for party in self.parties), self.work / "shards"
         tasks = [
-            WriteShard(part, index, source, self.offsets, shard_path(self.work / "shards", index))
+            WriteShard(part, index, source, self.offsets, names, shard_path(folder, index))
             for index, (part, source) in enumerate(zip(self.slices, sources, strict=True))
         ]
         return self._run("write shards", tasks)
 
-    def _run(self, step: str, tasks: Sequence[_Writing[ResultT]]) -> list[ResultT]:
+    def _run(
+        self, step: str, tasks: Sequence[_Writing[ResultT]], secret: bytes = b""
+    ) -> list[ResultT]:
         """Run tasks that were not done before, and return the results of all."""
         self.progress(step, 0, len(tasks))
         once = [Once(task, self.work / f"done-{task.out.name}") for task in tasks]
         results = []
-        for result in self.engine.stream(once, Secrets(self.secret)):
+        for result in self.engine.stream(once, Secrets(secret)):
             results.append(result)
             self.progress(step, len(results), len(tasks))
         return results

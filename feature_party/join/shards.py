@@ -64,10 +64,11 @@ class JoinedShards:
             facts = json.loads(path.read_bytes())
             if facts["content"] != content:
                 return None
+            parties = tuple(map(tuple, facts["matches"].pop("parties", ())))
             return cls(
                 directory,
                 content,
-                MatchCounts(**facts["matches"]),
+                MatchCounts(**facts["matches"], parties=parties),
                 facts["slice_rows"],
                 tuple(facts["events"]),
                 tuple(tuple(part) for part in facts["labels"]),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -38,7 +38,7 @@ from common.release.blocks import block_ranges
 from common.release.claims import CMAC_KEYS, KeyFunction
 from common.release.event_keys import hash_keys
 from common.release.rows import TableRows, WireRows, verify_blocks
-from feature_party.tables import first_line
+from feature_party.tables import SOURCE, first_line
 
 CODE = "privatized_label_code"
 """Column of the shards with each event's code among all releases' outputs, one after another."""
@@ -288,12 +288,15 @@ class WriteShard:
         What was matched, or the release's blocks that the rows lie in where we submitted it.
     offsets
         As in :class:`Match`.
+    names
+        Of the labels party of each release.
     """
 
     slice: FeatureSlice
     index: int
     matched: Exchange | Released
     offsets: tuple[int, ...]
+    names: tuple[str, ...]
     out: Path
 
     def run(self, secrets: Secrets) -> dict[str, Any]:
@@ -307,7 +310,8 @@ class WriteShard:
             _, sent = self.matched.read()
             rows = np.arange(start, stop)
             codes = sent[rows - self.matched.start].astype("<u4")
-        part = self.slice.read()[rows - start].with_columns(
+        part = self.slice.read()[rows - start]
+        part = with_source(part, codes, self.offsets, self.names).with_columns(
             pl.Series(ROW, rows, dtype=pl.Int64), pl.Series(CODE, codes, dtype=pl.UInt32)
         )
         with appearing(self.out, durable=True) as file:
@@ -316,6 +320,22 @@ class WriteShard:
             "events": int(np.count_nonzero(np.diff(rows, prepend=-1))),  # they ascend
             "labels": np.histogram(codes, [*self.offsets, np.inf])[0].tolist(),
         }
+
+
+def with_source(
+    table: pl.DataFrame, codes: NDArray[Any], starts: Sequence[int], names: Sequence[str]
+) -> pl.DataFrame:
+    """Add whose each of (n,) labels is, where there are several labels parties.
+
+    Parameters
+    ----------
+    starts, names
+        First code and labels party of each release.
+    """
+    if len(set(names)) < 2:
+        return table
+    release = np.searchsorted(starts, codes, side="right") - 1
+    return table.with_columns(pl.Series(SOURCE, names)[release])
 
 
 def _by_key(rows: Columns) -> Columns:

@@ -72,6 +72,8 @@ def decoder(problem: LabelProblem, targets: Floats, ridge: float = 0.0) -> Decod
 
 def _decoder(problem: LabelProblem, targets: Floats, ridge: float) -> Decoder:
     wanted = targets.reshape(targets.shape[0], -1).astype(np.float64)
+    if problem.ends is not None:  # no label of this release is beyond them
+        wanted = wanted[np.clip(np.arange(wanted.shape[0]), *problem.ends)]
     weight = np.maximum(problem.row_prior, 1e-9 / problem.rows.shape[0])
     means = np.zeros((problem.rows.shape[0], wanted.shape[1]))
     prior = problem.prior + 1e-12

@@ -17,7 +17,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -92,6 +92,10 @@ class Objective(ABC):
     @abstractmethod
     def points(self, raw: Tensor) -> Tensor:
         """(…,) point predictions of a single network, in label units."""
+
+    def moved(self, location: float, scale: float) -> Objective:
+        """The same objective, with points for labels location + scale · y."""
+        return self
 
     def to(self, device: torch.device) -> Objective:
         """Move constants to a device, in place."""
@@ -259,6 +263,12 @@ class PointObjective(Objective):
 
     def average_loss(self, raw: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
         return self.loss(raw.mean(dim=1), targets)
+
+    def moved(self, location: float, scale: float) -> Objective:
+        places = self.centre, self.lower, self.upper
+        centre, lower, upper = (location + scale * place for place in places)
+        moved = replace(self, centre=centre, scale=scale * self.scale)
+        return replace(moved, lower=lower, upper=upper)
 
     def distributions(self, raw: Tensor) -> None:
         return None

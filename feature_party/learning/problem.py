@@ -27,6 +27,33 @@ _PREDICTABLE = ("squared", "absolute", "poisson")
 
 
 @dataclass(frozen=True)
+class LabelSource:
+    """One of several parties, whose labels y are at (y − location) / scale on a common grid.
+
+    Attributes
+    ----------
+    name
+        As in the configuration.
+    location, scale
+        In units of its labels.
+    first, last
+        Grid points of the ends of its range.
+    prior
+        (k,) its released prior over the common grid.
+    releases
+        How many of the releases are its own; they follow each other.
+    """
+
+    name: str
+    location: float
+    scale: float
+    first: int
+    last: int
+    prior: Floats
+    releases: int
+
+
+@dataclass(frozen=True)
 class LabelProblem:
     """The public facts about randomized labels.
 
@@ -51,6 +78,11 @@ class LabelProblem:
         (e,) the releases' shares of the rows, summing to 1.
     values_alone
         Whether labels are values of their own, two or a few classes, and not places on a range.
+    ends
+        First and last point of a release's own range, where a common grid is wider.
+    sources
+        The parties that the labels are from, if they are several: see
+        :mod:`feature_party.learning.sources`.
     """
 
     grid: Floats
@@ -62,6 +94,8 @@ class LabelProblem:
     parts: tuple[LabelProblem, ...] = ()
     shares: Floats = field(default_factory=lambda: np.ones(1))
     values_alone: bool = False
+    ends: tuple[int, int] | None = None
+    sources: tuple[LabelSource, ...] = ()
 
     @classmethod
     def from_channel(
@@ -104,6 +138,40 @@ class LabelProblem:
         for part, start, stop in zip(self.releases, first, first[1:], strict=False):
             mine = (start <= codes) & (codes < stop)
             yield part, mine, codes[mine].astype(np.int64) - start
+
+    def source(self, name: str) -> tuple[LabelSource, int]:
+        """The source of this name, and the place of its first release among all.
+
+        Raises
+        ------
+        ConfigError
+            If there is none.
+        """
+        for one, start in self.each_source():
+            if one.name == name:
+                return one, start
+        known = ", ".join(self.names) if self.sources else "one without a name"
+        raise ConfigError(
+            f"source={name!r} must be a labels party that was learned from: {known}; pass --source"
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sources' names; an empty one if there is just one."""
+        return tuple(one.name for one in self.sources) or ("",)
+
+    def each_source(self) -> Iterator[tuple[LabelSource, int]]:
+        """Yield the sources, if they are several, with the place of their first release."""
+        start = 0
+        for one in self.sources:
+            yield one, start
+            start += one.releases
+
+    def codes_of(self, source: str) -> range:
+        """The codes of one source among those of all."""
+        of, start = self.source(source)
+        first = first_codes(self.parts)
+        return range(int(first[start]), int(first[start + of.releases]))
 
     @cached_property
     def channel(self) -> Floats:
@@ -167,6 +235,7 @@ class LabelProblem:
         return {name: array.tolist() for name, array in arrays.items()} | {
             "loss": self.loss,
             "values_alone": self.values_alone,
+            "sources": [{**vars(one), "prior": one.prior.tolist()} for one in self.sources],
         }
 
     @classmethod
@@ -177,7 +246,12 @@ class LabelProblem:
         )
         alone = bool(data.get("values_alone", False))  # older models took every label for a range
         row_of = np.asarray(data["row_of"], np.int64)
-        return cls(grid, prior, rows, row_of, outputs, data["loss"], values_alone=alone)
+        sources = tuple(
+            LabelSource(**{**one, "prior": np.asarray(one["prior"], np.float64)})
+            for one in data.get("sources", ())
+        )
+        facts = grid, prior, rows, row_of, outputs, data["loss"]
+        return cls(*facts, values_alone=alone, sources=sources)
 
     def check_codes(self, codes: NDArray[Any]) -> None:
         """Raise ``ConfigError`` if a code is not one of the d outputs."""

@@ -21,7 +21,7 @@ from common.randomizers.design.knots import interpolation
 from feature_party.learning.problem import LabelProblem
 
 
-def join_problems(parts: Sequence[LabelProblem], rows: Sequence[int]) -> LabelProblem:
+def join_problems(parts: Sequence[LabelProblem], rows: Sequence[float]) -> LabelProblem:
     """Make one problem of several; a single one stays as it is.
 
     Parameters
@@ -48,37 +48,51 @@ def join_problems(parts: Sequence[LabelProblem], rows: Sequence[int]) -> LabelPr
                 " name releases of one domain and loss"
             )
     grid = max((part.grid for part in parts), key=lambda points: points.size)
-    over = tuple(_over(part, grid) for part in parts)
-    shares = np.asarray(rows, dtype=np.float64) / max(sum(rows), 1)
+    return pooled([over_grid(part, grid) for part in parts], rows)
+
+
+def pooled(parts: Sequence[LabelProblem], rows: Sequence[float] | Floats) -> LabelProblem:
+    """Make one problem of releases over one grid, each with its number of rows."""
+    if len(parts) == 1:
+        return parts[0]
+    shares = np.asarray(rows, dtype=np.float64) / (float(np.sum(rows)) or 1.0)
     columns = np.concatenate(
-        [share * part.channel for share, part in zip(shares, over, strict=True)], axis=1
+        [share * part.channel for share, part in zip(shares, parts, strict=True)], axis=1
     )
     distinct, row_of = np.unique(columns, axis=0, return_inverse=True)
-    prior = np.asarray(sum(s * p.prior for s, p in zip(shares, over, strict=True)))
+    prior = np.asarray(sum(s * p.prior for s, p in zip(shares, parts, strict=True)))
     return LabelProblem(
-        grid=grid,
+        grid=parts[0].grid,
         prior=prior / prior.sum(),
         rows=distinct,
         row_of=row_of.reshape(-1).astype(np.int64),
-        outputs=np.concatenate([part.outputs for part in over]),
-        loss=first.loss,
-        parts=over,
+        outputs=np.concatenate([part.outputs for part in parts]),
+        loss=parts[0].loss,
+        parts=tuple(parts),
         shares=shares,
         values_alone=all(part.values_alone for part in parts),
     )
 
 
-def _over(part: LabelProblem, grid: Floats) -> LabelProblem:
-    """Restate a release's facts over a finer grid, on which labels are rounded to its own."""
+def over_grid(part: LabelProblem, grid: Floats) -> LabelProblem:
+    """Restate a release's facts over a finer grid, on which labels are rounded to its own.
+
+    Points of the grid beyond the release's range are clipped to it.
+    """
     if np.array_equal(part.grid, grid):
         return part
+    low, high = part.grid[[0, -1]]
     rows, row_of = np.unique(
-        interpolation(grid, part.grid) @ part.channel, axis=0, return_inverse=True
+        interpolation(np.clip(grid, low, high), part.grid) @ part.channel,
+        axis=0,
+        return_inverse=True,
     )
+    ends = int(np.abs(grid - low).argmin()), int(np.abs(grid - high).argmin())
     return replace(
         part,
         grid=grid,
         prior=part.prior @ interpolation(part.grid, grid),
         rows=rows,
         row_of=row_of.reshape(-1).astype(np.int64),
+        ends=ends if ends[1] - ends[0] + 1 < grid.size else None,
     )

@@ -52,13 +52,12 @@ class Support:
     @classmethod
     def of(cls, problem: LabelProblem, cells: int = MAX_CELLS) -> Support:
         """Merge the grid into at most ``cells`` cells."""
-        grid = problem.grid
-        widths = _widths(grid)
-        # The histogram was clipped at 0, so an empty cell is not an impossible one.
-        share = _VALUES_FLOOR if problem.values_alone else _PRIOR_FLOOR
-        floor = share * (0.5 * widths / widths.sum() + 0.5 / grid.size)
-        prior = (1 - share) * problem.prior + floor
-        cell_of = _cells(grid, prior, cells)
+        return cls.in_cells(problem, _cells(problem.grid, _floored(problem), cells))
+
+    @classmethod
+    def in_cells(cls, problem: LabelProblem, cell_of: Indices) -> Support:
+        """Merge the grid as (k,) cells of its points say."""
+        grid, prior, widths = problem.grid, _floored(problem), _widths(problem.grid)
         count = int(cell_of[-1]) + 1
         mass = sums(cell_of, prior, count)
         within = prior / mass[cell_of]
@@ -100,6 +99,14 @@ class Support:
         centred = self.values - mean
         variance = float(self.prior @ centred**2)
         return float(float(self.prior @ centred**3) / max(variance, 1e-300) ** 1.5)
+
+
+def _floored(problem: LabelProblem) -> Floats:
+    """(k,) prior: the histogram was clipped at 0, so an empty cell is not an impossible one."""
+    widths = _widths(problem.grid)
+    share = _VALUES_FLOOR if problem.values_alone else _PRIOR_FLOOR
+    floor = share * (0.5 * widths / widths.sum() + 0.5 / widths.size)
+    return np.asarray((1 - share) * problem.prior + floor)
 
 
 def _is_atom(density: Floats, mass: Floats) -> bool:

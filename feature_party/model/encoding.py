@@ -101,11 +101,14 @@ class Encoder:
         Columns in the order of the encoded matrices.
     left_out
         Columns that are not learned from, and why.
+    given
+        Columns that are the same for all rows and not in the table, with their value.
     """
 
     numeric: tuple[NumericColumn, ...]
     categorical: tuple[CategoricalColumn, ...]
     left_out: tuple[tuple[str, str], ...] = ()
+    given: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def fit(
@@ -193,7 +196,8 @@ class Encoder:
     def columns(self) -> tuple[str, ...]:
         """Names of the columns that encoding reads, each once."""
         names = [column.name for column in self.numeric]
-        return tuple(dict.fromkeys(names + [column.name for column in self.categorical]))
+        names += [column.name for column in self.categorical]
+        return tuple(name for name in dict.fromkeys(names) if name not in dict(self.given))
 
     @property
     def inputs(self) -> int:
@@ -227,6 +231,7 @@ class Encoder:
     def encode(self, table: pl.DataFrame) -> Encoded:
         """Encode rows; values never seen in training count as out of vocabulary."""
         self.check(table.columns)
+        table = table.with_columns(pl.lit(value).alias(name) for name, value in self.given)
         numeric = np.zeros((table.height, self.inputs), dtype=np.float32)
         at = 0
         for column in self.numeric:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,14 @@ from common.errors import DataError
 from feature_party.learning.heads import LinearHead
 from feature_party.learning.objectives import LikelihoodObjective, Objective, build_objective
 from feature_party.learning.problem import LabelProblem
+from feature_party.learning.sources import own_cells, own_labels
 from feature_party.learning.support import Support
 from feature_party.model.columns import columns, quantile
 from feature_party.model.encoding import Encoded, Encoder
 from feature_party.model.facts import ModelFacts
 from feature_party.model.network import Ensemble, NetworkShape
 from feature_party.model.trees import Trees, TreesShape
-from feature_party.tables import Table, collect_table
+from feature_party.tables import SOURCE, Table, collect_table
 
 MODEL_FILE = "model.json"
 WEIGHTS_FILE = "weights.pt"
@@ -93,6 +94,9 @@ class Model:
         Share of the released prior that predicted distributions are mixed with, 0 … 1.
     adjustment
         (m,) factors that the experts' mixture is multiplied by, and then normalised; or None.
+    cells
+        (m, m') matrix from the experts' cells to those of the support, where these are one source's
+        among several: see :meth:`of`.
     """
 
     encoder: Encoder
@@ -102,6 +106,37 @@ class Model:
     facts: ModelFacts
     shrinkage: float = 0.0
     adjustment: Floats | None = None
+    cells: Floats | None = None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The labels parties that it predicts for, if it has learned from several."""
+        return tuple(source.name for source in self.problem.sources)
+
+    def of(self, source: str) -> Model:
+        """The model of one labels party's labels, in their units; itself if there is just one.
+
+        Raises
+        ------
+        ConfigError
+            If it has not learned from this one.
+        """
+        if not source and not self.sources:
+            return self
+        scales, _ = self.problem.source(source)
+        problem = own_labels(self.problem, source)
+        support, cells = own_cells(self.problem, self.support, source, problem)
+        return replace(
+            self,
+            encoder=replace(self.encoder, given=((SOURCE, source),)),
+            problem=problem,
+            support=support,
+            experts=[
+                replace(one, objective=one.objective.moved(scales.location, scales.scale))
+                for one in self.experts
+            ],
+            cells=cells,
+        )
 
     @property
     def has_distributions(self) -> bool:
@@ -172,6 +207,8 @@ class Model:
         if self.adjustment is not None:
             probabilities_ = probabilities_ * self.adjustment
             probabilities_ /= probabilities_.sum(axis=1, keepdims=True)
+        if self.cells is not None:
+            probabilities_ = probabilities_ @ self.cells
         probabilities_ = (1 - self.shrinkage) * probabilities_ + self.shrinkage * self.support.prior
         if self.problem.loss == "absolute":
             return Predictions(quantile(self.support, probabilities_, 0.5), probabilities_)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 from pyarrow.csv import CSVWriter
 
-from common.arrays import Booleans
+from common.arrays import Booleans, Indices
 from common.errors import DataError
 from common.files import PUBLIC, appearing
 from feature_party.model.model import Model
-from feature_party.tables import BATCH_ROWS, check_key, feature_file, scan_table
+from feature_party.tables import BATCH_ROWS, SOURCE, check_key, feature_file, scan_table
 
 
 def predict_file(
@@ -23,6 +24,7 @@ def predict_file(
     output: Path,
     *,
     key: str = "",
+    source: str = "",
     interval: float | None = 0.9,
     quantiles: Sequence[float] = (),
     above: Sequence[float] = (),
@@ -44,6 +46,10 @@ def predict_file(
         only once it is complete.
     key
         Column that is copied to the output.
+    source
+        Whose labels to predict, of a model of several labels parties: one's name, or the column
+        that names one for each row. The default is every row for each of them; either way a column
+        says whose each prediction is.
     interval
         Probability of the predictive interval; None leaves it out.
     quantiles, above
@@ -58,40 +64,80 @@ def predict_file(
 
     Returns
     -------
-    Number of rows.
+    Number of predictions.
     """
     frame = scan_table(features, key)
     if key:
         check_key(frame, key)
-    model.encoder.check(frame.collect_schema().names())
-    columns = list(dict.fromkeys(([key] if key else []) + list(model.encoder.columns)))
+    names = frame.collect_schema().names()
+    by = source if model.sources and source in names and source not in model.sources else ""
+    chosen = model.sources if by or not source else (source,)
+    models = {name: model.of(name) for name in chosen or ("",)}
+    used = next(iter(models.values())).encoder
+    used.check(names)
+    columns = list(dict.fromkeys(name for name in (key, by, *used.columns) if name))
     output.parent.mkdir(parents=True, exist_ok=True)
     writer: pq.ParquetWriter | CSVWriter | None = None
-    done = 0
+    done = predictions = 0
     with (
         appearing(output, mode=PUBLIC) as file,
-        feature_file(features, key, columns, output.parent) as source,
+        feature_file(features, key, columns, output.parent) as table,
         ExitStack() as closing,
     ):
-        for batch in source.batches(columns, batch_rows):
-            predicted = model.predict(batch, interval, quantiles, above)
+        for batch in table.batches(columns, batch_rows):
+            places = list(_rows_by_model(models, batch, by))
+            found = [
+                _of(name, one.predict(batch[rows], interval, quantiles, above))
+                for name, one, rows in places
+            ]
+            rows = np.concatenate([rows for *_, rows in places])
+            order = np.argsort(rows, kind="stable")
+            predicted, rows = pl.concat(found)[order], rows[order]
             if key:
-                predicted = pl.DataFrame({key: batch[key]}).hstack(predicted)
+                predicted = pl.DataFrame({key: batch[key][rows]}).hstack(predicted)
             if trained is not None:
-                held_out = ~trained(done, done + batch.height)
+                held_out = ~trained(done, done + batch.height)[rows]
                 predicted = predicted.with_columns(held_out=pl.Series(held_out))
-            table = predicted.to_arrow()
+            written = predicted.to_arrow()
             if writer is None:
                 writer = (
-                    CSVWriter(file, table.schema)
+                    CSVWriter(file, written.schema)
                     if output.suffix.lower() == ".csv"
-                    else pq.ParquetWriter(file, table.schema, compression="zstd")
+                    else pq.ParquetWriter(file, written.schema, compression="zstd")
                 )
                 closing.enter_context(writer)
-            writer.write_table(table)
+            writer.write_table(written)
             done += batch.height
+            predictions += predicted.height
             if on_rows is not None:
-                on_rows(done, source.rows)
+                on_rows(done, table.rows)
         if not done:
             raise DataError(f"{features} has no rows to predict")
-    return done
+    return predictions
+
+
+def _rows_by_model(
+    models: Mapping[str, Model], batch: pl.DataFrame, by: str
+) -> Iterator[tuple[str, Model, Indices]]:
+    """Yield each labels party's model, by its name, with the rows that it is to predict."""
+    if not by:
+        yield from ((name, model, np.arange(batch.height)) for name, model in models.items())
+        return
+    named = batch[by].cast(pl.String)
+    others = named.filter(~named.is_in(list(models)).fill_null(False))
+    if others.len():
+        raise DataError(
+            f"{by}={others[0]!r} must name a labels party that was learned from:"
+            f" {', '.join(models)}; correct the column, or pass --source NAME"
+        )
+    for name, model in models.items():
+        rows = np.flatnonzero((named == name).to_numpy())
+        if rows.size:
+            yield name, model, rows
+
+
+def _of(source: str, predicted: pl.DataFrame) -> pl.DataFrame:
+    """Predictions with whose they are; columns named after ends of one's range are left out."""
+    if not source:
+        return predicted
+    return predicted.select(pl.lit(source).alias(SOURCE), pl.exclude("^equal_.*$"))

@@ -25,6 +25,8 @@ def write_labels(events: Prepared | PreparedShards, output: Path, method: Method
         codes = events.joined.codes.astype(np.int64)
     else:
         codes = pl.concat(events.joined.parts([CODE]))[CODE].to_numpy().astype(np.int64)
+        if events.codes is not None:
+            codes = codes[np.isin(codes, events.codes)] - events.codes.start
     decoded = decode_targets(events.problem, codes, method)
     keys = events.keys()
     table = pl.DataFrame(

@@ -17,7 +17,7 @@ from common.release.folder import read_manifest
 from common.release.manifest import Manifest
 from feature_party.config import TrueLabels
 from feature_party.evaluation.true_labels import match_true_labels
-from feature_party.join.matches import MatchCounts
+from feature_party.join.matches import MatchCounts, Party
 from feature_party.join.on_disk import Progress as JoinProgress
 from feature_party.join.shards import JoinedShards
 from feature_party.model.model import Model
@@ -51,19 +51,27 @@ class Learning(Transfer):
         """Match release and features in shards on disk, however large they are."""
         config = self.config
         with self._timed("join"), self._join_progress() as show:
-            secret = read_secret(config.secret_file)
-            folders = config.release_folders
             joined = join_shards(
-                folders,
+                config.release_folders,
                 config.features,
                 config.key,
-                secret,
+                self._parties,
                 config.join,
                 config.engine,
                 progress=show,
             )
+        joined.matches.check()
         self._warn_of_poor(joined.matches)
         return joined
+
+    @property
+    def _parties(self) -> list[Party]:
+        """Whose each release is."""
+        config = self.config
+        return [
+            Party(read_secret(config.secret_of(party)), party.called if config.several else "")
+            for party, _ in config.releases
+        ]
 
     def _warn_of_poor(self, matches: MatchCounts) -> None:
         poor = matches.poor(self.config.data.min_match)
@@ -85,7 +93,7 @@ class Learning(Transfer):
 
     @property
     def manifests(self) -> list[Manifest]:
-        """What the releases that are learned from state, oldest first."""
+        """What the releases that are learned from state, a labels party's oldest first."""
         return [Manifest.from_bytes(read_manifest(one)) for one in self.config.release_folders]
 
     @property
@@ -98,7 +106,7 @@ class Learning(Transfer):
                     config.release_folders,
                     config.features,
                     config.key,
-                    read_secret(config.secret_file),
+                    self._parties,
                     config.training,
                     config.join,
                     config.engine,
@@ -185,6 +193,7 @@ class Learning(Transfer):
                 self.config.features,
                 output.predictions,
                 key=self.config.data.key,
+                source=output.source,
                 interval=output.interval,
                 quantiles=output.quantiles,
                 above=output.above,
@@ -192,18 +201,22 @@ class Learning(Transfer):
                 on_rows=lambda done, total: bar.update(task, completed=done, total=total),
             )
 
-    def _truth(self) -> Floats:
-        """(m,) true labels of all matched events."""
-        truth = self.truth
+    def _truths(self) -> dict[str, Floats]:
+        """(m,) true labels of all matched events, of each labels party by its name."""
+        return {name: self._truth(name) for name in self.prepared.problem.names}
+
+    def _truth(self, source: str = "") -> Floats:
+        truth, events = self.truth, self.prepared.of(source) if source else self.prepared
         if truth.true_labels is None or truth.true_label is None:
             raise DataError(
                 "true labels are needed; pass --true-labels FILE --true-label COLUMN (simulations)"
             )
         return match_true_labels(
-            self.prepared.keys(),
+            events.keys(),
             truth.true_labels,
             truth.true_label,
-            self.prepared.problem,
+            events.problem,
             self.manifests[-1].label.missing,
             truth.true_key,
+            source,
         )

@@ -17,7 +17,8 @@ from feature_party.client.questions import Questions, Verdict, released_rows
 from feature_party.evaluation.scores import Scores, score
 from feature_party.model.model import Model
 from feature_party.pipeline.learning import Learning
-from feature_party.report import ReportInputs, write_report
+from feature_party.report import ReportInputs, write_overview, write_report
+from feature_party.tables import file_of
 
 
 @dataclass
@@ -47,13 +48,19 @@ class Stages(Learning):
         """
         events, output = self.prepared, self.config.output
         with self._timed("evaluate"):
-            labels = None if self.truth.true_labels is None else self._truth()
+            labels = None if self.truth.true_labels is None else self._truths()
             scores = score(model, events, self.manifests, labels, nonprivate, by)
             if ask_loss is not None:
                 scores = replace(scores, answer=(ask_loss, self._ask(scores, ask_loss)))
         with self._timed("report"):
             shown = output.label_name, output.label_unit, self.config.data.ignore
-            write_report(output.report, ReportInputs.of(scores, *shown))
+            pages = {name: file_of(output.report, name) for name in scores.sources}
+            for name, page in pages.items():
+                write_report(page, ReportInputs.of(scores.sources[name], *shown))
+            if pages:
+                write_overview(output.report, scores, pages)
+            else:
+                write_report(output.report, ReportInputs.of(scores, *shown))
         timings = {name: round(value, 3) for name, value in self.timings.items()}
         metrics = {**scores.to_json(), "timings": timings}
         output.metrics.parent.mkdir(parents=True, exist_ok=True)
@@ -63,16 +70,17 @@ class Stages(Learning):
     def _ask(self, scores: Scores, loss: LossName) -> Verdict:
         """What the labels party says of the held-out events."""
         config, folders = self.config, self.config.release_folders
+        party = config.only_labels_party
         if len(folders) > 1:
             raise ConfigError(
                 f"a question is about one release and {len(folders)} are learned from; leave"
                 " --ask out, or set [labels_party] epoch to one of them"
             )
-        questions = Questions(config.labels_party, read_manifest(folders[0]), loss)
+        questions = Questions(party, read_manifest(folders[0]), loss)
         terms = questions.terms(scores.points)
         free = scores.explained.free
         terms.check((free.high - free.low) / 2 if loss == "squared" else math.inf)
         stderr.print(terms.sentence, highlight=False)
-        secret = read_secret(config.secret_file)
+        secret = read_secret(config.secret_of(party))
         rows = released_rows(folders[0], scores.keys, scores.events.holdout, secret)
         return questions.ask(rows, scores.points, terms)

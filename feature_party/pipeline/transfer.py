@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.progress import Progress
 
 from common.console import progress, stderr
+from common.errors import ConnectionFailed, LabelveilError, ReleaseError
 from common.release.event_keys import read_secret
 from feature_party.client.release_client import Fetched, ReleaseClient
 from feature_party.client.submission import Population, hash_population
@@ -38,9 +39,9 @@ class Transfer:
 
     def submit(self) -> tuple[Population, str]:
         """Submit the keys of the features as the population; returns them, and how it ended."""
-        config = self.config
-        secret = read_secret(config.secret_file)
-        client = ReleaseClient(config.labels_party)
+        config, party = self.config, self.config.only_labels_party
+        secret = read_secret(config.secret_of(party))
+        client = ReleaseClient(party)
         frame = scan_table(config.features, config.key)
         check_key(frame, config.key)
         keys = collect_table(frame.select(config.key))[config.key]
@@ -61,24 +62,47 @@ class Transfer:
             return population, ending
 
     def fetch(self) -> list[Fetched]:
-        """Fetch and verify the release, or one of each epoch that is configured."""
-        party = self.config.labels_party
-        wanted = [(party, self.config.release.directory)]
-        if party.epochs:
-            folders = zip(party.epochs, self.config.release_folders, strict=True)
-            wanted = [
-                (party.model_copy(update={"epoch": epoch, "epochs": []}), folder)
-                for epoch, folder in folders
-            ]
+        """Fetch and verify the release, or one of each epoch and labels party configured.
+
+        Raises
+        ------
+        ConnectionFailed
+            If a labels party's could not be fetched; those of the others are there then.
+        """
+        fetched: list[Fetched] = []
+        failed: dict[str, LabelveilError] = {}
         with self._timed("fetch"), progress(quiet=self.quiet) as bar:
             try:
-                return [self._fetch(bar, *one) for one in wanted]
+                for party in self.config.labels_party:
+                    try:
+                        fetched += [self._fetch(bar, *one) for one in self._wanted(party)]
+                    except (ConnectionFailed, ReleaseError) as error:
+                        failed[party.called] = error
             except KeyboardInterrupt:
                 stderr.print("interrupted; what has arrived is kept, run fetch again to go on")
                 raise
+        if failed and not self.config.several:
+            raise next(iter(failed.values()))
+        if failed:
+            told = "; ".join(f"{name}: {error}" for name, error in failed.items())
+            raise ConnectionFailed(
+                f"{len(failed)} of {len(self.config.labels_party)} labels parties did not send"
+                f" their release, those of the others are here; {told}"
+            )
+        return fetched
+
+    def _wanted(self, party: LabelsPartySection) -> list[tuple[LabelsPartySection, Path]]:
+        """What to fetch, each with its folder."""
+        folder = self.config.folder_of(party)
+        if not party.epochs:
+            return [(party, folder)]
+        return [
+            (party.model_copy(update={"epoch": epoch, "epochs": []}), folder / epoch)
+            for epoch in party.epochs
+        ]
 
     def _fetch(self, bar: Progress, party: LabelsPartySection, folder: Path) -> Fetched:
-        what = f"fetch {party.epoch}" if self.config.labels_party.epochs else "fetch"
+        what = "fetch" if folder == self.config.release.directory else f"fetch {folder.name}"
         task = bar.add_task(what, total=None, note="rows")
         begun, first = time.monotonic(), None
 

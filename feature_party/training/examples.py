@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from feature_party.join.matches import MatchCounts
 from feature_party.join.shards import JoinedShards
 from feature_party.join.tasks import CODE, ROW
 from feature_party.learning.problem import LabelProblem
+from feature_party.learning.sources import own_labels
 
 MOST_HELD_OUT = 1 << 20
 """Events that are scored, and that each network leaves out, where features do not fit in memory:
@@ -61,6 +62,9 @@ class Events(Protocol):
     def trained(self, start: int, stop: int) -> Booleans:
         """(stop - start,) which rows of the features are trained on."""
 
+    def of(self, source: str) -> Events:
+        """Those of one labels party among several, with its own problem and codes."""
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -76,6 +80,8 @@ class Prepared:
         As in :class:`Events`.
     key
         Their key column.
+    among
+        (t,) places of the training rows among all that were trained on, if these are one source's.
     """
 
     joined: Joined
@@ -84,6 +90,7 @@ class Prepared:
     problem: LabelProblem
     release_id: str
     key: str = ""
+    among: Integers | None = None
 
     @property
     def matches(self) -> MatchCounts:
@@ -102,6 +109,29 @@ class Prepared:
     def trained(self, start: int, stop: int) -> Booleans:
         return np.isin(np.arange(start, stop), self.joined.rows[self.training])
 
+    def training_of(self, fold: Integers) -> Integers:
+        """Training rows by their places among all that were trained on."""
+        return self.training[fold if self.among is None else np.isin(self.among, fold)]
+
+    def of(self, source: str) -> Prepared:
+        codes = self.problem.codes_of(source)
+        mine = (codes.start <= self.joined.codes) & (self.joined.codes < codes.stop)
+        places, among = np.cumsum(mine) - 1, np.flatnonzero(mine[self.training])
+        joined = Joined(
+            self.joined.table.filter(pl.Series(mine)),
+            self.joined.codes[mine] - codes.start,
+            self.matches.of(source),
+            self.joined.rows[mine],
+        )
+        return replace(
+            self,
+            joined=joined,
+            training=places[self.training[among]],
+            holdout=places[self.holdout[mine[self.holdout]]],
+            problem=own_labels(self.problem, source),
+            among=among,
+        )
+
 
 @dataclass(frozen=True)
 class PreparedShards:
@@ -115,6 +145,8 @@ class PreparedShards:
         (h,) different events to score on, numbered in the features' order, ascending.
     problem, release_id, key
         As in :class:`Prepared`.
+    source, codes
+        The labels party that these are of alone, and its codes among all.
     """
 
     joined: JoinedShards
@@ -122,22 +154,24 @@ class PreparedShards:
     problem: LabelProblem
     release_id: str
     key: str
+    source: str = ""
+    codes: range | None = None
 
     @property
     def matches(self) -> MatchCounts:
-        return self.joined.matches
+        return self.joined.matches.of(self.source) if self.source else self.joined.matches
 
     @property
     def training_rows(self) -> int:
-        return self.joined.rows - self.holdout.size
+        return self.matches.matched - self.holdout.size
 
     @cached_property
     def holdout(self) -> Integers:
-        if self.joined.rows == sum(self.joined.events):
+        if self.codes is None and self.joined.rows == sum(self.joined.events):
             return self.held  # every event has one label
         first, found = 0, []
         for index in range(len(self.joined.shards)):
-            held = self._held(index)
+            held = self._held(index)[self._mine(index)]
             found.append(np.flatnonzero(held) + first)
             first += held.size
         return np.concatenate(found)
@@ -145,14 +179,23 @@ class PreparedShards:
     def held_out(self) -> tuple[pl.DataFrame, Codes]:
         columns = [*self.joined.columns, CODE]
         parts = (
-            part.filter(pl.Series(self._held(index)))
+            part.filter(pl.Series(self._held(index) & self._mine(index)))
             for index, part in enumerate(self.joined.parts(columns))
         )
         table = pl.concat(parts, rechunk=True)
-        return table.drop(CODE), table[CODE].to_numpy()
+        first = 0 if self.codes is None else self.codes.start
+        return table.drop(CODE), table[CODE].to_numpy() - np.uint32(first)
 
     def keys(self) -> pl.Series:
-        return pl.concat(self.joined.parts([self.key]))[self.key]
+        parts = (
+            part.filter(pl.Series(self._mine(index)))
+            for index, part in enumerate(self.joined.parts([self.key]))
+        )
+        return pl.concat(parts)[self.key]
+
+    def of(self, source: str) -> PreparedShards:
+        own, codes = own_labels(self.problem, source), self.problem.codes_of(source)
+        return replace(self, problem=own, source=source, codes=codes)
 
     def training_events(self, columns: Sequence[str]) -> Iterator[tuple[pl.DataFrame, Codes]]:
         """Yield features and codes to train on, a shard at a time, in the features' order."""
@@ -179,6 +222,13 @@ class PreparedShards:
         events = first + np.cumsum(np.diff(rows, prepend=rows[:1]) != 0)
         at = np.searchsorted(self.held, events)
         return np.take(self.held, at, mode="clip") == events if self.held.size else events < 0
+
+    def _mine(self, index: int) -> Booleans:
+        """Which labels of a shard are of the source."""
+        if self.codes is None:
+            return np.ones(sum(self.joined.labels[index]), dtype=np.bool_)
+        codes = self.joined.read(index, [CODE])[CODE].to_numpy()
+        return np.asarray((self.codes.start <= codes) & (codes < self.codes.stop))
 
 
 @lru_cache(maxsize=2)

@@ -18,10 +18,11 @@ from common.release.manifest import Manifest, manifest_digest
 from common.release.table import Release, read_release, write_release
 from feature_party.config import JoinSection, TrainingSection
 from feature_party.join.in_memory import join_release, join_releases
+from feature_party.join.matches import Party
 from feature_party.join.on_disk import JoinSizes, Progress, join_content, join_to_shards
 from feature_party.join.shards import JOIN_MANIFEST, JoinedShards
 from feature_party.learning.problem import LabelProblem, first_codes
-from feature_party.learning.several_releases import join_problems
+from feature_party.learning.sources import join_sources
 from feature_party.tables import Table, scan_table, streamed_file
 from feature_party.training.examples import MOST_HELD_OUT, Prepared, PreparedShards
 from feature_party.training.holdout import held_events, split_events, split_holdout
@@ -32,7 +33,7 @@ def prepare(
     release: Release | Path | Sequence[Release | Path],
     features: Table,
     key: str,
-    secret: bytes,
+    parties: bytes | Sequence[Party],
     training: TrainingSection,
     join: JoinSection,
     engine: EngineSection,
@@ -49,8 +50,8 @@ def prepare(
         learn from.
     features, key
         One row an event, and the column that names it.
-    secret
-        The shared key secret.
+    parties
+        Whose each release is, those of one labels party together; or the key secret of all.
     training
         How large the holdout is, who is in it, and whether to go through shards.
     join, engine
@@ -64,31 +65,43 @@ def prepare(
     data = [read_manifest(one) if isinstance(one, Path) else one.manifest_bytes for one in several]
     manifests = [Manifest.from_bytes(one) for one in data]
     rows = sum(manifest.population.rows for manifest in manifests)
+    if isinstance(parties, bytes):
+        parties = [Party(parties)] * len(several)
+    identity = _identity([manifest_digest(one) for one in data], parties)
     source = streamed_file(features, key, training.shards, rows)
     joined = None
     with _folders(several, source is not None) as folders:
         if source is not None:
-            joined = join_shards(folders, source, key, secret, join, engine, workers, progress)
+            joined = join_shards(folders, source, key, parties, join, engine, workers, progress)
         elif training.shards != "never":
-            joined = _joined_before(folders, features, key, secret, join)
-    digests = [manifest_digest(one) for one in data]
-    identity = digests[0]
-    if len(digests) > 1:
-        identity = hashlib.sha256("".join(digests).encode()).hexdigest()
+            joined = _joined_before(folders, features, key, parties, join)
     if joined is not None:
         parts = [LabelProblem.from_manifest(manifest) for manifest in manifests]
-        problem = join_problems(parts, np.sum(joined.labels, axis=0).tolist())
+        joined.matches.check()
+        names = [party.name for party in parties]
+        problem = join_sources(parts, np.sum(joined.labels, axis=0).tolist(), names)
         share = min(training.holdout, MOST_HELD_OUT / joined.rows)
         held = held_events(sum(joined.events), share, training.seed)
         return PreparedShards(joined, held, problem, identity, key)
-    return _in_memory(several, features, key, secret, training, identity)
+    return _in_memory(several, features, key, parties, training, identity)
+
+
+def _identity(digests: Sequence[str], parties: Sequence[Party]) -> str:
+    """What identifies releases that are learned from, and whose they are."""
+    if len(set(digests)) < len(digests):
+        raise DataError("one release stands twice among those to learn from; leave one out")
+    if len(digests) == 1:
+        return digests[0]
+    names = [party.name for party in parties]
+    told = [*digests, *names] if len(set(names)) > 1 else digests
+    return hashlib.sha256("".join(told).encode()).hexdigest()
 
 
 def _in_memory(
     several: Sequence[Release | Path],
     features: Table,
     key: str,
-    secret: bytes,
+    parties: Sequence[Party],
     training: TrainingSection,
     identity: str,
 ) -> Prepared:
@@ -97,12 +110,14 @@ def _in_memory(
     for release, part in zip(releases, parts, strict=True):
         part.check_codes(release.codes)
     if len(releases) == 1:
-        joined = join_release(releases[0], features, key, secret)
+        joined = join_release(releases[0], features, key, parties[0].secret)
         split = split_holdout(joined.rows.size, training.holdout, training.seed)
     else:
         first = first_codes(parts)
-        joined = join_releases(releases, first[:-1].tolist(), features, key, secret)
-        parts = [join_problems(parts, np.histogram(joined.codes, bins=first)[0].tolist())]
+        joined = join_releases(releases, first[:-1].tolist(), features, key, parties)
+        rows = np.histogram(joined.codes, bins=first)[0].tolist()
+        joined.matches.check()
+        parts = [join_sources(parts, rows, [party.name for party in parties])]
         split = split_events(joined.rows, training.holdout, training.seed)
     return Prepared(joined, *split, parts[0], identity, key)
 
@@ -111,7 +126,7 @@ def join_shards(
     releases: Sequence[Path],
     features: Path,
     key: str,
-    secret: bytes,
+    parties: Sequence[Party],
     join: JoinSection,
     engine: EngineSection,
     workers: Workers = ALONE,
@@ -132,14 +147,14 @@ def join_shards(
                 releases,
                 features,
                 key,
-                secret,
+                parties,
                 directory,
                 engine=started,
                 sizes=sizes,
                 progress=progress,
             )
     workers.from_first(None)  # the others wait
-    content = join_content(releases, features, key, secret, sizes)
+    content = join_content(releases, features, key, parties, sizes)
     found = JoinedShards.open(directory, content)
     if found is None:
         raise DataError(
@@ -150,14 +165,14 @@ def join_shards(
 
 
 def _joined_before(
-    releases: Sequence[Path], features: Table, key: str, secret: bytes, join: JoinSection
+    releases: Sequence[Path], features: Table, key: str, parties: Sequence[Party], join: JoinSection
 ) -> JoinedShards | None:
     """What ``feature-party join`` left of these very files."""
     if not isinstance(features, Path) or not releases:
         return None
     if not (join.directory / JOIN_MANIFEST).is_file():
         return None
-    content = join_content(releases, features, key, secret, _sizes(features, join))
+    content = join_content(releases, features, key, parties, _sizes(features, join))
     return JoinedShards.open(join.directory, content)
 
 

@@ -35,6 +35,7 @@ from feature_party.model.encoding import Encoder
 from feature_party.model.facts import FitSettings, ModelFacts
 from feature_party.model.model import Expert, Model
 from feature_party.model.network import NetworkShape
+from feature_party.tables import SOURCE
 from feature_party.training.batches import group_size
 from feature_party.training.encoded_shards import (
     Shards,
@@ -120,7 +121,7 @@ class _Run:
         fit = partial(
             Encoder.fit,
             numeric=data.numeric,
-            categorical=data.categorical,
+            categorical=[*data.categorical, *([SOURCE] if events.problem.sources else [])],
             ignore=[*data.ignore, events.key],
             pieces=resolve_pieces(data.pieces, self._effective_labels),
         )
@@ -142,6 +143,10 @@ class _Run:
         if true_labels is None:
             raise ConfigError(
                 "objective='true' needs true labels; pass --true-labels FILE --true-label COLUMN"
+            )
+        if self.problem.sources:
+            raise ConfigError(
+                "objective='true' trains on the labels of one labels party; configure one"
             )
         if not isinstance(self.events, Prepared):
             raise ConfigError(

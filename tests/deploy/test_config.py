@@ -35,8 +35,9 @@ def covered(path: str, mounts: set[str]) -> bool:
 def test_both_files_are_configurations() -> None:
     ours = load(DEPLOY / "label-party" / "label_party.toml")
     theirs = load_config(FeaturePartyConfig, DEPLOY / "feature-party" / "feature_party.toml")
-    assert ours.entitlements == {"feature-party": frozenset({theirs.labels_party.data_set})}
-    assert ours.server.listen.rpartition(":")[2] == theirs.labels_party.address.rpartition(":")[2]
+    (party,) = theirs.labels_party
+    assert ours.entitlements == {"feature-party": frozenset({party.data_set})}
+    assert ours.server.listen.rpartition(":")[2] == party.address.rpartition(":")[2]
     assert ours.data.key == theirs.data.key
     # containers get another address on their command line; a host's stays its own
     assert ours.observability.listen == "127.0.0.1:9464"

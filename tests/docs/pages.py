@@ -111,6 +111,8 @@ def example_data(folder: Path) -> None:
     ).select("click_id", "amount", "product")
     table.write_parquet(folder / "clicks.parquet")
     table[:100].write_parquet(folder / "new_clicks.parquet")
+    sales[:1500].write_parquet(folder / "shoes.parquet")
+    sales[1500:].with_columns(pl.col("amount") * 150).write_parquet(folder / "lamps.parquet")
     table.select("click_id").write_parquet(folder / "landings.parquet")
     sales[::2].write_parquet(folder / "sales.parquet")
     (folder / "products.txt").write_text("lamp\nchair\ntable\n")
@@ -130,8 +132,9 @@ def typed(block: str) -> list[str]:
 def terminal(folder: Path) -> Iterator[Callable[[str], None]]:
     """Yield what types a line into a shell in this folder; only our programs are run.
 
-    A server listens on a free port of the loopback, where the lines after it find it, until the
-    block is left. A line that fails is an ``AssertionError`` with what it said.
+    A configuration that begins with its file's name is written there. A server listens on a free
+    port of the loopback, where the lines after it find it, until the block is left. A line that
+    fails is an ``AssertionError`` with what it said.
     """
     programs = folder / ".programs"
     programs.mkdir()
@@ -140,17 +143,22 @@ def terminal(folder: Path) -> Iterator[Callable[[str], None]]:
         (programs / name).write_text(start)
         (programs / name).chmod(0o755)
     path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
-    places = {"labels.example.com": "localhost", "0.0.0.0:50051": "127.0.0.1:0"}
+    places = {"labels.example.com": "localhost"}
+    ports = iter((":50051", ":50052"))
 
     def run(line: str) -> None:
         here = line
         for place, stand_in in places.items():
             here = here.replace(place, stand_in)
-        if line == "label-party serve":
-            port = folder / ".port"
-            arguments = ["serve", "--port-file", str(port)]
+        if named := re.match(r"# (\w+\.toml)\n", here):
+            (folder / named[1]).write_text(here)
+        if line.startswith("label-party serve"):
+            told = next(ports)
+            port = folder / f".port{told}"
+            anywhere = ["--port-file", str(port), "--listen", "127.0.0.1:0"]
+            arguments = [*shlex.split(line)[1:], *anywhere]
             server = serving(arguments, folder, folder / ".serve.log", port)
-            places[":50051"] = f":{until_done.enter_context(server)}"
+            places[told] = f":{until_done.enter_context(server)}"
         elif line.startswith(_RUN):
             done = subprocess.run(
                 here, shell=True, cwd=folder, env=child_environment(PATH=path),
@@ -176,3 +184,5 @@ def run_page(page: Page, folder: Path, *languages: str, before: Sequence[str] = 
             elif language == "console" and language in languages:
                 for line in typed(body):
                     run(line)
+            elif language == "toml" and "console" in languages:
+                run(body)

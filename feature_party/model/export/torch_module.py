@@ -123,6 +123,16 @@ class ServedModel(nn.Module):
         self.values: Tensor
         self.prior: Tensor
         self.adjustment: Tensor | None
+        self.cells: Tensor | None
+        given = dict(encoder.given)
+        self._given = {
+            column.name: 1 + column.vocabulary.index(given[column.name])
+            if given[column.name] in column.vocabulary
+            else 0
+            for column in encoder.categorical
+            if column.name in given
+        }
+        self.register_buffer("cells", None if model.cells is None else torch.as_tensor(model.cells))
         self.register_buffer("values", torch.as_tensor(model.support.values))
         self.register_buffer("prior", torch.as_tensor(model.support.prior))
         factors = model.adjustment
@@ -137,7 +147,13 @@ class ServedModel(nn.Module):
             numeric = torch.cat(parts, dim=1).float()
         categories = torch.zeros(rows, 0, dtype=torch.int64)
         if self._categorical:
-            categories = torch.stack([columns[column.name] for column in self._categorical], dim=1)
+            places = [
+                torch.full((rows,), self._given[column.name])
+                if column.name in self._given
+                else columns[column.name]
+                for column in self._categorical
+            ]
+            categories = torch.stack(places, dim=1)
         mixed: Tensor | None = None
         for (objective, weight), learned in zip(self._experts, self.learned, strict=True):
             raw = learned(numeric[None], categories[None]).double()
@@ -150,6 +166,8 @@ class ServedModel(nn.Module):
         if self.adjustment is not None:
             mixed = mixed * self.adjustment
             mixed = mixed / mixed.sum(dim=1, keepdim=True)
+        if self.cells is not None:
+            mixed = mixed @ self.cells
         mixed = (1 - self._shrinkage) * mixed + self._shrinkage * self.prior
         if self._median:
             below = (torch.cumsum(mixed, dim=1) < 0.5 - 1e-9).long().sum(dim=1)

@@ -25,6 +25,7 @@ from common.release.folder import LABELS_FILE
 from common.release.table import write_release
 from feature_party.config import FeaturePartyConfig
 from feature_party.join.in_memory import join_release
+from feature_party.join.matches import Party
 from feature_party.join.on_disk import JoinSizes, join_to_shards
 from feature_party.join.shards import JoinedShards
 from feature_party.join.tasks import CODE, ROW
@@ -56,7 +57,14 @@ def _join(
 ) -> JoinedShards:
     release, out = _stored(world, folder), folder / "out"
     return join_to_shards(
-        [release], features, "event", SECRET, out, engine=engine, sizes=SMALL, progress=progress
+        [release],
+        features,
+        "event",
+        [Party(SECRET)],
+        out,
+        engine=engine,
+        sizes=SMALL,
+        progress=progress,
     )
 
 
@@ -171,7 +179,7 @@ def test_refusals_leave_nothing(world: World, tmp_path: Path) -> None:
         frame.write_parquet(tmp_path / "features.parquet")
         with pytest.raises(kind, match=said):
             join_to_shards(
-                [release], tmp_path / "features.parquet", "event", SECRET, out, sizes=SMALL
+                [release], tmp_path / "features.parquet", "event", [Party(SECRET)], out, sizes=SMALL
             )
         assert not list(tmp_path.glob("*out*"))
 

@@ -12,6 +12,7 @@ from common.engine.spark import SparkEngine
 from common.engine.task import Engine
 from common.errors import DataError
 from common.release.table import write_release
+from feature_party.join.matches import Party
 from feature_party.join.on_disk import JoinSizes, join_to_shards
 from tests.engines import Failing, SparkSession, needs_java
 from tests.feature_party.worlds import SECRET, World
@@ -30,7 +31,7 @@ def _join(
         [release],
         features or world.features,
         "event",
-        SECRET,
+        [Party(SECRET)],
         folder / "out",
         engine=engine,
         sizes=SIZES,

@@ -1,0 +1,196 @@
+"""Labels of several parties as one problem: each source's own at (y − location) / scale.
+
+Labels that are all >= 0 are divided by their mean, so that 0 stays 0; others are centred, and
+divided by their deviation. Both are those of the source's released prior. Two values, or the same
+few classes, stay what they are. On the common axis the releases are joined as those of several
+epochs are (:mod:`feature_party.learning.several_releases`): every label is read through its own
+channel, and only the model is shared.
+
+A prediction is a distribution over cells of that axis. :func:`own_labels` and :func:`own_cells`
+bring it back to the labels of one source: whatever lies beyond its range is at the range's ends,
+where its labels were clipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+
+import numpy as np
+
+from common.arrays import Floats
+from common.errors import DataError
+from feature_party.learning.problem import LabelProblem, LabelSource
+from feature_party.learning.several_releases import join_problems, over_grid, pooled
+from feature_party.learning.support import Support
+
+_POINTS = 512
+"""Of the common axis, unless one source has more."""
+_SAME = 1e-9
+"""Share of the axis up to which points are one."""
+
+
+def join_sources(
+    parts: Sequence[LabelProblem], rows: Sequence[float], names: Sequence[str]
+) -> LabelProblem:
+    """Make one problem of releases of one or several sources.
+
+    Parameters
+    ----------
+    parts
+        Facts of the releases: a source's together, oldest first.
+    rows
+        Rows of each that are learned from.
+    names
+        The source of each.
+
+    Raises
+    ------
+    DataError
+        If a source's releases do not belong together, or sources have other kinds of labels.
+    """
+    if len(set(names)) < 2:
+        return join_problems(parts, rows)
+    groups = {name: list(places) for name, places in groupby(range(len(parts)), names.__getitem__)}
+    own = {
+        name: join_problems([parts[i] for i in places], [rows[i] for i in places])
+        for name, places in groups.items()
+    }
+    _check_kinds(own)
+    positive = all(one.grid[0] >= 0 for one in own.values())
+    scales = {name: _scale(one, positive) for name, one in own.items()}
+    moved = {name: _moved(one, *scales[name]) for name, one in own.items()}
+    axis = _axis([one.grid for one in moved.values()])
+    restated = {
+        name: [over_grid(part, axis) for part in one.releases] for name, one in moved.items()
+    }
+    sources = [
+        LabelSource(
+            name,
+            *scales[name],
+            _place(axis, moved[name].grid[0]),
+            _place(axis, moved[name].grid[-1]),
+            pooled(restated[name], [rows[i] for i in places]).prior,
+            len(places),
+        )
+        for name, places in groups.items()
+    ]
+    together = pooled([part for several in restated.values() for part in several], rows)
+    return replace(together, sources=tuple(sources))
+
+
+def own_labels(problem: LabelProblem, name: str) -> LabelProblem:
+    """The facts about one source's labels alone, in their own units.
+
+    Of a problem that a model was saved with, grid and prior alone.
+    """
+    source, start = problem.source(name)
+    inside = slice(source.first, source.last + 1)
+    unmoved = -source.location / source.scale, 1 / source.scale
+    releases = slice(start, start + source.releases)
+    if problem.parts:
+        parts = [_inside(_moved(part, *unmoved), inside) for part in problem.parts[releases]]
+        return pooled(parts, problem.shares[releases])
+    mean = source.location + source.scale * float(source.prior @ problem.grid)
+    nothing = np.ones((1, 1)), np.zeros(source.prior[inside].size, dtype=np.int64)
+    grid, prior = source.location + source.scale * problem.grid[inside], source.prior[inside]
+    return LabelProblem(
+        grid,
+        prior,
+        *nothing,
+        np.array([mean]),
+        problem.loss,
+        values_alone=problem.values_alone,
+    )
+
+
+def own_cells(
+    problem: LabelProblem, support: Support, name: str, own: LabelProblem
+) -> tuple[Support, Floats]:
+    """One source's cells: those of the common axis, in its units.
+
+    Parameters
+    ----------
+    problem, support
+        Of all sources.
+    name, own
+        The source, and :func:`own_labels` of it.
+
+    Returns
+    -------
+    The m' cells, and an (m, m') matrix that takes distributions over all cells to them.
+    """
+    source, _ = problem.source(name)
+    first, last = support.cell_of[[source.first, source.last]]
+    cells = support.cell_of[source.first : source.last + 1] - first
+    places = np.clip(np.arange(support.size), first, last) - first
+    return Support.in_cells(own, cells), np.eye(last - first + 1)[places]
+
+
+def _check_kinds(own: dict[str, LabelProblem]) -> None:
+    (name, first), *others = own.items()
+    for other, problem in others:
+        kinds = [_kind(one) for one in (first, problem)]
+        if kinds[0] != kinds[1]:
+            raise DataError(
+                f"labels of {name!r}, {kinds[0]}, and of {other!r}, {kinds[1]}, cannot be learned"
+                " from together; train a model for each"
+            )
+
+
+def _kind(problem: LabelProblem) -> str:
+    if not problem.values_alone:
+        return f"on a range under {problem.loss} loss"
+    count = problem.grid.size
+    values = "" if count == 2 else " " + ", ".join(f"{value:g}" for value in problem.grid)
+    return f"{count} values{values} under {problem.loss} loss"
+
+
+def _scale(problem: LabelProblem, positive: bool) -> tuple[float, float]:
+    """Location and scale of a source's labels."""
+    low, high = float(problem.grid[0]), float(problem.grid[-1])
+    if problem.values_alone:
+        return (low, high - low) if problem.grid.size == 2 else (0.0, 1.0)
+    if positive:
+        return 0.0, max(problem.mean, 1e-6 * high)
+    return problem.mean, problem.deviation
+
+
+def _moved(problem: LabelProblem, location: float, scale: float) -> LabelProblem:
+    """The facts about (y − location) / scale."""
+    return replace(
+        problem,
+        grid=(problem.grid - location) / scale,
+        outputs=(problem.outputs - location) / scale,
+        parts=tuple(_moved(part, location, scale) for part in problem.parts),
+    )
+
+
+def _inside(problem: LabelProblem, points: slice) -> LabelProblem:
+    """The facts about some of the grid's points, which have all of the prior."""
+    rows, row_of = np.unique(problem.row_of[points], return_inverse=True)
+    return replace(
+        problem,
+        grid=problem.grid[points],
+        prior=problem.prior[points],
+        rows=problem.rows[rows],
+        row_of=row_of.reshape(-1).astype(np.int64),
+        ends=None,
+    )
+
+
+def _axis(grids: Sequence[Floats]) -> Floats:
+    """Points of all grids, or some of them where they are many; every grid's ends among them."""
+    ends = np.array([grid[[0, -1]] for grid in grids]).reshape(-1)
+    points = np.unique(np.concatenate(grids))
+    most = max(_POINTS, *(grid.size for grid in grids))
+    points = np.concatenate([ends, points[:: -(-points.size // most)]])
+    # an end comes first among equals, so that it is the one that is kept
+    order = np.lexsort((np.arange(points.size) >= ends.size, points))
+    points = points[order]
+    return points[np.diff(points, prepend=-np.inf) > _SAME * np.ptp(points)]
+
+
+def _place(axis: Floats, value: float) -> int:
+    return int(np.abs(axis - value).argmin())

@@ -1,0 +1,104 @@
+"""The page about a model of several labels parties: a line for each, and a link to its own page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from common.report.template import page_template
+from feature_party.evaluation.scores import Scores
+from feature_party.evaluation.sentences import share_words
+from feature_party.report.page import Section
+from feature_party.report.words import Headline, Statement, match_sentence, number
+
+
+def write_overview(path: Path, scores: Scores, pages: Mapping[str, Path]) -> None:
+    """Write one self-contained HTML page.
+
+    Parameters
+    ----------
+    path
+        Where to; an existing page is replaced.
+    scores
+        Of all labels parties, and of each.
+    pages
+        Each one's own page, beside this one.
+    """
+    together, facts = scores.explained, scores.facts
+    first = scores.manifests[-1]
+    text = page_template("feature_party.report", "report.html.j2").render(
+        headline=Headline(
+            f"One model of {len(scores.sources)} labels parties",
+            (
+                f"{scores.summary[0]}.".capitalize(),
+                f"Of the variation in all labels, each divided by its labels party's scale, the"
+                f" features explain {share_words(together.assisted)} with the model's help, and"
+                f" {share_words(together.free)} whatever the model is. All figures are estimated"
+                " from privatized labels of events that were not trained on.",
+            ),
+        ),
+        eyebrow=", ".join(scores.sources),
+        warnings=scores.warnings,
+        simulated=False,
+        errors=None,
+        statements=_statements(scores),
+        matches=match_sentence(scores.events.matches),
+        sections=[_table(scores, pages)],
+        tables={
+            "Training": {
+                "objective": facts.objective,
+                "head": facts.head,
+                "events trained on": f"{facts.training_rows:,}",
+                "releases (SHA-256 of the manifests' digests)": scores.events.release_id,
+            }
+        },
+        created=first.created,
+        software=first.software,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def _table(scores: Scores, pages: Mapping[str, Path]) -> Section:
+    rows: list[tuple[str, ...]] = [
+        ("labels party", "ε", "events", "R² with the model's help (95%)",
+         "R² whatever the model is (95%)", "MSE", "a constant's", "page")
+    ]  # fmt: skip
+    for name, one in scores.sources.items():
+        told = one.explained
+        rows.append(
+            (
+                name,
+                f"{one.epsilon:g}",
+                f"{one.unseen.codes.size:,}",
+                share_words(told.assisted),
+                share_words(told.free),
+                number(told.loss.value),
+                number(told.constant),
+                pages[name].name,
+            )
+        )
+    text = (
+        "Errors are in the units of each labels party's own labels. Its page says more, and nothing"
+        " of the others' labels."
+    )
+    return Section("parties", "How good it is for each", text, rows=rows)
+
+
+def _statements(scores: Scores) -> list[Statement]:
+    """What each labels party's releases guarantee."""
+    found = [
+        Statement(
+            name,
+            " ".join(
+                f"Data set {manifest.data_set}, epoch {manifest.epoch}: {manifest.total_guarantee}."
+                for manifest in one.manifests
+            ),
+        )
+        for name, one in scores.sources.items()
+    ]
+    text = (
+        "Each ε is about the label that one labels party gives an event. Where several give one to"
+        " the same event and these depend on each other, their ε add up."
+    )
+    return [*found, Statement("Together", text)]

@@ -77,6 +77,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         here = os.path.relpath(there, PurePosixPath(page.file.src_uri).parent)
         return f"]({here}{hash_}{anchor})"
 
+    def module(found: re.Match[str]) -> str:
+        """A link to source is one to its reference, where it has one."""
+        target = os.path.normpath(source.parent / found[2]).removesuffix(".py").replace("/", ".")
+        documented = target.startswith(tuple(f"common.{room}." for room in ROOMS))
+        return f"[{found[1]}][{target}]" if documented else found[1]
+
+    markdown = re.sub(r"\[([^\[\]]+)\]\(([^)\s]+\.py)\)", module, markdown)
     markdown = re.sub(r"\]\(([^)\s]+)\)", link, markdown)
     return markdown.replace("<!-- every name of labelveil -->", "\n".join(names_of_the_face()))
 

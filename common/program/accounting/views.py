@@ -6,105 +6,42 @@ For m releases of one mechanism, ε at a fixed δ by
 - *advanced* composition (Dwork and Roth 2014, Theorem 3.20), likewise;
 - *optimal* composition of the releases' (ε₀, δ₀) alone (Kairouz, Oh, Viswanath 2015);
 - *RDP*, the moments accountant (Abadi et al. 2016; Mironov 2017), from the mechanism's own curve;
-- *PLD*, from the mechanism's own loss distribution: the least that any accountant can say.
+- *PLD*, from the mechanism's own loss distribution: the least that any accountant can say;
+- *filter*: a limit that admits m of them, each chosen after seeing all outputs before it;
+- *odometer*: what may be said after the m-th, at a moment that outputs chose too.
 
-Every number is a valid bound; they differ in how much of the mechanism they know.
+Every number is a valid bound; they differ in how much of the mechanism they know, and in what may
+be chosen on the way. ∞ stands where a method has no bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from fractions import Fraction
 
-from common.errors import ConfigError, PrivacyError
+from common.errors import PrivacyError
 from common.exact.rounding import float_above
-from common.guarantees.approximate import ApproximateDP
-from common.guarantees.base import Adjacency, Guarantee
-from common.guarantees.composition import advanced_composition, optimal_composition
-from common.guarantees.conversion import epsilon_at, to_approximate, to_renyi
-from common.guarantees.gaussian import gaussian_sigma, gaussian_zcdp
-from common.guarantees.pld import PrivacyLoss, available
-from common.guarantees.pure import PureDP
-from common.guarantees.subsampling import subsampled_gaussian
+from common.guarantees import (
+    Guarantee,
+    Odometer,
+    PureDP,
+    RenyiDP,
+    advanced_composition,
+    epsilon_at,
+    optimal_composition,
+    to_pure,
+    to_renyi,
+    to_zcdp,
+)
+from common.guarantees.pld import available
+from common.program.accounting.mechanisms import Mechanism
 
-METHODS = ("basic", "advanced", "optimal", "RDP", "PLD")
-MECHANISMS = ("pure", "gaussian", "sampled-gaussian")
+METHODS = ("basic", "advanced", "optimal", "RDP", "PLD", "filter", "odometer")
 
 _RELEASE_SHARE = Fraction(1, 2)
 """Of δ, what goes to the releases' own δ₀ where they need one; the rest is left to composition."""
-
-
-@dataclass(frozen=True)
-class Mechanism:
-    """One release in every form that an accountant can use.
-
-    Attributes
-    ----------
-    name
-        In words.
-    own
-        Its own guarantee: pure, or a curve.
-    bounded
-        From δ₀ > 0 to its (ε₀, δ₀); not asked of a pure mechanism.
-    loss
-        Builds its loss distribution.
-    """
-
-    name: str
-    own: Guarantee
-    bounded: Callable[[Fraction], ApproximateDP]
-    loss: Callable[[], PrivacyLoss]
-
-
-def mechanism(
-    name: str, epsilon: float | None = None, noise: float | None = None, rate: float = 1.0
-) -> Mechanism:
-    """Build one release by name, with sensitivity 1.
-
-    Parameters
-    ----------
-    name
-        ``pure`` (randomized response, the worst ε-DP mechanism), ``gaussian``, or
-        ``sampled-gaussian``, a step of DP-SGD.
-    epsilon
-        ε₀ of the first.
-    noise
-        σ of the others.
-    rate
-        Sampling rate of the last.
-    """
-    if name not in MECHANISMS:
-        raise ConfigError(f"mechanism {name!r} must be one of {', '.join(MECHANISMS)}")
-    if name == "pure":
-        if epsilon is None or not 0 < epsilon <= 20:
-            raise ConfigError(f"epsilon={epsilon} must lie in (0, 20] for {name}; pass --epsilon")
-        pure = PureDP.of(epsilon, Adjacency.ADD_REMOVE)
-        return Mechanism(
-            f"ε-DP, ε = {epsilon:g}",
-            pure,
-            lambda delta: to_approximate(pure, delta),
-            lambda: PrivacyLoss.of_pure(pure),
-        )
-    if noise is None or not 0.05 <= noise <= 1e4:
-        raise ConfigError(f"noise={noise} must lie in 0.05 … 10000 for {name}; pass --noise")
-    if not 0 < rate <= 1:
-        raise ConfigError(f"rate={rate} must lie in (0, 1]")
-    if name == "gaussian":
-        curve = to_renyi(gaussian_zcdp(Fraction(noise) ** 2))
-        return Mechanism(
-            f"Gaussian, σ = {noise:g}",
-            curve,
-            lambda delta: _gaussian_bound(noise, delta),
-            lambda: PrivacyLoss.of_gaussian(noise),
-        )
-    sampled = subsampled_gaussian(noise, rate)
-    return Mechanism(
-        f"Gaussian, σ = {noise:g}, on samples of rate {rate:g}",
-        sampled,
-        lambda delta: to_approximate(sampled, delta),
-        lambda: PrivacyLoss.of_gaussian(noise, rate=rate),
-    )
 
 
 def composition_view(
@@ -121,7 +58,8 @@ def composition_view(
     delta
         δ of the result, in (0, 1).
     methods
-        Which; PLD is left out where dp-accounting is not installed.
+        Which; PLD is left out where the mechanism has no loss distribution, or dp-accounting is not
+        installed.
     """
     if not 0 < delta < 1:
         raise PrivacyError(f"delta={delta} must lie in (0, 1)")
@@ -129,35 +67,55 @@ def composition_view(
         raise PrivacyError(f"times={list(times)} must be numbers of at least 1")
     view: dict[str, list[float]] = {}
     for method in methods:
-        if method != "PLD" or available():
+        if method != "PLD" or (release.loss is not None and available()):
             view[method] = [_composed(release, m, Fraction(delta), method) for m in times]
     return view
 
 
 def _composed(release: Mechanism, m: int, delta: Fraction, method: str) -> float:
-    if method == "RDP":
-        return epsilon_at(to_renyi(release.own).repeat(m), delta)
-    if method == "PLD":
-        return release.loss().repeat(m).epsilon(float(delta))
-    pure = release.own if isinstance(release.own, PureDP) else None
+    try:
+        if method == "RDP":
+            own = release.own if isinstance(release.own, RenyiDP) else to_renyi(release.own)
+            return epsilon_at(own.repeat(m), delta)
+        if method == "PLD" and release.loss is not None:
+            return release.loss().repeat(m).epsilon(float(delta))
+        if method == "filter":
+            return _filtered(release.own, m, delta)
+        if method == "odometer":
+            return _read(release.own, m, delta)
+        return _from_bounds(release, m, delta, method)
+    except PrivacyError:
+        return math.inf
+
+
+def _from_bounds(release: Mechanism, m: int, delta: Fraction, method: str) -> float:
+    pure = next(_restated(release.own, to_pure), None)
     if method == "basic":
-        return float_above((pure or release.bounded(delta / m)).exact_epsilon * m)
-    one = pure or release.bounded(delta * _RELEASE_SHARE / m)
+        if isinstance(pure, PureDP):
+            return float_above(pure.exact_epsilon * m)
+        return float_above(release.bounded(delta / m).exact_epsilon * m)
+    one = pure if isinstance(pure, PureDP) else release.bounded(delta * _RELEASE_SHARE / m)
     if method == "optimal":
         return optimal_composition([one] * m, delta).epsilon
-    left = delta if pure else delta * (1 - _RELEASE_SHARE)
+    left = delta if one is pure else delta * (1 - _RELEASE_SHARE)
     return float_above(advanced_composition(one.exact_epsilon, m, left))
 
 
-def _gaussian_bound(noise: float, delta: Fraction) -> ApproximateDP:
-    """Least ε₀ at which one Gaussian release is (ε₀, δ₀)-DP, by bisection (Balle and Wang 2018)."""
-    low, high = 0.0, 1.0
-    while gaussian_sigma(high, float(delta)) > noise:
-        low, high = high, 2 * high
-    for _ in range(40):
-        middle = (low + high) / 2
-        if gaussian_sigma(middle, float(delta)) <= noise:
-            high = middle
-        else:
-            low = middle
-    return ApproximateDP.of(high, delta, Adjacency.ADD_REMOVE)
+def _restated(own: Guarantee, *kinds: Callable[[Guarantee], Guarantee]) -> Iterator[Guarantee]:
+    for kind in kinds:
+        with suppress(PrivacyError):
+            yield kind(own)
+
+
+def _filtered(own: Guarantee, m: int, delta: Fraction) -> float:
+    """ε of the best limit, of any kind, whose :class:`~common.guarantees.Filter` admits them."""
+    forms = _restated(own, to_pure, to_zcdp, lambda same: same)
+    return min(epsilon_at(limit, delta) for limit in (form.repeat(m) for form in forms))
+
+
+def _read(own: Guarantee, m: int, delta: Fraction) -> float:
+    """What an odometer says after m such releases; their failure probabilities are part of δ."""
+    spent = to_zcdp(own).repeat(m)
+    odometer = Odometer(delta - spent.exact_delta)
+    odometer.record(spent)
+    return odometer.reading().epsilon

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,8 @@ from common.config.options import with_options
 from common.console import stdout
 from common.errors import ConfigError
 from common.program.accounting.allocation import Stage, allocate
-from common.program.accounting.views import composition_view, mechanism
+from common.program.accounting.mechanisms import MECHANISMS, Numbers, mechanism
+from common.program.accounting.views import composition_view
 
 accounting = typer.Typer(
     help="What many releases cost together, by every method; how to divide a budget.",
@@ -22,7 +24,10 @@ accounting = typer.Typer(
     rich_markup_mode=None,
 )
 
-_STYLES = {"basic": ":", "advanced": "--", "optimal": "-.", "RDP": "-", "PLD": "-"}
+_STYLES = {
+    "basic": ":", "advanced": "--", "optimal": "-.", "RDP": "-", "PLD": "-",
+    "filter": (0, (5, 1)), "odometer": (0, (1, 1)),
+}  # fmt: skip
 
 
 @accounting.command(
@@ -33,11 +38,25 @@ _STYLES = {"basic": ":", "advanced": "--", "optimal": "-.", "RDP": "-", "PLD": "
 def compose(
     shown: Json,
     name: Annotated[
-        str, typer.Option("--mechanism", help="pure, gaussian or sampled-gaussian (DP-SGD).")
+        str,
+        typer.Option(
+            "--mechanism",
+            help="; ".join(f"{name}: {what}" for name, (_, _, what) in MECHANISMS.items()) + ".",
+        ),
     ] = "pure",
-    epsilon: Annotated[float | None, typer.Option(help="ε of one release, if pure.")] = None,
-    noise: Annotated[float | None, typer.Option(help="σ of one release, if Gaussian.")] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="ε: of one release, a draw of top-k, a call of target-charging."),
+    ] = None,
+    noise: Annotated[
+        float | None, typer.Option(help="σ of Gaussian noise, scale of Laplace noise.")
+    ] = None,
     rate: Annotated[float, typer.Option(help="Sampling rate, if sampled.")] = 1.0,
+    count: Annotated[
+        int, typer.Option(help="k of top-k, counts above of svt, hits, length of tree's stream.")
+    ] = 1,
+    rho: Annotated[float | None, typer.Option(help="ρ of stable-top-k.")] = None,
+    failure: Annotated[float, typer.Option(help="δ of stable-top-k's test.")] = 1e-12,
     times: Annotated[int, typer.Option(help="Number of releases.")] = 100,
     delta: Annotated[float, typer.Option(help="δ at which totals are stated.")] = 1e-6,
     plot: Annotated[Path | None, typer.Option(help="Write totals against the number here.")] = None,
@@ -45,13 +64,18 @@ def compose(
     """State the total ε of many releases of one mechanism by every composition theorem."""
     if not 1 <= times <= 1_000_000:
         raise ConfigError(f"times={times} must lie in 1 … 1,000,000")
-    release = mechanism(name, epsilon, noise, rate)
+    release = mechanism(name, Numbers(epsilon, noise, rate, count, rho, failure))
     counts = np.unique(np.rint(np.geomspace(1, times, 13)).astype(int)).tolist()
     view = composition_view(release, counts, delta)
     if plot is not None:
         _draw(counts, view, f"{release.name}, δ = {delta:g}", plot)
     if shown.as_json:
-        print_json({"mechanism": release.name, "delta": delta, "releases": counts, "epsilon": view})
+        finite = {
+            method: [total if math.isfinite(total) else None for total in totals]
+            for method, totals in view.items()
+        }
+        found = {"mechanism": release.name, "delta": delta, "releases": counts, "epsilon": finite}
+        print_json(found)
         return
     columns = sorted({counts[0], counts[len(counts) // 2], counts[-1]})
     table = Table(title=f"{release.name}; total ε at δ = {delta:g}")
@@ -59,9 +83,10 @@ def compose(
     for count in columns:
         table.add_column(f"{count:,} release{'s' * (count > 1)}", justify="right")
     for method, totals in view.items():
-        table.add_row(method, *(f"{totals[counts.index(count)]:.4g}" for count in columns))
+        ends = [totals[counts.index(count)] for count in columns]
+        table.add_row(method, *(f"{e:.4g}" if math.isfinite(e) else "∞" for e in ends))
     stdout.print(table)
-    if "PLD" not in view:
+    if release.loss is not None and "PLD" not in view:
         stdout.print("PLD left out: it needs dp-accounting; pip install 'labelveil[pld]'")
     if plot is not None:
         stdout.print(f"plot: {plot}", highlight=False, soft_wrap=True)

@@ -2,8 +2,10 @@
 
 =====================  ===========================================================
 ``Session``            runs calls, counts hits, halts, states its guarantee
+``MixedSession``       the same for calls that differ in ε and q, on one budget
 ``Terms``              what is admitted, and what the whole of it guarantees
 ``ThresholdTests``     a million "is it above?" at once; ``BetweenThresholds``
+``DistinctCountTest``  a test whose noise is a sketch's own randomness
 ``NotPrior``           any algorithm with an expected outcome; ``BestOfPriors``
 ``HeldOutcome``        conditional release and its revisions
 ``ChangeStream``       a stream that pays only for change
@@ -30,13 +32,15 @@ from common.mechanisms.interactive.change_stream import ChangeStream
 from common.mechanisms.interactive.conditional_release import HeldOutcome
 from common.mechanisms.interactive.drift import DriftTest, affordable_epsilon
 from common.mechanisms.interactive.individual import IndividualSparseVector
-from common.mechanisms.interactive.session import Batch, Call, Outcome, Session
+from common.mechanisms.interactive.mixed import MixedSession, mixed_budget
+from common.mechanisms.interactive.session import AnySession, Batch, Call, Outcome, Session
 from common.mechanisms.interactive.sparse_vector import SparseAnswers, SparseVector
 from common.mechanisms.interactive.targets import Target, hit_probability
 from common.mechanisms.interactive.terms import Terms, hit_cost, largest_call_epsilon, most_hits
 from common.mechanisms.interactive.thresholds import (
     Answers,
     BetweenThresholds,
+    DistinctCountTest,
     Position,
     ThresholdTests,
 )
@@ -45,6 +49,7 @@ from common.mechanisms.interactive.top_k import Candidate, one_shot_top_k
 __all__ = [
     "Algorithm",
     "Answers",
+    "AnySession",
     "Batch",
     "BestOfPriors",
     "BetweenThresholds",
@@ -52,11 +57,13 @@ __all__ = [
     "Call",
     "Candidate",
     "ChangeStream",
+    "DistinctCountTest",
     "DriftTest",
     "ExponentialMechanism",
     "HeldOutcome",
     "IndividualSparseVector",
     "LaplaceTest",
+    "MixedSession",
     "NoisyMaxLaplace",
     "NotPrior",
     "Oracle",
@@ -73,6 +80,7 @@ __all__ = [
     "hit_cost",
     "hit_probability",
     "largest_call_epsilon",
+    "mixed_budget",
     "most_hits",
     "one_shot_top_k",
 ]

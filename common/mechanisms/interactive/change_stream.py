@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from common.entropy import WordSource
 from common.mechanisms.interactive.calls import Algorithm
-from common.mechanisms.interactive.session import Outcome, Session
+from common.mechanisms.interactive.session import AnySession, Outcome
 from common.mechanisms.interactive.targets import Target, not_prior
 
 ValueT = TypeVar("ValueT")
@@ -53,7 +53,7 @@ class ChangeStream(Generic[ValueT]):
 
     def __init__(
         self,
-        session: Session[Any],
+        session: AnySession[Any],
         epsilon: Fraction,
         start: ValueT,
         same: Callable[[ValueT, ValueT], bool] = operator.eq,

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from common.entropy import WordSource
 from common.errors import PrivacyError
 from common.mechanisms.interactive.calls import Algorithm
-from common.mechanisms.interactive.session import Outcome, Session
+from common.mechanisms.interactive.session import AnySession, Outcome
 from common.mechanisms.interactive.targets import Target, not_prior
 
 DataT = TypeVar("DataT")
@@ -46,17 +46,22 @@ class HeldOutcome(Generic[DataT, ValueT]):
     session
         Where questions are charged.
     algorithm
-        ε-DP (δ = 0), run at the first question.
-    epsilon
-        Its ε.
+        (ε, δ)-DP, run at the first question.
+    epsilon, delta
+        Its ε and δ. An (ε, δ)-DP run is an ε-DP one but for an event of probability δ (Kairouz, Oh,
+        Viswanath 2015): the first question pays for it, later ones are about the same run.
     """
 
     def __init__(
-        self, session: Session[DataT], algorithm: Algorithm[ValueT], epsilon: Fraction
+        self,
+        session: AnySession[DataT],
+        algorithm: Algorithm[ValueT],
+        epsilon: Fraction,
+        delta: Fraction = Fraction(0),
     ) -> None:
         self._session = session
         self._algorithm = algorithm
-        self._epsilon = epsilon
+        self._epsilon, self._delta = epsilon, delta
         self._outcome: tuple[ValueT] | None = None
         self._shown = False
 
@@ -79,12 +84,13 @@ class HeldOutcome(Generic[DataT, ValueT]):
         PrivacyError
             If the outcome has been published already, or the session's terms do not admit 2ε.
         BudgetError
-            If the session has halted.
+            If the session has halted, or the calls' δ are used up.
         """
         if self._shown:
             raise PrivacyError("this outcome has been published; asking again says nothing new")
-        epsilon = self._epsilon if self._outcome is None else 2 * self._epsilon
-        shown = self._session.run(_Question(self, not_prior(epsilon), accept))
+        first = self._outcome is None
+        target = not_prior(self._epsilon, self._delta) if first else not_prior(2 * self._epsilon)
+        shown = self._session.run(_Question(self, target, accept))
         if shown is None:
             return None
         self._shown = True

@@ -1,13 +1,17 @@
 """The sparse vector technique with individual charging: who did not match is not charged.
 
-A question asks how many records match a predicate. Its noisy answer is published if it reaches the
-threshold, and only the records that matched pay for it; a record that has paid τ times is no longer
-counted. The number of questions, and of answers, has no limit.
+A question asks for ``Σ f(x)`` over the records, f in [0, 1]: how many match a predicate, or how
+much of a bounded quantity they add up to. Its noisy answer is published if it reaches the
+threshold, and only the records with f(x) > 0 pay for it; a record that has paid τ times is no
+longer counted. The number of questions, and of answers, has no limit.
 
 Privacy (Cohen and Lyu 2023, Algorithm 5). Let neighbours differ in one record that is added or
-removed. Questions that it does not match have the same law. Those that it matches while it is still
-counted are ε-DP with a not-prior target, "published"; it is no longer counted after τ hits, and the
-laws are the same from then on. So the whole is a session of τ hits.
+removed. Questions with f = 0 at it have the same law. In the others, while it is still counted, it
+moves the sum by at most 1, so they are ε-DP with a not-prior target, "published"; it is no longer
+counted after τ hits, and the laws are the same from then on. So the whole is a session of τ hits.
+
+Values of f are multiples of 1/g, for a public grain g. Sums are integers in that unit, and the
+noise is the discrete Laplace law of scale g/ε.
 """
 
 from __future__ import annotations
@@ -19,15 +23,18 @@ import numpy as np
 
 from common.arrays import Integers
 from common.entropy import Entropy
-from common.errors import DataError
+from common.errors import DataError, PrivacyError
 from common.exact.noise import discrete_laplace
 from common.guarantees import Adjacency, ApproximateDP, Unit
 from common.mechanisms.interactive.targets import not_prior
 from common.mechanisms.interactive.terms import Terms
 
+Question = Integers | tuple[Integers, Integers]
+"""(m,) distinct indices of the records that match; or these and (m,) values of f in 1/g, 1 … g."""
+
 
 class IndividualSparseVector:
-    """Counts of matching records, published above a threshold, charged to those that matched.
+    """Sums over records, published above a threshold, charged to those that added to them.
 
     Parameters
     ----------
@@ -41,6 +48,8 @@ class IndividualSparseVector:
         Where noise comes from.
     unit
         Whether a record is all that a person has.
+    grain
+        g >= 1: values, thresholds and answers are in units of 1/g.
     """
 
     def __init__(
@@ -50,11 +59,15 @@ class IndividualSparseVector:
         hits: int,
         entropy: Entropy,
         unit: Unit = Unit.RECORD,
+        grain: int = 1,
     ) -> None:
+        if grain < 1:
+            raise PrivacyError(f"grain={grain} must be at least 1")
         self.terms = Terms(not_prior(epsilon), hits, adjacency=Adjacency.ADD_REMOVE, unit=unit)
         self._charges: Integers = np.zeros(records, dtype=np.int64)
         self._source = entropy.source("individual-sparse-vector")
-        self._scale = 1 / epsilon
+        self._grain = grain
+        self._scale = grain / epsilon
 
     def guarantee(self, delta: float | Fraction) -> ApproximateDP:
         """(ε, δ) of everything, for adding or removing one record."""
@@ -65,40 +78,51 @@ class IndividualSparseVector:
         """(n,) how often each record was charged: as private as the records."""
         return self._charges.copy()
 
-    def ask(self, questions: Sequence[Integers], threshold: int) -> list[int | None]:
-        """Answer questions in order: the noisy number of matching records, or None if it is below.
+    def ask(self, questions: Sequence[Question], threshold: int) -> list[int | None]:
+        """Answer questions in order: the noisy sum, or None if it is below the threshold.
 
         Parameters
         ----------
         questions
-            Of each question, the (m,) distinct indices of the records that match. The predicate
-            must look at each record alone.
+            Of each question, who matches, and with what value; f must look at each record alone.
+            Without values every match adds 1.
         threshold
-            A public integer.
+            A public integer, in units of 1/g.
 
         Raises
         ------
         DataError
-            If a question names a record twice, or one that there is not. Nothing is asked then.
+            If a question names a record twice, one that there is not, or a value outside 1 … g.
+            Nothing is asked then.
         """
-        for matches in questions:
-            self._check(matches)
-        noise = discrete_laplace(self._scale, len(questions), self._source)
+        checked = [self._check(question) for question in questions]
+        noise = discrete_laplace(self._scale, len(checked), self._source)
         answers: list[int | None] = []
-        for matches, added in zip(questions, noise.tolist(), strict=True):
-            counted = matches[self._charges[matches] < self.terms.hits]
-            noisy = counted.size + added
+        for (matches, values), added in zip(checked, noise.tolist(), strict=True):
+            alive = self._charges[matches] < self.terms.hits
+            noisy = int(values[alive].sum()) + added
             if noisy >= threshold:
-                self._charges[counted] += 1
+                self._charges[matches[alive]] += 1
             answers.append(noisy if noisy >= threshold else None)
         return answers
 
-    def _check(self, matches: Integers) -> None:
+    def _check(self, question: Question) -> tuple[Integers, Integers]:
+        if isinstance(question, tuple):
+            matches, values = question
+        else:
+            matches, values = question, np.full(question.shape, self._grain, dtype=np.int64)
         if matches.ndim != 1 or matches.dtype.kind not in "iu":
             raise DataError(f"matches of type {matches.dtype} must be a vector of record indices")
+        if values.shape != matches.shape or values.dtype.kind not in "iu":
+            raise DataError(f"{values.size} values of type {values.dtype} must be an integer each")
         if not matches.size:
-            return
+            return matches, values
         if not 0 <= int(matches.min()) <= int(matches.max()) < self._charges.size:
             raise DataError(f"a match lies outside the records 0 … {self._charges.size - 1}")
+        if not 1 <= int(values.min()) <= int(values.max()) <= self._grain:
+            raise DataError(
+                f"values from {values.min()} to {values.max()} must lie in 1 … {self._grain}"
+            )
         if np.unique(matches).size != matches.size:
             raise DataError("a record matches twice; name each once")
+        return matches, values

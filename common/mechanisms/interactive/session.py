@@ -82,7 +82,112 @@ class Batch(Protocol[DataIn, BatchOut]):
         ...
 
 
-class Session(Generic[DataT]):
+class AnySession(Generic[DataT]):
+    """What every session does: admit a call, draw, charge its hits, journal, and only then publish.
+
+    Parameters
+    ----------
+    data
+        Whatever the calls take. It must not change while the session lives.
+    entropy
+        Where noise comes from.
+    journal
+        Called with :meth:`to_json` *before* an outcome that costs anything is returned. If it
+        raises, the outcome is lost and the charge stands in memory.
+    """
+
+    families = 1
+
+    def __init__(self, data: DataT, entropy: Entropy, journal: Journal | None = None) -> None:
+        self._data = data
+        self._entropy = entropy
+        self._journal = journal
+        self._calls = 0
+        self._start(0)
+
+    def _start(self, runs: int) -> None:
+        # a stream of its own for every restart: the same entropy never repeats its noise
+        self._runs = runs
+        self._source = self._entropy.source(f"interactive session, run {runs}")
+
+    @property
+    def calls(self) -> int:
+        """Calls answered so far."""
+        return self._calls
+
+    def run(self, call: Call[DataT, ValueT]) -> ValueT:
+        """Run one call and return what it publishes.
+
+        Raises
+        ------
+        BudgetError
+            If the session has halted, or the calls' δ are used up. Nothing is drawn then.
+        PrivacyError
+            If the call guarantees less than the terms ask for.
+        """
+        self._admit(call.target)
+        outcome = call.draw(self._data, self._source)
+        if len(outcome.hits) != self.families:
+            raise PrivacyError(
+                f"the call names {len(outcome.hits)} target families and the session has"
+                f" {self.families}; give both as many"
+            )
+        self._charge(call.target, outcome.hits, 1)
+        return outcome.value
+
+    def answer(self, batch: Batch[DataT, ValueT]) -> ValueT:
+        """Run many calls of one kind, in order, up to the one at which the session halts.
+
+        Raises
+        ------
+        BudgetError, PrivacyError
+            As :meth:`run` does.
+        """
+        room = self._admit(batch.target)
+        if self.families > 1 or batch.target.delta:
+            raise PrivacyError("a batch needs a session of one target family, and calls of delta 0")
+        flags, answers = batch.draw(self._data, self._source)
+        places = np.flatnonzero(flags)
+        answered = int(places[room - 1]) + 1 if places.size >= room else flags.size
+        self._charge(batch.target, (min(room, places.size),), answered)
+        return batch.keep(answers, answered)
+
+    def reveal(
+        self, target: Target, draw: Callable[[DataT, WordSource, int], Sequence[ValueT]]
+    ) -> Sequence[ValueT]:
+        """Publish several outcomes that hit a target each, at most as many as there are hits left.
+
+        For one-shot selection: ``draw`` gets the number of hits left and returns what is published.
+        The target's δ is that of everything which is drawn.
+        """
+        room = self._admit(target)
+        if self.families > 1:
+            raise PrivacyError("one-shot selection needs a session of one target family")
+        shown = draw(self._data, self._source, room)
+        if len(shown) > room:
+            raise PrivacyError(f"{len(shown)} outcomes are more than the {room} hits left")
+        self._charge(target, (len(shown),), 1)
+        return shown
+
+    def to_json(self) -> dict[str, Any]:
+        """The state as JSON: neither data nor outcomes nor secrets."""
+        raise NotImplementedError
+
+    def _admit(self, target: Target) -> int:
+        """Return how many hits of such calls are left, at least one, or raise."""
+        raise NotImplementedError
+
+    def _count(self, target: Target, hits: Sequence[int]) -> None:
+        raise NotImplementedError
+
+    def _charge(self, target: Target, hits: Sequence[int], calls: int) -> None:
+        self._count(target, hits)
+        self._calls += calls
+        if self._journal is not None and (target.delta or any(hits)):
+            self._journal(self.to_json())
+
+
+class Session(AnySession[DataT]):
     """Runs calls on a data set and halts at the τ-th hit.
 
     Privacy: for the neighbours and unit of the terms, everything published is
@@ -92,33 +197,20 @@ class Session(Generic[DataT]):
 
     Parameters
     ----------
-    data
-        Whatever the calls take. It must not change while the session lives.
     terms
         Fixed before the first call.
-    entropy
-        Where noise comes from.
-    journal
-        Called with :meth:`to_json` *before* an outcome that costs anything is returned. If it
-        raises, the outcome is lost and the charge stands in memory.
+    data, entropy, journal
+        As in :class:`AnySession`.
     """
 
     def __init__(
         self, data: DataT, terms: Terms, entropy: Entropy, journal: Journal | None = None
     ) -> None:
+        super().__init__(data, entropy, journal)
         self.terms = terms
-        self._data = data
-        self._entropy = entropy
-        self._journal = journal
+        self.families = terms.families
         self._hits = [0] * terms.families
-        self._calls = 0
         self._call_delta = Fraction(0)
-        self._start(0)
-
-    def _start(self, runs: int) -> None:
-        # a stream of its own for every restart: the same entropy never repeats its noise
-        self._runs = runs
-        self._source = self._entropy.source(f"interactive session, run {runs}")
 
     @property
     def hits(self) -> int:
@@ -129,11 +221,6 @@ class Session(Generic[DataT]):
     def family_hits(self) -> tuple[int, ...]:
         """Hits so far of every family."""
         return tuple(self._hits)
-
-    @property
-    def calls(self) -> int:
-        """Calls answered so far."""
-        return self._calls
 
     @property
     def halted(self) -> bool:
@@ -171,64 +258,7 @@ class Session(Generic[DataT]):
         """What one hit costs, for a budget shared with other releases."""
         return hit_cost(self.terms.target, self.terms.adjacency, self.terms.unit)
 
-    def run(self, call: Call[DataT, ValueT]) -> ValueT:
-        """Run one call and return what it publishes.
-
-        Raises
-        ------
-        BudgetError
-            If the session has halted, or the calls' δ are used up. Nothing is drawn then.
-        PrivacyError
-            If the call guarantees less than the terms ask for.
-        """
-        self._admit(call.target)
-        outcome = call.draw(self._data, self._source)
-        if len(outcome.hits) != self.terms.families:
-            raise PrivacyError(
-                f"the call names {len(outcome.hits)} target families and the session has"
-                f" {self.terms.families}; give both as many"
-            )
-        self._charge(outcome.hits, 1, call.target.delta)
-        return outcome.value
-
-    def answer(self, batch: Batch[DataT, ValueT]) -> ValueT:
-        """Run many calls of one kind, in order, up to the one at which the session halts.
-
-        Raises
-        ------
-        BudgetError, PrivacyError
-            As :meth:`run` does.
-        """
-        self._admit(batch.target)
-        if self.terms.families > 1 or batch.target.delta:
-            raise PrivacyError("a batch needs a session of one target family, and calls of delta 0")
-        flags, answers = batch.draw(self._data, self._source)
-        places = np.flatnonzero(flags)
-        room = self.terms.hits - self.hits
-        answered = int(places[room - 1]) + 1 if places.size >= room else flags.size
-        self._hits[0] += min(room, places.size)
-        self._charge((), answered, Fraction(0), bool(places.size))
-        return batch.keep(answers, answered)
-
-    def reveal(
-        self, target: Target, draw: Callable[[DataT, WordSource, int], Sequence[ValueT]]
-    ) -> Sequence[ValueT]:
-        """Publish several outcomes that hit a target each, at most as many as there are hits left.
-
-        For one-shot selection: ``draw`` gets the number of hits left and returns what is published.
-        """
-        self._admit(target)
-        if self.terms.families > 1 or target.delta:
-            raise PrivacyError("one-shot selection needs one target family, and calls of delta 0")
-        room = self.terms.hits - self.hits
-        shown = draw(self._data, self._source, room)
-        if len(shown) > room:
-            raise PrivacyError(f"{len(shown)} outcomes are more than the {room} hits left")
-        self._hits[0] += len(shown)
-        self._charge((), 1, Fraction(0), bool(shown))
-        return shown
-
-    def _admit(self, target: Target) -> None:
+    def _admit(self, target: Target) -> int:
         if self.halted:
             raise BudgetError(
                 f"the session halted after {self.terms.hits} hits; open another one on a new budget"
@@ -246,16 +276,12 @@ class Session(Generic[DataT]):
                 f"a call of delta={float(target.delta):g} would bring the calls' delta above"
                 f" {float(self.terms.call_delta):g}; raise call_delta in the terms"
             )
+        return self.terms.hits - self.hits
 
-    def _charge(
-        self, hits: Sequence[bool], calls: int, delta: Fraction, costly: bool = False
-    ) -> None:
+    def _count(self, target: Target, hits: Sequence[int]) -> None:
         for family, hit in enumerate(hits):
             self._hits[family] += hit
-        self._calls += calls
-        self._call_delta += delta
-        if self._journal is not None and (costly or delta or any(hits)):
-            self._journal(self.to_json())
+        self._call_delta += target.delta
 
     def to_json(self) -> dict[str, Any]:
         """The state as JSON: terms, hits, calls. Neither data nor outcomes nor secrets."""

@@ -3,11 +3,13 @@
 Counts are integers that move by at most Δ between neighbours, and noise is the discrete Laplace law
 of scale Δ/ε, so a noisy count is ε-DP. A single test compares it with its threshold. "Above" is
 then a not-prior target, also if the noisy count is published with it: all counts below are the one
-outcome "below". There is no noise on the threshold and none is needed.
+outcome "below". There is no noise on the threshold and none is needed. A test need not add noise to
+a count at all: in :class:`DistinctCountTest` the randomness of a sketch takes its place.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -20,11 +22,13 @@ from numpy.typing import ArrayLike
 from common.arrays import Booleans, Integers
 from common.entropy import WordSource
 from common.errors import DataError, PrivacyError
-from common.exact.noise import discrete_laplace
+from common.exact.noise import discrete_laplace, uniform_below
+from common.exact.rounding import above
 from common.mechanisms.interactive.session import Outcome
 from common.mechanisms.interactive.targets import Target, between_thresholds, not_prior
 
 _LARGEST = 1 << 61
+_FINE = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,85 @@ class BetweenThresholds:
             else Position.BETWEEN
         )
         return Outcome(where, (where == Position.BETWEEN,))
+
+
+@dataclass(frozen=True)
+class DistinctCountTest:
+    """Whether many different users occur, by a sketch whose own randomness is all the noise.
+
+    Each user, however often he occurs, falls into one of r registers and raises its flag with
+    probability p; so do k phantoms in every register. The test asks how many flags are up. Sketches
+    of this kind merge by "or" and never hold an identity, only their randomness must be fresh for a
+    test: where a plain count is at hand, :class:`ThresholdTests` tells more at the same ε.
+
+    Privacy, for a user who comes or goes. Which register he falls into says nothing of the others,
+    so let it be given; its flag stays down with probability s^N for N users and phantoms,
+    ``s = 1 − p``. One more multiplies that by s, which is at least ``e^{−ε}``, and raises the
+    chance of "up" by ``(1 − s^{N+1})/(1 − s^N)``, largest at N = k and at most 1/s if
+    ``s^k (1 + s) <= 1``. So the whole sketch is ε-DP, and "yes" a not-prior target (as in Smith,
+    Song, Thakurta, *The Flajolet-Martin Sketch Itself Preserves Differential Privacy*, NeurIPS
+    2020, with flags in place of maxima).
+
+    Attributes
+    ----------
+    users
+        From the data to (n,) identities, integers that may repeat.
+    registers
+        r >= 1.
+    least_flags
+        Yes if so many flags are up; see :meth:`expected_flags`.
+    epsilon
+        ε of the test, at least 1e-4.
+    """
+
+    users: Callable[[Any], ArrayLike]
+    registers: int
+    least_flags: int
+    epsilon: Fraction
+
+    def __post_init__(self) -> None:
+        if self.registers < 1 or not Fraction(1, 10**4) <= self.epsilon <= 40:
+            raise PrivacyError(
+                f"registers={self.registers} must be at least 1 and epsilon="
+                f"{float(self.epsilon):g} lie in 1e-4 … 40"
+            )
+
+    @property
+    def target(self) -> Target:
+        """Yes: ``q = 1/(e^ε + 1)``."""
+        return not_prior(self.epsilon)
+
+    @property
+    def stays_down(self) -> Fraction:
+        """s, a multiple of 2⁻³² that is at least ``e^{−ε}``."""
+        exact = Fraction(above(math.exp(-float(self.epsilon))))
+        return min(Fraction(math.ceil(exact * _FINE), _FINE), Fraction(_FINE - 1, _FINE))
+
+    @property
+    def phantoms(self) -> int:
+        """The least k with ``s^k (1 + s) <= 1``."""
+        s = float(self.stays_down)
+        return max(1, math.ceil(math.log1p(s) / -math.log(s) * (1 + 1e-12)))
+
+    def expected_flags(self, users: int) -> float:
+        """How many flags so many different users raise, on average."""
+        s = float(self.stays_down)
+        return self.registers * (1 - s**self.phantoms * (1 - (1 - s) / self.registers) ** users)
+
+    def draw(self, data: Any, source: WordSource) -> Outcome[bool]:
+        """Build a fresh sketch and look at it."""
+        flags = int(self.sketch(data, source).sum())
+        return Outcome(flags >= self.least_flags, (flags >= self.least_flags,))
+
+    def sketch(self, data: Any, source: WordSource) -> Booleans:
+        """(r,) flags, ε-DP as a whole."""
+        users = np.unique(_integers(self.users(data))).size
+        phantoms = np.tile(np.arange(self.registers), self.phantoms)
+        place = np.concatenate([phantoms, uniform_below(self.registers, users, source)])
+        raised = uniform_below(_FINE, place.size, source) >= int(self.stays_down * _FINE)
+        flags = np.zeros(self.registers, dtype=np.bool_)
+        flags[place[raised]] = True
+        return flags
 
 
 def _scale(epsilon: Fraction, sensitivity: int) -> Fraction:

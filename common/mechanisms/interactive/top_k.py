@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from common.entropy import WordSource
 from common.errors import PrivacyError
 from common.mechanisms.interactive.calls import Algorithm
-from common.mechanisms.interactive.session import Session
+from common.mechanisms.interactive.session import AnySession
 from common.mechanisms.interactive.targets import not_prior
 
 ValueT = TypeVar("ValueT")
@@ -33,12 +33,13 @@ class Candidate(Generic[ValueT]):
 
 
 def one_shot_top_k(
-    session: Session[Any],
+    session: AnySession[Any],
     candidates: Sequence[Algorithm[tuple[int, ValueT]]],
     epsilon: Fraction,
     k: int,
     gap: int | None = None,
     stop: Callable[[Sequence[Candidate[ValueT]]], bool] | None = None,
+    delta: Fraction = Fraction(0),
 ) -> list[Candidate[ValueT]]:
     """Run every candidate once and publish the best, best first.
 
@@ -48,7 +49,7 @@ def one_shot_top_k(
         Its terms must admit calls of 2ε with ``q = 1/(e^{2ε} + 1)``. If it halts, fewer than k are
         published.
     candidates
-        ε-DP algorithms that return an integer score and an outcome.
+        (ε, δ)-DP algorithms that return an integer score and an outcome.
     epsilon
         Their ε.
     k
@@ -58,6 +59,8 @@ def one_shot_top_k(
         nothing over such a distance is free.
     stop
         Called with what was shown so far; True stops there.
+    delta
+        Their δ. Every candidate runs, so all of them pay it, shown or not.
 
     Returns
     -------
@@ -78,4 +81,4 @@ def one_shot_top_k(
                 break
         return shown
 
-    return list(session.reveal(not_prior(2 * epsilon), draw))
+    return list(session.reveal(not_prior(2 * epsilon, len(candidates) * delta), draw))

@@ -1,6 +1,6 @@
 """PATE: teachers on disjoint private shards vote, a student learns from their private answers."""
 
-from common.mechanisms.pate.boundary_vote import BoundaryVote
+from common.mechanisms.pate.boundary_vote import BoundaryVote, PriorVote
 from common.mechanisms.pate.gnmax import NO_ANSWER, ClassAnswers, ConfidentGNMax, GNMax
 from common.mechanisms.pate.multi_label import (
     BinaryVote,
@@ -28,6 +28,7 @@ __all__ = [
     "LabelAnswers",
     "MultiLabelAggregator",
     "Norm",
+    "PriorVote",
     "StableMajority",
     "StableVote",
     "StudentReport",

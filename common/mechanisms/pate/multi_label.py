@@ -32,10 +32,10 @@ from common.arrays import Booleans, Floats, Integers
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.exact.noise import discrete_gaussian
-from common.guarantees import Adjacency, Unit, ZeroConcentratedDP
+from common.guarantees import Adjacency, Guarantee, Unit, ZeroConcentratedDP
 from common.mechanisms.pate.data_dependent import data_dependent_curve
 from common.mechanisms.pate.gnmax import threshold_error
-from common.mechanisms.selection import GaussianTest, Ranking, StableTopK
+from common.mechanisms.selection import GaussianTest, Law, Ranking, StableTopK
 from common.mechanisms.selection.stable_top_k import variance_for
 
 
@@ -58,7 +58,7 @@ class LabelAnswers:
 
     labels: Booleans
     answered: Booleans
-    guarantee: ZeroConcentratedDP
+    guarantee: Guarantee
     incurred: Floats | None = None
 
 
@@ -90,18 +90,27 @@ class StableVote:
         Part of ρ that chooses k.
     replacing
         Whether neighbours replace a teacher's votes rather than withdraw them.
+    most
+        Public limit of the number of agreed labels that is considered; None for all.
+    choice_law
+        Noise of the choice of k; Gaussian noise needs ``most``.
     """
 
     rho: Fraction
     delta: Fraction
     share: Fraction = Fraction(1, 2)
     replacing: bool = False
+    most: int | None = None
+    choice_law: Law = Law.GUMBEL
 
     @cached_property
     def selector(self) -> StableTopK:
-        """The selector run on every query."""
+        """The selector run on every query; rank 1 is the candidate that everybody votes for."""
         step = 2 if self.replacing else 1
-        return StableTopK(self.rho, self.delta, share=self.share, step=step)
+        ranks = None if self.most is None else self.most + 1
+        return StableTopK(
+            self.rho, self.delta, ranks, share=self.share, step=step, choice_law=self.choice_law
+        )
 
     def aggregate(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
         """Answer every query that is stable."""
@@ -113,7 +122,7 @@ class StableVote:
         for i in range(queries):
             ranking = Ranking(np.concatenate([[teachers], counts[i], [0]]))
             k = self.selector.rank_choice.choose(ranking, source)
-            if self.selector.test.passes(int(ranking.gaps[k - 1]), source):
+            if self.selector.test.passes(int(ranking.padded_gaps(k)[-1]), source):
                 answered[i] = True
                 top = ranking.order[:k]
                 labels[i, top[(top >= 1) & (top <= c)] - 1] = True

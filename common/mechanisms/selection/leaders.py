@@ -19,7 +19,14 @@ from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.exact.exponential_choice import exponential_peeling
 from common.exact.noise import discrete_laplace
-from common.guarantees import Adjacency, PureDP, Unit, ZeroConcentratedDP, largest_rho
+from common.guarantees import (
+    Adjacency,
+    PureDP,
+    Unit,
+    ZeroConcentratedDP,
+    largest_rho,
+    to_zcdp,
+)
 from common.mechanisms.selection.base import Ranking, ranked
 from common.mechanisms.selection.choose_k import ChooseRank
 from common.mechanisms.selection.noisy_max import Law, NoisyMax
@@ -147,7 +154,7 @@ class StableLeaders:
     @property
     def guarantee(self) -> ZeroConcentratedDP:
         """The guarantee, as the mechanism derives it from its own noise."""
-        guarantee = self.mechanism(self.most).guarantee
+        guarantee = to_zcdp(self.mechanism(self.most).guarantee)
         return replace(guarantee, adjacency=Adjacency.REPLACE_LABEL, unit=self.unit)
 
     def select(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Integers | None:

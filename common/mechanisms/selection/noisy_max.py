@@ -19,8 +19,7 @@ from common.errors import PrivacyError
 from common.exact.exponential_choice import exponential_choice, permute_and_flip
 from common.exact.noise import discrete_gaussian, discrete_laplace
 from common.exact.rounding import above
-from common.guarantees import BoundedRange, Guarantee, PureDP, RenyiDP
-from common.guarantees.renyi import DEFAULT_ORDERS
+from common.guarantees import DEFAULT_ORDERS, BoundedRange, Guarantee, PureDP, RenyiDP, to_renyi
 from common.mechanisms.selection.base import UNIT, neighbours
 
 
@@ -100,6 +99,14 @@ class NoisyMax:
         if self.law == Law.GUMBEL:
             return BoundedRange.of(self.epsilon, neighbours(self.step), UNIT)
         return PureDP.of(self.epsilon, neighbours(self.step), UNIT)
+
+    def renyi_guarantee(self, candidates: int) -> RenyiDP:
+        """The RDP curve of one draw among that many candidates, for every law.
+
+        With Laplace noise Theorem 8 gives the Laplace mechanism's own curve plus ``ln(m)/(α−1)``;
+        for two candidates or more that is nowhere below the curve of ε-DP itself, which stands.
+        """
+        return to_renyi(self.guarantee(candidates))
 
     def choose(self, utilities: Integers, source: WordSource, denominator: int = 1) -> int:
         """Return the noisy argmax of ``utilities / denominator``."""

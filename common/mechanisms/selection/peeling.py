@@ -8,7 +8,7 @@ Peeling k times is the same law as taking the k largest of counts plus Gumbel(1/
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -19,8 +19,7 @@ from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.exact.exponential_choice import exponential_choice, exponential_peeling
 from common.exact.rounding import above
-from common.guarantees import BoundedRange, Guarantee, RenyiDP, to_renyi
-from common.guarantees.renyi import DEFAULT_ORDERS
+from common.guarantees import BoundedRange, RenyiDP, to_renyi
 from common.mechanisms.selection.base import ADJACENCY, UNIT, Ranking, Selection, ranked
 
 
@@ -97,16 +96,20 @@ class LimitedDomain:
             )
 
     @cached_property
-    def guarantee(self) -> Guarantee:
+    def guarantee(self) -> RenyiDP:
         """The guarantee, as an RDP curve with a failure probability."""
-        ranges = to_renyi(BoundedRange.of(self.epsilon, ADJACENCY, UNIT).repeat(self.k))
+        ranges = BoundedRange.of(self.epsilon, ADJACENCY, UNIT).repeat(self.k)
+        return self.limiting(to_renyi(ranges))
+
+    def limiting(self, peeling: RenyiDP) -> RenyiDP:
+        """What the limit makes of the guarantee of k draws over G and ⊥."""
         near = Fraction(above(-math.log1p(-float(self.delta))))
         far = Fraction(above(-math.log1p(-float((self.k + 1) * self.delta))))
         values = tuple(
             value + near * order / (order - 1) + far
-            for order, value in zip(DEFAULT_ORDERS, ranges.values, strict=True)
+            for order, value in zip(peeling.orders, peeling.values, strict=True)
         )
-        return RenyiDP(ADJACENCY, UNIT, DEFAULT_ORDERS, values, self.delta)
+        return replace(peeling, values=values, exact_delta=self.delta)
 
     def select(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Selection:
         """Select up to k candidates; ⊥ if none comes out before it."""

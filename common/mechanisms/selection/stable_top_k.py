@@ -19,18 +19,19 @@ from common.arrays import Integers
 from common.entropy import Entropy, WordSource
 from common.errors import PrivacyError
 from common.exact.exponential_choice import exponential_peeling
-from common.guarantees import BoundedRange, ZeroConcentratedDP, to_zcdp
+from common.guarantees import BoundedRange, RenyiDP, ZeroConcentratedDP, to_renyi, to_zcdp
 from common.mechanisms.selection.base import ADJACENCY, UNIT, Ranking, Selection, ranked
 from common.mechanisms.selection.choose_k import ChooseRank, Regularizer, indifferent, pull_towards
 from common.mechanisms.selection.noisy_max import Law, NoisyMax
-from common.mechanisms.selection.stability import GaussianTest
+from common.mechanisms.selection.peeling import LimitedDomain
+from common.mechanisms.selection.stability import GaussianTest, LaplaceTest, StabilityTest
 
 _GRAIN = 1 << 12
 
 
-def choice_epsilon(rho: Fraction) -> Fraction:
-    """Return the largest convenient ε with ε²/8 <= ρ."""
-    epsilon = Fraction(math.isqrt(int(8 * rho * _GRAIN**2)), _GRAIN)
+def choice_epsilon(rho: Fraction, divisor: int = 8) -> Fraction:
+    """Return the largest convenient ε with ε²/8 <= ρ (2: that of plain ε-DP)."""
+    epsilon = Fraction(math.isqrt(int(divisor * rho * _GRAIN**2)), _GRAIN)
     if epsilon <= 0:
         raise PrivacyError(f"rho={float(rho)} is too small to choose with; give at least 1e-8")
     return epsilon
@@ -43,9 +44,20 @@ def variance_for(rho: Fraction, step: int = 1) -> Fraction:
     return Fraction(math.ceil(_GRAIN * step * step / (2 * rho)), _GRAIN)
 
 
+def choice_noise(law: Law, rho: Fraction, step: int) -> NoisyMax:
+    """Return the least noise of a law that chooses k for ρ; Gaussian noise adds ``ln(m)/(α−1)``."""
+    if law == Law.GAUSSIAN:
+        return NoisyMax(law, variance=variance_for(rho, 2 * step), step=step)
+    return NoisyMax(law, choice_epsilon(rho, 8 if law == Law.GUMBEL else 2), step=step)
+
+
 @dataclass(frozen=True)
 class StableTopK:
     """Adaptive k: δ-approximate ρ-zCDP for the chosen k and the unordered top-k set, or ⊥.
+
+    With other noise than the default the guarantee is an RDP curve: Gaussian noise for the choice
+    (RNM-Gaussian) costs ``ln(most)/(α−1)`` beyond its part of ρ at order α, and pure noise at most
+    its ε.
 
     Utility: if some gap among the considered ranks exceeds all others by
     ``2 (ln(m) + t)/ε_c`` and is at least ``T + 2 + s``, with T the test's threshold, then exactly
@@ -67,6 +79,10 @@ class StableTopK:
     step
         How far a gap can move: 1 if neighbours differ by a user who comes or goes, 2 if one
         user's votes are replaced.
+    choice_law
+        Noise of the choice of k. Gaussian noise needs ``most``.
+    test_law
+        Noise of the test: Gaussian or Laplace.
     """
 
     rho: Fraction
@@ -75,27 +91,36 @@ class StableTopK:
     regularizer: Regularizer = indifferent
     share: Fraction = Fraction(1, 2)
     step: int = 1
+    choice_law: Law = Law.GUMBEL
+    test_law: Law = Law.GAUSSIAN
+
+    def __post_init__(self) -> None:
+        if self.choice_law == Law.GAUSSIAN and self.most is None:
+            raise PrivacyError("Gaussian noise pays for the number of ranks; give most=")
+        if self.test_law not in (Law.GAUSSIAN, Law.LAPLACE):
+            raise PrivacyError(f"test_law={self.test_law} must be gaussian or laplace")
 
     @cached_property
     def rank_choice(self) -> ChooseRank:
-        """The first half: Algorithm 1 with Gumbel noise."""
-        epsilon = choice_epsilon(self.rho * self.share)
-        return ChooseRank(
-            NoisyMax(Law.GUMBEL, epsilon, step=self.step), self.most, self.regularizer
-        )
+        """The first half: Algorithm 1."""
+        noise = choice_noise(self.choice_law, self.rho * self.share, self.step)
+        return ChooseRank(noise, self.most, self.regularizer)
 
     @cached_property
-    def test(self) -> GaussianTest:
-        """The second half: propose-test-release with Gaussian noise."""
-        return GaussianTest(
-            variance_for(self.rho * (1 - self.share), self.step), self.delta, self.step
-        )
+    def test(self) -> StabilityTest:
+        """The second half: propose-test-release, Algorithm 4 or 5."""
+        left = self.rho * (1 - self.share)
+        if self.test_law == Law.LAPLACE:
+            return LaplaceTest(choice_epsilon(left, 2), self.delta, self.step)
+        return GaussianTest(variance_for(left, self.step), self.delta, self.step)
 
     @cached_property
-    def guarantee(self) -> ZeroConcentratedDP:
-        """The guarantee, derived from the two halves' own numbers."""
-        choice = to_zcdp(self.rank_choice.noise.guarantee(2))
-        return choice.compose(self.test.guarantee)
+    def guarantee(self) -> ZeroConcentratedDP | RenyiDP:
+        """The guarantee, derived from the two halves' own numbers; RDP where that says more."""
+        choice, test = self.rank_choice.guarantee((self.most or 1) + 1), self.test.guarantee
+        if isinstance(choice, BoundedRange) and isinstance(test, ZeroConcentratedDP):
+            return to_zcdp(choice).compose(test)
+        return to_renyi(choice).compose(to_renyi(test))
 
     def select(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Selection:
         """Select a set whose size the data choose."""
@@ -110,8 +135,11 @@ class FixedStableTopK:
     """Exactly k: StableTopK pulled towards k, then filled up or thinned out by peeling.
 
     The chosen k̃ is public, so the rest of the budget may depend on it. The test gets what the
-    choice and, if k̃ ≠ k, the peeling leave. Peeling adds the k − k̃ best of the rest, or takes k of
-    the released set away from it; after ⊥ it selects all k. The candidates are a public list.
+    choice and, if k̃ ≠ k, the peeling leave. Peeling adds the k − k̃ best of the rest, or takes k̃ − k
+    away from the released set; after ⊥ it selects all k. The candidates are a public list.
+
+    Without such a list, give ``domain``: what is missing is then taken by :class:`LimitedDomain`
+    from that many leaders of the rest, and fewer than k come out where its ⊥ does.
 
     Attributes
     ----------
@@ -127,6 +155,9 @@ class FixedStableTopK:
         Largest k̃ considered; the default is 2k.
     choice_share, peel_share
         Parts of ρ for choosing k̃ and for peeling.
+    domain
+        k̄ >= k, a public number, or None for a public list. A limited domain fails with probability
+        δ, too, below 1/(2k + 2).
     """
 
     k: int
@@ -136,10 +167,13 @@ class FixedStableTopK:
     most: int | None = None
     choice_share: Fraction = Fraction(1, 20)
     peel_share: Fraction = Fraction(9, 10)
+    domain: int | None = None
 
     def __post_init__(self) -> None:
         if self.k < 1:
             raise PrivacyError(f"k={self.k} must be at least 1")
+        if self.domain is not None:
+            self._limited(self.k, self.domain)  # checks
         if min(self.choice_share, self.peel_share) <= 0 or self.choice_share + self.peel_share >= 1:
             raise PrivacyError(
                 f"choice_share={self.choice_share} and peel_share={self.peel_share} must be > 0"
@@ -160,37 +194,55 @@ class FixedStableTopK:
         return GaussianTest(variance_for(self.rho * left), self.delta)
 
     @cached_property
-    def guarantee(self) -> ZeroConcentratedDP:
-        """The guarantee of the whole: choice, test, and peeling at most ``peel_share · ρ``."""
+    def guarantee(self) -> ZeroConcentratedDP | RenyiDP:
+        """The guarantee of the whole: choice, test, and peeling at most ``peel_share · ρ``.
+
+        A limited domain adds most where it draws all k.
+        """
         choice = to_zcdp(self.rank_choice.noise.guarantee(2)).compose(self.test.guarantee)
         peel = ZeroConcentratedDP(ADJACENCY, UNIT, self.rho * self.peel_share, Fraction(0))
-        return choice.compose(peel)
+        if self.domain is None:
+            return choice.compose(peel)
+        return to_renyi(choice).compose(self._limited(self.k, self.domain).limiting(to_renyi(peel)))
 
     def select(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Selection:
         """Select exactly k candidates, or all if there are no more."""
         ranking, source = ranked(counts), entropy.source("fixed-stable-top-k")
-        if ranking.counts.size <= self.k:
+        if self.domain is None and ranking.counts.size <= self.k:
             return Selection(ranking.top(self.k), False, self.guarantee)
         chosen = self.rank_choice.choose(ranking, source)
         stable = self.test.passes(int(ranking.padded_gaps(chosen)[-1]), source)
         top = ranking.top(chosen) if stable else np.zeros(0, dtype=np.int64)
-        return Selection(self._mend(ranking, top, source), False, self.guarantee)
+        found = self._mend(ranking, top, entropy)
+        return Selection(found if found.size else None, False, self.guarantee)
 
-    def _mend(self, ranking: Ranking, top: Integers, source: WordSource) -> Integers:
+    def _mend(self, ranking: Ranking, top: Integers, entropy: Entropy) -> Integers:
         """Add or take away by peeling, within its share of ρ."""
         draws = abs(self.k - top.size)
+        source = entropy.source("fixed-stable-top-k peeling")
         if not draws:
             return top
-        if top.size < self.k:
-            rest = np.setdiff1d(np.arange(ranking.counts.size), top, assume_unique=True)
-            added = rest[self._peel(ranking.counts[rest], draws, source)]
-            return np.sort(np.concatenate([top, added]))
-        removed = self._peel(-ranking.counts[top], draws, source)
-        return np.delete(top, removed)
+        if top.size > self.k:
+            return np.delete(top, self._peel(-ranking.counts[top], draws, source))
+        rest = np.setdiff1d(np.arange(ranking.counts.size), top, assume_unique=True)
+        if self.domain is None:
+            added = self._peel(ranking.counts[rest], draws, source)
+        else:
+            limited = self._limited(draws, self.domain)
+            chosen = limited.select(ranking.counts[rest], entropy).chosen
+            added = np.zeros(0, dtype=np.int64) if chosen is None else chosen
+        return np.sort(np.concatenate([top, rest[added]]))
+
+    def _rate(self, draws: int) -> Fraction:
+        """ε of each of that many draws, which are of ε-bounded range."""
+        return choice_epsilon(self.rho * self.peel_share / draws)
+
+    def _limited(self, draws: int, domain: int) -> LimitedDomain:
+        return LimitedDomain(draws, domain, self._rate(draws), self.delta)
 
     def _peel(self, scores: Integers, draws: int, source: WordSource) -> Integers:
-        """Spend ``peel_share · ρ`` on that many draws; each is of ε-bounded range."""
-        epsilon = choice_epsilon(self.rho * self.peel_share / draws)
+        """Spend ``peel_share · ρ`` on that many draws."""
+        epsilon = self._rate(draws)
         guarantee = to_zcdp(BoundedRange.of(epsilon, ADJACENCY, UNIT).repeat(draws))
         assert guarantee.exact_rho <= self.rho * self.peel_share
         return exponential_peeling(scores, epsilon, draws, source)

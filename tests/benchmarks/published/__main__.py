@@ -76,13 +76,19 @@ def _selection(out: Path, trials: int, plt: Any) -> list[str]:
     skipped = sources.missing("checkins_brightkite.parquet")
     if skipped:
         parts.append(f"Check-ins: skipped, {skipped}.")
-    else:
+    for data in [*([] if skipped else [sources.brightkite()]), *sources.whole_check_ins()]:
         with progress() as bar:
             cells = len(top_k.EPSILONS) * len(top_k.KS) * len(top_k.NAMES)
-            task = bar.add_task("check-ins", total=cells, note="")
-            result = top_k.brightkite(trials, lambda: bar.advance(task))
+            task = bar.add_task(data.name, total=cells, note="")
+            result = top_k.check_ins(
+                data.counts,
+                data.users,
+                trials,
+                lambda b=bar, t=task: b.advance(t),  # type: ignore[misc]
+            )
         parts.append(
-            f"## Recall on check-ins, δ = 1e-6, {trials} trials\n\n{top_k.brightkite_table(result)}"
+            f"## Recall on check-ins: {data.name}, {data.users:,} users = 1/δ, {trials} trials"
+            f"\n\n{top_k.check_ins_table(data.name, result)}"
         )
     skipped = sources.missing("covid_nyt_us_states.parquet")
     if skipped:
@@ -91,8 +97,11 @@ def _selection(out: Path, trials: int, plt: Any) -> list[str]:
         summary = top_k.covid_plot(out / "covid.png", plt)
         shown = ", ".join(f"{key} {value:g}" for key, value in summary.items())
         parts.append(f"## Daily top states\n\n{shown}\n\n![states](covid.png)")
-    top_k.cliff_plot(out / "cliff.png", plt, trials)
-    parts.append("## One cliff of chosen height\n\n![cliff](cliff.png)")
+        table = top_k.forty_days(out / "forty_days.png", plt)
+        parts.append(f"## Forty days in four groups\n\n{table}\n\n![groups](forty_days.png)")
+    table = top_k.cliff_plot(out / "cliff.png", plt, trials)
+    parts.append(f"## Recall against k at a fixed gap\n\n{table}\n\n![cliff](cliff.png)")
+    parts.append(f"## Many uses of mechanisms alike alone\n\n{top_k.composed()}")
     return parts
 
 
@@ -118,8 +127,15 @@ def _pate(out: Path, plt: Any) -> list[str]:
                 "mulan_yeast.parquet",
                 lambda r=replacing: pate.label_sets(sources.yeast(), r, linear_sets),  # type: ignore[misc]
             ),
-            ("nih_chestxray14_labels.parquet", lambda r=replacing: pate.chest(0.97, r)),  # type: ignore[misc]
-            ("nih_chestxray14_labels.parquet", lambda r=replacing: pate.chest(0.75, r)),  # type: ignore[misc]
+            *(
+                (
+                    "nih_chestxray14_labels.parquet",
+                    lambda r=replacing, seen=recall: pate.on_vectors(  # type: ignore[misc]
+                        "chest X-rays", sources.chest(), seen, r
+                    ),
+                )
+                for recall in (0.97, 0.75)
+            ),
         ]
     parts = []
     for title, runs, image in (
@@ -139,6 +155,14 @@ def _pate(out: Path, plt: Any) -> list[str]:
             pate.plot(outcomes, out / image, plt)
             notes.append(f"{pate.table(outcomes)}\n\n![{title}]({image})")
         parts.append(f"## {title}, {pate.TEACHERS} teachers\n\n" + "\n\n".join(notes))
+    faces = sources.missing(sources.CELEBA)
+    vectors = sources.like_celeba() if faces else sources.celeba()
+    attributes = pate.many_attributes(vectors)
+    parts.append(
+        f"## 40 attributes a face, {2 * pate.TEACHERS} teachers\n\n"
+        + (f"Drawn in CelebA's sizes: {faces}.\n\n" if faces else "")
+        + pate.table([attributes], slack=0.01)
+    )
     agreed = [outcome for r in (False, True) for outcome in pate.by_set_size(r)]
     pate.plot(agreed[:5], out / "agreed.png", plt)
     parts.append(

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from common.arrays import Integers
+from common.arrays import Floats, Integers
 from common.entropy import Entropy, seeded_entropy
 from common.errors import PrivacyError
 from common.guarantees import Adjacency, Unit, epsilon_at
@@ -29,7 +29,14 @@ from common.mechanisms.interactive import (
 )
 from common.mechanisms.interactive.call_count_tail import calls_until, published_calls
 from common.mechanisms.interactive.targets import not_prior
-from common.mechanisms.pate import BoundaryVote, GNMax, class_votes, incurred_epsilon, partition
+from common.mechanisms.pate import (
+    BoundaryVote,
+    GNMax,
+    PriorVote,
+    class_votes,
+    incurred_epsilon,
+    partition,
+)
 from common.mechanisms.pate.teachers import train_teachers
 from tests.benchmarks.published import sources
 
@@ -225,11 +232,12 @@ def calls_table(counts: Sequence[int] = (10, 30, 100, 1000)) -> str:
 
 @dataclass(frozen=True)
 class Votes:
-    """Votes of a task's teachers and the true classes."""
+    """Votes of a task's teachers, the true classes, and the queries' public features."""
 
     name: str
     counts: Integers
     truth: Integers
+    features: Floats
 
     @property
     def ceiling(self) -> float:
@@ -240,7 +248,7 @@ class Votes:
         """A stream of any length: queries drawn again and again."""
         words = seeded_entropy(53).words("queries", 0, queries)
         rows = (words % np.uint64(len(self.counts))).astype(np.int64)
-        return Votes(self.name, self.counts[rows], self.truth[rows])
+        return Votes(self.name, self.counts[rows], self.truth[rows], self.features[rows])
 
 
 def votes_of(task: sources.Task, classes: int, teachers: int) -> Votes:
@@ -253,7 +261,8 @@ def votes_of(task: sources.Task, classes: int, teachers: int) -> Votes:
     )
     queries = np.concatenate([task.public[0], task.test[0]])
     truth = np.concatenate([task.public[1], task.test[1]])
-    return Votes(f"{task.name}, {teachers} teachers", class_votes(models, queries, classes), truth)
+    votes = class_votes(models, queries, classes)
+    return Votes(f"{task.name}, {teachers} teachers", votes, truth, queries)
 
 
 @dataclass(frozen=True)
@@ -297,34 +306,48 @@ def costs(votes: Votes, queries: int, slack: float = 0.02) -> list[Cost]:
             ):
                 found.append(Cost(votes.name, queries, name, epsilon, queries, accuracy, setting))
             break
-    options: list[Cost] = []
-    for rate in RATES:
-        if options and options[-1].epsilon > 1.5 * options[0].epsilon:
-            break  # further ones cost more
-        whole = BoundaryVote(rate, queries + 1).aggregate(asked.counts, seeded_entropy(7))
-        kept = whole.labels >= 0
-        if not kept.any() or np.mean(whole.labels[kept] == asked.truth[kept]) < wanted:
-            continue
-        contested = int(np.sum(~kept))
-        # enough hits for other noise, too
-        hits = max(1, round(contested + 3 * contested**0.5))
-        accuracy = float(np.mean(whole.labels[kept] == asked.truth[kept]))
-        epsilon = BoundaryVote(rate, hits).terms.guarantee(PATE_DELTA).epsilon
-        setting = f"ε = {float(rate):g}, τ = {hits}"
-        options.append(
-            Cost(
-                votes.name,
-                queries,
-                "boundary wrapper",
-                epsilon,
-                int(kept.sum()),
-                accuracy,
-                setting,
-            )
-        )
-    if options:
-        found.append(min(options, key=lambda cost: cost.epsilon))
+    for method, run in (("boundary wrapper", _boundary), ("student as prior", _surprises)):
+        options: list[Cost] = []
+        for rate in RATES:
+            if options and options[-1].epsilon > 1.5 * options[0].epsilon:
+                break  # further ones cost more
+            labels, spent = run(asked, rate)
+            kept = labels >= 0
+            accuracy = float(np.mean(labels[kept] == asked.truth[kept])) if kept.any() else 0.0
+            if accuracy < wanted:
+                continue
+            hits = max(1, round(spent + 3 * spent**0.5))  # enough for other noise, too
+            terms = (BoundaryVote if run is _boundary else PriorVote)(rate, hits).terms
+            epsilon = terms.guarantee(PATE_DELTA).epsilon
+            setting = f"ε = {float(rate):g}, τ = {hits}"
+            answered = int(kept.sum())
+            options.append(Cost(votes.name, queries, method, epsilon, answered, accuracy, setting))
+        if options:
+            found.append(min(options, key=lambda cost: cost.epsilon))
     return found
+
+
+def _boundary(votes: Votes, rate: Fraction) -> tuple[Integers, int]:
+    """Answers, and how many queries were at the boundary."""
+    whole = BoundaryVote(rate, len(votes.counts) + 1).aggregate(votes.counts, seeded_entropy(7))
+    return whole.labels, int(np.sum(whole.labels < 0))
+
+
+def _surprises(votes: Votes, rate: Fraction) -> tuple[Integers, int]:
+    """Answers, and how often they were not what the student expected.
+
+    The student knows the answers so far, and expects that of the nearest query.
+    """
+    expected: list[int] = []
+
+    def expect(query: int, answers: Integers) -> int:
+        distances = np.square(votes.features[:query] - votes.features[query]).sum(axis=1)
+        expected.append(int(answers[distances.argmin()]) if query else 0)
+        return expected[-1]
+
+    vote = PriorVote(rate, len(votes.counts) + 1)
+    labels = vote.aggregate(votes.counts, expect, seeded_entropy(7)).labels
+    return labels, int(np.sum(labels != expected))
 
 
 def costs_table(rows: list[Cost]) -> str:

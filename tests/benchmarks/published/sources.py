@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -24,9 +25,56 @@ def _read(name: str) -> pl.DataFrame:
     return pl.read_parquet(FOLDER / name)
 
 
-def brightkite() -> Integers:
-    """Distinct users of each location (10-core check-ins)."""
-    return count_users(_read("checkins_brightkite.parquet"), "user", "location").counts
+@dataclass(frozen=True)
+class CheckIns:
+    """Distinct users of each place, and how many users there are."""
+
+    name: str
+    counts: Integers
+    users: int
+
+
+def brightkite() -> CheckIns:
+    """BrightKite's 10-core: users and places of at least ten check-ins."""
+    return _check_ins("BrightKite, 10-core", _read("checkins_brightkite.parquet"))
+
+
+def check_in_file(name: str, *paths: Path) -> CheckIns:
+    """Read check-ins as their sources publish them, tab-separated without a header.
+
+    Foursquare: ``dataset_TSMC2014_{NYC,TKY}.txt``, user and venue first of 8 columns. SNAP:
+    ``loc-brightkite_totalCheckins.txt.gz``, user first and place last of 5.
+    """
+    tables = []
+    for path in paths:
+        table = pl.read_csv(
+            path, separator="\t", has_header=False, infer_schema=False,
+            encoding="utf8-lossy", quote_char=None, truncate_ragged_lines=True,
+        )  # fmt: skip
+        place = "column_2" if table.width == 8 else table.columns[-1]
+        tables.append(table.select(user="column_1", location=place))
+    return _check_ins(name, pl.concat(tables))
+
+
+def whole_check_ins() -> list[CheckIns]:
+    """The data sets of Table 1 as far as their files lie in the data folder."""
+    found = []
+    for name, files in CHECK_IN_FILES.items():
+        paths = [FOLDER / file for file in files]
+        if all(path.is_file() for path in paths):
+            found.append(check_in_file(name, *paths))
+    return found
+
+
+CHECK_IN_FILES = {
+    "BrightKite": ("loc-brightkite_totalCheckins.txt.gz",),
+    "Foursquare": ("dataset_TSMC2014_NYC.txt", "dataset_TSMC2014_TKY.txt"),
+}
+
+
+def _check_ins(name: str, table: pl.DataFrame) -> CheckIns:
+    counts = count_users(table, "user", "location").counts
+    return CheckIns(name, counts, table["user"].n_unique())
 
 
 def check_ins() -> Integers:
@@ -132,19 +180,49 @@ def yeast() -> Task:
     return _split("yeast", x, y, 200, 400)
 
 
-def chest_votes(
-    teachers: int, queries: int, recall: float, false_alarms: float
-) -> tuple[Booleans, Booleans]:
-    """Votes on chest X-ray label vectors: (teachers, queries, 14), and the true (queries, 14).
-
-    A teacher sees each present finding with probability ``recall`` and each absent one with
-    probability ``false_alarms``, independently.
-    """
+def chest() -> Booleans:
+    """(n, 14) findings on chest X-rays."""
     table = _read("nih_chestxray14_labels.parquet")
     names = [c for c in table.columns if c.startswith("label:") and c != "label:No Finding"]
-    entropy = seeded_entropy(29)
-    rows = np.argsort(entropy.words("rows", 0, table.height))[:queries]
-    truth = table.select(names).to_numpy().astype(bool)[rows]
-    words = entropy.words("votes", 0, teachers * truth.size).reshape(teachers, *truth.shape)
-    uniform = (words >> np.uint64(11)).astype(np.float64) / 2**53
+    return np.asarray(table.select(names).to_numpy().astype(bool))
+
+
+CELEBA = "list_attr_celeba.txt"
+
+
+def celeba(path: Path | None = None) -> Booleans:
+    """(n, 40) attributes of faces: the number of images, the names, then file name and ±1 each."""
+    lines = (path or FOLDER / CELEBA).read_text("utf-8").splitlines()
+    images, names = int(lines[0]), lines[1].split()
+    rows = [line.split()[1:] for line in lines[2:] if line.strip()]
+    values = np.array(rows, dtype=np.int64)
+    if values.shape != (images, len(names)) or not np.all(np.abs(values) == 1):
+        raise ValueError(
+            f"{values.shape} values in {path or CELEBA} must be {images} rows of {len(names)} ±1"
+        )
+    return values > 0
+
+
+def like_celeba(rows: int = 2000) -> Booleans:
+    """(rows, 40) independent attributes of CelebA's sizes: 2% to 83% frequent, nine a face."""
+    shares = 0.02 + 0.81 * np.linspace(0, 1, 40) ** 3
+    return _uniform("like celeba", (rows, 40)) < shares
+
+
+def votes_on(
+    vectors: Booleans, teachers: int, queries: int, recall: float, false_alarms: float
+) -> tuple[Booleans, Booleans]:
+    """Votes on label vectors: (teachers, queries, labels), and the true (queries, labels).
+
+    A teacher sees each present label with probability ``recall`` and each absent one with
+    probability ``false_alarms``, independently.
+    """
+    rows = np.argsort(seeded_entropy(29).words("rows", 0, len(vectors)))[:queries]
+    truth = vectors[rows]
+    uniform = _uniform("votes", (teachers, *truth.shape))
     return uniform < np.where(truth, recall, false_alarms), truth
+
+
+def _uniform(name: str, shape: tuple[int, ...]) -> Floats:
+    words = seeded_entropy(29).words(name, 0, int(np.prod(shape))).reshape(shape)
+    return np.asarray((words >> np.uint64(11)).astype(np.float64) / 2**53)

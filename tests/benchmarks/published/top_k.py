@@ -1,6 +1,7 @@
-"""Selection: recall on check-ins, daily top states, and the cliff of chosen height.
+"""Selection: recall on check-ins, forty days of states, one cliff, and many uses of one budget.
 
-Published: Zhu and Wang, AISTATS 2022, Table 1 and Figures 1 and 2.
+Published: Zhu and Wang, AISTATS 2022, Table 1, Figure 1, and the appendix on composition. Their
+check-ins are those of Carvalho and others (UAI 2020), and so are ε, δ and k.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from common.arrays import Integers
 from common.entropy import seeded_entropy
-from common.guarantees import BoundedRange, epsilon_at, largest_rho
+from common.guarantees import BoundedRange, Guarantee, epsilon_at, largest_rho, total
 from common.mechanisms.selection import (
     FixedStableTopK,
     LimitedDomain,
@@ -29,8 +31,26 @@ from tests.benchmarks.published import sources
 
 DELTA = Fraction(1, 10**6)
 KS = (3, 10, 50)
-EPSILONS = (1.0, 2.0, 4.0)
-NAMES = ("StableTopK", "StableTopK, unfilled", "Top-Stable", "Limited Domain", "EM-CDP")
+EPSILONS = (0.4, 0.8, 1.0)
+UNLISTED = ("StableTopK", "StableTopK, unfilled", "Top-Stable", "Limited Domain")
+"""Told how many leaders they may look at, not which candidates there are."""
+LISTED = ("StableTopK, listed", "EM-CDP")
+"""Told a public list of all candidates."""
+NAMES = (*UNLISTED, *LISTED)
+
+PRINTED = {
+    ("BrightKite", 0.4): {
+        "StableTopK": (1.00, 0.91, 0.61),
+        "Top-Stable": (1.00, 0.77, 0.14),
+        "Limited Domain": (1.00, 0.47, 0.10),
+    },
+    ("BrightKite", 0.8): {"StableTopK": (1.00, 1.00, 0.67)},
+    ("BrightKite", 1.0): {"StableTopK": (1.00, 1.00, 0.67)},
+    ("Foursquare", 0.4): {"StableTopK": (1.00, 0.72, 0.48)},
+    ("Foursquare", 0.8): {"StableTopK": (1.00, 1.00, 0.67)},
+    ("Foursquare", 1.0): {"StableTopK": (1.00, 1.00, 0.67)},
+}
+"""Recall at k = 3, 10, 50 in Table 1 of Zhu and Wang."""
 
 
 def largest(good: Callable[[Fraction], bool], high: Fraction) -> Fraction:
@@ -42,28 +62,41 @@ def largest(good: Callable[[Fraction], bool], high: Fraction) -> Fraction:
     return Fraction(low, 4096)
 
 
-def selectors(k: int, epsilon: float) -> dict[str, Selector]:
-    """Every mechanism at the same (ε, δ)."""
-    half = DELTA / 2
-    rho = largest_rho(epsilon, DELTA, half)
-    domain = max(2 * k, k + 10)
+def selectors(
+    k: int, epsilon: float, delta: Fraction = DELTA, uses: int = 1
+) -> dict[str, Selector]:
+    """Every mechanism at the same (ε, δ) for that many uses together; half of δ is for failures.
+
+    Without a list, what is not stable is filled up from a limited domain of the same k̄ = 2k as that
+    of Limited Domain itself; Top-Stable looks at k + 1 leaders only, whatever it may.
+    """
+    half, domain = delta / 2, max(2 * k, k + 10)
+    rho = largest_rho(epsilon, delta, half)
+
+    def fits(guarantee: Guarantee) -> bool:
+        return total([guarantee] * uses, delta).epsilon <= epsilon
 
     def limited(rate: Fraction) -> LimitedDomain:
-        return LimitedDomain(k, domain, rate, half)
+        return LimitedDomain(k, domain, rate, half / uses)
 
+    def stable(share: Fraction) -> TopStable:
+        return TopStable(k, share, half / uses if uses > 1 else delta)
+
+    def filled(part: Fraction) -> FixedStableTopK:
+        return FixedStableTopK(k, part, half / uses / 2, domain=domain)
+
+    high = Fraction(epsilon)
     return {
-        "StableTopK": FixedStableTopK(k, rho, half),
-        "StableTopK, unfilled": StableTopK(rho, half, most=2 * k, regularizer=pull_towards(k, 16)),
-        "Top-Stable": TopStable(k, Fraction(epsilon), DELTA),
-        "Limited Domain": limited(
-            largest(lambda e: epsilon_at(limited(e).guarantee, DELTA) <= epsilon, Fraction(9))
+        "StableTopK": filled(largest(lambda part: fits(filled(part).guarantee), rho / uses)),
+        "StableTopK, unfilled": StableTopK(
+            rho / uses, half / uses, k, pull_towards(k, Fraction(1, 4))
         ),
-        "EM-CDP": Peeling(
-            k,
-            largest(
-                lambda e: epsilon_at(BoundedRange.of(e).repeat(k), DELTA) <= epsilon, Fraction(9)
-            ),
+        "Top-Stable": stable(
+            high if uses == 1 else largest(lambda e: fits(stable(e).guarantee), high)
         ),
+        "Limited Domain": limited(largest(lambda e: fits(limited(e).guarantee), high)),
+        "StableTopK, listed": FixedStableTopK(k, rho / uses, half / uses),
+        "EM-CDP": Peeling(k, largest(lambda e: fits(BoundedRange.of(e).repeat(k)), high)),
     }
 
 
@@ -90,28 +123,35 @@ def recall(selector: Selector, ranking: Ranking, k: int, trials: int) -> tuple[f
     return float(np.mean(shares)), float(np.std(shares) / np.sqrt(trials))
 
 
-def brightkite(trials: int, on_cell: Callable[[], None]) -> list[Cell]:
-    """The table of recalls."""
-    ranking = Ranking(sources.brightkite())
+def check_ins(
+    counts: Integers, users: int, trials: int, on_cell: Callable[[], None] = lambda: None
+) -> list[Cell]:
+    """Table 1's protocol: distinct users of each place, δ = 1/users, half of it for the test."""
+    ranking = Ranking(counts)
     cells = []
     for epsilon in EPSILONS:
         for k in KS:
-            for name, selector in selectors(k, epsilon).items():
+            for name, selector in selectors(k, epsilon, Fraction(1, users)).items():
                 mean, error = recall(selector, ranking, k, trials)
                 cells.append(Cell(k, epsilon, name, mean, error))
                 on_cell()
     return cells
 
 
-def brightkite_table(cells: Iterable[Cell]) -> str:
-    """The recalls as Markdown."""
+def check_ins_table(name: str, cells: Iterable[Cell]) -> str:
+    """The recalls as Markdown, the printed ones in brackets."""
     by = {(cell.epsilon, cell.k, cell.name): cell for cell in cells}
     lines = ["| ε | k | " + " | ".join(NAMES) + " |", "|---" * (len(NAMES) + 2) + "|"]
     for epsilon in EPSILONS:
+        printed = PRINTED.get((name.split(",")[0], epsilon), {})  # the 10-core is a part
         for k in KS:
-            row = [by[epsilon, k, name] for name in NAMES]
-            shown = " | ".join(f"{cell.recall:.2f} ± {cell.error:.2f}" for cell in row)
-            lines.append(f"| {epsilon:g} | {k} | {shown} |")
+            row = []
+            for method in NAMES:
+                cell = by[epsilon, k, method]
+                theirs = printed.get(method)
+                shown = f" ({theirs[KS.index(k)]:.2f})" if theirs else ""
+                row.append(f"{cell.recall:.2f} ± {cell.error:.2f}{shown}")
+            lines.append(f"| {epsilon:g} | {k} | {' | '.join(row)} |")
     return "\n".join(lines)
 
 
@@ -155,25 +195,82 @@ def covid_plot(path: Path, plt: Any, epsilon: float = 4.0) -> dict[str, float]:
     }
 
 
-def cliff_plot(path: Path, plt: Any, trials: int, k: int = 20, epsilon: float = 1.0) -> list[Cell]:
-    """Recall against the height of one cliff at rank k."""
-    gaps = (5, 10, 20, 40, 60, 80, 120, 160, 240)
+def cliff_plot(path: Path, plt: Any, trials: int, gap: int = 60, epsilon: float = 1.0) -> str:
+    """Figure 1(b): recall against k, with one cliff of fixed height at rank k; as Markdown, too."""
+    ks = (5, 10, 20, 40, 80, 160)
     cells = []
-    for gap in gaps:
+    for k in ks:
         ranking = Ranking(sources.synthetic(k, gap))
         for name, selector in selectors(k, epsilon).items():
             mean, error = recall(selector, ranking, k, trials)
-            cells.append(Cell(gap, epsilon, name, mean, error))
+            cells.append(Cell(k, epsilon, name, mean, error))
     figure, axis = plt.subplots(figsize=(7, 4.5))
+    lines = [
+        "| method | " + " | ".join(f"k = {k}" for k in ks) + " |",
+        "|---" * (len(ks) + 1) + "|",
+    ]
     for name in NAMES:
         row = [cell for cell in cells if cell.name == name]
         axis.errorbar(
-            gaps, [c.recall for c in row], [c.error for c in row], label=name, marker="o", ms=3
+            ks, [c.recall for c in row], [c.error for c in row], label=name, marker="o", ms=3
         )
-    axis.set_xlabel(f"gap between rank {k} and {k + 1}, users")
-    axis.set_ylabel(f"recall of the top {k}, ε = {epsilon:g}, δ = 1e-6")
+        lines.append(f"| {name} | " + " | ".join(f"{c.recall:.2f}" for c in row) + " |")
+    axis.set_xscale("log")
+    axis.set_xticks(ks, [str(k) for k in ks])
+    axis.set_xlabel(f"k; the gap behind it is {gap} users")
+    axis.set_ylabel(f"recall of the top k, ε = {epsilon:g}, δ = 1e-6")
     axis.legend()
     figure.tight_layout()
     figure.savefig(path)
     plt.close(figure)
-    return cells
+    return "\n".join(lines)
+
+
+GROUPS, DAYS = 4, 10
+
+
+def forty_days(path: Path, plt: Any, k: int = 5, epsilon: float = 1.0, trials: int = 5) -> str:
+    """Figure 1(a): the k states with most cases, daily; each group of ten days has one budget."""
+    days, _, cases = sources.covid()
+    methods = selectors(k, epsilon, uses=DAYS)
+    rows: dict[str, list[float]] = {name: [] for name in methods}
+    for day in range(GROUPS * DAYS):
+        ranking = Ranking(cases[day])
+        for name, selector in methods.items():
+            bar = ranking.sorted[k - 1]
+            found = [
+                selector.select(ranking, seeded_entropy(day * trials + i)).chosen
+                for i in range(trials)
+            ]
+            hits = [0 if one is None else int(np.sum(ranking.counts[one] >= bar)) for one in found]
+            rows[name].append(float(np.mean(hits)) / k)
+    figure, axis = plt.subplots(figsize=(8, 4))
+    groups = [slice(DAYS * g, DAYS * (g + 1)) for g in range(GROUPS)]
+    labels = [f"{days[g.start]} to {days[g.stop - 1]}" for g in groups]
+    lines = ["| method | " + " | ".join(labels) + " |", "|---" * (GROUPS + 1) + "|"]
+    for i, (name, row) in enumerate(rows.items()):
+        means = [float(np.mean(row[g])) for g in groups]
+        axis.bar(np.arange(GROUPS) + 0.16 * (i - 2), means, 0.16, label=name)
+        lines.append(f"| {name} | " + " | ".join(f"{mean:.2f}" for mean in means) + " |")
+    axis.set_xticks(range(GROUPS), [f"days {g.start + 1} to {g.stop}" for g in groups])
+    axis.set_ylabel(f"recall of the top {k} states,\nε = {epsilon:g} for ten days")
+    axis.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    figure.tight_layout()
+    figure.savefig(path)
+    plt.close(figure)
+    return "\n".join(lines)
+
+
+USES = (1, 10, 100, 1000)
+
+
+def composed(k: int = 10, epsilon: float = 0.5, delta: Fraction = Fraction(1, 10**9)) -> str:
+    """ε of many uses together, at δ = 1e-5, of mechanisms that are (ε, δ)-DP alone; as Markdown."""
+    wide = Fraction(1, 10**5)
+    lines = ["| method | " + " | ".join(f"{uses} uses" for uses in USES) + " |"]
+    lines.append("|---" * (len(USES) + 1) + "|")
+    for name, selector in selectors(k, epsilon, delta).items():
+        guarantee: Guarantee = selector.guarantee  # type: ignore[attr-defined]
+        found = [total([guarantee] * uses, wide).epsilon for uses in USES]
+        lines.append(f"| {name} | " + " | ".join(f"{one:.2f}" for one in found) + " |")
+    return "\n".join(lines)

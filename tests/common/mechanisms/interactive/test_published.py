@@ -41,7 +41,8 @@ def agreed(queries: int, contested: int) -> interactive.Votes:
     """250 teachers who agree but for 20 of them, and a few queries on which they are split."""
     counts = np.tile(np.array([230, 10, 10]), (queries, 1))
     counts[:contested] = [84, 83, 83]
-    return interactive.Votes("agreed", counts, np.zeros(queries, dtype=np.int64))
+    features = np.zeros((queries, 1))
+    return interactive.Votes("agreed", counts, np.zeros(queries, dtype=np.int64), features)
 
 
 @pytest.mark.slow
@@ -51,6 +52,8 @@ def test_agreed_answers_pay_off_in_long_streams() -> None:
     # a short batch is cheaper by GNMax, a long one through the wrapper: both are shown
     assert by[0]["GNMax, guaranteed"].epsilon < by[0]["boundary wrapper"].epsilon
     assert by[1]["boundary wrapper"].epsilon < by[1]["GNMax, guaranteed"].epsilon / 1.5
+    # all questions are alike, so the student is surprised by the contested ones alone
+    assert by[1]["student as prior"].epsilon < by[1]["GNMax, guaranteed"].epsilon / 1.5
     assert all(cost.accuracy > 0.96 for row in by for cost in row.values())
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import math
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,13 +17,17 @@ from hypothesis import strategies as st
 from common.entropy import seeded_entropy
 from common.errors import PrivacyError
 from common.guarantees import Adjacency, epsilon_at, to_renyi
+from common.mechanisms.interactive import Boundary, ExponentialMechanism, Session
 from common.mechanisms.pate import (
+    NO_ANSWER,
     BinaryVote,
+    BoundaryVote,
     ClippedVote,
     ConfidentGNMax,
     FullVote,
     GNMax,
     Norm,
+    PriorVote,
     StableMajority,
     StableVote,
     data_dependent,
@@ -35,9 +41,11 @@ from common.mechanisms.pate.data_dependent import (
     per_query,
 )
 from common.mechanisms.pate.gnmax import threshold_error
-from common.mechanisms.selection import GaussianTest
+from common.mechanisms.selection import GaussianTest, Law
 from common.mechanisms.selection.base import Ranking
+from tests.common.mechanisms.interactive.laws import violation
 from tests.common.mechanisms.selection import laws
+from tests.common.mechanisms.selection.test_privacy import rank_law
 
 DELTA = 1e-5
 quick = settings(max_examples=40, deadline=None)
@@ -145,18 +153,21 @@ def test_confident_gnmax_answers_the_sure_and_stops_in_time() -> None:
 
 
 @pytest.mark.parametrize("replacing", [False, True])
-def test_stable_vote_privacy_exactly(replacing: bool) -> None:
+@pytest.mark.parametrize(("choice", "most"), [(Law.GUMBEL, None), (Law.GAUSSIAN, 2)])
+def test_stable_vote_privacy_exactly(choice: Law, most: int | None, replacing: bool) -> None:
     """Three labels, up to four teachers, every vote that may come, go or change."""
-    vote = StableVote(Fraction(1), Fraction(1, 40), replacing=replacing)
+    vote = StableVote(
+        Fraction(1), Fraction(1, 40), replacing=replacing, most=most, choice_law=choice
+    )
     selector, step = vote.selector, 2 if replacing else 1
+    assert isinstance(selector.test, GaussianTest)
     noise = laws.gaussian_mass(float(selector.test.variance), 120)
-    rate = float((selector.rank_choice.noise.epsilon or 0) / selector.rank_choice.noise.reach)
 
     def law(teachers: int, counts: tuple[int, ...]) -> laws.Law:
         ranking = Ranking(np.array([teachers, *counts, 0]))
         out: laws.Law = {}
-        shares = laws.softmax([rate * gap for gap in ranking.gaps.tolist()])
-        for k, mass in enumerate(shares.tolist(), start=1):
+        shares = rank_law(selector.rank_choice, (teachers, *counts, 0))
+        for k, mass in enumerate(shares, start=1):
             gap = max(step, int(ranking.gaps[k - 1]))
             passed = laws.tail(noise, step + selector.test.threshold - gap)
             out[k, tuple(ranking.top(k).tolist())] = mass * passed
@@ -263,3 +274,80 @@ def test_costs_that_depend_on_votes_are_not_released() -> None:
     """Noise on them hid nothing: the lattice that it lies on told the votes apart."""
     for name, function in inspect.getmembers(data_dependent, inspect.isfunction):
         assert "entropy" not in inspect.signature(function).parameters, name
+
+
+def prior_law(vote: PriorVote, counts: tuple[int, ...], rate: float, length: int) -> laws.Law:
+    """The law of the answers to the same question again and again; the last answer is expected."""
+    shares = laws.softmax([rate * count for count in (*counts, vote.agreement or 0)]).tolist()
+    law: laws.Law = {}
+    for script in product(range(len(shares)), repeat=length):
+        answers = [NO_ANSWER if a == len(counts) else a for a in script]
+        expected = [0, *answers[:-1]]
+        hits = np.cumsum([a != e for a, e in zip(answers, expected, strict=True)])
+        stop = int(np.searchsorted(hits, vote.hits)) + 1
+        if not any(script[stop:]):
+            mass = math.prod(shares[a] for a in script[:stop])
+            law[tuple(answers[:stop])] = law.get(tuple(answers[:stop]), 0.0) + mass
+    return law
+
+
+def test_answers_that_were_expected_are_free_and_private() -> None:
+    vote = PriorVote(Fraction(1), 2, agreement=2)
+    moved = [((2, 1), (1, 2)), ((3, 0), (2, 1)), ((1, 1), (0, 2)), ((0, 3), (1, 2))]
+
+    def worst(mechanism: ExponentialMechanism) -> float:
+        """The largest log ratio of one answer's law under a replaced vote."""
+        losses = []
+        for pair in moved:
+            scores = [np.asarray(mechanism.scores(np.array([votes]))) for votes in pair]
+            one, other = (laws.softmax((float(mechanism._rate) * s).tolist()) for s in scores)
+            losses.append(float(np.abs(np.log(one / other)).max()))
+        return max(losses)
+
+    assert 0.5 < worst(vote._mechanism(0)) <= 1
+    assert worst(replace(vote._mechanism(0), spread=1)) > 1  # too little noise
+    pairs = [(prior_law(vote, one, 0.5, 6), prior_law(vote, other, 0.5, 6)) for one, other in moved]
+    assert violation(pairs, vote.terms.guarantee) is None
+    loud = replace(vote, hits=6)  # never halts, and is four times as loud
+    pairs = [(prior_law(loud, a, 2, 6), prior_law(loud, b, 2, 6)) for a, b in [((2, 2), (1, 3))]]
+    assert violation(pairs, vote.terms.guarantee) is not None
+    assert vote.terms.adjacency == Adjacency.REPLACE_RECORD
+
+
+def test_a_prior_vote_is_charged_for_surprises_alone() -> None:
+    votes = np.tile(np.array([5, 190, 5]), (400, 1))
+    votes[300:] = [70, 65, 65]
+    vote = PriorVote(Fraction(1, 4), 3, agreement=120)
+    asked = []
+
+    def expect(query: int, answers: np.ndarray) -> int:
+        asked.append(query)
+        assert answers.size == query
+        return int(answers[-1]) if query else 1
+
+    answers = vote.aggregate(votes, expect, seeded_entropy(5))
+    assert answers.labels[:300].tolist() == [1] * 300  # as expected: free
+    assert answers.labels[300:].tolist() == [NO_ANSWER] * 100
+    assert len(asked) == 400  # the change to low agreement was one hit of three
+    assert answers.guarantee == vote.terms.renyi_guarantee
+    stops = PriorVote(Fraction(1, 4), 3).aggregate(votes, lambda q, a: 0, seeded_entropy(5))
+    assert stops.labels.tolist() == [1, 1, 1] + [NO_ANSWER] * 397
+    with pytest.raises(PrivacyError, match="prior"):
+        vote.aggregate(votes, lambda q, a: 3, seeded_entropy(5))
+
+
+def test_plain_low_agreement_is_free_at_the_boundary() -> None:
+    votes = np.tile(np.array([40, 35, 25]), (60, 1))
+    contested = BoundaryVote(Fraction(1, 4), 10).aggregate(votes, seeded_entropy(6))
+    hits = []
+    low = BoundaryVote(Fraction(1, 4), 10, agreement=120)
+    for one in (BoundaryVote(Fraction(1, 4), 10), low):
+        session: Session[Any] = Session(votes, one.terms, seeded_entropy(6))
+        for i in range(60):
+            if not session.halted:
+                session.run(Boundary(one._mechanism(i)))
+        hits.append(session.hits)
+    assert hits == [10, 0]
+    assert np.all(low.aggregate(votes, seeded_entropy(6)).labels == NO_ANSWER)
+    assert np.any(contested.labels >= 0)
+    assert low.terms == BoundaryVote(Fraction(1, 4), 10).terms

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
@@ -35,3 +37,31 @@ def test_stable_answers_win_where_sets_are_large() -> None:
     assert stable * 1.8 < clipped
     # and an honest limit: with one label a set, clipping to one vote is as cheap
     assert cheap[small.task]["PATE-τ, L2"] < 1.5 * cheap[small.task]["StableTopK"]
+
+
+def test_attributes_are_read_as_celeba_publishes_them(tmp_path: Path) -> None:
+    file = tmp_path / "list_attr_celeba.txt"
+    file.write_text("3\nA B C\n000001.jpg -1  1  1\n000002.jpg  1 -1 -1\n000003.jpg -1 -1 -1\n")
+    assert sources.celeba(file).tolist() == [
+        [False, True, True],
+        [True, False, False],
+        [False, False, False],
+    ]
+    file.write_text("3\nA B C\n000001.jpg -1  1  1\n")
+    with pytest.raises(ValueError, match="3 rows"):
+        sources.celeba(file)
+
+
+def test_attributes_of_celebas_sizes() -> None:
+    vectors = sources.like_celeba(4000)
+    assert vectors.shape == (4000, 40)
+    assert 8.5 < vectors.sum(axis=1).mean() < 9.5
+    votes, truth = sources.votes_on(vectors, 20, 10, 1.0, 0.0)
+    assert np.array_equal(votes[3], truth)
+
+
+@pytest.mark.slow
+def test_stable_answers_are_cheapest_on_forty_attributes() -> None:
+    outcome = pate.many_attributes(sources.like_celeba(), queries=40)
+    cheap = {name: point.epsilon for name, point in outcome.least(0.01).items()}
+    assert min(cheap["StableTopK"], cheap["stable majority"]) < cheap["PATE-τ, L2"] < cheap["PATE"]

@@ -60,20 +60,14 @@ def noisy_argmax(utilities: list[int], noise: tuple[np.ndarray, np.ndarray]) -> 
     """P[i is the first argmax] with independent integer noise: sum over the winner's value."""
     points, mass = noise
     below = np.concatenate([[0.0], np.cumsum(mass)])
-
-    def cdf(value: int) -> float:
-        """P[noise <= value]"""
-        return float(below[np.clip(value - points[0] + 1, 0, len(points))])
-
     law = []
     for i, u in enumerate(utilities):
-        total = 0.0
-        for z, p in zip(points.tolist(), mass.tolist(), strict=True):
-            for j, other in enumerate(utilities):
-                if j != i:
-                    p *= cdf(u + z - other - (1 if j < i else 0))
-            total += p
-        law.append(total)
+        chances = mass.copy()
+        for j, other in enumerate(utilities):
+            if j != i:  # another wins a tie if its index is lower
+                reach = u + points - other - (j < i) - points[0] + 1
+                chances *= below[np.clip(reach, 0, len(points))]
+        law.append(float(chances.sum()))
     return law
 
 

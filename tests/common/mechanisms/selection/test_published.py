@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import gzip
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from common.guarantees import total
 from common.mechanisms.selection import Ranking
 from tests.benchmarks.published import sources, top_k
 
-
-@pytest.mark.skipif(
+needs_check_ins = pytest.mark.skipif(
     bool(sources.missing("checkins_brightkite.parquet")),
     reason=str(sources.missing("checkins_brightkite.parquet")),
 )
+needs_states = pytest.mark.skipif(
+    bool(sources.missing("covid_nyt_us_states.parquet")),
+    reason=str(sources.missing("covid_nyt_us_states.parquet")),
+)
+
+
+@needs_check_ins
 def test_stable_top_k_is_at_least_as_good_on_check_ins() -> None:
-    ranking = Ranking(sources.brightkite())
+    ranking = Ranking(sources.brightkite().counts)
     for k in (10, 50):
         found = {
             name: top_k.recall(selector, ranking, k, trials=12)
@@ -25,23 +34,68 @@ def test_stable_top_k_is_at_least_as_good_on_check_ins() -> None:
         stable, error = found["StableTopK"]
         for name in ("Top-Stable", "Limited Domain"):
             assert stable + 3 * error >= found[name][0], name
-        assert stable + 3 * error >= found["EM-CDP"][0] - 0.06
+        filled, error = found["StableTopK, listed"]
+        assert filled + 3 * error >= found["EM-CDP"][0] - 0.06
 
 
-@pytest.mark.skipif(
-    bool(sources.missing("covid_nyt_us_states.parquet")),
-    reason=str(sources.missing("covid_nyt_us_states.parquet")),
-)
+def test_every_mechanism_has_the_budget_of_the_table_and_no_more() -> None:
+    delta = Fraction(1, 5766)
+    for uses in (1, 10):
+        for name, selector in top_k.selectors(3, 0.8, delta, uses).items():
+            spent = total([selector.guarantee] * uses, delta).epsilon  # type: ignore[attr-defined]
+            assert 0.7 <= spent <= 0.8 * (1 + 1e-9), (name, uses)
+
+
+def test_the_table_sets_the_printed_recalls_beside_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top_k, "EPSILONS", (0.4,))
+    monkeypatch.setattr(top_k, "KS", (3, 10))
+    counts = np.array([900, 700, 500] + [3] * 60)
+    cells = top_k.check_ins(counts, 2000, trials=2)
+    table = top_k.check_ins_table("BrightKite", cells)
+    first = table.splitlines()[2].split("|")
+    assert first[1:6] == [
+        " 0.4 ",
+        " 3 ",
+        " 1.00 ± 0.00 (1.00) ",
+        " 1.00 ± 0.00 ",
+        " 1.00 ± 0.00 (1.00) ",
+    ]
+    assert "(0.91)" in table
+    assert "(" not in top_k.check_ins_table("another", cells)
+
+
+def test_check_in_files_are_read_as_their_sources_publish_them(tmp_path: Path) -> None:
+    venues = tmp_path / "foursquare.txt"
+    venues.write_bytes(
+        b'7\tv1\tcat\tCaf\xe9 "A\t35.7\t139.6\t540\tTue Apr 03 18:00:09 +0000 2012\n'
+        b"7\tv1\tcat\tBar\t35.7\t139.6\t540\tTue Apr 03 19:00:09 +0000 2012\n"
+        b"8\tv1\tcat\tBar\t35.7\t139.6\t540\tTue Apr 03 19:00:09 +0000 2012\n"
+        b"8\tv2\tcat\tBar\t35.7\t139.6\t540\tTue Apr 03 19:00:09 +0000 2012\n"
+    )
+    found = sources.check_in_file("Foursquare", venues, venues)
+    assert (found.counts.tolist(), found.users) == ([2, 1], 2)
+    spots = tmp_path / "brightkite.txt.gz"
+    line = "0\t2010-10-17T01:48:53Z\t39.7\t-104.9\t88c46bf20db295831bd2d1718ad7e6f5\n"
+    spots.write_bytes(gzip.compress((line + line + line.replace("0\t", "1\t", 1)).encode()))
+    found = sources.check_in_file("BrightKite", spots)
+    assert (found.counts.tolist(), found.users) == ([2], 2)
+
+
+@needs_states
 def test_daily_states_fit_one_budget(tmp_path: Path) -> None:
     plt = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
     plt.switch_backend("Agg")
     summary = top_k.covid_plot(tmp_path / "covid.png", plt)
     assert summary["days"] == 62
     assert summary["exact"] == summary["answered"] > 50
+    table = top_k.forty_days(tmp_path / "groups.png", plt, trials=1)
+    rows = {line.split("|")[1].strip(): line.split("|")[2:6] for line in table.splitlines()[2:]}
+    assert len(rows) == 6
+    assert float(rows["StableTopK, listed"][3]) > 0.9  # the last ten days: counts are large
     assert (tmp_path / "covid.png").stat().st_size > 1000
 
 
-def test_recall_grows_with_the_cliff() -> None:
+def test_recall_grows_with_the_cliff_and_does_not_fall_with_k() -> None:
     found = []
     for gap in (5, 60, 240):
         ranking = Ranking(sources.synthetic(20, gap))
@@ -50,3 +104,17 @@ def test_recall_grows_with_the_cliff() -> None:
     assert found[0] < 0.2
     assert found[-1] == 1.0
     assert np.all(np.diff(found) >= 0)
+    wide = Ranking(sources.synthetic(160, 60))
+    by = top_k.selectors(160, 1.0)
+    assert top_k.recall(by["StableTopK, unfilled"], wide, 160, trials=4)[0] == 1.0
+    assert top_k.recall(by["Limited Domain"], wide, 160, trials=2)[0] < 0.1
+
+
+def test_uses_that_are_alike_alone_compose_best_where_noise_is_concentrated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(top_k, "USES", (1, 50))
+    rows = [line.strip("|").split("|") for line in top_k.composed().splitlines()[2:]]
+    by = {name.strip(): [float(cell) for cell in cells] for name, *cells in rows}
+    assert max(row[0] for row in by.values()) <= 0.5
+    assert by["StableTopK"][-1] < by["Top-Stable"][-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import cache
 
 from common.errors import PrivacyError
 from common.guarantees.base import Guarantee
@@ -65,6 +66,7 @@ def calibrate(
     return high * grain
 
 
+@cache
 def largest_rho(epsilon: float, delta: float | Fraction, failure: float | Fraction = 0) -> Fraction:
     """Return the largest ρ (to one part in 10⁹) whose approximate zCDP is (ε, δ)-DP.
 

@@ -20,8 +20,8 @@ def predict(config: FeaturePartyConfig, shown: Shown) -> None:
     """Predict every row of a features file, however large, to Parquet or CSV."""
     start()
     from feature_party.model.model import Model
-    from feature_party.pipeline.learning import Learning
+    from feature_party.pipeline.predicting import predict as predict_features
 
-    rows = Learning(config, shown.quiet).predict(Model.load(config.output.model))
+    rows = predict_features(config, Model.load(config.output.model), quiet=shown.quiet)
     output = config.output.predictions
     shown.answer({"rows": rows, "predictions": output}, f"{rows:,} predictions in {output}")

@@ -17,6 +17,9 @@ from common.files import PUBLIC, appearing
 from feature_party.model.model import Model
 from feature_party.tables import BATCH_ROWS, SOURCE, check_key, feature_file, scan_table
 
+Trained = Callable[[int, int], Booleans]
+"""Which rows of a range, from its start to its end, a model was trained on."""
+
 
 def predict_file(
     model: Model,
@@ -28,7 +31,7 @@ def predict_file(
     interval: float | None = 0.9,
     quantiles: Sequence[float] = (),
     above: Sequence[float] = (),
-    trained: Callable[[int, int], Booleans] | None = None,
+    trained: Trained | None = None,
     batch_rows: int = BATCH_ROWS,
     on_rows: Callable[[int, int], None] | None = None,
 ) -> int:

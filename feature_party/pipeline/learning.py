@@ -21,7 +21,7 @@ from feature_party.join.matches import MatchCounts, Party
 from feature_party.join.on_disk import Progress as JoinProgress
 from feature_party.join.shards import JoinedShards
 from feature_party.model.model import Model
-from feature_party.model.prediction import predict_file
+from feature_party.pipeline.predicting import predict
 from feature_party.pipeline.transfer import Transfer
 from feature_party.training.encoded_shards import remove_shards
 from feature_party.training.examples import Prepared, PreparedShards
@@ -179,27 +179,9 @@ class Learning(Transfer):
 
     def predict(self, model: Model) -> int:
         """Predict every row of the features file."""
-        prepared, output = self._prepared, self.config.output
-        trained = None if prepared is None else prepared.trained
-        if (output.quantiles or output.above) and not model.has_distributions:
-            stderr.print(
-                "[bold yellow]warning:[/] the model predicts points alone, without quantiles and"
-                " probabilities; train with objective = likelihood"
-            )
-        with self._timed("predict"), progress(quiet=self.quiet) as bar:
-            task = bar.add_task("predict", total=None, note="rows")
-            return predict_file(
-                model,
-                self.config.features,
-                output.predictions,
-                key=self.config.data.key,
-                source=output.source,
-                interval=output.interval,
-                quantiles=output.quantiles,
-                above=output.above,
-                trained=trained,
-                on_rows=lambda done, total: bar.update(task, completed=done, total=total),
-            )
+        trained = None if self._prepared is None else self._prepared.trained
+        with self._timed("predict"):
+            return predict(self.config, model, quiet=self.quiet, trained=trained)
 
     def _truths(self) -> dict[str, Floats]:
         """(m,) true labels of all matched events, of each labels party by its name."""

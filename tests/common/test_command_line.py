@@ -50,13 +50,17 @@ MAY_IMPORT = {
         "pyarrow",
         "rich",
     },
-    "feature_party.commands.predict, feature_party.pipeline.learning": {
+    "feature_party.commands.predict, feature_party.pipeline.predicting": {
         *CONFIGURED,
-        "grpc",
         "polars",
         "pyarrow",
         "rich",
         "torch",
+    },
+    "common.program.commands.audit, common.program.audit.certificate.epochs": {
+        *CONFIGURED,
+        "polars",
+        "rich",
     },
     "label_party.commands.release, label_party.commands.serve": CONFIGURED,
     "label_party.commands.plan, label_party.release.plan": {*CONFIGURED, "polars", "rich"},

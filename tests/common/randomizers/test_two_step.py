@@ -20,10 +20,11 @@ from common.randomizers import Recipe, TwoStep, private_prior, split_budget, two
 from common.randomizers import prior as prior_module
 from common.randomizers.grid import Grid
 from common.randomizers.prior import rational_epsilon
+from tests.effort import effort
 from tests.statistics import DRAWS, fits, laplace_mass
 
 GRID = Grid.from_edges([0, 1, 5])
-ROWS = 4
+ROWS = effort(3, 4)
 REACH = range(-1, ROWS + 2)
 """Noisy counts that are looked at. Beyond them the noise's ratio is what it is at the end."""
 
@@ -104,7 +105,8 @@ def test_the_joint_release_is_exactly_epsilon_private(
     assert scale == 2 / split_budget(epsilon, 3, ROWS).prior
     assert worst <= epsilon * (1 + 1e-12)
     assert worst == pytest.approx(epsilon, rel=1e-9)
-    total = steps.run((2, 1, 1), (2, 1, 1)).guarantee
+    counts = (ROWS - 2, 1, 1)
+    total = steps.run(counts, counts).guarantee
     assert Fraction(worst) <= total.exact_epsilon * (1 + Fraction(1, 10**12))
     assert total.exact_epsilon <= Fraction(epsilon)
 

@@ -149,6 +149,7 @@ def test_stages_one_by_one(
     assert "trained with seed=0, not 9" in refusal("evaluate", *release, *data, *wrong_seed)
 
 
+@pytest.mark.slow
 def test_where_a_model_is_right_is_on_the_terminal_and_in_the_metrics(
     world: World, data: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

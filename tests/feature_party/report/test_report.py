@@ -194,6 +194,7 @@ def test_an_estimate_that_says_nothing_does_not_squeeze_the_others() -> None:
     assert error_end([*rows, ErrorRow("true", 20.0)]) == pytest.approx(26)
 
 
+@pytest.mark.slow
 def test_the_label_has_the_name_and_unit_that_were_configured(make_inputs: MakeInputs) -> None:
     text = render_report(make_inputs(label="value", name="order value", unit="EUR"))
     page = Page(text)

@@ -119,6 +119,7 @@ def _sorted(rows: np.ndarray) -> np.ndarray:
     return rows[np.lexsort(rows.T)]
 
 
+@pytest.mark.slow
 def test_stages_train_score_and_predict_from_shards(world: World, tmp_path: Path) -> None:
     errors = {}
     for name, training in (

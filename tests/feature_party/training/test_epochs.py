@@ -242,6 +242,7 @@ def test_releases_that_do_not_belong_together_are_refused(epochs: Path) -> None:
         FeaturePartyConfig.model_validate({"labels_party": {"epochs": ["../x"]}})
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_a_folder_of_epochs(epochs: Path, tmp_path: Path) -> None:
     common = [
         *("--features", str(epochs / "features.parquet"), "--key", "event"),

@@ -142,6 +142,7 @@ def test_learners_are_mixed_and_the_likelihood_chooses() -> None:
     assert unexplained(model, data, means) < 0.35
 
 
+@pytest.mark.slow
 def test_every_learner_takes_part_where_a_fold_is_left_out() -> None:
     data, _ = interaction()
     model = fitted(data, ensemble=8, epochs=1)
@@ -173,6 +174,7 @@ def test_a_learner_says_what_it_cannot_do() -> None:
         fitted(data, learner="linear", objective="debiased")
 
 
+@pytest.mark.slow
 def test_progress_tells_of_every_learner() -> None:
     data, _ = interaction()
     seen: dict[str, list[EpochRecord]] = {}
@@ -187,6 +189,7 @@ def test_progress_tells_of_every_learner() -> None:
     assert all(records[-1].epoch <= records[-1].epochs for records in seen.values())
 
 
+@pytest.mark.slow
 def test_what_is_behind_on_a_part_of_the_rows_is_not_trained_in_full() -> None:
     data, _ = interaction()
     section = {"ensemble": 4, "epochs": 3, "hidden": [8]}

@@ -64,7 +64,14 @@ PURCHASES = {
 }
 
 
-@pytest.mark.parametrize("command", PURCHASES.values(), ids=PURCHASES)
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, marks=[pytest.mark.slow] * ("workers" in name))
+        for name, command in PURCHASES.items()
+    ],
+    ids=PURCHASES,
+)
 def test_a_dry_run_of_every_purchase_says_what_it_costs_and_writes_nothing(
     shop: Party, command: list[str]
 ) -> None:

@@ -22,7 +22,7 @@ SIZES = Sizes(slice_rows=8_000, bucket_rows=8_000, part_rows=1 << 16)
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("events")
-    engines.write_events(folder, 90_000)
+    engines.write_events(folder, 40_000)
     return folder
 
 

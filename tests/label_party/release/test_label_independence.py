@@ -142,7 +142,7 @@ def test_nothing_but_time_depends_on_labels(party: Party, connect: Connect) -> N
 def test_time_does_not_depend_on_labels(
     party: Party, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with worlds(party, connect, 2000) as pair:
+    with worlds(party, connect, 500) as pair:
         assert _p_value(*pair) > RATE
         # a twin that looks at each code that it sends: high ones then take longer
         read = service._rows

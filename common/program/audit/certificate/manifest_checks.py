@@ -233,7 +233,8 @@ def prior_support_check(manifest: Manifest, alpha: float = GATE) -> Check:
     zeros = sum(count == 0 for count in counts)
     q = math.exp(-1 / scale) if scale else 0.0
     most = (1 - q) / (1 + q)
-    tails = scipy.stats.binom.sf(np.arange(-1, len(counts)), len(counts), most)
+    # P(at least so many): scipy.stats, which has it too, takes a second to import
+    tails = np.append(1.0, scipy.special.bdtrc(np.arange(len(counts)), len(counts), most))
     p, least = float(tails[zeros]), np.flatnonzero(tails < alpha)
     return Check(
         name="prior noise on empty cells",

@@ -18,6 +18,7 @@ from common.randomizers import build_randomizer, optimal_binning
 from common.randomizers.base import Problem, check_prior
 from common.randomizers.binning.interval_costs import MAX_CUSTOM_LABELS
 from common.randomizers.losses import Loss, get_loss
+from tests.effort import effort
 
 Minimiser = Callable[[Floats, Floats], float]
 
@@ -139,7 +140,7 @@ def problems(draw: st.DrawFn) -> tuple[str, Problem]:
     return name, Problem(np.sort(np.array(labels, dtype=float)), prior, epsilon, CASES[name][0])
 
 
-@settings(max_examples=100)
+@settings(max_examples=effort(30, 300))
 @given(problems())
 def test_the_optimum_is_that_of_the_published_program(drawn: tuple[str, Problem]) -> None:
     name, problem = drawn
@@ -153,7 +154,7 @@ def test_the_optimum_is_that_of_the_published_program(drawn: tuple[str, Problem]
     assert np.all(np.diff(binning.edges) > 0)
 
 
-@settings(max_examples=60)
+@settings(max_examples=effort(30, 200))
 @given(problems())
 def test_the_channel_attains_the_objective(drawn: tuple[str, Problem]) -> None:
     _, problem = drawn

@@ -56,7 +56,7 @@ def test_a_named_randomizer(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "names"),
     [
-        ("right_response", set()),
+        pytest.param("right_response", set(), marks=pytest.mark.slow),
         pytest.param("constant_seed", {"cold starts"}, marks=pytest.mark.slow),
         pytest.param("float_laplace", {"float mantissa", "every label"}, marks=pytest.mark.slow),
         ("slow_flips", {"timing"}),

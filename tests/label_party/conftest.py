@@ -133,7 +133,7 @@ def party(
     return made
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Experiments]:
     """A process that is killed, or whose disk fails, at any step of :data:`BODIES`."""
     with experiments(tmp_path_factory.mktemp("faults"), BODIES) as found:

@@ -46,6 +46,7 @@ def test_the_network_learns_numbers_and_categories(loss: str) -> None:
     assert np.mean((found[0] - labels[3000:]) ** 2) < 0.35 * np.var(labels)
 
 
+@pytest.mark.slow
 def test_a_comparison_runs_it(tmp_path: Path) -> None:
     table, labels = events()
     table.write_parquet(tmp_path / "features.parquet")

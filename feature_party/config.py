@@ -49,7 +49,8 @@ class DataSection(Section):
     pieces: Annotated[int, Field(ge=0, le=256)] | Auto = setting(
         "auto",
         "Pieces that a numeric column's range is cut into, so that the network can bend in each."
-        " auto takes the more of them the more the privatized labels say.",
+        " auto takes the more of them the more the privatized labels say. Where a column has 32"
+        " values or fewer, each begins one.",
     )
     min_match: float = setting(
         0.9,

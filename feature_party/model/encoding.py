@@ -2,9 +2,10 @@
 
 A numeric column is centred and scaled; a heavy-tailed one goes through a signed logarithm first,
 and missing values get the median and an indicator. Its range may also be cut into pieces of equal
-count, with one input for each that says how far through the piece the value is: a small network
-then follows a bend anywhere in the range. (Piecewise linear encoding: Gorishniy, Rubachev and
-Babenko, *On Embeddings for Numerical Features in Tabular Deep Learning*, NeurIPS 2022.)
+count, or at every value where there are few, with one input for each that says how far through the
+piece the value is: a small network then follows a bend anywhere in the range. (Piecewise linear
+encoding: Gorishniy, Rubachev and Babenko, *On Embeddings for Numerical Features in Tabular Deep
+Learning*, NeurIPS 2022.)
 
 A date and time, in any usual spelling, becomes an hour, a weekday, a day number and, where a year
 passes, the place in it. A categorical column gets a vocabulary of the values that occur at least 5
@@ -40,6 +41,9 @@ MISSING = "\x00missing"
 
 _HEAVY_TAIL = 4.0
 """Excess kurtosis from which a column is put on a signed logarithmic axis."""
+_FEW = 32
+"""Values of a column up to which, cut at all, it is cut at each: hours of a day have an effect of
+their own."""
 CLIP = 8.0
 """No numeric input is further from 0."""
 YEAR = 365.2425
@@ -131,7 +135,8 @@ class Encoder:
         ignore
             Columns that are not features.
         pieces
-            How many pieces the range of a numeric column is cut into; 0 or 1 leaves it whole.
+            How many pieces the range of a numeric column is cut into, if it has more than 32 values
+            (else it is cut at each); 0 or 1 leaves it whole.
 
         Raises
         ------
@@ -376,7 +381,10 @@ def _fit_numeric(series: pl.Series, part: str, pieces: int, spelling: str) -> Nu
     column = NumericColumn(series.name, part, logarithmic, middle, spread, 0.0, 1.0, indicator)
     transformed = _transform(finite, column)
     centre, scale = float(transformed.mean()), float(transformed.std()) or 1.0
-    edges = np.unique(np.quantile((transformed - centre) / scale, np.linspace(0, 1, pieces + 1)))
+    scaled = (transformed - centre) / scale
+    edges = np.unique(scaled)
+    if edges.size > _FEW:
+        edges = np.unique(np.quantile(scaled, np.linspace(0, 1, pieces + 1)))
     return replace(
         column,
         spelling=spelling,

@@ -77,6 +77,13 @@ def test_pieces_say_how_far_through_a_value_is() -> None:
     np.testing.assert_allclose(pieces[60], [1, 1, 0.4, 0], atol=1e-6)
 
 
+def test_a_column_of_few_values_is_cut_at_each() -> None:
+    hours = np.repeat(np.arange(24.0), np.arange(1, 25))  # quantiles would merge the night's
+    encoder = Encoder.fit(pl.DataFrame({"hour": hours}), pieces=4)
+    pieces = encoder.encode(pl.DataFrame({"hour": np.arange(24.0)})).numeric[:, 1:] + 0.5
+    np.testing.assert_allclose(pieces, np.tri(24, 23, -1), atol=1e-6)
+
+
 def test_json_round_trip(table: pl.DataFrame) -> None:
     encoder = Encoder.fit(table, pieces=5)
     again = Encoder.from_json(json.loads(json.dumps(encoder.to_json())))

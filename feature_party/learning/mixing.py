@@ -18,6 +18,10 @@ _STANDARD_ERRORS = 2.0
 _FARTHEST = 4.0
 """Standard errors from which on it does not matter how far behind a candidate is: what adds to the
 others grows from there."""
+_BELIEF = 10.0
+"""Rows that the shares before any is seen stand for. A candidate that moves them must explain the
+labels better by about as many nats in all: the best of several, stopped in time, does so by a few
+where there is nothing to learn."""
 
 
 def choose_mixture(
@@ -44,18 +48,16 @@ def choose_mixture(
     """
     others = plain.shape[0] - 1
     first = 1 / (1 + min(effective_labels / _ENOUGH, others))
-    start = np.array([first, *[(1 - first) / max(others, 1)] * others])
+    believed = np.array([first, *[(1 - first) / max(others, 1)] * others])
     behind = plain - plain[plain.mean(axis=1).argmin()]
-    errors = np.maximum(behind.std(axis=1, ddof=1), 1e-12) / np.sqrt(behind.shape[1])
-    start *= np.exp(-0.5 * np.minimum(behind.mean(axis=1) / errors, _FARTHEST) ** 2)
-    weights = mixture_weights(np.exp(-plain), start / start.sum())
+    errors = np.maximum(_standard_errors(behind), 1e-12)
+    start = believed * np.exp(-0.5 * np.minimum(behind.mean(axis=1) / errors, _FARTHEST) ** 2)
+    weights = mixture_weights(np.exp(-plain), start / start.sum(), believed)
     none = np.zeros(flexible.shape[0])
     if not flexible.shape[0]:
         return weights, none
     mixed = -np.log(weights @ np.exp(-plain))
-    gain = mixed - flexible[flexible.mean(axis=1).argmin()]
-    error = gain.std(ddof=1) / np.sqrt(gain.size)
-    if gain.mean() <= _STANDARD_ERRORS * error:
+    if not Gain.between(mixed, flexible[flexible.mean(axis=1).argmin()]).certain:
         return weights, none
     both = mixture_weights(np.exp(-np.concatenate([plain, flexible])))
     return both[: plain.shape[0]], both[plain.shape[0] :]
@@ -110,21 +112,28 @@ def prior_adjustment(marginal: Floats, prior: Floats, effective_labels: float) -
 
 @dataclass(frozen=True)
 class Gain:
-    """By how much a rival's squared error lies below another's, judged by decoded labels.
+    """By how much a rival's error lies below another's on the same rows.
 
     Attributes
     ----------
     value, error
-        Mean difference of the squared errors and its standard error, in squared label units.
+        Mean difference of the errors and its standard error; of squared ones, judged by decoded
+        labels, in squared label units.
     """
 
     value: float
     error: float
 
+    @classmethod
+    def between(cls, losses: Floats, rival: Floats) -> Gain:
+        """Of a rival, from (n,) losses of both."""
+        gain = losses - rival
+        return cls(float(gain.mean()), float(_standard_errors(gain)))
+
     @property
     def likely(self) -> bool:
-        """Whether the rival may turn out better for certain on four times the rows."""
-        return self.value > 0.5 * self.error
+        """Whether the rival, as far ahead on four times the rows, would be better for certain."""
+        return self.value > 0.5 * _STANDARD_ERRORS * self.error
 
     @property
     def certain(self) -> bool:
@@ -145,15 +154,29 @@ def decoded_gain(decoded: Floats, mixed: Floats, rival: Floats) -> Gain:
     mixed, rival
         (n,) out-of-fold predictions.
     """
-    gain = (mixed - decoded) ** 2 - (rival - decoded) ** 2
-    return Gain(float(gain.mean()), float(gain.std(ddof=1) / np.sqrt(gain.size)))
+    return Gain.between((mixed - decoded) ** 2, (rival - decoded) ** 2)
 
 
-def mixture_weights(likelihoods: Floats, start: Floats | None = None, rounds: int = 500) -> Floats:
-    """Weights w maximising Σ_i ln Σ_h w_h L_h(i), by expectation maximisation.
+def _standard_errors(values: Floats) -> Floats:
+    """(…,) standard errors of (…, n) values' means; infinite for a single one."""
+    rows = values.shape[-1]
+    if rows < 2:
+        return np.full(values.shape[:-1], np.inf)
+    return np.asarray(values.std(axis=-1, ddof=1) / np.sqrt(rows))
 
-    The problem is concave, so that the rounds climb to its one maximum, unless the likelihoods
-    hardly differ. Weights under 2% are dropped: they cost a network and change nothing.
+
+def mixture_weights(
+    likelihoods: Floats,
+    start: Floats | None = None,
+    believed: Floats | None = None,
+    rounds: int = 500,
+) -> Floats:
+    """Weights w maximising Σ_i ln Σ_h w_h L_h(i) + c Σ_h v_h ln w_h, by expectation maximisation.
+
+    The second term is a Dirichlet prior around the weights v that are believed before, as if c = 10
+    more rows had them. The problem is concave, so that the rounds climb to its one maximum, unless
+    the likelihoods hardly differ. Weights under 2% are dropped: they cost a network and change
+    nothing.
 
     Parameters
     ----------
@@ -161,6 +184,8 @@ def mixture_weights(likelihoods: Floats, start: Floats | None = None, rounds: in
         (h, n) out-of-fold likelihoods of the privatized labels under each candidate, > 0.
     start
         (h,) weights to start from, > 0 and together 1; equal ones if None.
+    believed
+        (h,) weights v, together 1; if None c = 0.
 
     Returns
     -------
@@ -168,10 +193,12 @@ def mixture_weights(likelihoods: Floats, start: Floats | None = None, rounds: in
     """
     count = likelihoods.shape[0]
     scaled = likelihoods / likelihoods.max(axis=0)
+    prior = np.zeros(count) if believed is None else _BELIEF * believed
     weights = np.full(count, 1.0 / count) if start is None else start
     for _ in range(rounds):
         shares = weights[:, None] * scaled
-        update = (shares / shares.sum(axis=0)).mean(axis=1)
+        update = (shares / shares.sum(axis=0)).sum(axis=1) + prior
+        update /= update.sum()
         if np.abs(update - weights).max() < 1e-7:
             break
         weights = update

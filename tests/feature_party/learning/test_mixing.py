@@ -47,8 +47,22 @@ def test_the_first_head_is_trusted_most_where_labels_cannot_tell() -> None:
     np.testing.assert_allclose(choose_mixture(same, none, 1e5)[0], [1 / 3] * 3)
     np.testing.assert_allclose(choose_mixture(same, none, 250.0)[0], [0.8, 0.1, 0.1])
     np.testing.assert_allclose(choose_mixture(same[:1], none, 1e5)[0], [1.0])
-    worse = same + np.array([[0.5], [0.0], [0.5]])
+    worse = np.ones((3, 2000)) + np.array([[0.5], [0.0], [0.5]])
     np.testing.assert_allclose(choose_mixture(worse, none, 250.0)[0], [0, 1, 0], atol=0.05)
+
+
+def test_few_nats_do_not_move_what_is_believed() -> None:
+    rng = np.random.default_rng(5)
+    first = 0.3 + 0.1 * rng.normal(size=1000)
+    noise = 0.05 * rng.normal(size=1000)
+    noise -= noise.mean()
+
+    def share(nats: float) -> float:
+        losses = np.stack([first, first - nats / 1000 + noise])
+        return float(choose_mixture(losses, np.zeros((0, 1000)), 40.0)[0][0])
+
+    assert share(3.0) > 0.9  # what the best of several gains by chance
+    assert share(200.0) < 0.1
 
 
 def test_the_fewer_the_labels_the_nearer_is_the_average_to_the_prior() -> None:

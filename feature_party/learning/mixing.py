@@ -31,9 +31,10 @@ def choose_mixture(
 
     The plain ones are mixed. Where labels are too noisy to tell them apart, weights stay near where
     they began: alike, or mostly with the first where there is little to go by, since the others say
-    more about the shape of a distribution than so few labels can. One that is behind the best by z
-    standard errors of the paired difference begins with exp(−z² / 2) of that. Flexible ones take
-    part only if the best of them beats that mixture by more than two standard errors.
+    more about the shape of a distribution than so few labels can. One of the others that is behind
+    the best by z standard errors of the paired difference begins with exp(−z² / 2) of that.
+    Flexible ones take part only if the best of them beats that mixture by more than two standard
+    errors.
 
     Parameters
     ----------
@@ -48,11 +49,12 @@ def choose_mixture(
     """
     others = plain.shape[0] - 1
     first = 1 / (1 + min(effective_labels / _ENOUGH, others))
-    believed = np.array([first, *[(1 - first) / max(others, 1)] * others])
+    start = np.array([first, *[(1 - first) / max(others, 1)] * others])
     behind = plain - plain[plain.mean(axis=1).argmin()]
     errors = np.maximum(_standard_errors(behind), 1e-12)
-    start = believed * np.exp(-0.5 * np.minimum(behind.mean(axis=1) / errors, _FARTHEST) ** 2)
-    weights = mixture_weights(np.exp(-plain), start / start.sum(), believed)
+    apart = np.minimum(behind.mean(axis=1) / errors, _FARTHEST)
+    start[1:] *= np.exp(-0.5 * apart[1:] ** 2)
+    weights = mixture_weights(np.exp(-plain), start / start.sum())
     none = np.zeros(flexible.shape[0])
     if not flexible.shape[0]:
         return weights, none
@@ -166,10 +168,7 @@ def _standard_errors(values: Floats) -> Floats:
 
 
 def mixture_weights(
-    likelihoods: Floats,
-    start: Floats | None = None,
-    believed: Floats | None = None,
-    rounds: int = 500,
+    likelihoods: Floats, believed: Floats | None = None, rounds: int = 500
 ) -> Floats:
     """Weights w maximising Σ_i ln Σ_h w_h L_h(i) + c Σ_h v_h ln w_h, by expectation maximisation.
 
@@ -182,10 +181,8 @@ def mixture_weights(
     ----------
     likelihoods
         (h, n) out-of-fold likelihoods of the privatized labels under each candidate, > 0.
-    start
-        (h,) weights to start from, > 0 and together 1; equal ones if None.
     believed
-        (h,) weights v, together 1; if None c = 0.
+        (h,) weights v to start from, > 0 and together 1; if None equal ones, and c = 0.
 
     Returns
     -------
@@ -194,7 +191,7 @@ def mixture_weights(
     count = likelihoods.shape[0]
     scaled = likelihoods / likelihoods.max(axis=0)
     prior = np.zeros(count) if believed is None else _BELIEF * believed
-    weights = np.full(count, 1.0 / count) if start is None else start
+    weights = np.full(count, 1.0 / count) if believed is None else believed
     for _ in range(rounds):
         shares = weights[:, None] * scaled
         update = (shares / shares.sum(axis=0)).sum(axis=1) + prior

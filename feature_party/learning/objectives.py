@@ -71,7 +71,6 @@ class Objective(ABC):
         """The same, as exactly as training needs it."""
         return self.loss(raw, targets)
 
-    @abstractmethod
     def average_loss(self, raw: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
         """Loss of a group's average prediction, (G, n).
 
@@ -84,6 +83,7 @@ class Objective(ABC):
         losses
             (G, g, n) losses of the members.
         """
+        return self.loss(raw.mean(dim=1), targets)
 
     @abstractmethod
     def distributions(self, raw: Tensor) -> Tensor | None:
@@ -134,14 +134,6 @@ class SharedObjective(Objective):
     def quick_loss(self, raw: Tensor, targets: Tensor) -> Tensor:
         losses = [law.quick_loss(raw[..., at], targets) for law, at in self.parts]
         return torch.stack(losses).mean(0)
-
-    def average_loss(self, raw: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
-        of_members = targets[:, None].expand(losses.shape)
-        averages = [
-            law.average_loss(raw[..., at], targets, law.quick_loss(raw[..., at], of_members))
-            for law, at in self.parts
-        ]
-        return torch.stack(averages).mean(0)
 
     def distributions(self, raw: Tensor) -> Tensor | None:
         """The laws' equal mixture, where each of them is a distribution."""
@@ -260,9 +252,6 @@ class PointObjective(Objective):
         if self.kind == "absolute":
             return (output - targets).abs()
         return (output - targets) ** 2
-
-    def average_loss(self, raw: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
-        return self.loss(raw.mean(dim=1), targets)
 
     def moved(self, location: float, scale: float) -> Objective:
         places = self.centre, self.lower, self.upper

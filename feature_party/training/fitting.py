@@ -16,7 +16,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,11 @@ epoch to epoch by more than the model changes, and a lucky early epoch must not 
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """Mean losses after one epoch; the last one says why, if it ended before its time."""
+    """Mean losses after one epoch; the last one says why, if it ended before its time.
+
+    Where several laws share the network, ``training`` and ``validation`` are their averages and
+    ``leading`` is the lowest one's loss of rows left out.
+    """
 
     epoch: int
     epochs: int
@@ -57,6 +61,7 @@ class EpochRecord:
     validation: float
     best: bool
     ended: str = ""
+    leading: float = math.inf
 
 
 @dataclass
@@ -104,6 +109,9 @@ class Fitter:
         Those who train together.
     members
         Size of the ensemble whose loss is told; the default is its own.
+    beat
+        Loss that the best law must come below to be of use: after a third of the epochs training
+        ends if it would not even by improving to the last as it did of late.
     """
 
     def __init__(
@@ -115,7 +123,9 @@ class Fitter:
         device: torch.device,
         workers: Workers = ALONE,
         members: int | None = None,
+        beat: float = math.inf,
     ) -> None:
+        self.beat = beat
         self.members = members or settings.members
         self.objective = objective.to(device)
         self.source = source
@@ -159,18 +169,20 @@ class Fitter:
             if on_epoch is not None:
                 on_epoch(record)
         self.network.load_state_dict(self.best_state)
-        return [self._fit(law, outputs) for law, outputs in self.objective.parts]
-
-    def _fit(self, law: Objective, outputs: slice) -> Fit:
-        losses, predictions, masses = self._held_out(law, outputs, points=True)
-        return Fit(
-            self.network.only(outputs),
-            self.history,
-            self._held_rows(),
-            losses.reshape(-1).cpu().numpy().astype(np.float64),
-            predictions.reshape(-1).cpu().numpy().astype(np.float64),
-            (masses / masses.sum()).cpu().numpy(),
-        )
+        rows = self._held_rows()
+        return [
+            Fit(
+                self.network.only(outputs),
+                self.history,
+                rows,
+                held.losses.reshape(-1).cpu().numpy().astype(np.float64),
+                held.predictions.reshape(-1).cpu().numpy().astype(np.float64),
+                (held.masses / held.masses.sum()).cpu().numpy(),
+            )
+            for (_, outputs), held in zip(
+                self.objective.parts, self._held_out(points=True), strict=True
+            )
+        ]
 
     def _epoch(self, epoch: int, checkpoint: Path | None = None) -> EpochRecord:
         order = self.plan.parts(epoch)
@@ -219,7 +231,8 @@ class Fitter:
             self.total += losses.detach().mean()
 
     def _record(self, epoch: int, training: float) -> EpochRecord:
-        validation = float(self._held_out(self.objective)[0].mean())
+        laws = [float(held.losses.mean()) for held in self._held_out()]
+        validation = sum(laws) / len(laws)
         recent = [record.validation for record in self.history[1 - _SMOOTHED :]]
         smoothed = (sum(recent) + validation) / (len(recent) + 1)
         better = smoothed < self.best
@@ -227,27 +240,25 @@ class Fitter:
             self.best, self.best_state, self.waited = smoothed, _copy(self.network), 0
         else:
             self.waited += 1
-        over = self.waited >= self.settings.patience
-        ended = f"no better for {self.waited} epochs" if over else ""
-        record = EpochRecord(epoch + 1, self.settings.epochs, training, validation, better, ended)
+        ended = ""
+        leading = [*(record.leading for record in self.history), min(laws)]
+        if self.waited >= self.settings.patience:
+            ended = f"no better for {self.waited} epochs"
+        elif out_of_reach(leading, self.settings.epochs, self.beat):
+            ended, self.waited = "behind what is trained already", self.settings.patience
+        epochs = self.settings.epochs
+        record = EpochRecord(epoch + 1, epochs, training, validation, better, ended, min(laws))
         self.history.append(record)
         return record
 
     @torch.no_grad()
-    def _held_out(
-        self, law: Objective, outputs: slice = slice(None), points: bool = False
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """(G, v) out-of-fold losses of the ensemble and, if asked for, point predictions.
-
-        With the points come the (m,) sums of the predicted distributions.
-        """
+    def _held_out(self, points: bool = False) -> list[_HeldOut]:
+        """What every law says out of fold of the rows; points and masses only if asked for."""
         self.network.eval()
         size = max(1, _EVALUATION_ELEMENTS // (64 * self.settings.members))
         parts = range(len(self.source.sizes))
         places = (self.settings.members // self.group, sum(map(self.plan.held, parts)))
-        losses = torch.zeros(places, device=self.device)
-        predictions = torch.zeros(places if points else (0, 0), device=self.device)
-        masses = torch.zeros(law.cells, dtype=torch.float64, device=self.device)
+        found = [_HeldOut.of(law, places, points, self.device) for law, _ in self.objective.parts]
         at = 0
         for part, rows in zip(parts, self.source.walk(parts), strict=True):
             held = self.folds.of(part)[1]
@@ -255,17 +266,19 @@ class Fitter:
             for start in range(share.start, share.stop, size):
                 stop = min(start + size, share.stop)
                 batch = rows.take(held[:, start:stop])
-                raw = self.network(batch.numeric, batch.categories)[..., outputs]
+                of_laws = self.network(batch.numeric, batch.categories)
                 here = slice(at + start, at + stop)
-                loss = law.loss if points else law.quick_loss
-                losses[:, here] = self._of_ensemble(law, raw, batch.targets, loss)
-                if points:
-                    predictions[:, here] = self._grouped(law.points(raw)).mean(dim=1)
-                    distributions = law.distributions(raw)
-                    if distributions is not None:
-                        masses += distributions.sum(dim=(0, 1), dtype=torch.float64)
+                for (law, outputs), one in zip(self.objective.parts, found, strict=True):
+                    raw = of_laws[..., outputs]
+                    loss = law.loss if points else law.quick_loss
+                    one.losses[:, here] = self._of_ensemble(law, raw, batch.targets, loss)
+                    if points:
+                        one.predictions[:, here] = self._grouped(law.points(raw)).mean(dim=1)
+                        distributions = law.distributions(raw)
+                        if distributions is not None:
+                            one.masses.add_(distributions.sum(dim=(0, 1), dtype=torch.float64))
             at += held.shape[1]
-        return self.workers.add(losses), self.workers.add(predictions), self.workers.add(masses)
+        return [one.added(self.workers) for one in found]
 
     def _held_rows(self) -> Integers:
         """(G · v,) training row of each out-of-fold value."""
@@ -365,6 +378,50 @@ class Fitter:
         self.parts_done = state["parts_done"]
         if self.workers.first:  # what all of them have added up so far
             self.total = state["total"].to(self.device)
+
+
+@dataclass(frozen=True)
+class _HeldOut:
+    """What one law says out of fold: (G, v) losses and predictions, (m,) sums of masses."""
+
+    losses: Tensor
+    predictions: Tensor
+    masses: Tensor
+
+    @classmethod
+    def of(
+        cls, law: Objective, places: tuple[int, int], points: bool, device: torch.device
+    ) -> _HeldOut:
+        return cls(
+            torch.zeros(places, device=device),
+            torch.zeros(places if points else (0, 0), device=device),
+            torch.zeros(law.cells, dtype=torch.float64, device=device),
+        )
+
+    def added(self, workers: Workers) -> _HeldOut:
+        """Of all workers together."""
+        parts = self.losses, self.predictions, self.masses
+        return _HeldOut(*map(workers.add, parts))
+
+
+def out_of_reach(losses: Sequence[float], epochs: int, beat: float) -> bool:
+    """Whether a loss stays above the one to beat, if it goes on falling as it did of late.
+
+    Parameters
+    ----------
+    losses
+        Of rows left out after each epoch so far; noisy, so that averages of a few are compared.
+    epochs
+        How many there will be at most; nothing is given up in the first third.
+    beat
+        The loss to come below.
+    """
+    done = len(losses)
+    if done < max(epochs / 3, 2 * _SMOOTHED):
+        return False
+    smoothed = np.convolve(losses, np.full(_SMOOTHED, 1 / _SMOOTHED), "valid")
+    pace = max(float(smoothed[-1 - _SMOOTHED] - smoothed[-1]) / _SMOOTHED, 0.0)
+    return bool(smoothed.min() - pace * (epochs - done) > beat)
 
 
 class _Folds:

@@ -10,7 +10,6 @@ import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from common.arrays import Floats, Indices, Integers
 from feature_party.learning.objectives import LikelihoodObjective, Objective, PointObjective
@@ -81,17 +80,24 @@ class FoldedRows:
 
     @torch.no_grad()
     def fit(
-        self, objective: LikelihoodObjective, learned: Ensemble | Trees, history: list[EpochRecord]
+        self,
+        objective: LikelihoodObjective,
+        learned: Ensemble | Trees,
+        history: list[EpochRecord],
+        outputs: Sequence[Floats],
     ) -> Fit:
-        """What a model of one member a fold says about the rows that the member did not see."""
+        """What a model of one member a fold says about the rows that the member did not see.
+
+        ``outputs`` are each member's (v, p) for the rows of its fold.
+        """
         losses, predictions, marginal = [], [], np.zeros(objective.cells)
-        for fold, rows in enumerate(self.folds):
-            for part in np.array_split(rows, -(-rows.size // _ROWS_AT_ONCE)):
-                raw = self._outputs(learned, part)[fold]
-                targets = objective.targets(self.codes[part])
-                losses.append(objective.loss(raw, targets).numpy())
-                predictions.append(objective.points(raw).numpy())
-                marginal += objective.distributions(raw).sum(dim=0).numpy()
+        found, codes = np.concatenate(outputs), self.codes[self.folds.reshape(-1)]
+        for start in range(0, codes.size, _ROWS_AT_ONCE):
+            part = slice(start, start + _ROWS_AT_ONCE)
+            raw = torch.as_tensor(found[part], dtype=torch.float32)
+            losses.append(objective.loss(raw, objective.targets(codes[part])).numpy())
+            predictions.append(objective.points(raw).numpy())
+            marginal += objective.distributions(raw).sum(dim=0).numpy()
         return Fit(
             learned,
             history,
@@ -100,12 +106,6 @@ class FoldedRows:
             np.concatenate(predictions).astype(np.float64),
             marginal / marginal.sum(),
         )
-
-    def _outputs(self, learned: Ensemble | Trees, rows: Indices) -> Tensor:
-        numeric = torch.as_tensor(self.inputs.numeric[rows])[None]
-        categories = torch.as_tensor(self.inputs.categories[rows].astype(np.int64))[None]
-        outputs: Tensor = learned(numeric, categories).float()
-        return outputs
 
 
 class InMemory:

@@ -61,7 +61,7 @@ class _Ridge:
             share = np.minimum(1.0, _LONGEST / np.maximum(moved, 1e-12))
             self.slopes = self.slopes - share * step
             self.starts = self.starts - share * start
-        held = self.table.loss(self.held @ self.slopes + self.starts, self.held_codes)
+        held = self.table.loss(self.outputs, self.held_codes)
         return float(losses.mean()), float(held.mean())
 
     def _even(self, gradient: Floats, information: Floats, ridge: float) -> tuple[Floats, Floats]:
@@ -94,6 +94,11 @@ class _Ridge:
         return steps[1:], steps[0]
 
     @property
+    def outputs(self) -> Floats:
+        """(v, p) outputs for the fold's rows."""
+        return np.asarray(self.held @ self.slopes + self.starts)
+
+    @property
     def coefficients(self) -> tuple[Floats, Floats]:
         """(q, p) slopes and (p,) outputs of a row of zeros."""
         return self.slopes, self.starts - self.centre @ self.slopes
@@ -108,13 +113,15 @@ def fit_linear(
     """Fit linear models for a law; the parameters are those of :func:`fit_trees`."""
     models = [_Ridge(rows, fold, table) for fold in range(len(rows.folds))]
     history: list[EpochRecord] = []
-    least, waited, best = np.inf, 0, [model.coefficients for model in models]
+    least, waited = np.inf, 0
+    best, outputs = [model.coefficients for model in models], [model.outputs for model in models]
     for number, penalty in enumerate(PENALTIES, start=1):
         training, held = np.mean([model.fit(penalty) for model in models], axis=0)
         better = bool(held < least)
         waited += 1
         if better:
             least, waited, best = held, 0, [model.coefficients for model in models]
+            outputs = [model.outputs for model in models]
         ended = "no better with a weaker penalty" if waited >= _PATIENCE else ""
         losses = float(training), float(held)
         history.append(EpochRecord(number, len(PENALTIES), *losses, better, ended))
@@ -122,7 +129,8 @@ def fit_linear(
             on_epoch(history[-1])
         if ended:
             break
-    return rows.fit(objective, _as_network(best, rows, objective.outputs), history)
+    learned = _as_network(best, rows, objective.outputs)
+    return rows.fit(objective, learned, history, outputs)
 
 
 def _as_network(

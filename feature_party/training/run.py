@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -47,7 +48,7 @@ from feature_party.training.examples import MOST_HELD_OUT, Prepared, PreparedSha
 from feature_party.training.fitting import EpochRecord, Fit, Fitter
 from feature_party.training.in_memory import InMemory
 from feature_party.training.mixture import DEBIASED, Candidate, Mixture
-from feature_party.training.quick import quick_fits
+from feature_party.training.quick import Fits, QuickLearners
 from feature_party.training.settings import choose_device, resolve_pieces, resolve_settings
 from feature_party.training.workers import ALONE, Workers
 
@@ -213,24 +214,29 @@ class _Run:
     def _mixture(self) -> Mixture:
         """Train the candidates that may win, and mix them by their out-of-fold losses."""
         plain, flexible = self._candidates()
-        fits = self._quick(plain)
-        if self.section.learner in ("auto", "networks"):
-            networks = self._fit(plain)
-            # the first is trusted where little can be told: of few values, the fewest parameters
-            fits = fits | networks if self.support.values_alone else networks | fits
-        else:
-            flexible = []
+        quick, alone = self._quick(plain), self.workers.first
+        linear = self.workers.from_first(quick.linear() if quick and alone else {})
+        networks = self._fit(plain) if self.section.learner in ("auto", "networks") else {}
+        # the first is trusted where little can be told: of few values, the fewest parameters
+        fits = linear | networks if self.support.values_alone else networks | linear
+
+        def helps(trees: Fits) -> bool:
+            return [*trees][-1] in self._mixed(fits | trees, {}).weights
+
+        boosted = quick.trees(linear, helps) if quick and alone else ({}, [])
+        trees, notes = self.workers.from_first(boosted)
+        self.warnings += notes
+        fits |= trees
         mixture = self._mixed(fits, {})
-        if not flexible:
+        if not flexible or not networks:
             return mixture
         mixed = -np.log(mixture.average(lambda fit: np.exp(-fit.losses)))
 
-        def ahead(tried: Mapping[Candidate, Fit]) -> bool:
-            best = min(fit.losses.mean() for fit in tried.values())
-            (rows,) = {fit.losses.size for fit in tried.values()}
-            return bool(best < mixed[:rows].mean())
+        def gain(tried: Mapping[Candidate, Fit]) -> Gain:
+            best = min((fit.losses for fit in tried.values()), key=np.mean)
+            return Gain.between(mixed[: best.size], best)
 
-        proven, tried = self._try(flexible, ahead)
+        proven, tried = self._try(flexible, gain, mixed)
         return replace(self._mixed(fits, proven), tried=tried)
 
     def _mixed(self, plain: dict[Candidate, Fit], flexible: dict[Candidate, Fit]) -> Mixture:
@@ -243,19 +249,26 @@ class _Run:
         return Mixture(fits, {one: weight for one, weight in weights if weight > 0})
 
     def _try(
-        self, rivals: Sequence[Candidate], ahead: Callable[[Mapping[Candidate, Fit]], bool]
+        self,
+        rivals: Sequence[Candidate],
+        gain: Callable[[Mapping[Candidate, Fit]], Gain],
+        losses: Floats,
     ) -> tuple[dict[Candidate, Fit], dict[Candidate, Fit]]:
         """Train rivals in full only if they are ahead on the rows that the first group leaves out.
+
+        ``losses`` are those of the mixture, which end a trial that cannot come below them.
 
         Returns
         -------
         Those that were trained in full, and those that were only tried.
         """
         members = self._settings.members
-        if group_size(members) == members:
+        group = group_size(members)
+        if group == members:
             return self._fit(rivals), {}
-        tried = self._fit(rivals, group_size(members))
-        if ahead(tried):
+        beat = float(losses[: losses.size * group // members].mean())
+        tried = self._fit(rivals, group, beat)
+        if gain(tried).likely:
             return self._fit(rivals), {}
         if self.on_epoch is not None:
             last = next(iter(tried.values())).history[-1]
@@ -263,25 +276,19 @@ class _Run:
             self.on_epoch(_called(rivals, members), replace(last, ended=behind))
         return {}, tried
 
-    def _quick(self, laws: Sequence[Candidate]) -> dict[Candidate, Fit]:
+    def _quick(self, laws: Sequence[Candidate]) -> QuickLearners | None:
         """What takes seconds to train, which worker 0 does alone."""
         learner = self.section.learner
         if learner == "networks" or (learner == "auto" and not self._everything):
-            return {}
+            return None
         if not isinstance(self.rows, InMemory):
             if learner == "auto":
-                return {}
+                return None
             raise ConfigError(
                 f"learner={learner!r} trains in memory alone; set [training] shards to never"
             )
-        found = None
-        if self.workers.first:
-            rows = self.rows.folded(self.problem, self._settings)
-            support, told = self.support, self.on_epoch
-            found = quick_fits(learner, laws, self._objective, support, rows, told)
-        fits, notes = self.workers.from_first(found) or ({}, [])
-        self.warnings += notes
-        return fits
+        rows = self.rows.folded(self.problem, self._settings)
+        return QuickLearners.of(learner, laws, self._objective, self.support, rows, self.on_epoch)
 
     def _adjustment(self, mixture: Mixture) -> Floats | None:
         """Factors towards the released prior, for a mixture of heads.
@@ -310,7 +317,10 @@ class _Run:
             rival = fits[DEBIASED].predictions
             return decoded_gain(labels[: rival.size], mixed[: rival.size], rival)
 
-        proven, tried = self._try([DEBIASED], lambda fits: gain(fits).likely)
+        errors = np.full(mixed.size, np.inf)
+        if self.problem.loss == "squared":
+            errors = ((mixed - labels) / self.problem.deviation) ** 2  # as it is trained
+        proven, tried = self._try([DEBIASED], gain, errors)
         beside = replace(mixture, fits={**mixture.fits, **proven}, tried={**mixture.tried, **tried})
         return beside, gain(proven | tried)
 
@@ -375,7 +385,10 @@ class _Run:
         return build_objective(candidate.objective, self.problem, self.support, candidate.head)
 
     def _fit(
-        self, candidates: Sequence[Candidate], members: int | None = None
+        self,
+        candidates: Sequence[Candidate],
+        members: int | None = None,
+        beat: float = math.inf,
     ) -> dict[Candidate, Fit]:
         """Train networks, all laws on the same hidden layers; or only some members of them."""
         laws, settings = [self._objective(one) for one in candidates], self._settings
@@ -390,7 +403,7 @@ class _Run:
             settings.members,
         )
         source = self.rows.source(objective, self.device)
-        fitter = Fitter(objective, source, shape, settings, self.device, self.workers, whole)
+        fitter = Fitter(objective, source, shape, settings, self.device, self.workers, whole, beat)
         callback, called = self.on_epoch, _called(candidates, members)
         fits = fitter.run(
             (lambda record: callback(called, record)) if callback else None,

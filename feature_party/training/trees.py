@@ -31,15 +31,17 @@ _REPORTED = 10
 _DEPTH = 6
 _SCALE_PACE = 0.05
 """How much slower a scale is learned than a location: few privatized labels say much of it."""
+_LEAST_IN_LEAF = 20
 _PARAMETERS = {
     "objective": "none",
-    "learning_rate": 0.3,
+    "learning_rate": 0.15,
     "num_leaves": 12,
     "max_depth": _DEPTH,
     "min_sum_hessian_in_leaf": 3.0,
     "lambda_l2": 30.0,
-    "extra_trees": True,  # thresholds drawn at random average out more of the labels' noise
     "max_bin": 63,
+    "min_data_in_leaf": _LEAST_IN_LEAF,
+    "feature_pre_filter": False,  # LightGBM fails where it filters all
     "use_missing": False,
     "boost_from_average": False,
     "deterministic": True,
@@ -84,13 +86,19 @@ class _Booster:
             "num_threads": torch.get_num_threads(),
         }
         inputs, kept, held = rows.matrix(fold, columns), rows.fold_of != fold, rows.folds[fold]
+        if np.count_nonzero(kept) < 2 * _LEAST_IN_LEAF or not np.ptp(inputs[kept], axis=0).any():
+            raise ConfigError(
+                f"boosted trees are left out, {np.count_nonzero(kept)} events to train on bear no"
+                f" branch of {_LEAST_IN_LEAF} each; use learner=auto, networks or linear"
+            )
         data = lightgbm().Dataset(inputs[kept], params=parameters)
+        self.inputs = inputs[held]
         self.table, self.codes, self.held = table, rows.codes[kept], rows.codes[held]
         self.pace = np.ones(table.outputs)
         if table.scale is not None:
             self.pace[table.scale] = _SCALE_PACE
         self.booster = lightgbm().Booster(parameters, data)
-        self.booster.add_valid(data.create_valid(inputs[held], params=parameters), "held out")
+        self.booster.add_valid(data.create_valid(self.inputs, params=parameters), "held out")
 
     def round(self) -> tuple[float, float]:
         """Add a tree for each output; mean losses before it on its rows, after it on the fold."""
@@ -108,6 +116,10 @@ class _Booster:
         self.booster.update(fobj=derivatives)
         self.booster.eval_valid(loss)
         return losses["training"], losses["held out"]
+
+    def outputs(self, rounds: int) -> Floats:
+        """(v, p) outputs for the fold's rows after some rounds."""
+        return self._rows(self.booster.predict(self.inputs, num_iteration=rounds, raw_score=True))
 
     def _rows(self, raw: Floats) -> Floats:
         return raw.reshape(-1, self.table.outputs)  # one output comes as a vector
@@ -150,7 +162,8 @@ def fit_trees(
             break
     models = [booster.booster.model_to_string(num_iteration=best) for booster in boosters]
     learned = _as_tensors(models, columns, rows, objective.outputs)
-    return rows.fit(objective, learned, history)
+    outputs = [booster.outputs(best) for booster in boosters]
+    return rows.fit(objective, learned, history, outputs)
 
 
 def _as_tensors(

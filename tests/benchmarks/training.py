@@ -112,7 +112,7 @@ class _World:
         source = MemorySource(self.inputs, self.targets, device)
         fitter = Fitter(self.objective, source, self.shape, settings, device)
         rows = source.part(0)
-        return (lambda: fitter._train_part(0, 0, rows, 0)), lambda: fitter._held_out(self.objective)
+        return (lambda: fitter._train_part(0, 0, rows, 0)), lambda: fitter._held_out()
 
     def bare(self) -> Callable[[], None]:
         numeric, categories = self._tensors()

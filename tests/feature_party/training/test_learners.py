@@ -24,7 +24,7 @@ from feature_party.model.model import Model
 from feature_party.model.trees import Trees
 from feature_party.training import trees
 from feature_party.training.examples import Prepared
-from feature_party.training.fitting import EpochRecord
+from feature_party.training.fitting import EpochRecord, out_of_reach
 from feature_party.training.holdout import split_holdout
 from tests.feature_party.learn import train
 
@@ -93,7 +93,9 @@ def test_trees_are_exported(tmp_path: Path, name: str) -> None:
     assert exported.rows > 500  # compared there with the model itself
 
 
-def test_trees_as_tensors_are_those_of_lightgbm(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("last", [trees.ROUNDS, 3])
+def test_trees_as_tensors_are_those_of_lightgbm(monkeypatch: pytest.MonkeyPatch, last: int) -> None:
+    """Also of a fold that finds nothing to split any more, rounds before the others."""
     data, _ = interaction()
     made = []
     plain = trees._Booster
@@ -102,12 +104,20 @@ def test_trees_as_tensors_are_those_of_lightgbm(monkeypatch: pytest.MonkeyPatch)
         def __init__(self, rows: object, fold: int, columns: object, table: LawTable) -> None:
             super().__init__(rows, fold, columns, table)
             made.append((self.booster, rows, fold))
+            self.last = last if fold == 1 else trees.ROUNDS
+
+        def round(self) -> tuple[float, float]:
+            if self.booster.current_iteration() < self.last:
+                self.told = super().round()
+            return self.told  # type: ignore[no-any-return]
 
     monkeypatch.setattr(trees, "_Booster", Watched)
     model = fitted(data, learner="trees", head="gaussian")
     learned = model.experts[0].learned
     assert isinstance(learned, Trees)
     booster, rows, fold = made[1]
+    assert (booster.current_iteration() == 3) == (last == 3)
+    assert learned.shape.rounds > 3
     held = rows.folds[fold]
     wanted = booster.predict(
         rows.matrix(fold, rows.encoder.plain_inputs)[held],
@@ -157,13 +167,24 @@ def test_networks_go_on_where_lightgbm_cannot_be_loaded(monkeypatch: pytest.Monk
     def missing() -> None:
         raise ConfigError("boosted trees are left out: no libgomp; install libgomp1")
 
-    monkeypatch.setattr("feature_party.training.quick.lightgbm", missing)
+    monkeypatch.setattr("feature_party.training.trees.lightgbm", missing)
     data, _ = interaction()
     model = fitted(data, epochs=1)
     assert "install libgomp1" in model.facts.warnings[0]
     assert not any(name.startswith("trees") for name in model.facts.heads)
     with pytest.raises(ConfigError, match="libgomp1"):
         fitted(data, learner="trees")
+
+
+@pytest.mark.parametrize("ensemble", [1, 4])
+def test_a_handful_of_events_is_no_failure(ensemble: int) -> None:
+    x = np.linspace(-1, 1, 12)
+    data = events(pl.DataFrame({"x": x, "shop": ["a", "b"] * 6}), 15 + 3 * x)
+    model = fitted(data, ensemble=ensemble, epochs=1)
+    assert "bear no branch" in model.facts.warnings[0]
+    assert sum(one.weight for one in model.facts.heads.values()) == pytest.approx(1)
+    with pytest.raises(ConfigError, match="bear no branch of 20"):
+        fitted(data, learner="trees", ensemble=ensemble)
 
 
 def test_a_learner_says_what_it_cannot_do() -> None:
@@ -187,6 +208,16 @@ def test_progress_tells_of_every_learner() -> None:
     )
     assert {"likelihood-linear-gaussian", "likelihood-trees-gaussian"} <= set(seen)
     assert all(records[-1].epoch <= records[-1].epochs for records in seen.values())
+
+
+def test_a_loss_is_out_of_reach_if_its_own_pace_does_not_lead_there() -> None:
+    falling = [1.0 - 0.01 * epoch for epoch in range(7)]  # at 0.95 on average of the last three
+    assert not out_of_reach(falling, 20, 0.85)
+    assert out_of_reach(falling, 20, 0.80)
+    assert not out_of_reach(falling, 30, 0.80)  # a third is not over
+    assert not out_of_reach([0.5] * 3 + [0.9] * 6, 20, 0.6)  # what was best is kept
+    assert not out_of_reach([1.0] * 5, 6, 0.0)
+    assert out_of_reach([1.0] * 6, 6, 0.0)
 
 
 @pytest.mark.slow

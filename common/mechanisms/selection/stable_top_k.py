@@ -225,6 +225,8 @@ class FixedStableTopK:
         if top.size > self.k:
             return np.delete(top, self._peel(-ranking.counts[top], draws, source))
         rest = np.setdiff1d(np.arange(ranking.counts.size), top, assume_unique=True)
+        if not rest.size:
+            return top
         if self.domain is None:
             added = self._peel(ranking.counts[rest], draws, source)
         else:

@@ -177,3 +177,19 @@ def test_counting_distinct_users() -> None:
     ):
         with pytest.raises(DataError):
             broken()
+
+
+def test_exactly_k_of_candidates_that_nobody_listed() -> None:
+    counts = np.array([900, 5, 880, 870, 3, 410, 400, 1])
+    selector = FixedStableTopK(5, Fraction(1), Fraction(1, 10**7), domain=10)
+    for seed in range(10):
+        assert selector.select(counts, seeded_entropy(seed)).chosen.tolist() == [0, 2, 3, 5, 6]
+    # ⊥ keeps out what only a few users know, where a public list would fill up with it
+    lonely = selector.select(np.array([900, 880, 1, 1, 1, 1]), seeded_entropy(1)).chosen
+    assert lonely.tolist() == [0, 1]
+    listed = FixedStableTopK(5, Fraction(1), Fraction(1, 10**7))
+    assert listed.select(np.array([900, 880, 1, 1, 1, 1]), seeded_entropy(1)).k == 5
+    assert selector.select(np.array([7]), seeded_entropy(1)).k == 0
+    assert selector.select(np.array([9000]), seeded_entropy(1)).k == 1
+    with pytest.raises(PrivacyError, match="domain=3"):
+        FixedStableTopK(5, Fraction(1), Fraction(1, 10**7), domain=3)

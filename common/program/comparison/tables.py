@@ -145,15 +145,19 @@ def _table(cells: Sequence[Cell], metric: str, title: str) -> list[str]:
 def _entry(cell: Cell | None, metric: str, best: float) -> str:
     if cell is None:
         return "–"
-    text = f"{cell.means[metric]:.4g} ± {cell.deviations[metric]:.2g}"
+    text = _with_deviation(cell, metric)
     return f"**{text}**" if cell.means[metric] <= best else text
+
+
+def _with_deviation(cell: Cell, metric: str) -> str:
+    mean = f"{cell.means[metric]:.4g}"
+    return mean if cell.runs == 1 else f"{mean} ± {cell.deviations[metric]:.2g}"
 
 
 def _references(cells: Sequence[Cell]) -> list[str]:
     lines = []
     truth = next((c for c in cells if c.method == TRUE_LABELS.replace("-", " ")), None)
     if truth is not None:
-        deviation = truth.deviations["test_mse"]
-        lines.append(f"True labels: {truth.means['test_mse']:.4g} ± {deviation:.2g}.")
+        lines.append(f"True labels: {_with_deviation(truth, 'test_mse')}.")
     lines.append(f"Best constant: {cells[0].constant_mse:.4g}.")
     return lines

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from scipy import stats
+from scipy.special import ndtri
 
 from common.arrays import Floats, Indices
 from feature_party.evaluation.decoded_labels import MISFIT, DecodedLabels, Scored, believed
@@ -106,7 +106,7 @@ def segments(
         (n,) true labels, in simulations.
     """
     # Bonferroni: each of them errs with a probability of 5 % over their number
-    level = float(stats.norm.isf(0.025 / max(len(groups), 1)))
+    level = -float(ndtri(0.025 / max(len(groups), 1)))
     gains = (points - centre) * (2 * labels.unbiased - points - centre) / variance
     return [
         Segment(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import optimize, stats
+import scipy
 
 from common.arrays import Floats
 from feature_party.evaluation.breakdown import Measured, tenths
@@ -46,7 +46,7 @@ def area_under_curve(scores: Floats, labels: Floats) -> Measured:
     if not values.size > 1 or total <= 0:
         return Measured(0.5, 0.0, 1.0)
     value = float(ranked.sum()) / total
-    half = stats.norm.isf(0.025) * 2 * mean_error(ranked - value * pairs) * n / total
+    half = -scipy.special.ndtri(0.025) * 2 * mean_error(ranked - value * pairs) * n / total
     return Measured(value, max(0.0, value - half), min(1.0, value + half))
 
 
@@ -69,11 +69,11 @@ def calibration_error(points: Floats, labels: Floats) -> Measured:
         """The noncentrality at which a sum as small as the one seen has this probability."""
 
         def excess(noncentral: float) -> float:
-            return float(stats.ncx2.cdf(seen, k, noncentral)) - probability
+            return float(scipy.special.chndtr(seen, k, noncentral)) - probability
 
         if excess(0.0) <= 0:
             return 0.0
-        return float(optimize.brentq(excess, 0.0, 4 * seen + 100))
+        return float(scipy.optimize.brentq(excess, 0.0, 4 * seen + 100))
 
     value, *ends = (
         math.sqrt(max(one, 0.0) * variance / k) for one in (seen - k, bound(0.975), bound(0.025))

@@ -111,6 +111,7 @@ def test_run_submits_first_if_configured(
         output = invoke(
             *("run", "--address", address, "--data-set", "sales", "--epoch", "one", *data, *SMALL),
             *("--features", str(world.features), "--set", "labels_party.submit=true"),
+            *("--set", "training.learner=linear"),
             *("--set", f"labels_party.ca={files.authority}"),
             *("--set", f"labels_party.certificate={files.feature_party_certificate}"),
             *("--set", f"labels_party.private_key={files.feature_party_key}"),

@@ -63,11 +63,11 @@ def measured(
     play: Callable[[tuple[int, ...]], Any],
     stated: Callable[[float], ApproximateDP],
     neighbours: list[tuple[np.ndarray, np.ndarray]] | None = None,
+    deltas: Sequence[float] = laws.DELTAS,
 ) -> str | None:
     """The violation by what ``play`` shows of independent secret outcomes, under neighbours."""
     chances = [law for pair in neighbours or ternary() for law in pair]
     found: list[Law] = [{} for _ in chances]
-    deltas = [delta for delta in laws.DELTAS if neighbours is None or delta > 0.15]
     for secret in product(range(chances[0].size), repeat=draws):
         shown = play(secret)
         for law, chance in zip(found, chances, strict=True):
@@ -125,17 +125,14 @@ def held_with_delta(secret: tuple[int, ...], make: type[Session[Any]], terms: Te
 
 def test_candidates_with_a_delta_are_held_and_pay_it_once() -> None:
     terms = Terms(not_prior(2 * EPSILON), 2, call_delta=3 * CALL_DELTA)
-    three = lambda secret: held_with_delta(secret, Session, terms)  # noqa: E731
-    assert measured(3, three, terms.guarantee, leaking()) is None
-    assert three((1, 1, 1)) == (None, None, 1, None, None, 1)
-    assert measured(4, three, terms.guarantee, leaking()[:1]) is None  # the fourth is not admitted
-    unpaid = Terms(not_prior(2 * EPSILON), 4)
+    paid = lambda secret: held_with_delta(secret, Session, terms)  # noqa: E731
+    assert measured(3, paid, terms.guarantee, leaking(), (0.3, 0.2, 0.16)) is None
+    assert paid((1, 1, 1)) == (None, None, 1, None, None, 1)
+    assert measured(4, paid, terms.guarantee, leaking()[:1], (0.3, 0.2, 0.16)) is None
+    assert paid((1, 9, 9, 1)) == (None, None, 1, *[None] * 6)  # the fourth is not admitted
+    unpaid = Terms(not_prior(2 * EPSILON), 2)
     free = lambda secret: held_with_delta(secret, _Unpaid, unpaid)  # noqa: E731
-    assert measured(4, free, unpaid.guarantee, leaking()[:1]) is None  # δ > 0.15 hides little
-    leaks = [
-        (np.array([0.0, 0.0, 0.7, 0.3, 0.0]), np.array([0.0, 0.0, 0.7, 0.0, 0.3])),
-    ]
-    assert measured(4, free, unpaid.guarantee, leaks) is not None
+    assert measured(3, free, unpaid.guarantee, leaking()[:1]) is not None
 
 
 def test_one_shot_candidates_with_a_delta_all_pay() -> None:
@@ -148,7 +145,7 @@ def test_one_shot_candidates_with_a_delta_all_pay() -> None:
         assert session.to_json()["call_delta"] == str(len(secret) * CALL_DELTA)
         return tuple((c.index, c.score) for c in shown)
 
-    assert measured(3, play, terms.guarantee, leaking()) is None
+    assert measured(3, play, terms.guarantee, leaking(), (0.3, 0.2, 0.16)) is None
     with pytest.raises(BudgetError, match="delta"):
         play((0, 0, 0, 0))
 

@@ -99,7 +99,9 @@ compare: $(STAMP) ## Compare randomizers and objectives on real data (up to two 
 
 .PHONY: coverage
 coverage: $(STAMP) ## Measure how often intervals of evaluations contain the truth (hours)
-	$(PYTHON) -m tests.benchmarks.coverage
+	$(PYTHON) -m tests.benchmarks.coverage fixed --rows 21000
+	$(PYTHON) -m tests.benchmarks.coverage trained --epsilon 1 --rows 8000
+	$(PYTHON) -m tests.benchmarks.coverage dealt --epsilon 1 --rows 4000
 
 .PHONY: published
 published: $(STAMP) ## Rerun the published comparisons: regression, selection, PATE, streams, holdouts (an hour)

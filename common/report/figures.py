@@ -1,46 +1,46 @@
-"""From a matplotlib figure to inline SVG that follows the page's colours, light or dark.
+"""One style for all pictures: those of pages, and those that programs write to files.
 
-Figures are drawn with stand-in colours. In the SVG each stand-in becomes a CSS variable, so that
-the page's style sheet, not the figure, decides how it looks.
+Colours are the light ones of ``page.css``. In a page's inline SVG each becomes the CSS variable
+that it was read from, so that the style sheet decides how a figure looks, light or dark.
 """
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
 
 import matplotlib
+from cycler import cycler
 from markupsafe import Markup, escape
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 
-INK = "#010101"
-MUTED = "#020202"
-RULE = "#030303"
-PAPER = "#040404"
-MAIN = "#050505"
-OTHER = "#060606"
-THIRD = "#070707"
-SHADE = "#080808"
+from common.errors import ConfigError
 
-_VARIABLES = {
-    INK: "--ink",
-    MUTED: "--muted",
-    RULE: "--rule",
-    PAPER: "--paper",
-    MAIN: "--main",
-    OTHER: "--other",
-    THIRD: "--third",
-    SHADE: "--shade",
-}
+_CSS = files("common.report").joinpath("page.css").read_text("utf-8")
+_LIGHT = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", _CSS.partition("}")[0]))
+INK, MUTED, RULE, PAPER = (_LIGHT[name] for name in ("ink", "muted", "rule", "paper"))
+MAIN, OTHER, THIRD, SHADE = (_LIGHT[name] for name in ("main", "other", "third", "shade"))
+
+SERIES = (
+    *(MAIN, OTHER, THIRD, "#7d4fb0", "#b58900", "#b3316b"),
+    *("#3fa3b8", "#7a8a1f", "#8c5a3c", "#e58ab8", INK, MUTED),
+)
+"""Colours of many lines in one picture, in the order in which they are used."""
+MARKERS = "osD^vP*Xhd<>"
 
 COLOUR_MAP = "cividis"
 """Even in lightness, and made for people with any colour vision."""
 
-_STYLE = {
+STYLE = {
     "svg.fonttype": "none",
     "text.parse_math": False,
     "font.family": "sans-serif",
@@ -67,9 +67,13 @@ _STYLE = {
     "legend.frameon": False,
     "legend.fontsize": 9.0,
     "lines.solid_capstyle": "round",
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5.0,
+    "axes.prop_cycle": cycler(color=SERIES),
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     "savefig.facecolor": "none",
+    "savefig.dpi": 150,
 }
 
 _WIDE = 6.6
@@ -97,7 +101,7 @@ def responsive_figure(
     """
     versions = []
     for narrow, width, height in ((False, _WIDE, wide_height), (True, _NARROW, narrow_height)):
-        with _style():
+        with style():
             figure = Figure(figsize=(width, height), layout="constrained")
             draw(figure, narrow)
             kind = "narrow" if narrow else "wide"
@@ -113,9 +117,71 @@ def clean(axes: Axes, *, grid: str = "y") -> None:
     axes.tick_params(length=0)
 
 
+def logarithmic(axes: Axes, way: Literal["x", "y"], name: str) -> None:
+    """Make an axis logarithmic, with plain numbers as ticks and a name that says so.
+
+    What it is about must have been drawn.
+    """
+    axis = axes.xaxis if way == "x" else axes.yaxis
+    axes.set(**{f"{way}scale": "log", f"{way}label": f"{name} (logarithmic)"})
+    low, high = axis.get_data_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 200 * low else (1,)))
+    axis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axis.set_minor_locator(NullLocator())
+
+
+def epsilon_axis(axes: Axes, epsilons: Collection[float]) -> None:
+    """Let x be ε, on a logarithmic scale, with a tick at each that was tried."""
+    logarithmic(axes, "x", "ε")
+    axes.set_xticks(sorted(set(epsilons)))
+
+
+def level(axes: Axes, height: float, name: str) -> None:
+    """Draw what others are compared with: a line across, named beside its right end."""
+    axes.axhline(height, color=MUTED, linestyle=(0, (4, 3)), linewidth=1)
+    axes.annotate(
+        name,
+        (1, height),
+        (5, 0),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        va="center",
+        color=MUTED,
+        fontsize=9,
+        annotation_clip=False,
+    )
+
+
 @contextmanager
-def _style() -> Iterator[None]:
-    with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
+def picture(path: Path, width: float, height: float) -> Iterator[Figure]:
+    """Draw a file, whose ending is the format.
+
+    Parameters
+    ----------
+    path
+        Where to; an existing file is replaced.
+    width, height
+        In inches.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be written.
+    """
+    with style():
+        figure = Figure(figsize=(width, height), layout="constrained", facecolor=PAPER)
+        FigureCanvasAgg(figure)
+        yield figure
+        try:
+            figure.savefig(path, facecolor=PAPER)
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw as all pictures are drawn; text in SVG stays text."""
+    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
         yield
 
 
@@ -132,8 +198,8 @@ def _inline_svg(figure: Figure, name: str, kind: str, description: str) -> Marku
     # Every id, and every reference to one, is made this picture's own.
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", text)
-    for colour, variable in _VARIABLES.items():
-        text = text.replace(colour, f"var({variable})")
+    for variable, colour in _LIGHT.items():
+        text = text.replace(colour, f"var(--{variable})")
     box = re.search(r'viewBox="[^"]*"', text)
     body = text[text.index(">") + 1 :]
     label = escape(description)

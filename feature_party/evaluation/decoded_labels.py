@@ -49,11 +49,24 @@ class Scored:
         (n,) whether the whole model has not seen the row; or only the networks that predict it.
     averaging
         By how much the whole model's loss is below that of such networks.
+    echo
+        Mean square of what other rows' noise adds to predictions of rows that are not held out.
     """
 
     predicted: Predictions
     held_out: Booleans
     averaging: float = 0.0
+    echo: float = 0.0
+
+    def dependence(self, centre: float) -> float:
+        """Factor >= 1 between the variance of Σ (f − centre) u and that of independent terms.
+
+        Of two rows in different folds each one's noise may be in the other's prediction: that adds
+        no more than what the noise in a prediction does to its square, and at most doubles it.
+        """
+        away = self.predicted.points - centre
+        noise = self.echo / max(float(np.mean(away**2)), 1e-300)
+        return 1 + float(1 - self.held_out.mean()) * min(noise, 1.0)
 
 
 def believed(support: Support, predicted: Predictions) -> Floats:

@@ -85,6 +85,13 @@ class _Gain:
     """At most, in either direction."""
     error: float = 0.0
     """Standard error besides that of the mean."""
+    dependence: float = 1.0
+    """Factor between the variance of the mean and that of independent terms."""
+
+    @property
+    def noise(self) -> float:
+        """Standard error of the mean."""
+        return math.sqrt(self.dependence) * mean_error(self.terms)
 
 
 def explained(
@@ -115,8 +122,9 @@ def explained(
     offset, slope = loss.gain(scored.predicted.points, spread.centre)
     reach = math.sqrt(float(np.mean(slope**2)))
     known = offset + ~scored.held_out * scored.averaging
-    free = _Gain(known + slope * labels.unbiased, unseen=reach * labels.hidden)
-    assisted = _Gain(known + slope * labels.helped)
+    dependence = scored.dependence(spread.centre)
+    free = _Gain(known + slope * labels.unbiased, reach * labels.hidden, dependence=dependence)
+    assisted = _Gain(known + slope * labels.helped, dependence=dependence)
     assisted = replace(assisted, error=max(reach * MISFIT * labels.trusted, _shown(free, assisted)))
     ratio = float(assisted.terms.mean()) / spread.shown
     constant = loss.of(np.array([spread.centre]), support.values)
@@ -126,7 +134,7 @@ def explained(
     verdict = _verdict(of_assisted, certain)
     needed: tuple[int | None, float | None] = (None, None)
     if verdict == "cannot tell":
-        reach = NORMAL_95 * math.hypot(mean_error(assisted.terms), assisted.error) / spread.shown
+        reach = NORMAL_95 * math.hypot(assisted.noise, assisted.error) / spread.shown
         times = max(reach / max(of_assisted.value, 5 * NEGLIGIBLE), 1.1)
         needed = round(slope.size * times**2), times
     lost = _loss(free, spread, apart)
@@ -137,13 +145,13 @@ def _shown(free: _Gain, assisted: _Gain) -> float:
     """What the codes themselves show of the error in the model's word, beyond their own noise."""
     apart = free.terms - assisted.terms
     gap = max(abs(float(apart.mean())) - free.unseen, 0.0)
-    return math.sqrt(max(gap**2 - mean_error(apart) ** 2, 0.0))
+    return math.sqrt(max(gap**2 - free.dependence * mean_error(apart) ** 2, 0.0))
 
 
 def _share(gain: _Gain, spread: Spread, apart: float) -> Share:
     """R² = G / V with Fieller's interval, cut at what V is certainly above, and at 1."""
     g, v, n = float(gain.terms.mean()), spread.value, gain.terms.size
-    error = math.sqrt(mean_error(gain.terms) ** 2 + gain.error**2 + apart) + gain.unseen / NORMAL_95
+    error = math.sqrt(gain.noise**2 + gain.error**2 + apart) + gain.unseen / NORMAL_95
     together = float(np.cov(gain.terms, spread.terms)[0, 1]) / n
     z = NORMAL_95**2
     a, b, c = v**2 - z * spread.error**2, g * v - z * together, g**2 - z * error**2
@@ -160,7 +168,8 @@ def _share(gain: _Gain, spread: Spread, apart: float) -> Share:
 def _loss(gain: _Gain, spread: Spread, apart: float) -> Estimate:
     value = spread.value - float(gain.terms.mean())
     own = mean_error(spread.terms - gain.terms)
-    half = NORMAL_95 * math.hypot(own, spread.histogram_error, math.sqrt(apart)) + gain.unseen
+    more = (gain.dependence - 1) * mean_error(gain.terms) ** 2 + apart
+    half = NORMAL_95 * math.hypot(own, spread.histogram_error, math.sqrt(more)) + gain.unseen
     method: Method = "unbiased" if gain.unseen <= _EXACT * half else "unbiased-under-prior"
     return Estimate(value, value - half, value + half, method)
 
@@ -203,6 +212,6 @@ def _association(sources: Sequence[ReleasedCodes], scored: Scored) -> float:
 
 
 def _verdict(share: Share, certain: bool) -> Verdict:
-    if certain and share.low > 0:
+    if certain and share.low >= 0:  # 0 exactly: G is above 0, and V unknown
         return "better"
     return "not better" if share.high < NEGLIGIBLE else "cannot tell"

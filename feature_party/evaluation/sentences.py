@@ -19,14 +19,16 @@ def summary(found: Explained, epsilon: float, rows: int) -> list[str]:
     rows
         Events that the figures rest on.
     """
-    loss = found.loss
-    bounds = "" if loss.low is None else f" (95%: {loss.low:.6g} … {loss.high:.6g})"
+    low, high = found.loss.low, found.loss.high
+    bounds = ""
+    if low is not None and high is not None:
+        bounds = f" (95%: {max(low, 0):.6g} … {max(high, 0):.6g})"
     return [
         verdict_sentence(found, epsilon, rows),
         f"share of the label's variance explained, R²: {share_words(found.assisted)} with the"
         f" model's help, {share_words(found.free)} whatever the model is",
-        f"estimated test MSE {loss.value:.6g}{bounds},"
-        f" {loss.value / found.constant:.0%} of the constant's {found.constant:.6g}; all from the"
+        f"estimated test MSE {found.constant * (1 - found.free.value):.6g}{bounds},"
+        f" {1 - found.free.value:.0%} of the constant's {found.constant:.6g}; all from the"
         f" privatized labels of {rows:,} events not trained on",
     ]
 

@@ -56,11 +56,18 @@ class Unseen:
     alone: Floats
 
     def judged_by(self, loss: MeanLoss) -> Scored:
-        """The predictions, with what averaging all networks saves of a loss."""
+        """The predictions, with what averaging all networks saves of a loss.
+
+        Of g groups that each leave out a fold, f_g − f has one g-th of the variance that the folds'
+        noise gives to f_g: with noise a_k of fold k, f_g is the mean of all a_k but a_g, and f the
+        mean of all.
+        """
         if not self.alone.size:
             return self.scored
         whole = self.scored.predicted.points[: self.alone.shape[1]]
-        return replace(self.scored, averaging=float(loss.divergence(whole, self.alone).mean()))
+        saved = float(loss.divergence(whole, self.alone).mean())
+        echo = self.alone.shape[0] * float(np.mean((self.alone - whole) ** 2))
+        return replace(self.scored, averaging=saved, echo=echo)
 
     def dealt(self, model: Model, columns: Sequence[str]) -> tuple[Indices, dict[str, Floats]]:
         """Some (s,) rows, and predictions for them with each column's values dealt anew."""

@@ -30,6 +30,8 @@ from feature_party.report.scoring import label_boundaries
 
 _MOST_ROWS = 24
 """Labels that are drawn one by one, and not as an axis."""
+_MOST_NAMES = 12
+"""Of these so many are named."""
 
 
 def prior(manifest: Manifest, axis: str) -> Markup:
@@ -82,8 +84,11 @@ def prior(manifest: Manifest, axis: str) -> Markup:
         rug.set_ylim(-1, 1)
         rug.set_xlabel(axis)
         rug.spines["left"].set_visible(False)
-        rug.xaxis.set_major_locator(MaxNLocator(5 if narrow else 9))
-        rug.xaxis.set_major_formatter(compact_ticks)
+        if grid.size <= (5 if narrow else _MOST_NAMES):
+            rug.set_xticks(grid, [compact(one) for one in grid])
+        else:
+            rug.xaxis.set_major_locator(MaxNLocator(5 if narrow else 9))
+            rug.xaxis.set_major_formatter(compact_ticks)
         clean(top)
         clean(rug, grid="")
 
@@ -146,9 +151,11 @@ def joint(
             for boundary in columns[1:-1]:
                 axes.axvline(boundary, color=PAPER, linewidth=2)
         at = np.unique(np.linspace(0, d - 1, min(d, 4 if narrow else 7)).round().astype(int))
-        axes.set_xticks(at, [compact(float(f"{outputs[i]:.3g}")) for i in at])
+        sent = [compact(float(f"{outputs[i]:.3g}")) for i in at]
+        axes.set_xticks(at, [one * (one not in sent[:i]) for i, one in enumerate(sent)])
         if few:
-            axes.set_yticks(range(shares.shape[0]), [compact(one) for one in labels])
+            named = range(0, shares.shape[0], -(-shares.shape[0] // _MOST_NAMES))
+            axes.set_yticks(named, [compact(labels[i]) for i in named])
         else:
             axes.yaxis.set_major_formatter(compact_ticks)
         axes.set_xlabel("value sent (each a column, not to scale)")

@@ -89,6 +89,7 @@ def error_scale(rows: Sequence[ErrorRow], unit: str = "") -> Markup:
             )
             legend_above(axes, columns=1 if narrow else 2, handles=[thin, thick])
         clean(axes, grid="x")
+        axes.tick_params(axis="y", pad=9)  # a point at 0 must not touch a name
 
     words = ", ".join(f"{row.name} {row.value:.4g}".replace("\n", " ") for row in rows)
     height = 0.95 + 0.52 * len(rows)

@@ -58,13 +58,12 @@ def number(value: float, digits: int = 4) -> str:
     """Format a number for reading: thousands separated, a few significant digits."""
     if not math.isfinite(value):
         return "–"
-    if value == 0:
-        return "0"
+    text = f"{value:.{digits}g}"
     if abs(value) >= 10 ** (digits - 1):
-        return f"{value:,.0f}"
-    if abs(value) < 1e-4:
-        return f"{value:.{digits - 1}g}"
-    return f"{value:.{digits}g}"
+        text = f"{value:,.0f}"
+    elif abs(value) < 1e-4:
+        text = f"{value:.{digits - 1}g}"
+    return text.replace("-", "−")
 
 
 def metric(metrics: Mapping[str, Any], name: str) -> float | None:
@@ -78,7 +77,7 @@ def metric(metrics: Mapping[str, Any], name: str) -> float | None:
 def error_rows(inputs: ReportInputs) -> list[ErrorRow]:
     """Rows of the scale of errors: a constant, this model, and one that saw the labels."""
     metrics = inputs.metrics
-    estimate, constant = metric(metrics, "estimated_mse"), metric(metrics, "estimated_constant_mse")
+    estimate, constant = _estimated_error(metrics), metric(metrics, "estimated_constant_mse")
     measured = metric(metrics, "constant_mse")
     whole = constant if measured is None else measured
     rows = [] if whole is None else [ErrorRow("a constant", whole, MUTED)]
@@ -100,10 +99,18 @@ def error_rows(inputs: ReportInputs) -> list[ErrorRow]:
     return rows
 
 
+def _estimated_error(metrics: Mapping[str, Any]) -> float | None:
+    """The estimated error as R² has it, which is cut to what is possible."""
+    share, constant = metric(metrics, "estimated_r2"), metric(metrics, "estimated_constant_mse")
+    if share is None or constant is None:
+        return metric(metrics, "estimated_mse")
+    return constant * (1 - share)
+
+
 def interval(metrics: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Confidence interval of the estimated error."""
+    """Confidence interval of the estimated error, which is at least 0."""
     low, high = metric(metrics, "estimated_mse_low"), metric(metrics, "estimated_mse_high")
-    return None if low is None or high is None else (low, high)
+    return None if low is None or high is None else (max(low, 0.0), max(high, 0.0))
 
 
 def total_epsilon(manifest: Manifest) -> float:
@@ -122,7 +129,7 @@ def headline(inputs: ReportInputs) -> Headline:
             f" help, and {shares[1]} whatever the model is. Both are estimated from privatized"
             " labels alone, of events that were not trained on."
         )
-    estimate, constant = (metric(metrics, f"estimated_{n}mse") for n in ("", "constant_"))
+    estimate, constant = _estimated_error(metrics), metric(metrics, "estimated_constant_mse")
     if estimate is not None:
         text = f"The mean squared error is estimated as {number(estimate)}{unit}"
         if bounds := interval(metrics):

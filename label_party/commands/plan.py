@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import textwrap
-from itertools import groupby
+from itertools import cycle, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.config import setting
 from common.config.answers import Json, print_json
 from common.console import numbers, progress, stderr
-from common.errors import ConfigError
+from common.outputs import check_plot
 from common.randomizers.design.conditionals import EXPLAINED
 from label_party.commands.options import options
-from label_party.commands.outputs import check_plot
 from label_party.config.sections import LabelPartyConfig
 
 if TYPE_CHECKING:
@@ -24,8 +23,6 @@ _LINE = "{}{:<21}{:>8}{:>12}{:>8}{:>7}{:>11}{:>11}"
 _COLUMNS = ("outputs", "label error", "bias", "worth", "effective", "predicted")
 _ROUNDING = 1e-9
 """A bias that is less of the label error is that of floating point."""
-
-_MARKERS = "osD^vP*Xhd<>"
 
 
 class PlanOptions(Json):
@@ -143,43 +140,27 @@ def _json(plan: Plan) -> dict[str, object]:
 
 def draw_plan(plan: Plan, path: Path) -> None:
     """Draw predicted model error and label error against ε; ``path`` is checked already."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from common.report.figures import MARKERS, clean, epsilon_axis, level, logarithmic, picture
 
-    figure = Figure(figsize=(11, 4.6), layout="constrained")
-    FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2)
-    names = sorted({row.assessment.name for row in plan.rows})
-    for index, name in enumerate(names):
-        rows = [row for row in plan.rows if row.assessment.name == name]
-        epsilons = [row.epsilon for row in rows]
-        style = {
-            "marker": _MARKERS[index % len(_MARKERS)],
-            "color": f"C{index % 10}",
-            "linewidth": 2.5 if name == "optimal-design" else 1.2,
-            "markersize": 5,
-        }
-        left.plot(epsilons, [r.assessment.predicted_error for r in rows], label=name, **style)
-        right.plot(epsilons, [r.assessment.label_error for r in rows], **style)
-    for level, text in (
-        (plan.constant_error, "constant"),
-        (plan.true_label_error, "true labels"),
-    ):
-        left.axhline(level, color="0.4", linestyle=":", linewidth=1)
-        left.annotate(text, (1, level), xycoords=("axes fraction", "data"), ha="right", va="bottom")
-    left.set_title("Predicted error of the model")
-    right.set_title("Error of the randomized label")
-    for axes in (left, right):
-        axes.set_xscale("log")
-        axes.set_xticks(sorted({row.epsilon for row in plan.rows}))
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.minorticks_off()
-        axes.set_xlabel("ε")
-        axes.set_ylabel(f"{plan.loss} loss")
-        axes.spines[["top", "right"]].set_visible(False)
-    right.set_yscale("log")
-    figure.legend(loc="outside lower center", ncols=4, frameon=False)
-    try:
-        figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise ConfigError(f"--plot {path} cannot be written: {error.strerror}") from error
+    with picture(path, 11, 4.6) as figure:
+        left, right = figure.subplots(1, 2)
+        names = sorted({row.assessment.name for row in plan.rows})
+        for name, marker in zip(names, cycle(MARKERS), strict=False):
+            rows = [row for row in plan.rows if row.assessment.name == name]
+            epsilons = [row.epsilon for row in rows]
+            width = 2.6 if name == "optimal-design" else 1.2
+            for axes, errors in (
+                (left, [row.assessment.predicted_error for row in rows]),
+                (right, [row.assessment.label_error for row in rows]),
+            ):
+                axes.plot(epsilons, errors, marker=marker, linewidth=width, label=name)
+        level(left, plan.constant_error, "constant")
+        level(left, plan.true_label_error, "true\nlabels")
+        left.set_title("Predicted error of the model")
+        right.set_title("Error of the randomized label")
+        for axes in (left, right):
+            epsilon_axis(axes, [row.epsilon for row in plan.rows])
+            clean(axes)
+        left.set_ylabel(f"{plan.loss} loss")
+        logarithmic(right, "y", f"{plan.loss} loss")
+        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from common.config import setting
 from common.console import numbers
 from common.files import PARQUET_SUFFIXES
+from common.outputs import check_output
 from label_party.commands.before import Before, BeforeOptions, answer_document, short
 from label_party.commands.options import Shown, options
-from label_party.commands.outputs import check_output
 from label_party.config.sections import LabelPartyConfig
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from common.config import setting
 from common.console import stdout
 from common.errors import ConfigError
 from common.guarantees import guarantee_from_json
+from common.outputs import check_output, check_plot
 from label_party.commands.before import Before, BeforeOptions, answer_document, short
 from label_party.commands.options import Shown, options
-from label_party.commands.outputs import check_output, check_plot
 from label_party.config.sections import LabelPartyConfig
 
 if TYPE_CHECKING:
@@ -143,26 +143,20 @@ def print_top_k(result: TopK) -> None:
 
 def draw_top_k(result: TopK, path: Path) -> None:
     """Draw the leaders as a bar chart with 95% intervals; ``path`` is checked already."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from common.report.figures import MUTED, clean, picture
 
     document = result.document
     rows = sorted(document["leaders"], key=lambda row: row["users"])
-    figure = Figure(figsize=(7, 1 + 0.35 * len(rows)), layout="constrained")
-    FigureCanvasAgg(figure)
-    axis = figure.subplots()
-    axis.barh(
-        [row["category"] for row in rows],
-        [row["users"] for row in rows],
-        xerr=margin(document),
-        color="tab:blue",
-        ecolor="dimgrey",
-        capsize=3,
-    )
-    axis.set_xlim(left=0)
-    axis.set_xlabel("distinct users, with noise; bars show 95% intervals")
-    axis.set_title(f"Leading by {document['by']}, ε = {document['guarantee']['epsilon']}")
-    try:
-        figure.savefig(path)
-    except OSError as error:
-        raise ConfigError(f"--plot {path} cannot be written: {error.strerror}") from error
+    with picture(path, 7, 1 + 0.35 * len(rows)) as figure:
+        axes = figure.subplots()
+        axes.barh(
+            [row["category"] for row in rows],
+            [row["users"] for row in rows],
+            xerr=margin(document),
+            ecolor=MUTED,
+            capsize=3,
+        )
+        axes.set_xlim(left=0)
+        axes.set_xlabel("distinct users, with noise; bars show 95% intervals")
+        axes.set_title(f"Leading by {document['by']}, ε = {document['guarantee']['epsilon']}")
+        clean(axes, grid="x")

@@ -1,11 +1,18 @@
 """How often the intervals of an evaluation contain the truth: ``make coverage``.
 
-For every data set that is present and every ε one model is trained on one release. Then the same
-labels are released again and again, and the model is evaluated from each release alone: its
-intervals should contain R² against the true labels of the held-out events in 95 % of them. With its
-predictions dealt to other events, and those pulled close to the mean as training does that finds
-nothing, no more than 5 % may call it better. Codes and histogram are fresh in every release: one
-histogram for several of them would make their errors one.
+*Fixed models.* For every data set that is present and every ε one model is trained on one release.
+Then the same labels are released again and again, and the model is evaluated from each release
+alone: its intervals should contain R² against the true labels of the held-out events in 95 % of
+them. With its predictions dealt to other events, and those pulled close to the mean as training
+does that finds nothing, no more than 5 % may call it better. Codes and histogram are fresh in every
+release: one histogram for several of them would make their errors one.
+
+*Trained models.* Other events, another release of them and another training every time, evaluated
+from the release that it was trained on, as anybody does; and the same with the labels of other
+events.
+
+Models and results are kept in ``out/coverage`` and taken up again; the tables of docs/evaluation.md
+are written from all that lies there.
 """
 
 from __future__ import annotations
@@ -13,17 +20,21 @@ from __future__ import annotations
 import argparse
 import json
 import pickle
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
+from scipy.stats import binomtest
 
 from common.arrays import Floats, Indices
 from common.entropy import seeded_entropy
 from common.exact.channel import FiniteChannel
 from common.randomizers.grid import Grid
-from common.randomizers.prior import NoisyPrior, private_prior
+from common.randomizers.prior import private_prior
 from common.randomizers.two_step import Recipe, two_step
 from feature_party.config import DataSection, TrainingSection
 from feature_party.evaluation.decoded_labels import Scored, decode_labels
@@ -40,82 +51,84 @@ from feature_party.training.examples import Prepared
 from feature_party.training.holdout import split_holdout
 from feature_party.training.run import train
 from label_party.config.sections import DomainSection
-from tests.data_sets import BIKE, CENSUS, HOUSING, RANDHIE, RETAIL, DataSet
+from tests.data_sets import BIKE, CENSUS, DIAMONDS, HOUSING, RANDHIE, RETAIL, DataSet
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
-DATA_SETS = (HOUSING, CENSUS, RETAIL, RANDHIE, BIKE)
+FIXED = (HOUSING, CENSUS, RETAIL, RANDHIE, BIKE)
+TRAINED = (DIAMONDS, HOUSING, BIKE)
+NAMES = {"randhie": "visits", "bike": "bike sharing"}
 OUT = Path("out/coverage")
-_MOST_ROWS = 40_000
+PAGE = Path("docs/evaluation.md")
 _KEY = "event of the simulation"
+_DEALT = 4
+"""Predictions are dealt to other events in every fourth release."""
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A data set at one ε, with a trained model's predictions.
+    """Events with a trained model's predictions.
 
     Attributes
     ----------
     labels
         (n,) true labels of the rows scored.
-    truth
-        R² of the whole model on the held-out events.
     support, scored
         What the model predicted.
     grid, channel, prior_epsilon
         How labels are released.
+    own
+        The release that the model was trained on.
     """
 
     labels: Floats
-    truth: float
     support: Support
     scored: Scored
     grid: Grid
     channel: FiniteChannel
     prior_epsilon: float
+    own: list[ReleasedCodes]
 
-    def evaluate(self, release: int, order: Indices | None = None, pull: float = 1.0) -> Explained:
-        """Evaluate from a fresh release.
+    @property
+    def truth(self) -> float:
+        """R² of the whole model on the held-out events, beside the constant that is public."""
+        held, points = self.scored.held_out, self.scored.predicted.points
+        labels, centre = self.labels[held], self.own[0].problem.mean
+        error = float(np.mean((points[held] - labels) ** 2))
+        return 1 - error / float(np.mean((centre - labels) ** 2))
 
-        Parameters
-        ----------
-        order
-            (n,) the row whose predictions each row gets; None for its own.
-        pull
-            What is left of the distance of predictions from their mean.
-        """
-        entropy, rows = seeded_entropy(1000 + release), self.labels.size
-        histogram = self._histogram(release)
+    def released(self, number: int) -> list[ReleasedCodes]:
+        """Return a fresh release of the labels."""
+        entropy, rows = seeded_entropy(1000 + number), self.labels.size
         places = self.grid.round(self.labels, entropy.words("rounding", 0, rows))
         codes = self.channel.sample(places, entropy.words("labels", 0, rows)).astype(np.int64)
-        problem = LabelProblem.from_channel(self.channel, histogram.probabilities)
-        sources = [ReleasedCodes(problem, histogram, self.grid.points, np.arange(rows), codes)]
-        scored = self.scored if order is None else _dealt(self.scored, order, pull, self.support)
-        spread = label_spread(sources)
-        decoded = decode_labels(sources, self.support, scored, spread.centre)
-        return explained(sources, self.support, scored, spread, decoded)
-
-    def _histogram(self, number: int) -> NoisyPrior:
-        entropy, rows = seeded_entropy(10**6 + number), self.labels.size
-        places = self.grid.round(self.labels, entropy.words("rounding", 0, rows))
         counts = np.bincount(places, minlength=len(self.grid))
-        return private_prior(counts, self.prior_epsilon, entropy)
+        histogram = private_prior(counts, self.prior_epsilon, entropy)
+        problem = LabelProblem.from_channel(self.channel, histogram.probabilities)
+        return [ReleasedCodes(problem, histogram, self.grid.points, np.arange(rows), codes)]
+
+    def judged(self, release: list[ReleasedCodes], scored: Scored | None = None) -> Explained:
+        """Evaluate its predictions, or others, from a release."""
+        scored = self.scored if scored is None else scored
+        spread = label_spread(release)
+        decoded = decode_labels(release, self.support, scored, spread.centre)
+        return explained(release, self.support, scored, spread, decoded)
+
+    def dealt(self, order: Indices, pull: float) -> Scored:
+        """Return predictions of the rows ``order``, pulled to their mean."""
+        found = self.scored.predicted
+        points = found.points[order]
+        points = points.mean() + pull * (points - points.mean())
+        beliefs = found.distributions
+        if beliefs is not None:
+            beliefs = pull * beliefs[order] + (1 - pull) * beliefs.mean(axis=0)
+        return replace(self.scored, predicted=Predictions(points, beliefs), averaging=0.0)
 
 
-def _dealt(scored: Scored, order: Indices, pull: float, support: Support) -> Scored:
-    found = scored.predicted
-    points = found.points[order]
-    points = points.mean() + pull * (points - points.mean())
-    beliefs = found.distributions
-    if beliefs is not None:
-        beliefs = pull * beliefs[order] + (1 - pull) * beliefs.mean(axis=0)
-    return replace(scored, predicted=Predictions(points, beliefs), averaging=0.0)
-
-
-def build(data_set: DataSet, epsilon: float, seed: int, deal: bool = False) -> Case:
-    """Train on one release; ``deal`` deals the features to other events first."""
+def build(data_set: DataSet, epsilon: float, seed: int, rows: int, deal: bool = False) -> Case:
+    """Draw events, release their labels and train; ``deal`` gives features to other events."""
     table = data_set.load()
-    if table.height > _MOST_ROWS:
-        table = table.sample(_MOST_ROWS, seed=0, shuffle=True)
+    if table.height > rows:
+        table = table.sample(rows, seed=seed, shuffle=True)
     labels = table[data_set.label].cast(pl.Float64).to_numpy()
     labels = np.clip(labels, data_set.lower, data_set.upper)
     rows, entropy = labels.size, seeded_entropy(seed)
@@ -125,79 +138,132 @@ def build(data_set: DataSet, epsilon: float, seed: int, deal: bool = False) -> C
     both = two_step(counts, grid, epsilon, entropy, Recipe())
     channel = both.randomizer.channel
     codes = channel.sample(places, entropy.words("labels", 0, rows))
-    features = table.drop(data_set.label).with_columns(pl.Series(_KEY, np.arange(rows)))
+    features = table.drop(data_set.label)
     if deal:
         features = features.sample(fraction=1.0, shuffle=True, seed=seed)
+    features = features.with_columns(pl.Series(_KEY, np.arange(rows)))
     joined = Joined(features, codes, MatchCounts(rows, rows, rows), np.arange(rows))
     problem = LabelProblem.from_channel(channel, both.prior.probabilities)
-    split = split_holdout(rows, 0.2, seed)
-    events = Prepared(joined, *split, problem, "simulation", _KEY)
+    events = Prepared(joined, *split_holdout(rows, 0.2, seed), problem, "simulation", _KEY)
     model = train(events, TrainingSection(seed=seed), DataSection(key=_KEY))
     found = unseen(model, events)
     scored = found.judged_by(SQUARED)
-    true, held = labels[found.matched], scored.held_out
-    error = float(np.mean((scored.predicted.points - true)[held] ** 2))
-    constant = float(np.mean((labels[events.training].mean() - true[held]) ** 2))
-    share = float(both.split.prior)
-    return Case(true, 1 - error / constant, model.support, scored, grid, channel, share)
+    true = labels[found.matched]
+    share, sent = float(both.split.prior), found.codes.astype(np.int64)
+    own = [ReleasedCodes(problem, both.prior, grid.points, np.arange(rows), sent)]
+    return Case(true, model.support, scored, grid, channel, share, own)
 
 
-def measure(case: Case, releases: range) -> dict[str, float]:
-    """Coverage, half-widths and how often the verdict is which, over some releases."""
-    found = [case.evaluate(release) for release in releases]
-    rng = np.random.default_rng(0)
-    dealt = [
-        case.evaluate(release, rng.permutation(case.labels.size), pull=(0.1, 1.0)[release % 2])
-        for release in releases
-    ]
-    numbers: dict[str, float] = {"truth": case.truth}
-    for name in ("free", "assisted"):
-        shares = [getattr(one, name) for one in found]
-        numbers |= {
-            f"{name} mean": float(np.mean([one.value for one in shares])),
-            f"{name} coverage": float(np.mean([s.low <= case.truth <= s.high for s in shares])),
-            f"{name} half-width": float(np.median([(s.high - s.low) / 2 for s in shares])),
-        }
-    for name, several in (("better", found), ("better, dealt", dealt)):
-        numbers[name] = float(np.mean([one.verdict == "better" for one in several]))
-    return numbers
+def record(found: Explained, truth: float) -> dict[str, Any]:
+    """What one evaluation said, beside the truth."""
+    told: dict[str, Any] = {"truth": truth, "verdict": found.verdict}
+    for name, share in (("free", found.free), ("assisted", found.assisted)):
+        told[name] = [max(share.low, -9.0), share.value, share.high]
+    return told
+
+
+def fixed(case: Case, releases: int) -> list[dict[str, Any]]:
+    """One model, evaluated from fresh releases."""
+    rng, found = np.random.default_rng(0), []
+    for number in range(releases):
+        release = case.released(number)
+        found.append(record(case.judged(release), case.truth))
+        if number % _DEALT == 0:
+            order = rng.permutation(case.labels.size)
+            dealt = case.dealt(order, (0.1, 1.0)[number // _DEALT % 2])
+            found[-1]["dealt"] = case.judged(release, dealt).verdict
+    return found
 
 
 def main() -> None:
-    """Run what is present; every case's model and result are kept and taken up again."""
+    """Run what is present."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("fixed", "trained", "dealt", "table"))
     parser.add_argument("names", nargs="*", help="data sets; all that are present if none is named")
-    parser.add_argument("--releases", type=int, default=200, help="releases a case (200)")
     parser.add_argument("--epsilon", type=float, nargs="*", default=EPSILONS)
+    parser.add_argument("--rows", type=int, default=40_000, help="events at most")
+    parser.add_argument("--releases", type=int, default=200, help="of a fixed model (200)")
+    parser.add_argument("--trainings", type=int, default=20, help="of trained ones (20)")
+    parser.add_argument("--minutes", type=float, default=1e9, help="begin nothing later than this")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    rows = []
-    for data_set in DATA_SETS:
-        if data_set.missing or (options.names and data_set.name not in options.names):
+    began, trainings = time.monotonic(), 1 if options.what == "fixed" else options.trainings
+    present = [one for one in (FIXED if options.what == "fixed" else TRAINED) if not one.missing]
+    jobs = [
+        (options.out / f"{options.what}-{one.name}-{epsilon:g}-{options.rows}-{seed}", one, epsilon)
+        for seed in range(1, trainings + 1)
+        for one in present
+        for epsilon in options.epsilon
+        if options.what != "table" and (not options.names or one.name in options.names)
+    ]
+    for place, data_set, epsilon in jobs:
+        if time.monotonic() - began > 60 * options.minutes:
+            break
+        model, result = place.with_suffix(".pickle"), place.with_suffix(".json")
+        if not model.exists():
+            seed = int(place.name.rpartition("-")[2])
+            made = build(data_set, epsilon, seed, options.rows, options.what == "dealt")
+            model.write_bytes(pickle.dumps(made))
+        if not result.exists():
+            case = pickle.loads(model.read_bytes())
+            found = [record(case.judged(case.own), case.truth)]
+            if options.what == "fixed":
+                found = fixed(case, options.releases)
+            result.write_text(json.dumps(found))
+            print(place.name, *_cells(found), flush=True)
+    head, _, rest = PAGE.read_text("utf-8").partition("<!-- begin: written by make coverage -->\n")
+    tail = rest.partition("<!-- end -->")[2]
+    table = "\n".join(_tables(options.out))
+    PAGE.write_text(
+        f"{head}<!-- begin: written by make coverage -->\n{table}\n<!-- end -->{tail}", "utf-8"
+    )
+
+
+def _tables(out: Path) -> list[str]:
+    found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for path in sorted(out.glob("*.json")):
+        what, name, epsilon, rows, _ = path.stem.split("-")
+        found.setdefault((what, name, epsilon, rows), []).extend(json.loads(path.read_text()))
+    order = [one.name for one in (*FIXED, *TRAINED)]
+    lines = []
+    for what, title in (("fixed", "releases"), ("trained", "trainings"), ("dealt", "trainings")):
+        keys = sorted((k for k in found if k[0] == what), key=lambda k: (order.index(k[1]), k[2]))
+        if not keys:
             continue
-        for epsilon in options.epsilon:
-            place = options.out / f"{data_set.name}-{epsilon:g}"
-            model, result = place.with_suffix(".pickle"), place.with_suffix(".json")
-            if not model.exists():
-                model.write_bytes(pickle.dumps(build(data_set, epsilon, seed=1)))
-            if not result.exists():
-                case = pickle.loads(model.read_bytes())
-                result.write_text(json.dumps(measure(case, range(options.releases))))
-            numbers = json.loads(result.read_text())
-            rows.append({"data set": data_set.name, "ε": epsilon, **numbers})
-            print(rows[-1], flush=True)
-    if rows:
-        (options.out / "coverage.md").write_text(_markdown(rows))
+        lines += ["", f"| data set | ε | {title} | R² | {' | '.join(_HEADS[what])} |"]
+        lines.append("|---" * (4 + len(_HEADS[what])) + "|")
+        for key in keys:
+            cells = NAMES.get(key[1], key[1]), key[2], str(len(found[key])), *_cells(found[key])
+            lines.append("| " + " | ".join(cells[: 4 + len(_HEADS[what])]) + " |")
+    return lines
 
 
-def _markdown(rows: list[dict[str, float | str]]) -> str:
-    names = list(rows[0])
-    lines = ["| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
-    for row in rows:
-        cells = [f"{v:.3g}" if isinstance(v, float) else str(v) for v in row.values()]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+_INTERVALS = ("assumption-free: coverage, half-width", "model-assisted: coverage, half-width")
+_HEADS = {
+    "fixed": (*_INTERVALS, "better", "dealt"),
+    "trained": (*_INTERVALS, "better"),
+    "dealt": (*_INTERVALS, "better"),
+}
+
+
+def _cells(found: Sequence[dict[str, Any]]) -> list[str]:
+    """True R², coverage and half-width of both intervals, and how often the verdict is *better*."""
+    cells = [f"{np.mean([one['truth'] for one in found]):.2f}"]
+    for name in ("free", "assisted"):
+        hits = sum(one[name][0] <= one["truth"] <= one[name][2] for one in found)
+        half = np.median([(one[name][2] - one[name][0]) / 2 for one in found])
+        cells.append(f"{_share(hits, len(found))}, {half:.2f}")
+    verdicts = [one["verdict"] for one in found]
+    dealt = [one["dealt"] for one in found if "dealt" in one]
+    several = filter(None, (verdicts, dealt))
+    return cells + [_share(one.count("better"), len(one)) for one in several]
+
+
+def _share(hits: int, of: int) -> str:
+    """A share with its 95% interval (Clopper and Pearson)."""
+    told = binomtest(hits, of).proportion_ci(0.95)
+    return f"{hits / of:.0%} ({told.low:.0%}–{told.high:.0%})"
 
 
 if __name__ == "__main__":

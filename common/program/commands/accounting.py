@@ -14,6 +14,7 @@ from common.config.answers import Json, print_json
 from common.config.options import with_options
 from common.console import stdout
 from common.errors import ConfigError
+from common.outputs import check_plot
 from common.program.accounting.allocation import Stage, allocate
 from common.program.accounting.mechanisms import MECHANISMS, Numbers, mechanism
 from common.program.accounting.views import composition_view
@@ -64,6 +65,8 @@ def compose(
     """State the total ε of many releases of one mechanism by every composition theorem."""
     if not 1 <= times <= 1_000_000:
         raise ConfigError(f"times={times} must lie in 1 … 1,000,000")
+    if plot is not None:
+        check_plot(plot)
     release = mechanism(name, Numbers(epsilon, noise, rate, count, rho, failure))
     counts = np.unique(np.rint(np.geomspace(1, times, 13)).astype(int)).tolist()
     view = composition_view(release, counts, delta)
@@ -131,26 +134,15 @@ def split(
 
 
 def _draw(counts: list[int], view: dict[str, list[float]], title: str, path: Path) -> None:
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError(
-            "plots need matplotlib, which is not installed; pip install 'labelveil[report]'"
-        ) from error
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    for method, totals in view.items():
-        width = 2.6 if method == "PLD" else 1.4
-        axes.plot(counts, totals, label=method, linestyle=_STYLES[method], linewidth=width)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("releases")
-    axes.set_ylabel("total ε")
-    axes.set_title(title)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
-    if not path.parent.is_dir():
-        raise ConfigError(f"--plot {path}: the folder {path.parent} does not exist")
-    figure.savefig(path, dpi=150)
+    from common.report.figures import clean, logarithmic, picture
+
+    with picture(path, 7, 4.5) as figure:
+        axes = figure.subplots()
+        for method, totals in view.items():
+            width = 2.6 if method == "PLD" else 1.4
+            axes.plot(counts, totals, label=method, linestyle=_STYLES[method], linewidth=width)
+        logarithmic(axes, "x", "releases")
+        logarithmic(axes, "y", "total ε")
+        axes.set_title(title)
+        axes.legend()
+        clean(axes, grid="both")

@@ -6,10 +6,8 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.errors import ConfigError
 from common.program.comparison.tables import Cell
 
-_MARKERS = "osD^vP*Xhd<>"
 _APART = 1.012
 """Factor between the places of two methods at one ε, so that their error bars stand apart."""
 
@@ -37,49 +35,31 @@ def _figure(
     path: Path,
     unit: str = "mean squared error",
 ) -> None:
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import LogLocator
-    except ImportError as error:
-        raise ConfigError(
-            "plots need matplotlib, which is not installed; pip install 'labelveil[report]'"
-        ) from error
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
+    from common.report.figures import MARKERS, clean, epsilon_axis, level, logarithmic, picture
+
     cells = [cell for cell in cells if not math.isnan(cell.means[metric])]
     methods = list(dict.fromkeys(cell.method for cell in cells))
-    for index, method in enumerate(methods):
-        mine = sorted((c for c in cells if c.method == method), key=lambda cell: cell.epsilon)
-        shift = _APART ** (index - (len(methods) - 1) / 2)
-        axes.errorbar(
-            [cell.epsilon * shift for cell in mine],
-            [cell.means[metric] for cell in mine],
-            yerr=[cell.deviations[metric] for cell in mine],
-            label=method,
-            marker=_MARKERS[index % len(_MARKERS)],
-            markersize=5,
-            linewidth=2.6 if method.startswith("auto") else 1.2,
-            capsize=2,
-        )
-    for name, level in levels:
-        axes.axhline(level, color="0.4", linestyle=":", linewidth=1)
-        axes.annotate(
-            name, (1.01, level), xycoords=("axes fraction", "data"), va="center", color="0.3"
-        )
-    heights = [cell.means[metric] for cell in cells] + [level for _, level in levels]
-    axes.set_xscale("log")
-    if heights and max(heights) > 4 * min(heights) > 0:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter("{x:g}")
-    axes.set_xticks(sorted({cell.epsilon for cell in cells}))
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.minorticks_off()
-    axes.set_xlabel("ε")
-    axes.set_ylabel(unit)
-    axes.set_title(title)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize="small")
-    figure.savefig(path, dpi=150)
+    with picture(path, 8, 5) as figure:
+        axes = figure.subplots()
+        for index, method in enumerate(methods):
+            mine = sorted((c for c in cells if c.method == method), key=lambda cell: cell.epsilon)
+            shift = _APART ** (index - (len(methods) - 1) / 2)
+            axes.errorbar(
+                [cell.epsilon * shift for cell in mine],
+                [cell.means[metric] for cell in mine],
+                yerr=[cell.deviations[metric] for cell in mine],
+                label=method,
+                marker=MARKERS[index % len(MARKERS)],
+                linewidth=2.6 if method.startswith("auto") else 1.2,
+                capsize=2,
+            )
+        for name, height in levels:
+            level(axes, height, name)
+        heights = [cell.means[metric] for cell in cells] + [height for _, height in levels]
+        axes.set_ylabel(unit)
+        if heights and max(heights) > 4 * min(heights) > 0:
+            logarithmic(axes, "y", unit)
+        epsilon_axis(axes, [cell.epsilon for cell in cells])
+        axes.set_title(title)
+        clean(axes)
+        figure.legend(loc="outside lower center", ncols=3)

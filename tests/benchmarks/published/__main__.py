@@ -52,6 +52,10 @@ def main() -> None:
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
+    from common.report.figures import PAPER, STYLE
+
+    plt.rcParams.update({**STYLE, "savefig.facecolor": PAPER, "text.parse_math": True})
+
     options.out.mkdir(parents=True, exist_ok=True)
     parts: list[str] = []
     run: dict[str, Callable[[], list[str]]] = {

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from feature_party.config import FeaturePartyConfig
+from feature_party.evaluation.decoded_labels import Scored
 from feature_party.evaluation.losses import SQUARED
-from feature_party.evaluation.unseen import unseen
+from feature_party.evaluation.unseen import Unseen, unseen
+from feature_party.model.model import Predictions
 from tests.feature_party.learn import prepare, train
 from tests.feature_party.worlds import build_world
 
@@ -41,3 +44,29 @@ def test_each_fold_is_predicted_by_those_who_left_it_out(learner: str, tmp_path:
         assert points[rows] == pytest.approx(own[rows], abs=1e-5)
     means = np.mean(alone, axis=0)[whole]
     assert points[whole] == pytest.approx(means, abs=1e-3)  # distributions are averaged
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("signal", "doubled"), [(0.0, True), (3.0, False)])
+def test_the_noise_that_folds_share_is_in_the_variance(signal: float, doubled: bool) -> None:
+    """Least squares without a fold, on labels that are noise but for one column."""
+    rows, draws, folds = 240, 1500, np.arange(240) % 4
+    rng = np.random.default_rng(5)
+    features, noise = rng.normal(size=(rows, 6)), rng.normal(size=(draws, rows))
+    truth = signal * features[:, 0]
+    fits = [features @ np.linalg.pinv(features * (folds != fold)[:, None]) for fold in range(4)]
+    squares, variances, alone_variances = np.empty((3, draws))
+    for draw in range(draws):
+        labels = truth + noise[draw]
+        alone = np.stack([fit @ labels for fit in fits])
+        points = alone[folds, np.arange(rows)]
+        scored = Scored(Predictions(points, None), np.zeros(rows, np.bool_))
+        everywhere = Scored(Predictions(alone.mean(axis=0), None), scored.held_out)
+        found = Unseen(pl.DataFrame(), folds, folds, everywhere, [], alone).judged_by(SQUARED)
+        terms = points * noise[draw]
+        squares[draw] = terms.mean() ** 2
+        alone_variances[draw] = terms.var() / rows
+        echo = Scored(scored.predicted, scored.held_out, echo=found.echo)
+        variances[draw] = echo.dependence(0.0) * alone_variances[draw]
+    assert 0.8 < squares.mean() / variances.mean() < 1.2  # ± 5 standard errors
+    assert (squares.mean() / alone_variances.mean() > 1.5) == doubled

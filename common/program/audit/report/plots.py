@@ -10,7 +10,6 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
 
 from common.program.audit.verdict import Audit, Check, Verdict
 from common.report.figures import (
@@ -20,6 +19,7 @@ from common.report.figures import (
     OTHER,
     RULE,
     clean,
+    logarithmic,
     responsive_figure,
 )
 
@@ -136,16 +136,11 @@ def output_ranges(data: Mapping[str, Any], epsilon: float) -> Markup:
             annotation_clip=False,
         )
         ticks = np.unique(np.linspace(0, len(outputs) - 1, 3 if narrow else 6).round().astype(int))
-        axes.set_yscale("log")
+        logarithmic(axes, "y", "probability, over all labels")
         axes.set_ylim(floor if impossible.any() else floor * 2, top * 1.6)
         axes.set_xlim(-1, end + 0.4)
         axes.set_xticks(ticks, [_value(outputs[t]) for t in ticks])
         axes.set_xlabel("value sent, each output once")
-        axes.set_ylabel("probability, over all labels")
-        decades = math.log10(top / floor)
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 2 else (1.0,)))
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.minorticks_off()
         clean(axes)
 
     longest = float(np.max(np.log(most[~impossible] / least[~impossible]), initial=0.0))

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from common.errors import ConfigError
+from common.extras import need
 
 
 def check_output(option: str, path: Path, endings: Collection[str] = ()) -> None:
@@ -39,10 +40,7 @@ def check_plot(path: Path) -> None:
     ConfigError
         If matplotlib is not installed, or as :func:`check_output`.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-    except ImportError as error:
-        raise ConfigError(
-            "--plot needs matplotlib, which is not installed; pip install 'labelveil[report]'"
-        ) from error
+    need("report", "--plot")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     check_output("--plot", path, [f".{name}" for name in FigureCanvasAgg.get_supported_filetypes()])

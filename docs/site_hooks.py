@@ -54,6 +54,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are written here."""
     written = {name: (ROOT / source).read_text("utf-8") for source, name in ELSEWHERE.items()}
     written["commands.md"] = commands_page()
+    written["colours.css"] = colours()
     written["tutorial.ipynb"] = notebook((ROOT / "docs" / "tutorial.md").read_text("utf-8"))
     for room, title in ROOMS.items():
         written[f"python/{room}.md"] = f"# {title}\n\n::: common.{room}\n" + OPTIONS_OF_A_ROOM
@@ -105,6 +106,16 @@ OPTIONS_OF_A_ROOM = """\
       show_root_toc_entry: false
       heading_level: 2
 """
+
+
+def colours() -> str:
+    """Return the reports' colours for the site's two schemes."""
+    css = (ROOT / "common" / "report" / "page.css").read_text("utf-8")
+    light, dark, *_ = re.findall(r":root \{(.*?)\}", css, flags=re.S)
+    return (
+        f':root, [data-md-color-scheme="default"] {{{light}}}\n'
+        f'[data-md-color-scheme="slate"] {{{dark}}}\n'
+    )
 
 
 def names_of_the_face() -> Iterator[str]:

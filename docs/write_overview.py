@@ -5,9 +5,12 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
+from common.report.figures import INK, MUTED
+from common.report.figures import MAIN as BLUE
+from common.report.figures import THIRD as GREEN
+
 PICTURE = Path(__file__).with_name("images") / "overview.svg"
 Rows = tuple[tuple[str, ...], ...]
-BLUE, GREEN, INK, MUTED = "#1f6fb2", "#18794e", "#111111", "#666666"
 
 # Three events of a run of the demo.
 SOLD = (("event", "price"), ("3", "8,062"), ("4", "2,840"), ("5", "645"))

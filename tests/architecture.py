@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+from common.report.figures import MAIN, MUTED, SERIES, THIRD
 from tests.drawing import Box, Wing, draw
 from tests.imports import ROOT, Graph, direct, floors, grouped, module_graph, modules, summary
 
@@ -20,11 +21,11 @@ GROUND = "common.*"
 """The modules that lie flat in ``common``, on which everything stands."""
 
 WINGS = {
-    "labelveil": Wing("labelveil", "the public face", "#444444", 20, 1340, 0, 0),
-    "label_party": Wing("label_party", "the labels party", "#1f6fb2", 20, 400, 2, 10),
-    "common.program": Wing("common.program", "the neutral program", "#a8620a", 420, 910, 2, 10),
-    "feature_party": Wing("feature_party", "the features party", "#18794e", 930, 1340, 2, 10),
-    "common": Wing("common", "what all of them stand on", "#6b4fa0", 20, 1340, 12, 17, True),
+    "labelveil": Wing("labelveil", "the public face", MUTED, 20, 1340, 0, 0),
+    "label_party": Wing("label_party", "the labels party", MAIN, 20, 400, 2, 10),
+    "common.program": Wing("common.program", "the neutral program", SERIES[4], 420, 910, 2, 10),
+    "feature_party": Wing("feature_party", "the features party", THIRD, 930, 1340, 2, 10),
+    "common": Wing("common", "what all of them stand on", SERIES[3], 20, 1340, 12, 17, True),
 }
 
 

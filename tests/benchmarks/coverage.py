@@ -60,6 +60,7 @@ NAMES = {"randhie": "visits", "bike": "bike sharing"}
 OUT = Path("out/coverage")
 PAGE = Path("docs/evaluation.md")
 _KEY = "event of the simulation"
+_DECODINGS = 25
 _DEALT = 4
 """Predictions are dealt to other events in every fourth release."""
 
@@ -112,6 +113,16 @@ class Case:
         spread = label_spread(release)
         decoded = decode_labels(release, self.support, scored, spread.centre)
         return explained(release, self.support, scored, spread, decoded)
+
+    def correlation(self) -> float:
+        """The correlation that κ stands for, from true labels and the mean of many decodings."""
+        (source,), scored, errors = self.own, self.scored, []
+        away = scored.predicted.points - source.problem.mean
+        for number in range(_DECODINGS):
+            again = replace(source, codes=self.released(number)[0].codes)
+            decoded = decode_labels([again], self.support, scored, source.problem.mean)
+            errors.append(np.mean(away * (decoded.helped - self.labels)))
+        return float(np.mean(errors) / (np.sqrt(np.mean(away**2)) * decoded.trusted))
 
     def dealt(self, order: Indices, pull: float) -> Scored:
         """Return predictions of the rows ``order``, pulled to their mean."""
@@ -175,6 +186,12 @@ def fixed(case: Case, releases: int) -> list[dict[str, Any]]:
     return found
 
 
+def trained(case: Case) -> list[dict[str, Any]]:
+    """One model, evaluated from the release that it was trained on."""
+    told = record(case.judged(case.own), case.truth)
+    return [{**told, "correlation": case.correlation()}]
+
+
 def main() -> None:
     """Run what is present."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -207,9 +224,7 @@ def main() -> None:
             model.write_bytes(pickle.dumps(made))
         if not result.exists():
             case = pickle.loads(model.read_bytes())
-            found = [record(case.judged(case.own), case.truth)]
-            if options.what == "fixed":
-                found = fixed(case, options.releases)
+            found = fixed(case, options.releases) if options.what == "fixed" else trained(case)
             result.write_text(json.dumps(found))
             print(place.name, *_cells(found), flush=True)
     head, _, rest = PAGE.read_text("utf-8").partition("<!-- begin: written by make coverage -->\n")
@@ -242,7 +257,7 @@ def _tables(out: Path) -> list[str]:
 _INTERVALS = ("assumption-free: coverage, half-width", "model-assisted: coverage, half-width")
 _HEADS = {
     "fixed": (*_INTERVALS, "better", "dealt"),
-    "trained": (*_INTERVALS, "better"),
+    "trained": (*_INTERVALS, "better", "κ: root mean square, largest"),
     "dealt": (*_INTERVALS, "better"),
 }
 
@@ -257,7 +272,11 @@ def _cells(found: Sequence[dict[str, Any]]) -> list[str]:
     verdicts = [one["verdict"] for one in found]
     dealt = [one["dealt"] for one in found if "dealt" in one]
     several = filter(None, (verdicts, dealt))
-    return cells + [_share(one.count("better"), len(one)) for one in several]
+    cells += [_share(one.count("better"), len(one)) for one in several]
+    if all("correlation" in one for one in found):
+        trust = np.abs([one["correlation"] for one in found])
+        cells.append(f"{np.sqrt(np.mean(trust**2)):.2f}, {trust.max():.2f}")
+    return cells
 
 
 def _share(hits: int, of: int) -> str:

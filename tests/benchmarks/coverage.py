@@ -54,7 +54,7 @@ from label_party.config.sections import DomainSection
 from tests.data_sets import BIKE, CENSUS, DIAMONDS, HOUSING, RANDHIE, RETAIL, DataSet
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
-FIXED = (HOUSING, CENSUS, RETAIL, RANDHIE, BIKE)
+FIXED = (HOUSING, CENSUS, RETAIL, RANDHIE, BIKE, DIAMONDS)
 TRAINED = (DIAMONDS, HOUSING, BIKE)
 NAMES = {"randhie": "visits", "bike": "bike sharing"}
 OUT = Path("out/coverage")
@@ -217,7 +217,7 @@ def main() -> None:
     for place, data_set, epsilon in jobs:
         if time.monotonic() - began > 60 * options.minutes:
             break
-        model, result = place.with_suffix(".pickle"), place.with_suffix(".json")
+        model, result = (place.with_name(f"{place.name}.{end}") for end in ("pickle", "json"))
         if not model.exists():
             seed = int(place.name.rpartition("-")[2])
             made = build(data_set, epsilon, seed, options.rows, options.what == "dealt")
@@ -240,7 +240,7 @@ def _tables(out: Path) -> list[str]:
     for path in sorted(out.glob("*.json")):
         what, name, epsilon, rows, _ = path.stem.split("-")
         found.setdefault((what, name, epsilon, rows), []).extend(json.loads(path.read_text()))
-    order = [one.name for one in (*FIXED, *TRAINED)]
+    order = [one.name for one in FIXED]
     lines = []
     for what, title in (("fixed", "releases"), ("trained", "trainings"), ("dealt", "trainings")):
         keys = sorted((k for k in found if k[0] == what), key=lambda k: (order.index(k[1]), k[2]))

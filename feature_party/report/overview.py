@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from markupsafe import Markup
+
 from common.report.template import page_template
 from feature_party.evaluation.scores import Scores
 from feature_party.evaluation.sentences import share_words
 from feature_party.report.page import Section
-from feature_party.report.words import Headline, Statement, match_sentence, number
+from feature_party.report.words import Headline, Statement, number
 
 
 def write_overview(path: Path, scores: Scores, pages: Mapping[str, Path]) -> None:
@@ -25,7 +27,7 @@ def write_overview(path: Path, scores: Scores, pages: Mapping[str, Path]) -> Non
         Each one's own page, beside this one.
     """
     together, facts = scores.explained, scores.facts
-    first = scores.manifests[-1]
+    last, matches = scores.manifests[-1], scores.events.matches
     text = page_template("feature_party.report", "report.html.j2").render(
         headline=Headline(
             f"One model of {len(scores.sources)} labels parties",
@@ -42,7 +44,11 @@ def write_overview(path: Path, scores: Scores, pages: Mapping[str, Path]) -> Non
         simulated=False,
         errors=None,
         statements=_statements(scores),
-        matches=match_sentence(scores.events.matches),
+        matches=(
+            f"{matches.matched:,} of {matches.release_rows:,} released labels are of events in the"
+            f" features file, which has {matches.feature_rows:,}. An event that several labels"
+            " parties label counts for each."
+        ),
         sections=[_table(scores, pages)],
         tables={
             "Training": {
@@ -52,8 +58,8 @@ def write_overview(path: Path, scores: Scores, pages: Mapping[str, Path]) -> Non
                 "releases (SHA-256 of the manifests' digests)": scores.events.release_id,
             }
         },
-        created=first.created,
-        software=first.software,
+        created=last.created,
+        software=last.software,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
@@ -75,7 +81,7 @@ def _table(scores: Scores, pages: Mapping[str, Path]) -> Section:
                 share_words(told.free),
                 number(told.loss.value),
                 number(told.constant),
-                pages[name].name,
+                Markup('<a href="{0}">{0}</a>').format(pages[name].name),
             )
         )
     text = (

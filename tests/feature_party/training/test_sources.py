@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from common.entropy import seeded_entropy
 from common.errors import ConfigError, DataError
@@ -27,6 +28,7 @@ from feature_party.learning.decoding import decoder
 from feature_party.learning.problem import LabelProblem, first_codes
 from feature_party.learning.sources import join_sources, own_cells, own_labels
 from feature_party.learning.support import Support
+from feature_party.model.export.torch_module import ServedModel, served_columns
 from feature_party.model.model import Model
 from feature_party.model.prediction import predict_file
 from feature_party.training import prepare as preparing
@@ -290,6 +292,21 @@ def test_predictions_for_one_for_a_column_or_for_all(
     table.with_columns(whose=pl.lit("dollar")).write_parquet(path)
     with pytest.raises(DataError, match="whose='dollar' must name a labels party"):
         predict_file(model, path, out, source="whose")
+
+
+def test_what_is_exported_is_the_model_of_one(
+    sources: Path, trained: tuple[Prepared, Model]
+) -> None:
+    table = pl.read_parquet(sources / "features.parquet")[:50]
+    for name in SECRETS:
+        own = trained[1].of(name)
+        columns = served_columns(own.encoder)
+        assert "labels_party" not in [column.name for column in columns]
+        inputs = {column.name: torch.as_tensor(column.values(table)) for column in columns}
+        served = ServedModel(own).eval()(inputs)
+        assert served["prediction"].detach().numpy() == pytest.approx(
+            own.predict(table)["prediction"]
+        )
 
 
 def test_a_source_whose_keys_do_not_match_is_named(sources: Path) -> None:

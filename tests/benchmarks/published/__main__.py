@@ -13,6 +13,7 @@ from tests.benchmarks.published import (
     erm,
     generalization,
     interactive,
+    learning,
     pate,
     regression,
     sources,
@@ -29,6 +30,7 @@ PARTS = (
     "synthesis",
     "generalization",
     "erm",
+    "learning",
     "watch",
 )
 
@@ -66,6 +68,7 @@ def main() -> None:
         "synthesis": lambda: _synthesis(options.out, plt),
         "generalization": lambda: _generalization(options.out, plt),
         "erm": lambda: erm.report(options.out, plt),
+        "learning": learning.report,
         "watch": watch.report,
     }
     for part in PARTS if options.only is None else (options.only,):
@@ -198,7 +201,8 @@ def _generalization(out: Path, plt: Any) -> list[str]:
     records, epsilon = generalization.RECORDS, float(generalization.MECHANISM.epsilon)
     return [
         f"## Features selected on a holdout of {records:,}, Thresholdout at ε = {epsilon:g}\n\n"
-        f"{table}\n\n![holdouts](holdout.png)"
+        f"{table}\n\n![holdouts](holdout.png)",
+        f"## Measured gaps beside their bounds\n\n{generalization.bounds_table()}",
     ]
 
 

@@ -15,9 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy
 
 from common.arrays import Booleans, Floats
 from common.entropy import Entropy, seeded_entropy
+from common.mechanisms.generalization import (
+    expected_gap,
+    fresh_gap,
+    max_information_gap,
+    transfer_gap,
+)
 from common.mechanisms.thresholdout import ReusableHoldout, Thresholdout
 
 Ask = Callable[[Floats, float], float]
@@ -166,3 +173,44 @@ def plot(path: Path, plt: Any, seeds: Sequence[int] = (0, 1, 2, 3)) -> str:
     figure.savefig(path)
     plt.close(figure)
     return "\n".join(lines)
+
+
+def bounds_table(trials: int = 1000, features: int = 500, beta: float = 0.05) -> str:
+    """Gap of the fair coin that an ε-DP choice finds best, beside what theory says it may be.
+
+    The exponential mechanism picks one of many features that are coin flips, by how often it is 1;
+    the transfer theorem's answers are its mean with Laplace noise of the same ε.
+    """
+    lines = [
+        "| n | ε | mean gap | expected gap's bound | gap passed by 5% | max-information's bound |"
+        " a question fixed before | answer's error passed by 5% | transfer theorem's bound |",
+        "|---" * 9 + "|",
+    ]
+    for records in (1_024, 16_384, 262_144):
+        for epsilon in (0.01, 0.05, 0.2):
+            gaps, errors = _choices(records, epsilon, features, trials)
+            alpha = math.log(1000 / beta) / (epsilon * records)  # missed with probability β/1000
+            shown = (
+                gaps.mean(), expected_gap(epsilon),
+                np.quantile(np.abs(gaps), 1 - beta), max_information_gap(epsilon, records, beta),
+                fresh_gap(records, beta),
+                np.quantile(errors, 1 - beta),
+                transfer_gap(2 * epsilon, 0.0, beta, alpha, beta / 1000),
+            )  # fmt: skip
+            cells = " | ".join("–" if value >= 1 else f"{value:.4f}" for value in shown)
+            lines.append(f"| {records:,} | {epsilon:g} | {cells} |")
+    return "\n".join(lines)
+
+
+def _choices(records: int, epsilon: float, features: int, trials: int) -> tuple[Floats, Floats]:
+    """Gaps of chosen features, and how far their noisy means are from a half."""
+    entropy = seeded_entropy(records)
+    uniforms = (entropy.words("coins", 0, trials * (2 * features + 1)) >> np.uint64(11)) + 0.5
+    uniforms = uniforms / 2.0**53
+    coins, noise, rest = np.split(uniforms, [trials * features, 2 * trials * features])
+    law = scipy.stats.binom(records, 0.5).cdf(np.arange(records))
+    heads = np.searchsorted(law, coins).reshape(trials, features)
+    gumbel = -np.log(-np.log(noise)).reshape(trials, features)
+    chosen = heads[np.arange(trials), np.argmax(epsilon / 2 * heads + gumbel, axis=1)]
+    answers = (chosen + scipy.stats.laplace(scale=1 / epsilon).ppf(rest)) / records
+    return np.asarray(chosen / records - 0.5), np.abs(answers - 0.5)

@@ -23,6 +23,7 @@ EXIT_CODES = (
     f" not understood; {EXIT_INTERRUPTED} interrupted by ^C."
 )
 TRACEBACK = "LABELVEIL_TRACEBACK"
+NOTHING_DONE = "nothing was done yet"
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,14 @@ class Command:
         The first line of its docstring.
     epilog
         Examples, below its own help.
+    kept
+        What ^C leaves behind, and how to go on.
     """
 
     target: str
     summary: str
     epilog: str = ""
+    kept: str = "nothing half done is left; the same command starts over"
 
     def load(self, name: str) -> Any:
         """Import the command."""
@@ -117,6 +121,13 @@ def program(purpose: str, table: Mapping[str, Command]) -> typer.Typer:
         def __init__(self, **given: Any) -> None:
             super().__init__(**{**given, "commands": _Loading(table)})
 
+        def invoke(self, ctx: Any) -> Any:
+            try:
+                return super().invoke(ctx)
+            except KeyboardInterrupt:
+                command = table.get(ctx.invoked_subcommand)
+                interrupted(command.kept if command else NOTHING_DONE)
+
         def list_commands(self, ctx: Any) -> list[str]:
             return list(table)
 
@@ -164,14 +175,13 @@ def run(app: typer.Typer) -> NoReturn:
     """
     try:
         app()
-    except (LabelveilError, OSError, ModuleNotFoundError) as error:
+    except Exception as error:
         line = _one_line(error)
         if os.environ.get(TRACEBACK) or line is None:
             raise
         fail(line)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        raise SystemExit(EXIT_INTERRUPTED) from None
+        interrupted(NOTHING_DONE)
     raise SystemExit(0)
 
 
@@ -183,12 +193,20 @@ def _one_line(error: Exception) -> str | None:
         extra = extra_of(error.name or "")
         return extra and f"{error.name} is not installed; run: pip install 'labelveil[{extra}]'"
     if isinstance(error, OSError):
-        if error.filename is None or error.strerror is None:
-            return None
-        return (
-            f"{error.filename}: {error.strerror}; check the path, its rights and the disk's space"
-        )
-    return str(error)
+        what = error.strerror or str(error) or type(error).__name__
+        where = "" if error.filename is None else f"{error.filename}: "
+        return f"{where}{what}; check the path, its rights and the disk's space"
+    if isinstance(error, LabelveilError):
+        return str(error)
+    if type(error).__module__ == "polars.exceptions":  # a table, or the disk below it
+        return str(error).partition("\n")[0]
+    return None
+
+
+def interrupted(kept: str) -> NoReturn:
+    """Say what ^C leaves behind, and leave."""
+    print(f"interrupted; {kept}", file=sys.stderr)
+    raise SystemExit(EXIT_INTERRUPTED) from None
 
 
 def fail(message: str) -> NoReturn:

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 
 from common.errors import ConfigError
 
@@ -32,15 +33,26 @@ def numbers(option: str, text: str) -> list[float]:
     return found
 
 
+def warn(text: str) -> None:
+    """Print a warning on standard error, in one line however narrow the terminal."""
+    stderr.print(f"[bold yellow]warning:[/] {escape(text)}", soft_wrap=True)
+
+
 def progress(*, quiet: bool = False) -> Progress:
-    """Return a progress bar on standard error: description, bar, count, rate, time left."""
+    """Return a progress bar on standard error: what, bar, count, time, note.
+
+    The time is what is left, and what it took in the end. A terminal that is too narrow cuts the
+    note alone off.
+    """
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=10),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+        TextColumn(
+            "{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        ),
+        expand=True,
         console=stderr,
         disable=quiet,
         transient=False,

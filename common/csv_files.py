@@ -14,6 +14,7 @@ import polars as pl
 
 from common.console import stderr
 from common.errors import DataError
+from common.files import PARQUET_SUFFIXES
 
 SUFFIXES = frozenset({".csv", ".tsv", ".txt"})
 
@@ -73,6 +74,31 @@ def scan_csv(path: Path, **options: Any) -> pl.LazyFrame:
     return pl.scan_csv(
         source, separator=dialect.separator, decimal_comma=dialect.decimal_comma, **options
     )
+
+
+def read_table(path: Path, key: str | None = None) -> pl.DataFrame:
+    """Read a CSV or Parquet file that fits in memory.
+
+    Parameters
+    ----------
+    key
+        Column that is text in a CSV file: keys 007 and 7 are different events.
+
+    Raises
+    ------
+    DataError
+        If it is no such file.
+    """
+    if not path.is_file():
+        raise DataError(f"{path} is not a file; name a CSV or Parquet file")
+    try:
+        if path.suffix.lower() in PARQUET_SUFFIXES:
+            return pl.read_parquet(path)
+        overrides = {key: pl.String} if key else {}
+        return scan_csv(path, schema_overrides=overrides, infer_schema_length=None).collect()
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(f"{path} cannot be read as CSV or Parquet: {reason}") from error
 
 
 def find_dialect(path: Path) -> Dialect:

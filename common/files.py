@@ -61,20 +61,31 @@ def appearing(path: Path, *, durable: bool = False, mode: int = PRIVATE) -> Iter
         there once the directory is synced, too.
     """
     path = Path(os.path.realpath(path))
-    if path.exists() and not path.is_file():
-        with path.open("wb") as file:
-            yield file
-        return
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
+        if path.exists() and not path.is_file():
+            with path.open("wb") as file:
+                yield file
+            return
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "wb") as file:
             yield file
             if durable:
                 sync(file)
         partial.replace(path)
+    except OSError as error:
+        if error.filename is None:  # a write to an open file does not say which
+            error.filename = str(path)
+        raise
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file for everybody at once, and its folder where that is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with appearing(path, mode=PUBLIC) as file:
+        file.write(text.encode())
 
 
 def read_private(path: Path, what: str) -> bytes:

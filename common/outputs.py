@@ -5,31 +5,62 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from common.errors import ConfigError
 from common.extras import need
 
 
-def check_output(option: str, path: Path, endings: Collection[str] = ()) -> None:
+def check_output(
+    option: str, path: Path, endings: Collection[str] = (), *, makes_folder: bool = False
+) -> None:
     """Refuse a file that could not be written.
 
     Parameters
     ----------
     endings
         What its name may end in, such as ``.csv``; nothing: in anything.
+    makes_folder
+        Whether a missing folder will be made for it.
 
     Raises
     ------
     ConfigError
-        If its ending is none of these, or its folder is missing or not writable.
+        If its ending is none of these, it is a folder, or as :func:`check_folder`.
     """
     if endings and path.suffix.lower() not in endings:
         raise ConfigError(f"{option} {path} must end in one of {', '.join(sorted(endings))}")
+    if path.is_dir():
+        raise ConfigError(f"{option} {path} is a folder; name a file")
     folder = path.absolute().parent
-    if not folder.is_dir():
+    if not (folder.is_dir() or makes_folder):
         raise ConfigError(f"{option} {path}: there is no folder {folder}; make it first")
-    if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+    if not path.exists():
+        _check_writable(f"{option} {path}", folder)
+    elif not os.access(path, os.W_OK):
         raise ConfigError(f"{option} {path} cannot be written; name another file")
+
+
+def check_folder(option: str, folder: Path) -> None:
+    """Refuse a folder in which no file can be made; of one that is not there yet, its parent.
+
+    Raises
+    ------
+    ConfigError
+        With the reason: its rights, its disk, a file in its place.
+    """
+    _check_writable(f"{option} {folder}", folder)
+
+
+def _check_writable(what: str, folder: Path) -> None:
+    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    try:
+        with TemporaryFile(dir=there, buffering=0) as file:  # it never has a name
+            file.write(b"\0")
+    except OSError as error:
+        raise ConfigError(
+            f"{what} cannot be written, nothing can in {there}: {error.strerror}; name another"
+        ) from error
 
 
 def check_plot(path: Path) -> None:

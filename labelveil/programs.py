@@ -3,38 +3,36 @@
 from __future__ import annotations
 
 import os
+import sys
+from importlib import import_module
 
 from labelveil.own_packages import check_own_packages
 
 
 def labelveil() -> None:
     """Run the neutral program."""
-    _check()
-    from common.program.cli import main
-
-    main()
+    _start("common.program.cli")
 
 
 def label_party() -> None:
     """Run the labels party."""
-    _check()
-    from label_party.commands.cli import main
-
-    main()
+    _start("label_party.commands.cli")
 
 
 def feature_party() -> None:
     """Run the features party."""
-    _check()
-    from feature_party.commands.cli import main
-
-    main()
+    _start("feature_party.commands.cli")
 
 
-def _check() -> None:
+def _start(module: str) -> None:
     try:
         check_own_packages()
     except ImportError as error:
         raise SystemExit(f"error: {error}") from None
     # What this process starts, workers included, must not look into the working directory first.
     os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        import_module(module).main()
+    except KeyboardInterrupt:  # later ones are answered by the program
+        print("interrupted; nothing was done yet", file=sys.stderr)
+        raise SystemExit(130) from None

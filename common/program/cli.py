@@ -21,6 +21,7 @@ app = program(
             "Run both parties on this machine and score the model with the true labels.",
             "Example: labelveil simulate --labels sales.parquet --features clicks.parquet"
             " --key click_id --label amount --lower 0 --upper 400 --epsilon 1 --out out/sales",
+            kept="half a run is left in --out; run it again with --overwrite",
         ),
         "compare": Command(
             f"{_COMMANDS}.compare:compare",
@@ -28,6 +29,7 @@ app = program(
             "Example: labelveil compare --labels sales.parquet --features sales.parquet"
             " --label amount --lower 0 --upper 400 --method auto --method rr-on-bins:raw --runs 3"
             " --out out/comparison",
+            kept="results so far are kept in --out, run it again to go on",
         ),
         "certificates": Command(
             f"{_COMMANDS}.certificates:certificates",

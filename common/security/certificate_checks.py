@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -22,6 +23,21 @@ def read_chain(path: Path, data: bytes) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(data)
     except ValueError:
         raise ConfigError(f"{path} holds no PEM certificate; replace it") from None
+
+
+def certificate_names(pem: bytes) -> set[tuple[str, str]]:
+    """Names that a certificate carries as subject alternative names, each with ``dns`` or ``uri``;
+    none if it cannot be parsed."""
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+        found: Any = certificate.extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        ).value
+    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension):
+        return set()
+    dns = {("dns", name.lower()) for name in found.get_values_for_type(x509.DNSName)}
+    uris = {("uri", uri) for uri in found.get_values_for_type(x509.UniformResourceIdentifier)}
+    return dns | uris
 
 
 def check_pair(

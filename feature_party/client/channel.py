@@ -10,7 +10,12 @@ import grpc
 
 from common.errors import ConfigError, ConnectionFailed, LabelveilError, ReleaseError
 from common.files import read_private
-from common.security.certificate_checks import check_not_ended, check_pair, read_chain
+from common.security.certificate_checks import (
+    certificate_names,
+    check_not_ended,
+    check_pair,
+    read_chain,
+)
 from common.security.tls import check_tls13_only
 from feature_party.config import LabelsPartySection
 
@@ -134,6 +139,16 @@ def retryable(error: grpc.RpcError) -> bool:
     return error.code() in _RETRYABLE and not _identity_problem(_details(error), "")
 
 
+def _own_names(settings: LabelsPartySection) -> str:
+    """What our certificate calls us, and where it is."""
+    path = settings.certificate
+    names: set[tuple[str, str]] = set()
+    if path is not None and path.is_file():
+        names = certificate_names(path.read_bytes())
+    said = " or ".join(repr(name) for _, name in sorted(names)) or "the name"
+    return f"{said} in {path}"
+
+
 def explain(
     error: grpc.RpcError, settings: LabelsPartySection, command: str = "fetch"
 ) -> LabelveilError:
@@ -147,7 +162,7 @@ def explain(
     if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
         return ConnectionFailed(
             f"the labels party at {settings.address} refuses this client {what}: {details};"
-            f" ask it to admit the name in {settings.certificate}"
+            f" ask it to admit {_own_names(settings)}"
         )
     if code == grpc.StatusCode.NOT_FOUND:
         return ReleaseError(

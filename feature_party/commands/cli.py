@@ -22,12 +22,14 @@ app = program(
             "Submit the features' keys as the population; harmless to repeat.",
             "Examples: feature-party submit; feature-party submit --address labels.example:50051"
             " --data-set conversions --epoch 2024-06-01 --features clicks.parquet --key click_id",
+            kept="submitting is harmless to repeat; run it again",
         ),
         "fetch": Command(
             f"{_COMMANDS}.fetch:fetch",
             "Fetch and verify a release; goes on where an interrupted fetch stopped.",
             "Examples: feature-party fetch; feature-party fetch --address labels.example:50051"
             " --data-set conversions --epoch 2024-06-01",
+            kept="what has arrived is kept, run it again to go on",
         ),
         "join": Command(
             f"{_COMMANDS}.join:join",
@@ -35,6 +37,7 @@ app = program(
             "Examples: feature-party join; feature-party join --features clicks.parquet --key"
             " click_id --out joined; feature-party join --set engine.workers=4; feature-party join"
             " --set engine.name=spark --set engine.master=spark://head:7077",
+            kept="finished parts are kept, run it again to go on",
         ),
         "train": Command(
             f"{_COMMANDS}.train:train",
@@ -43,6 +46,7 @@ app = program(
             "Examples: feature-party train; feature-party train --release release --features"
             " features.parquet --key event_id --secret-file certificates/join.key --head gaussian;"
             " torchrun --nproc_per_node 2 --no-python feature-party train",
+            kept="checkpoints are kept beside the model, run it again to go on",
         ),
         "labels": Command(
             f"{_COMMANDS}.labels:labels",
@@ -74,6 +78,7 @@ app = program(
             " report.",
             "Examples: feature-party run; feature-party run --config feature_party.toml"
             " --set training.ensemble=4",
+            kept="what was fetched, joined and trained is kept, run it again to go on",
         ),
     },
 )

@@ -19,6 +19,7 @@ from feature_party.config import FeaturePartyConfig, OutputSection, TrueLabels
 
 if TYPE_CHECKING:
     from feature_party.evaluation.scores import Scores
+    from feature_party.pipeline.stages import Stages
 
 
 class Compared(Section):
@@ -34,16 +35,19 @@ class Compared(Section):
 @options(*RELEASE_AND_FEATURES, "output.model", "output.metrics", "output.report")
 def evaluate(config: FeaturePartyConfig, truth: TrueLabels, beside: Compared, shown: Shown) -> None:
     """Estimate the model's true error from privatized labels of held-out events."""
-    start()
+    start({"--metrics": config.output.metrics, "--report": config.output.report})
     from feature_party.pipeline.stages import Stages
 
     stages = Stages(config, shown.quiet, truth=truth)
     scores = stages.evaluate(stages.load(), beside.nonprivate_metrics, beside.ask, beside.by)
-    show_scores(scores, config.output, shown)
+    show_scores(stages, scores, shown)
 
 
-def show_scores(scores: Scores, output: OutputSection, shown: Json) -> None:
+def show_scores(stages: Stages, scores: Scores, shown: Json) -> None:
     """Print a model's errors, and where everything is; or what is in ``metrics.json``."""
+    output = stages.config.output
+    for warning in scores.warnings:
+        stages.warn(warning)
     metrics = json.loads(output.metrics.read_text(encoding="utf-8"))
     shown.answer(metrics, *_lines(scores, output))
 

@@ -30,7 +30,7 @@ def export(config: FeaturePartyConfig, wanted: ExportOptions, shown: Json) -> No
     own; the .json beside it maps categories to numbers. Either is run and compared with the model,
     on made-up rows and on the first of the features file, before it gets its name.
     """
-    start()
+    start({"--output": wanted.output})
     from feature_party.model.export.run import export_model
     from feature_party.model.model import Model
     from feature_party.tables import scan_table

@@ -10,7 +10,7 @@ from feature_party.config import FeaturePartyConfig
 @options(*LABELS_PARTY, "release.directory", "release.parquet")
 def fetch(config: FeaturePartyConfig, shown: Shown) -> None:
     """Fetch and verify a release; goes on where an interrupted fetch stopped."""
-    start()
+    start(folders={"--release": config.release.directory})
     from feature_party.pipeline.transfer import Transfer
 
     keep_freed_memory()

@@ -17,7 +17,7 @@ def join(config: FeaturePartyConfig, shown: Shown) -> None:
     where it is computed: here, in worker processes, or on Spark. An interrupted join goes on where
     it stopped.
     """
-    start()
+    start(folders={"--out": config.join.directory})
     from feature_party.pipeline.learning import Learning
 
     joined = Learning(config, shown.quiet).join()

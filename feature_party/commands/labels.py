@@ -30,7 +30,7 @@ def labels(config: FeaturePartyConfig, wanted: LabelsOptions, shown: Shown) -> N
     probability of each code given each label, for a likelihood of your own. Of several labels
     parties there are two such files for each, which end in its name.
     """
-    start()
+    start({"--output": wanted.output})
     from feature_party.notebook.files import write_labels
     from feature_party.pipeline.learning import Learning
     from feature_party.tables import file_of

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
+from types import MappingProxyType
 
 from common.config import setting
 from common.config.answers import Json
 from common.config.options import with_options
+from common.outputs import check_folder, check_output
 from feature_party.config import DEFAULT_CONFIG, FeaturePartyConfig
 from feature_party.torchrun import refuse_torchrun
 
@@ -32,18 +36,37 @@ TRAINING = (
 )
 
 
+NO_PATHS: Mapping[str, Path] = MappingProxyType({})
+
+
 class Shown(Json):
     quiet: bool = setting(False, "Show no progress bars.", flag="--quiet -q")
 
 
-def start(*, together: bool = False) -> None:
+def start(
+    files: Mapping[str, Path] = NO_PATHS,
+    folders: Mapping[str, Path] = NO_PATHS,
+    *,
+    together: bool = False,
+) -> None:
     """Make sure that this process may do the work, before libraries are imported that do it.
 
     Parameters
     ----------
+    files, folders
+        What will be written, by the option that names it; missing folders are made.
     together
         Whether several processes that torchrun started may.
+
+    Raises
+    ------
+    ConfigError
+        If something cannot be written.
     """
+    for option, path in files.items():
+        check_output(option, path, makes_folder=True)
+    for option, path in folders.items():
+        check_folder(option, path)
     # Threads that spin while they wait make training many times slower on a machine that does
     # anything else; read once, when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -18,7 +18,7 @@ from feature_party.config import FeaturePartyConfig
 )
 def predict(config: FeaturePartyConfig, shown: Shown) -> None:
     """Predict every row of a features file, however large, to Parquet or CSV."""
-    start()
+    start({"--output": config.output.predictions})
     from feature_party.model.model import Model
     from feature_party.pipeline.predicting import predict as predict_features
 

@@ -27,7 +27,15 @@ from feature_party.config import FeaturePartyConfig, TrueLabels
 )
 def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
     """Submit the population if so configured; fetch, join, train, predict, evaluate and report."""
-    start()
+    output = config.output
+    start(
+        {
+            "--output": output.predictions,
+            "--metrics": output.metrics,
+            "--report": output.report,
+        },
+        {"--release": config.release.directory, "--model": output.model},
+    )
     from feature_party.pipeline.stages import Stages
 
     keep_freed_memory()
@@ -39,4 +47,4 @@ def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
     stages.fetch()
     model = stages.train()
     stages.predict(model)
-    show_scores(stages.evaluate(model), config.output, shown)
+    show_scores(stages, stages.evaluate(model), shown)

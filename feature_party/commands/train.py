@@ -18,7 +18,7 @@ from feature_party.config import FeaturePartyConfig, TrueLabels
 @options(*RELEASE_AND_FEATURES, "output.model", *TRAINING)
 def train(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
     """Train a model on a fetched release and a features file; with torchrun in many processes."""
-    start(together=True)
+    start(folders={"--model": config.output.model}, together=True)
     from feature_party.pipeline.learning import Learning
 
     keep_freed_memory()

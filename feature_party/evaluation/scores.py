@@ -167,7 +167,7 @@ class Scores:
             lines.append(importance_line(self.importance))
         for by, several in self.segments.items():
             lines += segment_lines(by, several)
-        return [*lines, *(f"warning: {one}" for one in self.warnings)]
+        return lines
 
     def sentence(self, name: str) -> str:
         """One labels party's figures in a line."""
@@ -181,11 +181,18 @@ class Scores:
     @property
     def warnings(self) -> list[str]:
         """What the user of the model must know first."""
-        if self.slope is None or not self.slope.misspecified or self.facts.slope is None:
-            return self.facts.warnings
-        # all events that were not trained on know the slope better than the folds of training
-        own = self.facts.slope.sentence
-        return [*(one for one in self.facts.warnings if one != own), self.slope.sentence]
+        found = list(self.facts.warnings)
+        if self.slope is not None and self.slope.misspecified and self.facts.slope is not None:
+            # all events that were not trained on know the slope better than the folds of training
+            own = self.facts.slope.sentence
+            found = [*(one for one in found if one != own), self.slope.sentence]
+        *earlier, (_, _, codes) = self.events.problem.by_release(self.codes)
+        if earlier:
+            found.append(
+                f"one model of {1 + len(earlier)} epochs: errors are about all of them, pictures"
+                f" about the {codes.size:,} held-out events of epoch {self.manifests[-1].epoch}"
+            )
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """The content of ``metrics.json``, without timings."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 
 from common.arrays import Booleans, Floats
 from common.errors import DataError
+from common.files import PUBLIC, appearing, write_text
 from feature_party.learning.heads import LinearHead
 from feature_party.learning.objectives import LikelihoodObjective, Objective, build_objective
 from feature_party.learning.problem import LabelProblem
@@ -31,6 +33,14 @@ WEIGHTS_FILE = "weights.pt"
 FORMAT = "labelveil-model/1"
 
 _EVALUATION_ROWS = 8192
+
+
+def save_tensors(state: Any, path: Path) -> None:
+    """Write what ``torch.load`` reads; torch itself has no name for a disk that is full."""
+    buffer = BytesIO()
+    torch.save(state, buffer)
+    with appearing(path, mode=PUBLIC) as file:
+        file.write(buffer.getbuffer())
 
 
 @dataclass
@@ -217,7 +227,7 @@ class Model:
     def save(self, directory: Path) -> None:
         """Write ``model.json`` and ``weights.pt``; the former comes last."""
         directory.mkdir(parents=True, exist_ok=True)
-        torch.save([e.learned.state_dict() for e in self.experts], directory / WEIGHTS_FILE)
+        save_tensors([e.learned.state_dict() for e in self.experts], directory / WEIGHTS_FILE)
         experts = [
             {
                 "objective": expert.objective.name,
@@ -238,7 +248,7 @@ class Model:
             "adjustment": None if self.adjustment is None else self.adjustment.tolist(),
             "facts": self.facts.model_dump(),
         }
-        (directory / MODEL_FILE).write_text(json.dumps(data), encoding="utf-8")
+        write_text(directory / MODEL_FILE, json.dumps(data))
 
     @classmethod
     def load(cls, directory: Path, device: torch.device | str = "cpu") -> Model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,11 +15,15 @@ from pyarrow.csv import CSVWriter
 from common.arrays import Booleans, Indices
 from common.errors import DataError
 from common.files import PUBLIC, appearing
+from feature_party.model.encoding import Encoder, canonical_text
 from feature_party.model.model import Model
 from feature_party.tables import BATCH_ROWS, SOURCE, check_key, feature_file, scan_table
 
 Trained = Callable[[int, int], Booleans]
 """Which rows of a range, from its start to its end, a model was trained on."""
+
+MANY_UNKNOWN = 0.2
+"""Share of rows with an unknown category above which that is said."""
 
 
 def predict_file(
@@ -32,6 +37,7 @@ def predict_file(
     quantiles: Sequence[float] = (),
     above: Sequence[float] = (),
     trained: Trained | None = None,
+    warn: Callable[[str], object] = lambda text: None,
     batch_rows: int = BATCH_ROWS,
     on_rows: Callable[[int, int], None] | None = None,
 ) -> int:
@@ -60,6 +66,9 @@ def predict_file(
     trained
         Says which rows of a range the model was trained on; the output then gets a column
         ``held_out``, true for all others.
+    warn
+        Called with a sentence for every column of which many rows hold values that the model does
+        not know.
     batch_rows
         Rows in memory at a time.
     on_rows
@@ -81,13 +90,14 @@ def predict_file(
     columns = list(dict.fromkeys(name for name in (key, by, *used.columns) if name))
     output.parent.mkdir(parents=True, exist_ok=True)
     writer: pq.ParquetWriter | CSVWriter | None = None
-    done = predictions = 0
+    done, predictions, unknown = 0, 0, Counter[str]()
     with (
         appearing(output, mode=PUBLIC) as file,
         feature_file(features, key, columns, output.parent) as table,
         ExitStack() as closing,
     ):
         for batch in table.batches(columns, batch_rows):
+            unknown.update(_unknown(used, batch))
             places = list(_rows_by_model(models, batch, by))
             found = [
                 _of(name, one.predict(batch[rows], interval, quantiles, above))
@@ -116,7 +126,21 @@ def predict_file(
                 on_rows(done, table.rows)
         if not done:
             raise DataError(f"{features} has no rows to predict")
+    for name, count in unknown.items():
+        if count > MANY_UNKNOWN * done:
+            warn(
+                f"{count / done:.0%} of the rows have a {name!r} that the model does not know, and"
+                " are predicted without it; check the column, or train on newer events"
+            )
     return predictions
+
+
+def _unknown(encoder: Encoder, batch: pl.DataFrame) -> dict[str, int]:
+    """Rows of each categorical column with a value that the model does not know."""
+    return {
+        one.name: int((~canonical_text(batch[one.name]).is_in(one.vocabulary)).sum())
+        for one in encoder.categorical
+    }
 
 
 def _rows_by_model(

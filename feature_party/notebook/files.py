@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from common.files import PUBLIC, appearing
+from common.files import PUBLIC, appearing, write_text
 from feature_party.join.tasks import CODE
 from feature_party.notebook.targets import Method, decode_targets
 from feature_party.training.examples import Prepared, PreparedShards
@@ -42,5 +42,5 @@ def write_labels(events: Prepared | PreparedShards, output: Path, method: Method
     facts = {"grid": problem.grid, "prior": problem.prior, "channel": problem.channel}
     beside = output.with_suffix(".json")
     text = json.dumps({name: array.tolist() for name, array in facts.items()})
-    beside.write_text(text + "\n", encoding="utf-8")
+    write_text(beside, text + "\n")
     return beside

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.progress import TaskID
 
 from common.arrays import Floats
-from common.console import progress, stderr
+from common.console import progress, stderr, warn
 from common.errors import DataError
 from common.release.event_keys import read_secret
 from common.release.folder import read_manifest
@@ -45,7 +45,14 @@ class Learning(Transfer):
 
     truth: TrueLabels = field(default_factory=TrueLabels)
     workers: Workers = ALONE
+    _warned: set[str] = field(default_factory=set)
     _prepared: Prepared | PreparedShards | None = None
+
+    def warn(self, text: str) -> None:
+        """Print a warning once, however many stages give it."""
+        if text not in self._warned:
+            self._warned.add(text)
+            warn(text)
 
     def join(self) -> JoinedShards:
         """Match release and features in shards on disk, however large they are."""
@@ -76,7 +83,7 @@ class Learning(Transfer):
     def _warn_of_poor(self, matches: MatchCounts) -> None:
         poor = matches.poor(self.config.data.min_match)
         if poor and self.workers.first:
-            stderr.print(f"[bold yellow]warning:[/] {poor}")
+            self.warn(poor)
 
     @contextmanager
     def _join_progress(self) -> Iterator[JoinProgress]:
@@ -131,10 +138,9 @@ class Learning(Transfer):
 
             def show(what: str, record: EpochRecord) -> None:
                 if what not in tasks:
-                    tasks[what] = bar.add_task(what, total=record.epochs, note="")
-                note = f"epochs, validation loss {record.validation:.4f}"
-                if record.ended:
-                    note += f" ({record.ended})"
+                    shown = what.replace("likelihood-", "")  # what all have in common
+                    tasks[what] = bar.add_task(shown, total=record.epochs, note="")
+                note = record.ended or f"epochs, validation loss {record.validation:.4f}"
                 bar.update(tasks[what], completed=record.epoch, note=note)
 
             model = train(
@@ -155,7 +161,7 @@ class Learning(Transfer):
         for name, why in () if quiet else model.encoder.left_out:
             stderr.print(f"left out: {escape(name)}, which {why}")
         for warning in model.facts.warnings:
-            stderr.print(f"[bold yellow]warning:[/] {warning}")
+            self.warn(warning)
         return model
 
     def load(self) -> Model:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.console import progress, stderr
+from common.console import progress, warn
 from feature_party.config import FeaturePartyConfig
 from feature_party.model.model import Model
 from feature_party.model.prediction import Trained, predict_file
@@ -14,9 +14,9 @@ def predict(
     """Predict every row of the features file; return how many there are."""
     output = config.output
     if (output.quantiles or output.above) and not model.has_distributions:
-        stderr.print(
-            "[bold yellow]warning:[/] the model predicts points alone, without quantiles and"
-            " probabilities; train with objective = likelihood"
+        warn(
+            "the model predicts points alone, without quantiles and probabilities; train with"
+            " objective = likelihood"
         )
     with progress(quiet=quiet) as bar:
         task = bar.add_task("predict", total=None, note="rows")
@@ -30,5 +30,6 @@ def predict(
             quantiles=output.quantiles,
             above=output.above,
             trained=trained,
+            warn=warn,
             on_rows=lambda done, total: bar.update(task, completed=done, total=total),
         )

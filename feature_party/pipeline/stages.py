@@ -10,6 +10,7 @@ from pathlib import Path
 
 from common.console import stderr
 from common.errors import ConfigError
+from common.files import write_text
 from common.mechanisms.paired_gain import LossName
 from common.release.event_keys import read_secret
 from common.release.folder import read_manifest
@@ -63,8 +64,7 @@ class Stages(Learning):
                 write_report(output.report, ReportInputs.of(scores, *shown))
         timings = {name: round(value, 3) for name, value in self.timings.items()}
         metrics = {**scores.to_json(), "timings": timings}
-        output.metrics.parent.mkdir(parents=True, exist_ok=True)
-        output.metrics.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        write_text(output.metrics, json.dumps(metrics, indent=2) + "\n")
         return scores
 
     def _ask(self, scores: Scores, loss: LossName) -> Verdict:

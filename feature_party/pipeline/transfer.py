@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.progress import Progress
 
-from common.console import progress, stderr
+from common.console import progress
 from common.errors import ConnectionFailed, LabelveilError, ReleaseError
 from common.release.event_keys import read_secret
 from feature_party.client.release_client import Fetched, ReleaseClient
@@ -72,15 +72,11 @@ class Transfer:
         fetched: list[Fetched] = []
         failed: dict[str, LabelveilError] = {}
         with self._timed("fetch"), progress(quiet=self.quiet) as bar:
-            try:
-                for party in self.config.labels_party:
-                    try:
-                        fetched += [self._fetch(bar, *one) for one in self._wanted(party)]
-                    except (ConnectionFailed, ReleaseError) as error:
-                        failed[party.called] = error
-            except KeyboardInterrupt:
-                stderr.print("interrupted; what has arrived is kept, run fetch again to go on")
-                raise
+            for party in self.config.labels_party:
+                try:
+                    fetched += [self._fetch(bar, *one) for one in self._wanted(party)]
+                except (ConnectionFailed, ReleaseError) as error:
+                    failed[party.called] = error
         if failed and not self.config.several:
             raise next(iter(failed.values()))
         if failed:

@@ -105,13 +105,7 @@ class ReportInputs:
             Columns that the configuration leaves out.
         """
         events, facts, manifest = scores.events, scores.facts, scores.manifests[-1]
-        *earlier, (_, shown, codes) = events.problem.by_release(scores.codes)
-        warnings = list(scores.warnings)
-        if earlier:
-            warnings.append(
-                f"one model of {1 + len(earlier)} epochs: errors are about all of them, pictures"
-                f" about the {codes.size:,} held-out events of epoch {manifest.epoch}"
-            )
+        *_, (_, shown, codes) = events.problem.by_release(scores.codes)
         columns = dict.fromkeys(scores.used, "used")
         for name in scores.unseen.table.columns:
             why = "left out by the configuration" if name in ignored else "left out: all the same"
@@ -139,7 +133,7 @@ class ReportInputs:
             objective=facts.objective,
             head=facts.head,
             settings={"training": asdict(facts.settings)},
-            warnings=warnings,
+            warnings=scores.warnings,
             label=label,
             unit=unit,
         )

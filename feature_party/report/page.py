@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from common.files import write_text
 from common.report.template import page_template
 from feature_party.report import plots, score_plots, scoring, words
 from feature_party.report.inputs import ReportInputs
@@ -37,8 +38,7 @@ def write_report(path: Path, inputs: ReportInputs) -> None:
     inputs
         What to show.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render_report(inputs), encoding="utf-8")
+    write_text(path, render_report(inputs))
 
 
 def render_report(inputs: ReportInputs) -> str:

@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 
 from common.arrays import Floats, Integers
-from common.files import PUBLIC, appearing
 from feature_party.learning.objectives import Objective
 from feature_party.model.facts import FitSettings
+from feature_party.model.model import save_tensors
 from feature_party.model.network import Dropout, Ensemble, NetworkShape
 from feature_party.model.trees import Trees
 from feature_party.training.batches import Plan, Rows, Source
@@ -358,8 +358,7 @@ class Fitter:
             "total": total,
         }
         path.parent.mkdir(parents=True, exist_ok=True)
-        with appearing(path, mode=PUBLIC) as file:
-            torch.save(state, file)
+        save_tensors(state, path)
 
     def _resume(self, path: Path) -> None:
         state = None

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from common.config import setting
@@ -78,18 +79,11 @@ def print_account(
                 f"{said.events:,} events of {said.account} are events of {said.other}, too, and"
                 f" counted apart, {said.said_at[:16]} by {said.said_by}: {said.reason}"
             )
-        table = Table()
-        for column in (
-            "data set",
-            "epoch",
-            "for",
-            "spent",
-            "state",
-            "who",
-            "when (UTC)",
-            "release",
-        ):
-            table.add_column(column)
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+        for column in ("data set", "epoch", "for"):
+            table.add_column(column, overflow="fold")
+        for column in ("spent", "state", "who", "when (UTC)", "release"):
+            table.add_column(column, overflow="fold", no_wrap=column == "spent")
         for charge in entry.charges:
             table.add_row(
                 charge.data_set,
@@ -99,8 +93,8 @@ def print_account(
                 ("lost" if charge.lost else charge.state)
                 + (", disjoint" if charge.composition == "disjoint" else ""),
                 charge.who,
-                (charge.committed_at or charge.reserved_at)[:19].replace("T", " "),
-                (charge.manifest_sha256 or "")[:12],
+                (charge.committed_at or charge.reserved_at)[:16].replace("T", " "),
+                (charge.manifest_sha256 or "")[:8],
             )
         if entry.charges:
             stdout.print(table)

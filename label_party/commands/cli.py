@@ -20,6 +20,7 @@ app = program(
             "Build the one message for this data set and epoch, and charge the budget for it.",
             "Examples: label-party release; label-party release --epoch 2024-06-02;"
             " label-party release --epsilon 0.5 --set randomizer.name=rr-on-bins",
+            kept="label-party budget shows what was paid for; run it again to go on",
         ),
         "watch": Command(
             f"{_COMMANDS}.watch:watch",
@@ -27,6 +28,7 @@ app = program(
             "Examples: label-party watch --once --labels 'sales/{epoch}.parquet' --population"
             " 'clicks/{epoch}.parquet'; label-party watch --date sold_at --set"
             " privacy.epochs=disjoint",
+            kept="label-party budget shows what was paid for; run it again to go on",
         ),
         "plan": Command(
             f"{_COMMANDS}.plan:plan",
@@ -68,6 +70,7 @@ app = program(
             " --epsilon 0.5; label-party top-k --by product --categories products.txt --adaptive"
             " --plot leaders.png; label-party top-k --by product --categories products.txt"
             " --stable --set privacy.total_delta=1e-6",
+            kept="label-party budget shows what was paid for; run it again to go on",
         ),
         "synthesize": Command(
             f"{_COMMANDS}.synthesize:synthesize",
@@ -76,6 +79,7 @@ app = program(
             "Examples: label-party synthesize --column product=products.txt --bins 5"
             " --out table.csv; label-party synthesize --column product=products.txt"
             " --column country=countries.txt --edges 0,1,10,400 --epsilon 0.5 --out table.parquet",
+            kept="label-party budget shows what was paid for; run it again to go on",
         ),
     },
 )

@@ -85,6 +85,7 @@ def top_k(wanted: TopKOptions, config: LabelPartyConfig, how: BeforeOptions) -> 
         wanted.user,
         delta if wanted.stable else None,
     )
+    counted = "users" if wanted.user or config.privacy.user else "events"
     outputs = [path for path in (wanted.out, wanted.plot) if path is not None]
     with Before(config, how, wanted, outputs) as before:
         result = run_top_k(config, request, confirm=before)
@@ -93,9 +94,9 @@ def top_k(wanted: TopKOptions, config: LabelPartyConfig, how: BeforeOptions) -> 
         if wanted.as_json or wanted.quiet:
             wanted.answer(answer_document(result))
         else:
-            print_top_k(result)
+            print_top_k(result, counted)
         if wanted.plot is not None and not how.dry_run:
-            draw_top_k(result, wanted.plot)
+            draw_top_k(result, wanted.plot, counted)
 
 
 def write_copy(result: TopK, path: Path) -> None:
@@ -115,7 +116,7 @@ def margin(document: dict[str, Any]) -> int:
     return math.ceil(-scale * math.log(_TAIL))
 
 
-def print_top_k(result: TopK) -> None:
+def print_top_k(result: TopK, counted: str) -> None:
     """Print the leaders as a table with bars; a stable set as a list."""
     document = result.document
     if result.existed:
@@ -130,7 +131,7 @@ def print_top_k(result: TopK) -> None:
     else:
         rows = sorted(document["leaders"], key=lambda row: -row["users"])
         largest = max([1, *(row["users"] for row in rows)])
-        table.add_column(f"users, ± {margin(document)} (95%)", justify="right")
+        table.add_column(f"{counted}, ± {margin(document)} (95%)", justify="right")
         table.add_column("")
         for row in rows:
             bar = "█" * round(_BAR * max(0, row["users"]) / largest)
@@ -141,7 +142,7 @@ def print_top_k(result: TopK) -> None:
     print(f"{'digest':<14}{result.digest}")
 
 
-def draw_top_k(result: TopK, path: Path) -> None:
+def draw_top_k(result: TopK, path: Path, counted: str) -> None:
     """Draw the leaders as a bar chart with 95% intervals; ``path`` is checked already."""
     from common.report.figures import MUTED, clean, picture
 
@@ -157,6 +158,6 @@ def draw_top_k(result: TopK, path: Path) -> None:
             capsize=3,
         )
         axes.set_xlim(left=0)
-        axes.set_xlabel("distinct users, with noise; bars show 95% intervals")
+        axes.set_xlabel(f"{counted}, with noise; bars show 95% intervals")
         axes.set_title(f"Leading by {document['by']}, ε = {document['guarantee']['epsilon']}")
         clean(axes, grid="x")

@@ -15,7 +15,8 @@ import numpy as np
 import polars as pl
 
 from common.arrays import Floats
-from common.errors import ConfigError, DataError
+from common.csv_files import read_table
+from common.errors import ConfigError, DataError, ReleaseError
 from common.randomizers.design.assessment import Assessment, Assessor
 from common.randomizers.design.conditionals import EXPLAINED
 from common.randomizers.design.knots import interpolation
@@ -220,6 +221,8 @@ def from_manifest(path: Path) -> PriorKnowledge:
         manifest = Manifest.from_bytes(source.read_bytes())
     except OSError as error:
         raise DataError(f"{source} cannot be read: {error.strerror}") from error
+    except ReleaseError as error:
+        raise ReleaseError(f"{source}: {error}") from error
     return PriorKnowledge(
         np.asarray(manifest.label.grid),
         manifest.noisy_prior,
@@ -230,10 +233,7 @@ def from_manifest(path: Path) -> PriorKnowledge:
 
 def from_table(path: Path, rows: int) -> PriorKnowledge:
     """Use public knowledge: a CSV or Parquet file with the columns ``label`` and ``weight``."""
-    try:
-        table = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise DataError(f"{path} cannot be read as a table: {error}") from error
+    table = read_table(path)
     missing = {"label", "weight"} - set(table.columns)
     if missing:
         raise DataError(f"{path} has no column {sorted(missing)[0]!r}; it needs label and weight")

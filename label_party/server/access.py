@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cryptography import x509
+from common.security.certificate_checks import certificate_names
 
 _SECURED = ([b"ssl"], [b"tls"])
 """What gRPC calls its two implementations of TLS; which one is used depends on its version."""
@@ -42,7 +42,7 @@ class AccessPolicy:
         chain = list(auth_context.get("x509_pem_cert", ()))
         if len(chain) != 1:
             return None
-        matches = self._entitled.keys() & _names(chain[0])
+        matches = self._entitled.keys() & certificate_names(chain[0])
         # a certificate with two of our clients' names would be two clients at once
         return matches.pop()[1] if len(matches) == 1 else None
 
@@ -53,16 +53,3 @@ class AccessPolicy:
 
 def _typed(name: str) -> tuple[str, str]:
     return ("uri", name) if "://" in name else ("dns", name.lower())
-
-
-def _names(pem: bytes) -> set[tuple[str, str]]:
-    try:
-        certificate = x509.load_pem_x509_certificate(pem)
-        found: Any = certificate.extensions.get_extension_for_class(
-            x509.SubjectAlternativeName
-        ).value
-    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension):
-        return set()
-    dns = {("dns", name.lower()) for name in found.get_values_for_type(x509.DNSName)}
-    uris = {("uri", uri) for uri in found.get_values_for_type(x509.UniformResourceIdentifier)}
-    return dns | uris

@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 
@@ -139,6 +140,6 @@ def machine() -> str:
     """Describe what the numbers were taken on."""
     load = os.getloadavg()[0]
     return (
-        f"{platform.machine()}, {os.cpu_count()} cores (load {load:.1f}),"
-        f" Python {platform.python_version()}, NumPy {np.__version__}"
+        f"{datetime.now(UTC):%Y-%m-%d}, {platform.machine()}, {os.cpu_count()} cores"
+        f" (load {load:.1f}), Python {platform.python_version()}, NumPy {np.__version__}"
     )

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 import typer
 from typer.core import TyperGroup
@@ -20,10 +21,11 @@ from typer.main import get_command
 import common.program.cli
 import feature_party.commands.cli
 import label_party.commands.cli
-from common.command_line import run
+from common.command_line import Command, program, run
 from common.errors import ConfigError, LabelveilError
 from common.extras import need
 from common.program.children import child_environment
+from labelveil.programs import feature_party as feature_party_program
 from tests.commands import RunCommand
 
 APPS = {
@@ -199,7 +201,9 @@ def test_a_command_imports_nothing_heavy_that_it_does_not_need(modules: str) -> 
         ),
         (ModuleNotFoundError(name="sklearn.svm"), r"pip install 'labelveil\[central\]'"),
         (ModuleNotFoundError(name="common.absent"), None),
-        (OSError("nothing that a user could mend"), None),
+        (OSError(28, "No space left on device"), "^error: No space left on device; check"),
+        (pl.exceptions.ComputeError("disk\nabout the plan"), "^error: disk$"),
+        (ValueError("nothing that a user could mend"), None),
     ],
 )
 def test_what_a_user_can_mend_is_one_line(
@@ -228,3 +232,26 @@ def test_what_an_extra_brings_is_asked_for_early(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("common.extras.distribution", absent)
     with pytest.raises(ConfigError, match=r"a simulation needs torch.*labelveil\[features\]"):
         need("features", "a simulation")
+
+
+def interrupted() -> None:
+    """Work, until ^C is typed."""
+    raise KeyboardInterrupt
+
+
+def test_c_says_what_is_kept(run_command: RunCommand) -> None:
+    command = Command(f"{__name__}:interrupted", "Work.", kept="half of it is kept, go on")
+    app = program("Work.", {"work": command, "rest": command})
+    done = run_command(partial(run, app), "work")
+    assert (done.code, done.err) == (130, "interrupted; half of it is kept, go on\n")
+
+
+def test_c_during_start_up_is_one_line(
+    run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def importing(name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("labelveil.programs.import_module", importing)
+    done = run_command(feature_party_program, "train")
+    assert (done.code, done.err) == (130, "interrupted; nothing was done yet\n")

@@ -48,3 +48,12 @@ def test_a_directory_is_named_where_a_file_is_wanted(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError) as failed, appearing(tmp_path):
         pass
     assert str(failed.value.filename) == str(tmp_path)
+
+
+def test_a_full_disk_names_the_file() -> None:
+    with (
+        pytest.raises(OSError, match="No space left") as failed,
+        appearing(Path("/dev/full")) as file,
+    ):
+        file.write(b"bytes")
+    assert failed.value.filename == "/dev/full"

@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from common.errors import ConfigError
+from common.files import write_text
 
 FORMAT = "labelveil-audit/1"
 
@@ -294,12 +294,8 @@ class Audit:
 
     def write_json(self, path: Path) -> None:
         """Write ``audit.json``."""
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            text = json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
-            path.write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+        text = json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
+        write_text(path, text + "\n")
 
 
 def cpu_time() -> float:

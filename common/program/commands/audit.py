@@ -66,7 +66,7 @@ def certificate(
     announce(
         f"about {3 + 2 * max(len(folders), 1)} s of CPU, and 1 s for a million rows; nothing leaves"
         " this machine",
-        shown.quiet,
+        shown,
     )
     if folders:
         with checks_bar("certificates", len(folders), shown.quiet) as advance:
@@ -121,7 +121,7 @@ def mechanism(
         else NamedSubject(subject, np.asarray(labels), epsilon, loss)
     )
     sizes = Sizes(runs=runs, records=records, releases=releases)
-    announce(f"about {mechanism_cost(Trial(chosen, sizes)):.0f} s of CPU", shown.quiet)
+    announce(f"about {mechanism_cost(Trial(chosen, sizes)):.0f} s of CPU", shown)
     with checks_bar("mechanism", len(step_names(chosen)), shown.quiet) as advance:
         found = audit_mechanism(chosen, sizes, advance)
     finish(found, shown)
@@ -188,7 +188,7 @@ def party(
             costs.append(
                 f"about {canary_cost(plan):.0f} s of CPU, for labels parties on this machine"
             )
-        announce("; ".join(costs), shown.quiet)
+        announce("; ".join(costs), shown)
         with checks_bar("party", steps, shown.quiet) as advance:
             found = audit_party(connection, plan, advance)
     finish(found, shown)
@@ -206,17 +206,17 @@ def inference(
     ],
     release: Annotated[Path | None, typer.Option(help="Release folder; RUN/release.")] = None,
     predictions: Annotated[
-        Path | None, typer.Option(help="Parquet with key, prediction; RUN/predictions.parquet.")
+        Path | None, typer.Option(help="Table with key, prediction; RUN/predictions.parquet.")
     ] = None,
     features: Annotated[Path | None, typer.Option(help="Features with the same key.")] = None,
     truth: Annotated[
-        Path | None, typer.Option(help="Parquet with key, label: the labels before any noise.")
+        Path | None, typer.Option(help="Table with key, label: the labels before any noise.")
     ] = None,
     secret: Annotated[Path | None, typer.Option(help="Secret that keys are hashed with.")] = None,
     canaries: Annotated[
         Path | None,
         typer.Option(
-            help="Parquet with key, secret (0: lowest label, 1: highest) of events whose"
+            help="Table with key, secret (0: lowest label, 1: highest) of events whose"
             " label was replaced at random before the release."
         ),
     ] = None,
@@ -236,9 +236,7 @@ def inference(
     }
     named = {name: path for name, path in given.items() if path is not None}
     files = replace(RunFiles.under(run, canaries), **named)
-    announce(
-        f"about {inference_cost(files):.0f} s of CPU; nothing leaves this machine", shown.quiet
-    )
+    announce(f"about {inference_cost(files):.0f} s of CPU; nothing leaves this machine", shown)
     with checks_bar("inference", len(STEPS), shown.quiet) as advance:
         found = audit_inference(files, advance)
     finish(found, shown)

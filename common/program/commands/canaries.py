@@ -124,9 +124,7 @@ def score(
         raise ConfigError("--release and --address name two releases; keep one of them")
     fetched = release or folder / "release"
     fetch = address is not None and not (fetched / MANIFEST_FILE).is_file()
-    announce(
-        f"{'1 fetch, ' * fetch}{planted.secrets.size:,} canaries, a few seconds of CPU", shown.quiet
-    )
+    announce(f"{'1 fetch, ' * fetch}{planted.secrets.size:,} canaries, a few seconds of CPU", shown)
     if address is not None and fetch:
         connection = Connection(
             address, ca, certificate_file, private_key, data_set, epoch, server_name

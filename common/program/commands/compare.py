@@ -12,8 +12,5 @@ def compare(settings: CompareSettings, shown: Json) -> None:
     """Compare ways to randomize labels and to learn from them, by the models they give."""
     found = run_comparison(settings)
     out = found.folder
-    shown.answer(
-        {"cells": [cell.to_json() for cell in found.cells], "folder": out},
-        (out / "table.md").read_text(),
-        f"tables and plots: {out}",
-    )
+    lines = () if settings.quiet else ((out / "table.md").read_text(), f"tables and plots: {out}")
+    shown.answer({"cells": [cell.to_json() for cell in found.cells], "folder": out}, *lines)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +16,8 @@ from common.config.options import with_options
 from common.console import stdout
 from common.errors import ConfigError
 from common.program.commands.simulate import show
-from common.program.simulation import Settings
+from common.program.comparison import CompareSettings, run_comparison
+from common.program.simulation import Settings, run_simulation
 from common.program.simulation.demo_data import EXAMPLES, KEY, write_demo_data
 from common.randomizers.base import MAX_EPSILON
 
@@ -45,22 +49,42 @@ def demo(
         raise ConfigError(f"example={example!r} must be one of {', '.join(EXAMPLES)}")
     chosen = EXAMPLES[example]
     files = write_demo_data(chosen, options.out / "data", options.rows)
-    run = options.out / "run"
-    show(
-        Settings(
-            labels=files.labels,
-            features=files.features,
-            key=KEY,
-            label=chosen.label,
-            lower=chosen.lower,
-            upper=chosen.upper,
-            epsilon=options.epsilon,
-            seed=options.seed,
-            out=run,
-            overwrite=True,
-        ),
-        shown,
-    )
+    run, beside = options.out / "run", options.out / "comparison"
+    data = {
+        "labels": files.labels,
+        "features": files.features,
+        "key": KEY,
+        "label": chosen.label,
+        "lower": chosen.lower,
+        "upper": chosen.upper,
+    }
+    compared: dict[str, float] = {}
+
+    def reference() -> Path:
+        """Learn from true labels, and from what the published method sends, by a core each."""
+        shutil.rmtree(beside, ignore_errors=True)
+        ideal, published = run_comparison(
+            CompareSettings(
+                **data,
+                epsilons=(options.epsilon,),
+                methods=["rr-on-bins:raw"],
+                runs=1,
+                training=["ensemble=4"],
+                out=beside,
+                quiet=True,
+            )
+        ).records
+        # as a share of its own constant's: the events kept may be others
+        compared["published_mse"] = published["test_mse"] / published["constant_mse"]
+        found = beside / "true_labels.json"
+        found.write_text(json.dumps(ideal), encoding="utf-8")
+        return found
+
+    settings = Settings(**data, epsilon=options.epsilon, seed=options.seed, out=run, overwrite=True)
+    outcome = run_simulation(settings, reference)
+    published = compared["published_mse"] * outcome.metrics["constant_mse"]
+    metrics = {**outcome.metrics, "published_mse": published}
+    show(replace(outcome, metrics=metrics), settings, shown)
     if shown.as_json:
         return
     other = "visits" if example == "diamonds" else "diamonds"

@@ -8,18 +8,18 @@ from common.config.answers import Json, print_json
 from common.config.options import with_options
 from common.console import stdout
 from common.program.simulation import Settings, run_simulation
+from common.program.simulation.run import Outcome
 from common.program.simulation.summary import summary_table
 
 
 @with_options()
 def simulate(settings: Settings, shown: Json) -> None:
     """Run both parties on this machine and score the model with the true labels."""
-    show(settings, shown)
+    show(run_simulation(settings), settings, shown)
 
 
-def show(settings: Settings, shown: Json) -> None:
-    """Simulate, then print the table and where the report is."""
-    outcome = run_simulation(settings)
+def show(outcome: Outcome, settings: Settings, shown: Json) -> None:
+    """Print the table, and where the report is."""
     if shown.as_json:
         print_json({**outcome.metrics, "report": outcome.report})
         return

@@ -15,6 +15,7 @@ from common.command_line import fail
 from common.config import setting
 from common.config.answers import Json, print_json
 from common.console import progress, stderr, stdout
+from common.outputs import check_folder
 from common.program.audit.verdict import Audit, Check, Verdict
 
 
@@ -30,9 +31,10 @@ _LAST_IS_NEAREST = (Verdict.PASS, Verdict.NOT_CHECKABLE, Verdict.FAIL)
 """The order on a terminal, where the last lines are those that are read."""
 
 
-def announce(what: str, quiet: bool) -> None:
-    """Say what an audit will cost, before it begins."""
-    if not quiet:
+def announce(what: str, shown: Shown) -> None:
+    """Say what an audit will cost, before it begins; refuse a folder that takes no verdicts."""
+    check_folder("--out", shown.out)
+    if not shown.quiet:
         stderr.print(f"cost: {what}", highlight=False, soft_wrap=True)
 
 

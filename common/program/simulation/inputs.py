@@ -7,9 +7,8 @@ from pathlib import Path
 
 import polars as pl
 
-from common.csv_files import scan_csv
+from common.csv_files import read_table
 from common.errors import DataError
-from common.files import PARQUET_SUFFIXES
 from common.program.simulation.settings import Settings
 from common.release.event_keys import canonical_keys
 
@@ -55,8 +54,8 @@ def read_inputs(settings: Settings) -> Inputs:
     DataError
         If a file or column is missing or of the wrong kind.
     """
-    features = _read(settings.features, settings.key)
-    labels = features if settings.same_file else _read(settings.labels, settings.key)
+    features = read_table(settings.features, settings.key)
+    labels = features if settings.same_file else read_table(settings.labels, settings.key)
     key = settings.key
     if key is None:
         if not settings.same_file:
@@ -84,26 +83,12 @@ def read_inputs(settings: Settings) -> Inputs:
         raise DataError(f"{settings.features} has no feature columns beside the key {key!r}")
     population = None
     if settings.population is not None:
-        population = _read(settings.population, key)
+        population = read_table(settings.population, key)
         _need(population, key, settings.population)
         population = population.select(key)
     labels = labels.select(key, settings.label)
     covered = features.select(key) if settings.submit_population else population
     return Inputs(key, labels, features, population, _truth(labels, covered, settings))
-
-
-def _read(path: Path, key: str | None) -> pl.DataFrame:
-    if not path.is_file():
-        raise DataError(f"{path} is not a file; name a CSV or Parquet file")
-    try:
-        if path.suffix.lower() in PARQUET_SUFFIXES:
-            return pl.read_parquet(path)
-        # Keys of a CSV file are text: 007 and 7 are different events.
-        overrides = {key: pl.String} if key else {}
-        return scan_csv(path, schema_overrides=overrides, infer_schema_length=None).collect()
-    except (pl.exceptions.PolarsError, OSError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(f"{path} cannot be read as CSV or Parquet: {reason}") from error
 
 
 def _need(table: pl.DataFrame, column: str, path: Path) -> None:

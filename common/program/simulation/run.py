@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from io import StringIO
 from pathlib import Path
@@ -64,11 +65,17 @@ class Outcome:
         return console
 
 
-def run_simulation(settings: Settings) -> Outcome:
+def run_simulation(settings: Settings, reference: Callable[[], Path] | None = None) -> Outcome:
     """Run both parties as separate processes with mutual TLS between them, and score the result.
 
     The features party trains and estimates its error without any true label. Only then is the same
     model scored with the true labels of the events that it was not trained on.
+
+    Parameters
+    ----------
+    reference
+        Trains on true labels in another way than by the same network, and returns the file with
+        ``test_mse`` and ``test_mae``.
 
     Raises
     ------
@@ -78,12 +85,13 @@ def run_simulation(settings: Settings) -> Outcome:
     """
     need("features", "a simulation")
     with _ended_by_signals():
-        return _Simulation(settings).run()
+        return _Simulation(settings, reference).run()
 
 
 class _Simulation:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, reference: Callable[[], Path] | None) -> None:
         self._settings = settings
+        self._reference = reference
         self._stages = Stages(stderr, quiet=settings.quiet)
         # Processes start in folders of their own: only an absolute path means the same to all.
         self._workspace = Workspace(settings.out.absolute())
@@ -150,13 +158,9 @@ class _Simulation:
         unscored = _read(workspace.feature_party / "metrics.json")
         beside: list[str] = []
         if self._settings.nonprivate:
-            reference = workspace.nonprivate / "metrics.json"
-            own = ["--model", "../nonprivate", *truth]
-            with self._stages.stage("nonprivate", "train the same network on true labels") as watch:
-                self._features(["train", "--objective", "true", *own], watch, "train-nonprivate")
-                report = ["--metrics", str(reference), "--report", "../nonprivate/report.html"]
-                self._features(["evaluate", *own, *report], watch, "evaluate-nonprivate")
-            beside = ["--nonprivate-metrics", str(reference)]
+            with self._stages.stage("nonprivate", "train on true labels, to compare") as watch:
+                train = self._reference or partial(self._same_network, watch, truth)
+                beside = ["--nonprivate-metrics", str(train())]
         with self._stages.stage("score", "score with true labels, write the report") as watch:
             self._features(["evaluate", *truth, *beside], watch)
             noise = label_error(release, inputs.truth, read_secret(files.join_secret))
@@ -169,6 +173,14 @@ class _Simulation:
             "seed": self._settings.seed,
             "timings": {name: round(seconds, 3) for name, seconds in timings.items()},
         }
+
+    def _same_network(self, watch: Watch, truth: Sequence[str]) -> Path:
+        found = self._workspace.nonprivate / "metrics.json"
+        own = ["--model", "../nonprivate", *truth]
+        self._features(["train", "--objective", "true", *own], watch, "train-nonprivate")
+        written = ["--metrics", str(found), "--report", "../nonprivate/report.html"]
+        self._features(["evaluate", *own, *written], watch, "evaluate-nonprivate")
+        return found
 
     def _labels(self, command: Sequence[str], watch: Watch) -> None:
         self._run("label_party", command, watch, command[0])

@@ -27,6 +27,7 @@ def summary_table(metrics: Mapping[str, Any]) -> Table:
         ("values sent", "label_mse", "the noise in the labels: mean squared error"),
         ("constant", "constant_mse", "always predicting the mean"),
         ("this model", "test_mse", f"on the events kept{_explained(metrics, 'test_mse')}"),
+        ("published", "published_mse", f"RR-on-bins{_explained(metrics, 'published_mse')}"),
         ("true labels", "nonprivate_mse", f"no privacy{_explained(metrics, 'nonprivate_mse')}"),
     ):
         if metrics.get(key) is not None:

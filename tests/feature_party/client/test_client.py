@@ -191,7 +191,7 @@ def test_interrupt_from_the_keyboard_leaves_a_partial_that_goes_on(
         process.send_signal(signal.SIGINT)
         _, printed = process.communicate(timeout=30)
         assert process.returncode == 130
-        assert "interrupted; what has arrived is kept, run fetch again to go on" in printed
+        assert "interrupted; what has arrived is kept, run it again to go on" in printed
         assert "Traceback" not in printed
         behaviour.stall_after = None
         ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path / "release")

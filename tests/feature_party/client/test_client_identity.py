@@ -39,6 +39,7 @@ def test_no_second_try_without_rights(
     error = fetch_error(world, files, tmp_path, Behaviour(refuse=grpc.StatusCode.PERMISSION_DENIED))
     assert isinstance(error, ConnectionFailed)
     assert "refuses this client" in str(error)
+    assert f"admit 'feature-party' in {files.feature_party_certificate}" in str(error)
 
 
 def test_an_untrusted_server(world: World, files: CertificateFiles, tmp_path: Path) -> None:

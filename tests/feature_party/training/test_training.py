@@ -243,6 +243,13 @@ def test_prediction_streams_what_it_would_predict_at_once(world: World, tmp_path
     np.testing.assert_allclose(
         model.predict(table.to_pandas())["prediction"], whole["prediction"], atol=1e-6
     )
+    said: list[str] = []
+    many = pl.when(pl.int_range(pl.len()) % 3 == 0).then(pl.lit("new")).otherwise("shop")
+    table.with_columns(shop=many).write_parquet(tmp_path / "new.parquet")
+    predict_file(model, tmp_path / "new.parquet", tmp_path / "new-out.parquet", warn=said.append)
+    predict_file(model, world.features, tmp_path / "known.parquet", warn=said.append)
+    (warning,) = said
+    assert "33% of the rows have a 'shop' that the model does not know" in warning
     table.drop("shop").write_parquet(tmp_path / "less.parquet")
     with pytest.raises(DataError, match="lack the column 'shop'"):
         predict_file(model, tmp_path / "less.parquet", tmp_path / "none.parquet")

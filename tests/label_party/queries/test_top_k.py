@@ -55,6 +55,7 @@ def test_leaders_are_released_once_and_stay_the_same_bytes(shop: Party) -> None:
     guarantee = guarantee_from_json(document["guarantee"])
     assert guarantee == PureDP.of(Fraction(1), Adjacency.REPLACE_LABEL)
     assert "shoes" in made.out
+    assert "users, ±" in made.out
     assert "█" in made.out
     assert (shop.folder / "leaders.png").stat().st_size > 1000
     again = shop.run(*arguments("--k", "3", "--out", "two.json"))
@@ -65,6 +66,12 @@ def test_leaders_are_released_once_and_stay_the_same_bytes(shop: Party) -> None:
     (charge,) = accounts[0]["charges"]
     assert charge["purpose"] == "top-k by product"
     assert charge["guarantee"]["epsilon"] == "1"
+
+
+def test_events_are_counted_where_no_users_are_named(shop: Party) -> None:
+    made = shop.run("top-k", "--by", "product", "--categories", "products.txt", "--k", "2")
+    assert "events, ±" in made.out
+    assert "users" not in made.out
 
 
 def test_leaders_and_labels_share_one_budget(shop: Party) -> None:
@@ -151,7 +158,7 @@ def test_a_dead_process_spends_nothing(shop: Party, monkeypatch: pytest.MonkeyPa
         (["--k", "2", "--plot", "leaders.jpgg"], "must end in one of"),
         (["--k", "2", "--plot", "nowhere/leaders.png"], "there is no folder"),
         (["--k", "2", "--out", "nowhere/one.json"], "there is no folder"),
-        (["--k", "2", "--out", "."], "cannot be written"),
+        (["--k", "2", "--out", "."], "is a folder"),
     ],
 )
 def test_refusals_are_one_line_and_free(shop: Party, more: list[str], words: str) -> None:

@@ -86,6 +86,8 @@ def test_the_budget_names_who_spent_what_when(party: Party) -> None:
     assert "spent nothing" in party.run("budget").out
     party.release()
     table = party.run("budget").out
+    assert max(map(len, table.splitlines())) <= 80
+    assert "…" not in table
     assert "committed" in table
     assert "left ε = 2" in table
     (account,) = json.loads(party.run("budget", "--json").out)

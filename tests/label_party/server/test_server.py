@@ -237,6 +237,12 @@ def test_certificates_are_read_again(party: Party, served: str, connect: Connect
     assert refused(connect(served).describe)[0] == grpc.StatusCode.UNAVAILABLE
 
 
+def test_a_mistyped_store_is_not_served(party: Party) -> None:
+    ended = party.run("serve", "--store", "labl_store")
+    assert "store labl_store does not exist" in ended.error
+    assert not (party.folder / "labl_store").exists()
+
+
 @pytest.mark.parametrize(
     ("settings", "parts"),
     [
@@ -251,6 +257,7 @@ def test_certificates_are_read_again(party: Party, served: str, connect: Connect
 def test_a_server_that_cannot_start_says_why(
     party: Party, settings: dict[str, str], parts: list[str]
 ) -> None:
+    party.store.mkdir()
     ended = party.run("serve", *party.arguments(**settings, server__log_level="error"))
     error = ended.err.splitlines()[-1]
     assert ended.code == 1

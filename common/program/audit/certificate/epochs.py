@@ -31,11 +31,14 @@ _NAMED = 4
 
 
 def epoch_folders(folder: Path) -> list[Path]:
-    """The releases in a folder, in the order of their names; none if it is a release itself."""
+    """The releases in a folder or a whole store, by their names; none if it is one itself."""
     if (folder / MANIFEST_FILE).is_file():
         return []
-    found = folder.glob(f"[!.]*/{MANIFEST_FILE}")  # what a store has not published has a dot
-    return sorted(path.parent for path in found)
+    for within in ("", "*/", "releases/*/"):  # a data set; those of a store; a store
+        # what a store has not published has a dot
+        if found := sorted(folder.glob(f"{within}[!.]*/{MANIFEST_FILE}")):
+            return [path.parent for path in found]
+    return []
 
 
 def epochs_certificate(
@@ -74,8 +77,8 @@ def epochs_certificate(
     names = sorted({manifest.data_set for manifest in manifests})
     if len(names) > 1:
         raise ReleaseError(
-            f"{folders[0].parent} holds releases of {names[0]!r} and {names[1]!r}; audit one data"
-            " set at a time"
+            f"{folders[0].parents[1]} holds releases of {names[0]!r} and {names[1]!r}; audit one"
+            " data set at a time"
         )
     audit = Audit("certificate", f"{len(releases)} epoch{'s' * (len(releases) > 1)} of {names[0]}")
     audit.facts = _facts(manifests)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 
+from common.csv_files import read_table
 from common.program.audit.attacks.canaries import Canaries, find_canaries
 from common.program.audit.attacks.message_attack import (
     beliefs_plot,
@@ -105,7 +105,7 @@ def inference_cost(files: RunFiles) -> float:
     values = np.asarray(rows % 2, dtype=np.float64)
     features = np.asarray(np.sin(np.outer(rows, np.arange(1.0, 9.0))), dtype=np.float64)
     pace = cpu_seconds(lambda: attack_predictions(values, features, made_up)) / _PACE_EVENTS
-    events = int(pl.scan_parquet(files.predictions).select(pl.len()).collect().item())
+    events = read_table(files.predictions).height
     return 2.0 + 1.5 * pace * events
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from common.arrays import Booleans, Floats, Integers
+from common.csv_files import read_table
 from common.errors import DataError
 from common.release.blocks import KEY_BYTES
 from common.release.claims import KeyFunction
@@ -28,7 +29,7 @@ class RunFiles:
     release
         Folder with manifest and labels file.
     predictions
-        Parquet with key, ``prediction`` and, if only some events were trained on, ``held_out``.
+        Table with key, ``prediction`` and, if only some events were trained on, ``held_out``.
     features
         Features file with the same key.
     truth
@@ -97,7 +98,7 @@ def read_run(files: RunFiles) -> Run | None:
     if not (files.predictions.is_file() and files.secret.is_file()):
         return None
     release = read_release(files.release)
-    predictions = pl.read_parquet(files.predictions)
+    predictions = read_table(files.predictions)
     if "prediction" not in predictions.columns:
         raise DataError(f"{files.predictions} has no column 'prediction'")
     key = predictions.columns[0]
@@ -109,16 +110,16 @@ def read_run(files: RunFiles) -> Run | None:
         raise DataError(f"{files.predictions} shares no event with the release; check the secret")
     labels = np.full(table.height, np.nan)
     if files.truth.is_file():
-        truth = keyed(pl.read_parquet(files.truth), "key")
+        truth = keyed(read_table(files.truth), "key")
         labels = _column(table, truth, "label")
     planted = None
     if files.canaries is not None:
-        secrets = keyed(pl.read_parquet(files.canaries), "key")
+        secrets = keyed(read_table(files.canaries), "key")
         bits = _column(table, secrets, "secret")
         planted = np.where(np.isnan(bits), -1, bits).astype(np.int64)
     features = None
     if files.features.is_file():
-        frame = keyed(pl.read_parquet(files.features), key)
+        frame = keyed(read_table(files.features), key)
         joined = table.select("key").join(frame, on="key", how="left", maintain_order="left")
         features = numeric_features(joined.drop("key"))
     held_out = (

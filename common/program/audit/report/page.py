@@ -9,7 +9,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from common.errors import ConfigError
+from common.files import write_text
 from common.program.audit.report import plots
 from common.program.audit.verdict import GATE, Audit, Check, Verdict
 from common.report.template import page_template
@@ -42,11 +42,7 @@ class Group:
 
 def write_report(path: Path, audit: Audit) -> None:
     """Write one self-contained HTML page; nothing in it is loaded from elsewhere."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(render_report(audit), encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+    write_text(path, render_report(audit))
 
 
 def render_report(audit: Audit) -> str:

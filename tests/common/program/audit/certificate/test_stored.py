@@ -63,3 +63,12 @@ def test_what_is_not_published_is_no_epoch(write: WriteRelease, tmp_path: Path) 
     first = store(write(), data_set / "1")
     store(tmp_path / "release", data_set / ".partial-2")
     assert epoch_folders(data_set) == [first]
+
+
+def test_a_whole_store_is_read_like_one_data_set_of_it(write: WriteRelease, tmp_path: Path) -> None:
+    data_set = tmp_path / "label_store" / "releases" / "conversions"
+    data_set.mkdir(parents=True)
+    first = store(write(), data_set / "1")
+    for folder in (data_set, data_set.parent, tmp_path / "label_store"):
+        assert epoch_folders(folder) == [first]
+    assert epoch_folders(first) == []

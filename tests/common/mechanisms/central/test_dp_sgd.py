@@ -169,6 +169,7 @@ def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
+@pytest.mark.slow
 def test_ten_classes_and_what_only_hidden_layers_can() -> None:
     images, digits = load_digits(return_X_y=True)
     model = DPSGDClassifier(

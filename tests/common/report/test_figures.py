@@ -1,0 +1,57 @@
+"""One style: a page's figures take its colours, and files have the same ones."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from common.errors import ConfigError
+from common.report.figures import (
+    MAIN,
+    PAPER,
+    SERIES,
+    epsilon_axis,
+    level,
+    logarithmic,
+    picture,
+    responsive_figure,
+)
+
+
+def _draw(figure: Figure, narrow: bool = False) -> None:
+    del narrow
+    axes = figure.subplots()
+    axes.plot([0.5, 1, 4], [1, 20, 3000], linewidth=6)
+    level(axes, 40, "constant")
+    logarithmic(axes, "y", "error")
+    epsilon_axis(axes, [4, 1, 0.5])
+
+
+def test_a_page_decides_the_colours_of_its_figures() -> None:
+    drawn = responsive_figure("one", "a line", _draw, wide_height=2, narrow_height=2)
+    assert "var(--main)" in drawn
+    assert not re.search(r"#[0-9a-f]{6}", drawn)
+    for words in ("ε (logarithmic)", "error (logarithmic)", "constant", "0.5", "1,000"):
+        assert f">{words}<" in drawn
+    assert "mathdefault" not in drawn
+
+
+def test_a_file_has_the_page_s_light_colours(tmp_path: Path) -> None:
+    with picture(tmp_path / "one.png", 4, 3) as figure:
+        _draw(figure)
+    pixels = matplotlib.image.imread(tmp_path / "one.png")[:, :, :3]
+    assert pixels[0, 0] == pytest.approx(to_rgb(PAPER), abs=0.01)
+    assert (np.abs(pixels - to_rgb(MAIN)).max(axis=2) < 0.02).sum() > 500
+    assert len(set(SERIES)) == len(SERIES)
+
+
+def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    missing = tmp_path / "missing" / "one.png"
+    with pytest.raises(ConfigError, match="cannot be written"), picture(missing, 1, 1):
+        pass

@@ -246,11 +246,14 @@ def _tables(out: Path) -> list[str]:
         keys = sorted((k for k in found if k[0] == what), key=lambda k: (order.index(k[1]), k[2]))
         if not keys:
             continue
-        lines += ["", f"| data set | ε | {title} | R² | {' | '.join(_HEADS[what])} |"]
-        lines.append("|---" * (4 + len(_HEADS[what])) + "|")
+        lines += ["", f"| data set | ε | events ≤ | {title} | R² | {' | '.join(_HEADS[what])} |"]
+        lines.append("|---" * (5 + len(_HEADS[what])) + "|")
         for key in keys:
-            cells = NAMES.get(key[1], key[1]), key[2], str(len(found[key])), *_cells(found[key])
-            lines.append("| " + " | ".join(cells[: 4 + len(_HEADS[what])]) + " |")
+            several = found[key]
+            name, most = NAMES.get(key[1], key[1]), f"{int(key[3]):,}"
+            cells = name, key[2], most, str(len(several)), *_cells(several)
+            width = 5 + len(_HEADS[what])
+            lines.append("| " + " | ".join([*cells, "–"][:width]) + " |")
     return lines
 
 

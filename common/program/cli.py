@@ -15,6 +15,7 @@ app = program(
             f"{_COMMANDS}.demo:demo",
             "Simulate both parties on data that a dependency carries; write a report.",
             "Examples: labelveil demo; labelveil demo visits --epsilon 2",
+            kept="half a run is left in --out; the same command starts over",
         ),
         "simulate": Command(
             f"{_COMMANDS}.simulate:simulate",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from common.config import Section, setting
-from common.errors import ConfigError
 from label_party.commands.options import options
 from label_party.config.sections import LabelPartyConfig
 
@@ -31,11 +30,6 @@ def serve(config: LabelPartyConfig, wanted: ServeOptions) -> None:
     from label_party.server import run as server
     from label_party.server.handshakes import Handshakes
 
-    store = config.store.directory
-    if not (config.data.submitted or store.is_dir()):  # submissions come before any release
-        raise ConfigError(
-            f"store {store} does not exist; check [store] directory, or make a release first"
-        )
     keep_freed_memory()
     handshakes = Handshakes()
     with native_log.captured(handshakes.read):

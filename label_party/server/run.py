@@ -278,6 +278,8 @@ class _AuthorizedReflection(reflection.ReflectionServicer):
 def _ready_store(config: LabelPartyConfig) -> Store:
     """Open the store, and clear up after dead builders unless a living one is at work."""
     store = Store(config.store.directory)
+    if not store.directory.is_dir():  # mistyped, or the server is started before the first release
+        _log.warning("store is new: nothing is released", extra={"store": str(store.directory)})
     store.create()
     with contextlib.suppress(StoreBusy), store.building(), store.open_ledger() as ledger:
         found = recover(store, ledger)

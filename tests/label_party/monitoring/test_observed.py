@@ -245,7 +245,6 @@ def test_no_http_unless_it_is_configured(party: Party) -> None:
 
 
 def test_log_lines_are_json_off_a_terminal(party: Party) -> None:
-    party.store.mkdir()
     ended = party.run("serve", *party.arguments(server__certificate="absent.pem"))
     assert ended.code == 1
     lines = ended.err.splitlines()

@@ -23,7 +23,7 @@ from common.release.manifest import Manifest, block_digest
 from common.security.pilot_certificates import Authority, Role, issue, make_authority
 from common.wire import label_release_pb2 as wire
 from common.wire import label_release_pb2_grpc as stubs
-from label_party.server.run import SERVICE, running
+from label_party.server.run import SERVICE, open_server, running
 from tests.common.security.keys import write_key
 from tests.label_party.conftest import CLIENT, EVENTS, Client, Party, eventually
 
@@ -237,10 +237,14 @@ def test_certificates_are_read_again(party: Party, served: str, connect: Connect
     assert refused(connect(served).describe)[0] == grpc.StatusCode.UNAVAILABLE
 
 
-def test_a_mistyped_store_is_not_served(party: Party) -> None:
-    ended = party.run("serve", "--store", "labl_store")
-    assert "store labl_store does not exist" in ended.error
-    assert not (party.folder / "labl_store").exists()
+def test_a_store_that_is_not_there_is_pointed_out(
+    party: Party, caplog: pytest.LogCaptureFixture
+) -> None:
+    for message in ("store is new: nothing is released", None):
+        caplog.clear()
+        with open_server(party.config(store__directory="labl_store")):
+            found = [record.message for record in caplog.records if "store is" in record.message]
+        assert found == [message] * (message is not None)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +261,6 @@ def test_a_mistyped_store_is_not_served(party: Party) -> None:
 def test_a_server_that_cannot_start_says_why(
     party: Party, settings: dict[str, str], parts: list[str]
 ) -> None:
-    party.store.mkdir()
     ended = party.run("serve", *party.arguments(**settings, server__log_level="error"))
     error = ended.err.splitlines()[-1]
     assert ended.code == 1

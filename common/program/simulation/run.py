@@ -160,7 +160,7 @@ class _Simulation:
         if self._settings.nonprivate:
             with self._stages.stage("nonprivate", "train on true labels, to compare") as watch:
                 train = self._reference or partial(self._same_network, watch, truth)
-                beside = ["--nonprivate-metrics", str(train())]
+                beside = ["--nonprivate-metrics", str(train().absolute())]  # parties work elsewhere
         with self._stages.stage("score", "score with true labels, write the report") as watch:
             self._features(["evaluate", *truth, *beside], watch)
             noise = label_error(release, inputs.truth, read_secret(files.join_secret))

@@ -74,7 +74,7 @@ def appearing(path: Path, *, durable: bool = False, mode: int = PRIVATE) -> Iter
                 sync(file)
         partial.replace(path)
     except OSError as error:
-        if error.filename is None:  # a write to an open file does not say which
+        if error.errno and not error.filename:  # a write to an open file does not say which
             error.filename = str(path)
         raise
     finally:

@@ -140,6 +140,7 @@ def _unknown(encoder: Encoder, batch: pl.DataFrame) -> dict[str, int]:
     return {
         one.name: int((~canonical_text(batch[one.name]).is_in(one.vocabulary)).sum())
         for one in encoder.categorical
+        if one.name in encoder.columns
     }
 
 

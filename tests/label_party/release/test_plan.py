@@ -95,7 +95,7 @@ def test_a_public_prior_changes_the_plan_and_a_picture_is_drawn(config: Path, pl
     [
         (("--epsilons", "x"), "--epsilons 'x' must be numbers"),
         (("--epsilons", "-1"), "epsilon=-1 must be a number above 0"),
-        (("--prior-file", "nowhere.csv"), "nowhere.csv cannot be read"),
+        (("--prior-file", "nowhere.csv"), "nowhere.csv is not a file"),
         (("--prior-release", "nowhere"), "nowhere cannot be read"),
         (("--raw-labels", "--prior-release", "x"), "a plan has one prior"),
         (("--plot", "plan.xyz", "--epsilons", "1"), "plan.xyz must end in one of"),

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from common.config import Section, setting
+from common.files import PARQUET_SUFFIXES
+from common.outputs import check_output
 from feature_party.commands.options import RELEASE_AND_FEATURES, Shown, options, start
 from feature_party.config import FeaturePartyConfig
 
@@ -30,7 +32,8 @@ def labels(config: FeaturePartyConfig, wanted: LabelsOptions, shown: Shown) -> N
     probability of each code given each label, for a likelihood of your own. Of several labels
     parties there are two such files for each, which end in its name.
     """
-    start({"--output": wanted.output})
+    check_output("--output", wanted.output, (".csv", *PARQUET_SUFFIXES), makes_folder=True)
+    start()
     from feature_party.notebook.files import write_labels
     from feature_party.pipeline.learning import Learning
     from feature_party.tables import file_of

@@ -71,7 +71,7 @@ def test_a_file_that_cannot_be_written_is_refused_in_one_line(
     folder: Path, run_command: RunCommand, name: str, path: str
 ) -> None:
     main, arguments = FILES[name]
-    if name == "synthesize --out":
+    if name in ("synthesize --out", "labels --output"):
         path = path.replace("png", "csv")
         (folder / "folder.csv").mkdir(exist_ok=True)
     before = sorted(folder.rglob("*"))
@@ -98,3 +98,8 @@ def test_nothing_is_left_by_looking(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ConfigError, match="there is no folder"):
         check_output("--out", tmp_path / "a" / "new.csv")
+
+
+def test_labels_never_take_the_place_of_the_file_beside_them(run_command: RunCommand) -> None:
+    done = run_command(FEATURES, "labels", "--output", "labels.json")
+    assert done.error == "error: --output labels.json must end in one of .csv, .parquet, .pq\n"

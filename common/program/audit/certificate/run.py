@@ -216,7 +216,7 @@ def _readable(name: str, question: str, step: Callable[[], Check]) -> Check:
 
 def _form_check(data: bytes) -> Check:
     """The strict reader that every features party uses accepts the manifest."""
-    found, holds = "It does.", True
+    found, holds = "It accepts them.", True
     try:
         Manifest.from_bytes(data)
     except (ReleaseError, PrivacyError) as error:

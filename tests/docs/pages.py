@@ -156,6 +156,7 @@ def terminal(folder: Path) -> Iterator[Callable[[str], None]]:
             told = next(ports)
             port = folder / f".port{told}"
             anywhere = ["--port-file", str(port), "--listen", "127.0.0.1:0"]
+            anywhere += ["--set", "observability.listen=127.0.0.1:0"]  # pages run side by side
             arguments = [*shlex.split(line)[1:], *anywhere]
             server = serving(arguments, folder, folder / ".serve.log", port)
             places[told] = f":{until_done.enter_context(server)}"

@@ -163,7 +163,8 @@ def test_where_a_model_is_right_is_on_the_terminal_and_in_the_metrics(
     assert shown.count("  shop ") == 6
     assert "per unit predicted (95%: " in shown
     assert "labels in the model's own intervals: " in shown
-    metrics = json.loads(invoke("evaluate", *given, "--quiet", "--by", "shop", "--json"))
+    shown = invoke("evaluate", *given, "--quiet", "--by", "shop", "--json")
+    metrics = json.loads(shown[shown.index("{") :])  # after the warnings
     assert metrics["verdict"] == "better"
     assert len(metrics["tenths"]) == 10
     assert list(metrics["segments"]) == ["shop"]

@@ -175,7 +175,7 @@ def test_nobody_is_left_running(run: tuple[Path, dict[str, Any]]) -> None:
 @pytest.mark.slow
 def test_a_failing_labels_party_is_told_in_its_own_words(data: Path, tmp_path: Path) -> None:
     settings = _settings(data, tmp_path / "out", label_settings=("privacy.prior_share=7",))
-    with pytest.raises(StageFailed, match=r"^label-party release: .*prior_share=7 must lie"):
+    with pytest.raises(StageFailed, match=r"^label-party release: .*prior_share=7 must be"):
         run_simulation(settings)
     assert not (tmp_path / "out" / "metrics.json").exists()
 

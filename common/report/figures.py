@@ -139,6 +139,11 @@ def epsilon_axis(axes: Axes, epsilons: Collection[float]) -> None:
 def level(axes: Axes, height: float, name: str) -> None:
     """Draw what others are compared with: a line across, named beside its right end."""
     axes.axhline(height, color=MUTED, linestyle=(0, (4, 3)), linewidth=1)
+    beside(axes, name, height)
+
+
+def beside(axes: Axes, name: str, height: float, colour: str = MUTED) -> None:
+    """Write a name to the right of the axes, where no curve runs."""
     axes.annotate(
         name,
         (1, height),
@@ -146,7 +151,7 @@ def level(axes: Axes, height: float, name: str) -> None:
         xycoords=("axes fraction", "data"),
         textcoords="offset points",
         va="center",
-        color=MUTED,
+        color=colour,
         fontsize=9,
         annotation_clip=False,
     )

@@ -12,6 +12,7 @@ for the last time; what is asked afterwards is refused with ``BudgetError``.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -82,7 +83,7 @@ class Batch(Protocol[DataIn, BatchOut]):
         ...
 
 
-class AnySession(Generic[DataT]):
+class AnySession(ABC, Generic[DataT]):
     """What every session does: admit a call, draw, charge its hits, journal, and only then publish.
 
     Parameters
@@ -169,16 +170,17 @@ class AnySession(Generic[DataT]):
         self._charge(target, (len(shown),), 1)
         return shown
 
+    @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """The state as JSON: neither data nor outcomes nor secrets."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _admit(self, target: Target) -> int:
         """Return how many hits of such calls are left, at least one, or raise."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _count(self, target: Target, hits: Sequence[int]) -> None:
-        raise NotImplementedError
+        """Take hits of a call, one number for each target family, as paid for."""
 
     def _charge(self, target: Target, hits: Sequence[int], calls: int) -> None:
         self._count(target, hits)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from common.program.audit.verdict import Audit, Check, Verdict
@@ -18,6 +17,7 @@ from common.report.figures import (
     MUTED,
     OTHER,
     RULE,
+    beside,
     clean,
     logarithmic,
     responsive_figure,
@@ -201,7 +201,7 @@ def attack(data: Mapping[str, Any]) -> Markup:
                 named.append((name, curve["right"][-1], colour))
         places = _apart([height for _, height, _ in named])
         for (name, _, colour), place in zip(named, places, strict=True):
-            _beside(axes, name, place, colour)
+            beside(axes, name, place, colour)
         axes.axhline(ceiling, color=INK, linewidth=1, linestyle=(0, (4, 3)))
         axes.axhline(0.5, color=RULE, linewidth=1)
         axes.set_xlim(0, 1.02)
@@ -221,21 +221,6 @@ def _apart(heights: Sequence[float]) -> list[float]:
     for at in sorted(range(len(heights)), key=heights.__getitem__):
         places[at] = last = max(heights[at], last + _APART)
     return places
-
-
-def _beside(axes: Axes, text: str, height: float, colour: str) -> None:
-    """Write a name to the right of the axes, where no curve runs."""
-    axes.annotate(
-        text,
-        (1, height),
-        (5, 0),
-        xycoords=("axes fraction", "data"),
-        textcoords="offset points",
-        va="center",
-        color=colour,
-        fontsize=9,
-        annotation_clip=False,
-    )
 
 
 def _lines(text: str) -> int:

@@ -42,7 +42,7 @@ def _explained(metrics: Mapping[str, Any], key: str) -> str:
     """What share of the constant's error is gone."""
     if not metrics.get(key) or not metrics.get("constant_mse"):
         return ""
-    return f"; explains {1 - metrics[key] / metrics['constant_mse']:.0%} of the variance"
+    return f"; explains {1 - metrics[key] / metrics['constant_mse']:z.0%} of the variance"
 
 
 def _verdict(metrics: Mapping[str, Any]) -> str:

@@ -37,6 +37,7 @@ def test_every_number_has_its_row() -> None:
     for part in ("20,190", "4,038 kept", "1,234,567", "17.61", "explains 6%", "18.83", "16.98"):
         assert part in text
     assert "explains 10%" in text
+    assert "explains 0%" in _text(published_mse=18.84)  # a hair worse than a constant is no -0%
 
 
 @pytest.mark.parametrize(

@@ -370,6 +370,11 @@ class FeaturePartyConfig(Section):
                     f"[[labels_party]] {index + 1} has neither name nor data_set; set name, which"
                     " tells it from the others"
                 )
+            if not _is_name(party.called):  # it names a folder
+                raise ConfigError(
+                    f"data_set={party.data_set!r} must be {NAME_WORDS} to be what its labels party"
+                    " is called; set name in its [[labels_party]]"
+                )
             if party.submit:
                 raise ConfigError(
                     f"submit of {party.called!r} is for one labels party alone: a submitted"

@@ -202,6 +202,7 @@ def test_one_table_is_what_it_was() -> None:
         ('data_set = "a"', 'name = "a"\ndata_set = "b"', "are called 'a'"),
         ('data_set = "a"', 'address = "x:1"', "neither name nor data_set"),
         ('data_set = "a"', 'data_set = "b"\nsubmit = true', "submit of 'b'"),
+        ('data_set = "a"', 'data_set = "../b"', "'../b' must be"),
     ],
 )
 def test_tables_that_cannot_be_told_apart_are_refused(first: str, second: str, said: str) -> None:

@@ -1,0 +1,255 @@
+"""One or several labels of an event as one cell, and the one code that stands for all of them.
+
+The grids of m labels make Π k_j cells, numbered in row-major order, the last label fastest. A
+message has one prior and one channel for each *group* of labels, over the cells of that group; the
+codes of several channels are written as one number in mixed radix, the last channel's fastest. An
+event's neighbours differ in all of its labels, so the ε of the groups add up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.arrays import Floats, Indices
+from common.entropy import Entropy
+from common.errors import ConfigError
+from common.exact.channel import MAX_OUTPUTS, Codes, FiniteChannel
+from common.randomizers.base import LABEL_STREAM, ROUNDING_STREAM
+from common.randomizers.grid import Grid
+
+
+def stream(name: str, index: int) -> str:
+    """Name the stream of random words of one of several: the first keeps the plain name."""
+    return f"{name} {index}" if index else name
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The product of label grids.
+
+    Attributes
+    ----------
+    grids
+        One a label; with one alone the cells are its points.
+    """
+
+    grids: tuple[Grid, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Points of each grid."""
+        return tuple(len(grid) for grid in self.grids)
+
+    def __len__(self) -> int:
+        return math.prod(self.shape)
+
+    @cached_property
+    def points(self) -> Floats:
+        """(k, m) the labels' values in each cell."""
+        indices = self.indices(np.arange(len(self)))
+        columns = [grid.points[i] for grid, i in zip(self.grids, indices.T, strict=True)]
+        return np.column_stack(columns)
+
+    def number(self, indices: NDArray[np.integer]) -> Indices:
+        """(n,) cells of (n, m) indices into the grids."""
+        return np.ravel_multi_index(tuple(indices.T), self.shape).astype(np.int64, copy=False)
+
+    def indices(self, cells: NDArray[np.integer]) -> Indices:
+        """(n, m) indices into the grids of (n,) cells."""
+        return np.column_stack(np.unravel_index(cells, self.shape))
+
+    def marginal(self, weights: Floats, label: int) -> Floats:
+        """(…, k_j) sums over all other labels of (…, k) weights of cells."""
+        table = weights.reshape(*weights.shape[:-1], *self.shape)
+        axis = weights.ndim - 1
+        others = tuple(axis + j for j in range(len(self.grids)) if j != label)
+        return np.asarray(table.sum(axis=others))
+
+    def round(self, labels: Floats, entropy: Entropy, start_row: int = 0) -> Indices:
+        """Round labels to their grids, at random and without bias.
+
+        Parameters
+        ----------
+        labels
+            (n, m) numbers without NaN, clipped to the grids' ranges.
+        entropy
+            :func:`common.entropy.system_entropy` for anything that leaves.
+        start_row
+            Index of the first event in the whole data set.
+
+        Returns
+        -------
+        (n, m) indices into the grids.
+        """
+        rounded = np.empty(labels.shape, dtype=np.int64)
+        for j, grid in enumerate(self.grids):
+            words = entropy.words(stream(ROUNDING_STREAM, j), start_row, labels.shape[0])
+            rounded[:, j] = grid.round(np.ascontiguousarray(labels[:, j]), words)
+        return rounded
+
+
+@dataclass(frozen=True)
+class Group:
+    """Labels that share a histogram, or a channel.
+
+    Attributes
+    ----------
+    labels
+        Their positions among the labels of the message.
+    cells
+        The product of their grids, in the same order.
+    """
+
+    labels: tuple[int, ...]
+    cells: Cells
+
+    def number(self, indices: NDArray[np.integer]) -> Indices:
+        """(n,) cells of this group, of (n, m) indices into the grids of all labels."""
+        return self.cells.number(indices[:, self.labels])
+
+
+@dataclass(frozen=True)
+class LabelCode:
+    """What codes say of one label.
+
+    Attributes
+    ----------
+    column
+        The channel's position, and that of its codes in :meth:`Codebook.split`.
+    channel
+        From the cells of the label's group to codes.
+    cells
+        Of the group.
+    label
+        The label's position in the group.
+    """
+
+    column: int
+    channel: FiniteChannel
+    cells: Cells
+    label: int
+
+    @property
+    def values(self) -> Floats:
+        """(k,) the label in each cell: ascending where it has the channel for itself."""
+        return self.cells.points[:, self.label]
+
+
+@dataclass(frozen=True)
+class Codebook:
+    """What the codes of a message mean.
+
+    Attributes
+    ----------
+    names
+        (m,) names of the labels.
+    groups
+        Every label in exactly one.
+    channels
+        One a group, from its cells to outputs.
+
+    Raises
+    ------
+    ConfigError
+        If groups, channels and labels do not fit, or there are more than 65,536 combined codes.
+    """
+
+    names: tuple[str, ...]
+    groups: tuple[Group, ...]
+    channels: tuple[FiniteChannel, ...]
+
+    def __post_init__(self) -> None:
+        if sorted(j for group in self.groups for j in group.labels) != list(range(len(self.names))):
+            raise ConfigError(f"each of the labels {self.names} must be in exactly one group")
+        for group, channel in zip(self.groups, self.channels, strict=True):
+            if channel.inputs.size != len(group.cells):
+                raise ConfigError(
+                    f"a channel of {channel.inputs.size} inputs does not fit"
+                    f" {len(group.cells)} cells"
+                )
+        check_outputs(self.radices)
+
+    @property
+    def radices(self) -> tuple[int, ...]:
+        """Outputs of each channel."""
+        return tuple(channel.outputs.size for channel in self.channels)
+
+    @property
+    def outputs(self) -> int:
+        """Number of combined codes."""
+        return math.prod(self.radices)
+
+    @property
+    def code_bytes(self) -> int:
+        """Bytes that a combined code takes in a release."""
+        return 1 if self.outputs <= 256 else 2
+
+    @cached_property
+    def cells(self) -> Cells:
+        """The product of all labels' grids, in the labels' order."""
+        groups = [zip(group.labels, group.cells.grids, strict=True) for group in self.groups]
+        places = dict(chain.from_iterable(groups))
+        return Cells(tuple(places[j] for j in range(len(self.names))))
+
+    def sample(self, indices: Indices, entropy: Entropy, start_row: int = 0) -> Codes:
+        """Randomize events.
+
+        Parameters
+        ----------
+        indices
+            (n, m) from :meth:`Cells.round`.
+        entropy
+            :func:`common.entropy.system_entropy` for anything that leaves.
+        start_row
+            Index of the first event in the whole data set: its noise depends on that alone.
+
+        Returns
+        -------
+        (n,) uint16 combined codes.
+        """
+        columns = np.empty((indices.shape[0], len(self.channels)), dtype=np.uint16)
+        for i, (group, channel) in enumerate(zip(self.groups, self.channels, strict=True)):
+            words = entropy.words(stream(LABEL_STREAM, i), start_row, indices.shape[0])
+            columns[:, i] = channel.sample(group.number(indices), words)
+        return self.combine(columns)
+
+    def combine(self, columns: NDArray[np.integer]) -> Codes:
+        """(n,) combined codes of (n, p) codes, one a channel."""
+        return np.ravel_multi_index(tuple(columns.T), self.radices).astype(np.uint16)
+
+    def split(self, codes: NDArray[np.integer]) -> Codes:
+        """(n, p) codes, one a channel, of (n,) combined codes."""
+        return np.column_stack(np.unravel_index(codes, self.radices)).astype(np.uint16)
+
+    @cached_property
+    def likelihood(self) -> Floats:
+        """(k, d) probability of each combined code in each cell of all labels."""
+        indices = self.cells.indices(np.arange(len(self.cells)))
+        table = np.ones((len(self.cells), 1))
+        for group, channel in zip(self.groups, self.channels, strict=True):
+            part = channel.probabilities[group.number(indices)]
+            table = (table[:, :, None] * part[:, None, :]).reshape(table.shape[0], -1)
+        return table
+
+    def for_label(self, name: str) -> LabelCode:
+        """What codes say of one label, by its name."""
+        label = self.names.index(name)
+        column = next(i for i, group in enumerate(self.groups) if label in group.labels)
+        group = self.groups[column]
+        return LabelCode(column, self.channels[column], group.cells, group.labels.index(label))
+
+
+def check_outputs(radices: Sequence[int]) -> None:
+    """Raise ``ConfigError`` where the codes of several channels do not fit two bytes."""
+    if math.prod(radices) > MAX_OUTPUTS:
+        raise ConfigError(
+            f"{' × '.join(map(str, radices))} combined codes are more than {MAX_OUTPUTS:,};"
+            " send fewer labels in one message, or give them coarser grids"
+        )

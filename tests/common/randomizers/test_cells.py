@@ -1,0 +1,118 @@
+"""Several labels as one cell, several codes as one."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from common.entropy import seeded_entropy
+from common.errors import ConfigError
+from common.exact.channel import FiniteChannel, randomized_response_rows
+from common.randomizers.base import LABEL_STREAM, ROUNDING_STREAM
+from common.randomizers.cells import Cells, Codebook, Group, stream
+from common.randomizers.grid import Grid
+
+RETURNED = Grid.from_edges([0.0, 1.0])
+AMOUNT = Grid.from_edges([0.0, 5.0, 20.0, 100.0])
+STARS = Grid.from_edges([1.0, 2.0, 3.0])
+CELLS = Cells((RETURNED, AMOUNT, STARS))
+
+
+def response(size: int, epsilon: float) -> FiniteChannel:
+    points = np.arange(float(size))
+    return FiniteChannel(points, points, randomized_response_rows(size, epsilon))
+
+
+def codebook() -> Codebook:
+    """Stars and returned share a channel, in that order; the amount has its own."""
+    shared = Group((2, 0), Cells((STARS, RETURNED)))
+    alone = Group((1,), Cells((AMOUNT,)))
+    names = ("returned", "amount", "stars")
+    return Codebook(names, (shared, alone), (response(6, 0.7), response(4, 0.4)))
+
+
+def test_cells_are_numbered_with_the_last_label_fastest() -> None:
+    numbers = np.arange(len(CELLS))
+    assert np.array_equal(CELLS.number(CELLS.indices(numbers)), numbers)
+    assert CELLS.points[:4].tolist() == [[0, 0, 1], [0, 0, 2], [0, 0, 3], [0, 5, 1]]
+    weights = np.arange(2.0 * len(CELLS)).reshape(2, -1)
+    for label, grid in enumerate(CELLS.grids):
+        sums = [weights[:, CELLS.points[:, label] == y].sum(axis=1) for y in grid.points]
+        assert np.array_equal(CELLS.marginal(weights, label), np.column_stack(sums))
+
+
+def test_every_combined_code_has_the_product_of_its_parts_probabilities() -> None:
+    book = codebook()
+    codes = np.arange(book.outputs)
+    columns = book.split(codes)
+    assert np.array_equal(book.combine(columns), codes)
+    parts = {name: book.for_label(name) for name in book.names}
+    assert [parts[name].column for name in book.names] == [0, 1, 0]
+    for cell, labels in enumerate(book.cells.points):
+        product = np.ones(book.outputs)
+        for column, members in enumerate([("returned", "stars"), ("amount",)]):
+            fits = np.all([parts[n].values == labels[book.names.index(n)] for n in members], axis=0)
+            (row,) = parts[members[0]].channel.probabilities[fits]
+            product *= row[columns[:, column]]
+        assert np.allclose(book.likelihood[cell], product, rtol=1e-13)
+
+
+def test_epsilon_of_all_labels_is_the_sum_of_the_channels() -> None:
+    """Neighbours differ in all labels of an event: the worst ratio over pairs of cells."""
+    book = codebook()
+    shared, alone = book.channels
+    worst = max(
+        Fraction(
+            shared.weights[a // 4][z] * alone.weights[a % 4][w],
+            shared.weights[b // 4][z] * alone.weights[b % 4][w],
+        )
+        for a in range(24)
+        for b in range(24)
+        for z in range(6)
+        for w in range(4)
+    )
+    assert worst == shared.ratio * alone.ratio
+
+
+def test_one_label_draws_the_bytes_that_it_draws_alone() -> None:
+    """And the second label's words are not the first's."""
+    entropy, channel = seeded_entropy(3), response(4, 0.4)
+    book = Codebook(("amount",), (Group((0,), Cells((AMOUNT,))),), (channel,))
+    labels = np.linspace(-1, 110, 500)
+    words = entropy.words(ROUNDING_STREAM, 7, 500)
+    indices = book.cells.round(labels[:, None], entropy, 7)
+    assert np.array_equal(indices[:, 0], AMOUNT.round(labels, words))
+    expected = channel.sample(indices[:, 0], entropy.words(LABEL_STREAM, 7, 500))
+    assert np.array_equal(book.sample(indices, entropy, 7), expected)
+    twice = Cells((AMOUNT, AMOUNT)).round(np.column_stack([labels, labels]), entropy)
+    assert np.any(twice[:, 0] != twice[:, 1])
+
+
+def test_events_are_sampled_by_their_own_rows() -> None:
+    """Where nothing is random, codes are the cells; and parts of the rows agree with the whole."""
+    points = np.arange(24.0)
+    sure = FiniteChannel(points, points, randomized_response_rows(24, 40.0))
+    book = Codebook(("r", "a", "s"), (Group((0, 1, 2), CELLS),), (sure,))
+    labels = CELLS.points[np.arange(1000) % 24]
+    entropy = seeded_entropy(1)
+    codes = book.sample(book.cells.round(labels, entropy), entropy)
+    assert np.array_equal(codes, np.arange(1000) % 24)
+    noisy = codebook()
+    indices = noisy.cells.round(labels, entropy)
+    whole = noisy.sample(indices, entropy)
+    assert np.array_equal(whole[300:], noisy.sample(indices[300:], entropy, 300))
+    assert len({stream(LABEL_STREAM, i) for i in range(8)}) == 8
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    group = Group((0,), Cells((AMOUNT,)))
+    with pytest.raises(ConfigError, match="exactly one group"):
+        Codebook(("a", "b"), (group,), (response(4, 1.0),))
+    with pytest.raises(ConfigError, match="3 inputs does not fit 4 cells"):
+        Codebook(("a",), (group,), (response(3, 1.0),))
+    wide = Grid.from_count(0, 1, 300)
+    groups = tuple(Group((j,), Cells((wide,))) for j in range(2))
+    with pytest.raises(ConfigError, match=r"300 × 300 combined codes are more than 65,536"):
+        Codebook(("a", "b"), groups, (response(300, 1.0),) * 2)

@@ -59,7 +59,7 @@ class Cells:
 
     def number(self, indices: NDArray[np.integer]) -> Indices:
         """(n,) cells of (n, m) indices into the grids."""
-        return np.ravel_multi_index(tuple(indices.T), self.shape).astype(np.int64, copy=False)
+        return np.asarray(np.ravel_multi_index(tuple(indices.T), self.shape), dtype=np.int64)
 
     def indices(self, cells: NDArray[np.integer]) -> Indices:
         """(n, m) indices into the grids of (n,) cells."""
@@ -222,7 +222,7 @@ class Codebook:
 
     def combine(self, columns: NDArray[np.integer]) -> Codes:
         """(n,) combined codes of (n, p) codes, one a channel."""
-        return np.ravel_multi_index(tuple(columns.T), self.radices).astype(np.uint16)
+        return np.asarray(np.ravel_multi_index(tuple(columns.T), self.radices), dtype=np.uint16)
 
     def split(self, codes: NDArray[np.integer]) -> Codes:
         """(n, p) codes, one a channel, of (n,) combined codes."""

@@ -76,7 +76,7 @@ SQUARED = MeanLoss("mse", np.square, np.square, lambda points: -2 * points)
 
 def fitting_loss(problem: LabelProblem) -> MeanLoss | None:
     """The loss that fits a label: log loss for one of two values, deviance for counts, or none."""
-    grid = problem.grid
+    grid = problem.values
     if problem.loss == "absolute":  # predictions are medians
         return None
     if grid.size == 2:

@@ -273,7 +273,7 @@ def score(
     _check_columns(by, found.table.columns)
     chosen, dealt = found.dealt(model, list(model.encoder.columns))
     # two labels lie in an interval, or not, by its rounding alone
-    with_intervals = model.has_distributions and problem.grid.size > 2
+    with_intervals = model.has_distributions and problem.values.size > 2
     shares = interval_coverage(sources, model.support, found.scored, INTERVALS)
     return Scores(
         manifests,

@@ -148,8 +148,10 @@ def _divide(source: ReleasedCodes, targets: Floats) -> tuple[Floats, Floats, Flo
     if histogram.decoded is not None:  # from these codes, which cannot be counted twice
         nothing = np.zeros((source.grid.size, targets.shape[1]))
         return decoder(problem, targets).values, nothing, nothing[0]
-    onto = interpolation(source.grid, problem.grid)
-    targets, channel = onto @ targets, onto @ problem.channel
+    channel = problem.channel
+    if not np.array_equal(source.grid, problem.grid):
+        onto = interpolation(source.grid, problem.grid)
+        targets, channel = onto @ targets, onto @ channel
     centred, varied = targets - targets.mean(axis=0), channel - channel.mean(axis=0)
     weight = (histogram.deviation / histogram.rows) ** 2
     marginal = np.maximum(problem.output_prior, 1e-12)

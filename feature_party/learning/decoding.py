@@ -122,10 +122,10 @@ def convex_targets(problem: LabelProblem, function: Callable[[Floats], Floats]) 
     the squared gap for y², is taken off. A grid of consecutive whole numbers, or of two values, is
     taken to hold the labels themselves, which need no correction.
     """
-    grid, values = problem.grid, function(problem.grid)
+    grid, values = problem.values, function(problem.values)
     gaps = np.diff(grid)
     if grid.size == 2 or (np.allclose(gaps, 1.0) and float(grid[0]).is_integer()):
-        return values
+        return values[problem.value_of]
     nodes, weights = np.polynomial.legendre.leggauss(8)
     inside = grid[:-1, None] + gaps[:, None] * (1 + nodes) / 2
     excess = (values[1:] + values[:-1] - function(inside) @ weights) / 2
@@ -133,4 +133,4 @@ def convex_targets(problem: LabelProblem, function: Callable[[Floats], Floats]) 
     share[:-1] += excess / 2
     share[1:] += excess / 2
     share[0], share[-1] = excess[0], excess[-1]
-    return np.asarray(values - share)
+    return np.asarray((values - share)[problem.value_of])

@@ -14,6 +14,7 @@ so that learning starts from what is known without features. The families:
 ``canonical``           p(y) exp(Σ_i a_i σ_i h_i(y)), h_i what the channel tells apart best
 ``poisson``             λ^y e^{−λ} / y!, normalised over the cells
 ``negative-binomial``   NB(y; μ, r), normalised over the cells
+``joint``               the canonical one of several labels that are sent together
 ======================  =========================================================================
 
 Parametric families get one more output for a point mass at either end of the grid where the prior

@@ -29,10 +29,11 @@ from torch import Tensor
 from common.arrays import Floats
 from common.errors import ConfigError
 from feature_party.learning.decoding import decoder
-from feature_party.learning.heads import Head, build_head
+from feature_party.learning.heads import Head, LinearHead, build_head, canonical_tilts
 from feature_party.learning.law_table import LawTable
 from feature_party.learning.names import OBJECTIVE_NAMES
 from feature_party.learning.problem import LabelProblem
+from feature_party.learning.several_labels import joint_support
 from feature_party.learning.support import Support
 
 
@@ -175,11 +176,10 @@ class LikelihoodObjective(Objective):
         self.family = head
         self.outputs = head.outputs
         self.cells = support.size
-        likelihood = support.likelihood
-        columns = likelihood / likelihood.max(axis=0)
-        self.factors = torch.as_tensor(columns.T.copy(), dtype=torch.float32)
+        self.support = support
+        self.columns = support.likelihood / support.likelihood.max(axis=0)
+        self.factors = torch.as_tensor(self.columns.T.copy(), dtype=torch.float32)
         self.values = torch.as_tensor(support.values, dtype=torch.float32)
-        self.columns = columns
         self._table: LawTable | None = None
 
     def targets(self, codes: NDArray[np.integer]) -> Tensor:
@@ -207,6 +207,31 @@ class LikelihoodObjective(Objective):
 
     def points(self, raw: Tensor) -> Tensor:
         return self.distributions(raw) @ self.values
+
+
+class JointObjective(LikelihoodObjective):
+    """The same under a law of all labels that are sent together, of which it predicts one.
+
+    Canonical tilts of the cells are what the channel tells of all labels, and of how they belong
+    together. Of few cells each has a logit of its own.
+    """
+
+    def __init__(
+        self, problem: LabelProblem, support: Support, tilts: Floats | None = None
+    ) -> None:
+        joint, belongs = joint_support(problem, support)
+        if not joint.values_alone and tilts is None:
+            tilts = canonical_tilts(joint)
+        super().__init__(problem, joint, LinearHead("joint", np.log(joint.prior), tilts))
+        self.cells = support.size
+        # scaled as they are for laws of the label alone, so that losses compare
+        self.columns = joint.likelihood / support.likelihood.max(axis=0)
+        self.factors = torch.as_tensor(self.columns.T.copy(), dtype=torch.float32)
+        self.values = torch.as_tensor(support.values, dtype=torch.float32)
+        self.merged = torch.as_tensor(np.eye(support.size)[belongs], dtype=torch.float32)
+
+    def distributions(self, raw: Tensor) -> Tensor:
+        return super().distributions(raw) @ self.merged.to(raw.dtype)
 
 
 @dataclass
@@ -287,8 +312,14 @@ def build_objective(
     head
         The likelihood's head, gaussian by default; other objectives ignore it.
     tilts
-        Those of a canonical head that has been trained.
+        Those of a canonical head, or of a law of several labels, that has been trained.
     """
+    if name == "likelihood" and head == "joint":
+        if problem.together is None:
+            raise ConfigError(
+                "head='joint' is for labels that one channel sends together; use auto"
+            )
+        return JointObjective(problem, support, tilts)
     if name == "likelihood":
         return LikelihoodObjective(problem, support, build_head(head or "gaussian", support, tilts))
     grid = problem.grid

@@ -60,7 +60,7 @@ class LabelProblem:
     Attributes
     ----------
     grid
-        (k,) label values, ascending.
+        (k,) label values, ascending; of one label among several on common cells, with ties.
     prior
         (k,) released prior over the grid, summing to 1.
     rows
@@ -83,6 +83,9 @@ class LabelProblem:
     sources
         The parties that the labels are from, if they are several: see
         :mod:`feature_party.learning.sources`.
+    together
+        (k, m) values of all labels of an event that one channel sends together, this one among
+        them: see :mod:`feature_party.learning.several_labels`. None where it sends one.
     """
 
     grid: Floats
@@ -96,6 +99,7 @@ class LabelProblem:
     values_alone: bool = False
     ends: tuple[int, int] | None = None
     sources: tuple[LabelSource, ...] = ()
+    together: Floats | None = None
 
     @classmethod
     def from_channel(
@@ -179,6 +183,16 @@ class LabelProblem:
         return self.rows[self.row_of]
 
     @cached_property
+    def values(self) -> Floats:
+        """The label values that there are, ascending, each once."""
+        return np.unique(self.grid)
+
+    @cached_property
+    def value_of(self) -> Indices:
+        """(k,) place of each grid point's label among :attr:`values`."""
+        return np.searchsorted(self.values, self.grid)
+
+    @cached_property
     def row_prior(self) -> Floats:
         """(r,) prior mass of each distinct row."""
         return sums(self.row_of, self.prior, self.rows.shape[0])
@@ -218,8 +232,9 @@ class LabelProblem:
         Of two values with probabilities p and 1 − p a label has the information p (1 − p) about its
         logit: a rare one tells little, however many others there are. 1 for a range.
         """
-        k = self.grid.size
-        return float((1 - self.prior @ self.prior) * k / (k - 1)) if self.values_alone else 1.0
+        k = self.values.size
+        each = sums(self.value_of, self.prior, k)
+        return float((1 - each @ each) * k / (k - 1)) if self.values_alone else 1.0
 
     def to_json(self) -> dict[str, Any]:
         """What a trained model needs: everything, or of several releases grid and prior alone.
@@ -236,6 +251,7 @@ class LabelProblem:
             "loss": self.loss,
             "values_alone": self.values_alone,
             "sources": [{**vars(one), "prior": one.prior.tolist()} for one in self.sources],
+            "together": None if self.together is None else self.together.tolist(),
         }
 
     @classmethod
@@ -251,7 +267,9 @@ class LabelProblem:
             for one in data.get("sources", ())
         )
         facts = grid, prior, rows, row_of, outputs, data["loss"]
-        return cls(*facts, values_alone=alone, sources=sources)
+        stored = data.get("together")
+        together = None if stored is None else np.asarray(stored, np.float64)
+        return cls(*facts, values_alone=alone, sources=sources, together=together)
 
     def check_codes(self, codes: NDArray[Any]) -> None:
         """Raise ``ConfigError`` if a code is not one of the d outputs."""

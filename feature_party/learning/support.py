@@ -51,14 +51,16 @@ class Support:
 
     @classmethod
     def of(cls, problem: LabelProblem, cells: int = MAX_CELLS) -> Support:
-        """Merge the grid into at most ``cells`` cells."""
-        return cls.in_cells(problem, _cells(problem.grid, _floored(problem), cells))
+        """Merge the grid into at most ``cells`` cells; points of one label lie in one."""
+        values, value_of = problem.values, problem.value_of
+        prior = sums(value_of, _floored(problem), values.size)
+        return cls.in_cells(problem, _cells(values, prior, cells)[value_of])
 
     @classmethod
     def in_cells(cls, problem: LabelProblem, cell_of: Indices) -> Support:
         """Merge the grid as (k,) cells of its points say."""
-        grid, prior, widths = problem.grid, _floored(problem), _widths(problem.grid)
-        count = int(cell_of[-1]) + 1
+        grid, prior, widths = problem.grid, _floored(problem), _widths(problem)
+        count = int(cell_of.max()) + 1
         mass = sums(cell_of, prior, count)
         within = prior / mass[cell_of]
         likelihood = np.zeros((count, problem.outputs.size))
@@ -103,7 +105,7 @@ class Support:
 
 def _floored(problem: LabelProblem) -> Floats:
     """(k,) prior: the histogram was clipped at 0, so an empty cell is not an impossible one."""
-    widths = _widths(problem.grid)
+    widths = _widths(problem)
     share = _VALUES_FLOOR if problem.values_alone else _PRIOR_FLOOR
     floor = share * (0.5 * widths / widths.sum() + 0.5 / widths.size)
     return np.asarray((1 - share) * problem.prior + floor)
@@ -115,12 +117,11 @@ def _is_atom(density: Floats, mass: Floats) -> bool:
     return bool(mass[0] > 0.02 and density[0] > 3 * density[1:4].mean())
 
 
-def _widths(grid: Floats) -> Floats:
-    gaps = np.diff(grid)
-    widths = np.empty(grid.size)
-    widths[1:-1] = (gaps[1:] + gaps[:-1]) / 2
-    widths[0], widths[-1] = gaps[0], gaps[-1]
-    return widths
+def _widths(problem: LabelProblem) -> Floats:
+    """(k,) length of the label axis that each point stands for: points of one label share it."""
+    gaps = np.diff(problem.values)
+    widths = np.concatenate([gaps[:1], (gaps[1:] + gaps[:-1]) / 2, gaps[-1:]])
+    return np.asarray((widths / np.bincount(problem.value_of))[problem.value_of])
 
 
 def _cells(grid: Floats, prior: Floats, cells: int) -> Indices:

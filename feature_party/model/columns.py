@@ -49,7 +49,7 @@ def columns(
                 " out; set [output] above"
             )
     found: dict[str, Floats] = {}
-    if grid.size == 2:
+    if problem.values.size == 2:
         found["probability"] = distributions[:, 1]
     else:
         found["mean"] = distributions @ support.values

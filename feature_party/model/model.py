@@ -298,7 +298,7 @@ def _same_folds(members: slice, few: int, most: int) -> slice:
 def _tilts(objective: Objective) -> list[list[float]] | None:
     """What a canonical head owes to the channel, which a saved model need not have any more."""
     family = objective.family if isinstance(objective, LikelihoodObjective) else None
-    if not isinstance(family, LinearHead) or family.name != "canonical":
+    if not isinstance(family, LinearHead) or family.name not in ("canonical", "joint"):
         return None
     return None if family.statistics is None else family.statistics.T.tolist()
 

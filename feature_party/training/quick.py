@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from common.errors import ConfigError
 from feature_party.learning.derivatives import Derivatives, derivatives_of
 from feature_party.learning.objectives import LikelihoodObjective, Objective
-from feature_party.learning.support import Support
 from feature_party.model.network import EMBEDDING
 from feature_party.training.fitting import EpochRecord, Fit
 from feature_party.training.in_memory import FoldedRows
@@ -51,7 +50,6 @@ class QuickLearners:
         learner: str,
         laws: Sequence[Candidate],
         build: Callable[[Candidate], Objective],
-        support: Support,
         rows: FoldedRows,
         on_epoch: Callable[[str, EpochRecord], None] | None = None,
     ) -> QuickLearners:
@@ -67,7 +65,7 @@ class QuickLearners:
             objective = build(law)
             if not isinstance(objective, LikelihoodObjective):
                 continue
-            table = derivatives_of(objective.family, support)
+            table = derivatives_of(objective.family, objective.support)
             if table is not None:
                 found[law] = objective, table
         if not found and learner != "auto":

@@ -26,11 +26,7 @@ from feature_party.learning.mixing import (
     null_probability,
     prior_adjustment,
 )
-from feature_party.learning.objectives import (
-    Objective,
-    SharedObjective,
-    build_objective,
-)
+from feature_party.learning.objectives import Objective, SharedObjective, build_objective
 from feature_party.learning.support import Support
 from feature_party.model.encoding import Encoder
 from feature_party.model.facts import FitSettings, ModelFacts
@@ -288,7 +284,7 @@ class _Run:
                 f"learner={learner!r} trains in memory alone; set [training] shards to never"
             )
         rows = self.rows.folded(self.problem, self._settings)
-        return QuickLearners.of(learner, laws, self._objective, self.support, rows, self.on_epoch)
+        return QuickLearners.of(learner, laws, self._objective, rows, self.on_epoch)
 
     def _adjustment(self, mixture: Mixture) -> Floats | None:
         """Factors towards the released prior, for a mixture of heads.
@@ -353,6 +349,8 @@ class _Run:
             [Candidate("likelihood", name) for name in names]
             for names in candidate_heads(self.support, self._counts)
         )
+        if self.problem.together is not None:
+            plain.append(Candidate("likelihood", "joint"))
         return plain, flexible
 
     @property
@@ -378,7 +376,7 @@ class _Run:
 
     @property
     def _counts(self) -> bool:
-        grid = self.problem.grid
+        grid = self.problem.values
         return bool(grid[0] == 0 and np.allclose(np.diff(grid), 1.0))
 
     def _objective(self, candidate: Candidate) -> Objective:

@@ -64,6 +64,12 @@ MAY_IMPORT = {
         "polars",
         "rich",
     },
+    "common.program.commands.audit, common.program.audit.report": {
+        "jinja2",
+        "numpy",
+        "pydantic",
+        "rich",
+    },
     "label_party.commands.release, label_party.commands.serve": CONFIGURED,
     "label_party.commands.plan, label_party.release.plan": {*CONFIGURED, "polars", "rich"},
     "label_party.commands.budget, label_party.store.account": {*CONFIGURED, "rich"},

@@ -10,7 +10,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from common.files import write_text
-from common.program.audit.report import plots
+from common.program.audit.report import drawings
 from common.program.audit.verdict import GATE, Audit, Check, Verdict
 from common.report.template import page_template
 
@@ -112,7 +112,7 @@ def groups(audit: Audit) -> list[Group]:
 def figures(audit: Audit) -> list[Figure]:
     """Pictures of whatever data the audit left."""
     found = []
-    bounds = plots.bound_rows(audit)
+    bounds = drawings.bound_rows(audit)
     if len(bounds) > 1:
         found.append(
             Figure(
@@ -121,7 +121,7 @@ def figures(audit: Audit) -> list[Figure]:
                 " diamond is an exact value. Dots are lower bounds of the true ε that were"
                 " measured: hollow at 95% confidence, solid at the gate of one in a million."
                 " Anything solid to the right of the line refutes the claim.",
-                plots.bounds(bounds),
+                drawings.bounds(bounds),
             )
         )
     data = audit.plots
@@ -133,9 +133,13 @@ def figures(audit: Audit) -> list[Figure]:
                 " makes it least likely to the one that makes it most likely, from the integer"
                 " weights. The scale is logarithmic, so that ε is a length, drawn on the right: no"
                 " line may be longer.",
-                plots.output_ranges(data["output_ranges"], data["output_ranges"]["epsilon"]),
+                drawings.output_ranges(data["output_ranges"], data["output_ranges"]["epsilon"]),
             )
         )
+    if not {"beliefs", "attack"} & data.keys():
+        return found
+    from common.program.audit.report import plots
+
     if "beliefs" in data:
         found.append(
             Figure(

@@ -58,7 +58,8 @@ def test_the_page_leads_with_the_verdict(fails: bool) -> None:
     assert "&lt;b&gt;sales" in page
     assert "<b>sales" not in page
     assert not re.search(r'(src|href)="https?:', page)
-    assert len(re.findall(r'<svg class="figure', page)) == 8  # four pictures, wide and narrow
+    assert len(re.findall(r'<svg class="figure', page)) == 4  # two pictures, wide and narrow
+    assert len(re.findall(r'<div class="\w+" role="img"', page)) == 2
 
 
 def test_the_page_says_what_was_asked_and_what_would_have_been_found() -> None:
@@ -89,7 +90,11 @@ def test_pictures_of_any_number_of_outputs(outputs: int) -> None:
             "epsilon": math.log(2),
         }
     }
-    assert f"{outputs} outputs over all labels" in render_report(audit)
+    page = render_report(audit)
+    assert f"{outputs} outputs over all labels" in page
+    drawn = re.search(r'<path class="possible" d="(.*?)"', page)
+    assert drawn
+    assert drawn[1].count("M") == outputs
 
 
 def test_names_of_curves_are_apart() -> None:

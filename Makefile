@@ -104,7 +104,7 @@ coverage: $(STAMP) ## Measure how often intervals of evaluations contain the tru
 	$(PYTHON) -m tests.benchmarks.coverage dealt --epsilon 1 --rows 4000
 
 .PHONY: published
-published: $(STAMP) ## Rerun the published comparisons: regression, selection, PATE, streams, holdouts (an hour)
+published: $(STAMP) ## Rerun the published comparisons; what was found is kept (some hours)
 	$(PYTHON) -m tests.benchmarks.published
 
 $(PROTOS_STAMP): protos/requirements.txt

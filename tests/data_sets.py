@@ -123,6 +123,19 @@ def read_criteo_log(path: Path) -> pl.DataFrame:
     return sold.collect(engine="streaming")
 
 
+def read_communities(path: Path) -> pl.DataFrame:
+    """UCI's Communities and Crime as it is published, without the columns that name a place.
+
+    Comma-separated, 128 columns without a header, ``?`` where a value is missing: 5 that say where,
+    122 between 0 and 1, and violent crimes, between 0 and 1 as well.
+    """
+    table = pl.read_csv(path, has_header=False, null_values="?", infer_schema_length=None)
+    if table.width != 128:
+        raise ValueError(f"{path} has {table.width} columns; communities.data has 128")
+    places = [f"column_{number}" for number in range(1, 6)]
+    return table.drop(places).rename({"column_128": "crime"})
+
+
 def _bike() -> pl.DataFrame:
     # the two that the label is the sum of, and a number of the row
     return _read("bike_sharing_hour.parquet").drop("casual", "registered", "instant", strict=False)
@@ -154,6 +167,16 @@ CRITEO_LOG = DataSet(
     lambda: read_criteo_log(FOLDER / "CriteoSearchData"),
 )
 """The whole log, for whoever has downloaded it; CRITEO is a sample of two partners."""
+
+COMMUNITIES = DataSet(
+    "communities",
+    "communities.data",
+    "crime",
+    0,
+    1,
+    lambda: read_communities(FOLDER / "communities.data"),
+)
+"""For whoever has downloaded it."""
 
 DIAMONDS = DataSet("diamonds", None, "price", 0, 20_000, _diamonds)
 BIKE = DataSet("bike", "bike_sharing_hour.parquet", "cnt", 0, 1000, _bike)

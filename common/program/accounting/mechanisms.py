@@ -21,8 +21,16 @@ from common.guarantees.gaussian import gaussian_sigma, gaussian_zcdp
 from common.guarantees.pld import PrivacyLoss
 from common.mechanisms.continual.tree import TreeNoise
 from common.mechanisms.interactive import SparseVector, Terms
-from common.mechanisms.interactive.targets import not_prior
-from common.mechanisms.selection import Peeling, StableTopK
+from common.mechanisms.interactive.targets import Target, boundary, not_prior
+from common.mechanisms.pate import GNMax
+from common.mechanisms.selection import (
+    Law,
+    LimitedDomain,
+    NoisyMax,
+    Peeling,
+    StableTopK,
+    TopStable,
+)
 
 
 @dataclass(frozen=True)
@@ -64,11 +72,11 @@ class Numbers:
     rate
         Of samples.
     count
-        k of top-k, c of SVT, τ of target charging, T of a tree.
+        k of top-k, c of SVT, τ of target charging, T of a tree, m of a noisy maximum.
     rho
         ρ of StableTopK.
     failure
-        δ_t of its test.
+        δ_t of its test; δ of what has one of its own.
     """
 
     epsilon: float | None = None
@@ -111,6 +119,13 @@ def mechanism(name: str, numbers: Numbers) -> Mechanism:
 def _pure(given: Numbers) -> Mechanism:
     pure = PureDP.of(given.epsilon or 0, Adjacency.ADD_REMOVE)
     return Mechanism(f"ε-DP, ε = {given.epsilon:g}", pure, lambda: PrivacyLoss.of_pure(pure))
+
+
+def _approximate(given: Numbers) -> Mechanism:
+    return Mechanism(
+        f"(ε, δ)-DP, ε = {given.epsilon:g}, δ = {given.failure:g}",
+        ApproximateDP.of(given.epsilon or 0, given.failure, Adjacency.ADD_REMOVE),
+    )
 
 
 def _laplace(given: Numbers) -> Mechanism:
@@ -167,6 +182,32 @@ def _stable_top_k(given: Numbers) -> Mechanism:
     return Mechanism(f"StableTopK, ρ = {given.rho:g}, δ_t = {given.failure:g}", made.guarantee)
 
 
+def _limited_domain(given: Numbers) -> Mechanism:
+    k, domain = given.count, 2 * given.count
+    made = LimitedDomain(k, domain, Fraction(given.epsilon or 0), Fraction(given.failure))
+    return Mechanism(
+        f"limited domain, {k:,} of {domain:,} leaders, ε = {given.epsilon:g} a draw", made.guarantee
+    )
+
+
+def _top_stable(given: Numbers) -> Mechanism:
+    made = TopStable(given.count, Fraction(given.epsilon or 0), Fraction(given.failure))
+    return Mechanism(f"Top-Stable, k = {given.count:,}, ε = {given.epsilon:g}", made.guarantee)
+
+
+def _noisy_max(given: Numbers) -> Mechanism:
+    made = NoisyMax(Law.GAUSSIAN, variance=Fraction(given.noise or 0) ** 2)
+    return Mechanism(
+        f"largest of {given.count:,}, Gaussian noise σ = {given.noise:g}",
+        made.guarantee(given.count),
+    )
+
+
+def _gnmax(given: Numbers) -> Mechanism:
+    made = GNMax(Fraction(given.noise or 0) ** 2)
+    return Mechanism(f"an answer of GNMax, σ = {given.noise:g}", made.guarantee(1))
+
+
 def _svt(given: Numbers) -> Mechanism:
     made = SparseVector.best_split(given.count, Fraction(given.epsilon or 0))
     return Mechanism(
@@ -175,12 +216,17 @@ def _svt(given: Numbers) -> Mechanism:
 
 
 def _target_charging(given: Numbers) -> Mechanism:
-    terms = Terms(not_prior(Fraction(given.epsilon or 0)), given.count)
-    return Mechanism(
-        f"calls of ε = {given.epsilon:g} until {given.count:,} outcomes but the expected",
-        terms.renyi_guarantee,
-        tighter=terms.guarantee,
-    )
+    return _session(not_prior(Fraction(given.epsilon or 0)), given, "outcomes but the expected")
+
+
+def _boundary(given: Numbers) -> Mechanism:
+    return _session(boundary(Fraction(given.epsilon or 0)), given, "answers at the boundary")
+
+
+def _session(target: Target, given: Numbers, hits: str) -> Mechanism:
+    terms = Terms(target, given.count)
+    name = f"calls of ε = {given.epsilon:g} until {given.count:,} {hits}"
+    return Mechanism(name, terms.renyi_guarantee, tighter=terms.guarantee)
 
 
 def _tree(given: Numbers) -> Mechanism:
@@ -189,7 +235,8 @@ def _tree(given: Numbers) -> Mechanism:
 
 
 MECHANISMS: dict[str, tuple[tuple[str, ...], Callable[[Numbers], Mechanism], str]] = {
-    "pure": (("epsilon",), _pure, "randomized response, the worst ε-DP mechanism"),
+    "pure": (("epsilon",), _pure, "randomized response, the worst ε-DP one"),
+    "approximate": (("epsilon",), _approximate, "any (ε, δ)-DP one"),
     "laplace": (("noise",), _laplace, "discrete Laplace noise"),
     "gaussian": (("noise",), _gaussian, "Gaussian noise"),
     "sampled-gaussian": (("noise",), _sampled_gaussian, "a step of DP-SGD"),
@@ -197,8 +244,13 @@ MECHANISMS: dict[str, tuple[tuple[str, ...], Callable[[Numbers], Mechanism], str
     "exponential": (("epsilon",), _exponential, "the exponential mechanism"),
     "top-k": (("epsilon",), _top_k, "the --count best of a list"),
     "stable-top-k": (("rho",), _stable_top_k, "top-k with an adaptive k"),
+    "limited-domain": (("epsilon",), _limited_domain, "top-k of twice as many leaders, no list"),
+    "top-stable": (("epsilon",), _top_stable, "top-k by the sparse vector"),
+    "noisy-max": (("noise",), _noisy_max, "the largest of --count gaps plus Gaussian noise"),
+    "gnmax": (("noise",), _gnmax, "an answer of PATE's GNMax"),
     "svt": (("epsilon",), _svt, "sparse vector until --count are above"),
     "target-charging": (("epsilon",), _target_charging, "calls until --count hits"),
+    "boundary": (("epsilon",), _boundary, "the same in the boundary wrapper"),
     "tree": (("noise",), _tree, "running counts of a stream of --count numbers"),
 }
 """By name: the numbers that it needs, how it is built, and what it is."""

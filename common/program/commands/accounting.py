@@ -47,17 +47,19 @@ def compose(
     ] = "pure",
     epsilon: Annotated[
         float | None,
-        typer.Option(help="ε: of one release, a draw of top-k, a call of target-charging."),
+        typer.Option(help="ε: of one release, draw of top-k, call of target-charging."),
     ] = None,
     noise: Annotated[
         float | None, typer.Option(help="σ of Gaussian noise, scale of Laplace noise.")
     ] = None,
     rate: Annotated[float, typer.Option(help="Sampling rate, if sampled.")] = 1.0,
     count: Annotated[
-        int, typer.Option(help="k of top-k, counts above of svt, hits, length of tree's stream.")
+        int, typer.Option(help="k; counts above of svt; hits; numbers of tree and noisy-max.")
     ] = 1,
     rho: Annotated[float | None, typer.Option(help="ρ of stable-top-k.")] = None,
-    failure: Annotated[float, typer.Option(help="δ of stable-top-k's test.")] = 1e-12,
+    failure: Annotated[
+        float, typer.Option(help="δ of stable-top-k's test and of others that have one.")
+    ] = 1e-12,
     times: Annotated[int, typer.Option(help="Number of releases.")] = 100,
     delta: Annotated[float, typer.Option(help="δ at which totals are stated.")] = 1e-6,
     plot: Annotated[Path | None, typer.Option(help="Write totals against the number here.")] = None,

@@ -1,14 +1,17 @@
-"""Run the published comparisons: ``python -m tests.benchmarks.published [--out DIR]``."""
+"""Run the published comparisons: ``python -m tests.benchmarks.published [--out DIR]``.
+
+What was found is kept in the folder, and a run that ends early is taken up by the next.
+"""
 
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from common.console import progress
+from common.console import numbers
 from tests.benchmarks.published import (
     erm,
     generalization,
@@ -21,6 +24,7 @@ from tests.benchmarks.published import (
     top_k,
     watch,
 )
+from tests.benchmarks.published.kept import Kept, OutOfTimeError
 
 PARTS = (
     "regression",
@@ -43,11 +47,14 @@ def main() -> None:
         "--trials", type=int, default=100, help="trials of a cell (streams: a twentieth)"
     )
     parser.add_argument("--only", choices=PARTS, default=None)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing after these")
     parser.add_argument(
         "--full", action="store_true", help="regression: all rows, ten splits, every ε (days)"
     )
     names = ["label-noise", *(one.name for one in regression.EXPERIMENTS)]
     parser.add_argument("--experiment", choices=names, help="regression: only this one")
+    parser.add_argument("--splits", type=int, help="regression: so many")
+    parser.add_argument("--epsilons", default="", help="regression: these, such as 0.5,2")
     options = parser.parse_args()
     import matplotlib as mpl
 
@@ -58,61 +65,62 @@ def main() -> None:
 
     plt.rcParams.update({**STYLE, "savefig.facecolor": PAPER, "text.parse_math": True})
 
-    options.out.mkdir(parents=True, exist_ok=True)
-    parts: list[str] = []
-    run: dict[str, Callable[[], list[str]]] = {
-        "regression": lambda: regression.report(options.out, options.full, plt, options.experiment),
-        "top-k": lambda: _selection(options.out, options.trials, plt),
-        "pate": lambda: _pate(options.out, plt),
-        "interactive": lambda: _interactive(options.out, options.trials, plt),
-        "synthesis": lambda: _synthesis(options.out, plt),
-        "generalization": lambda: _generalization(options.out, plt),
-        "erm": lambda: erm.report(options.out, plt),
-        "learning": learning.report,
-        "watch": watch.report,
+    out, kept = options.out, Kept(options.out / "kept", options.minutes)
+    epsilons = tuple(numbers("--epsilons", options.epsilons)) if options.epsilons else ()
+    size = regression.Size(options.full, options.splits, epsilons)
+    run: dict[str, Callable[[], Iterator[str]]] = {
+        "regression": lambda: regression.report(out, size, plt, kept, options.experiment),
+        "top-k": lambda: _selection(out, options.trials, plt, kept),
+        "pate": lambda: _pate(out, plt, kept),
+        "interactive": lambda: _interactive(out, options.trials, plt, kept),
+        "synthesis": lambda: _synthesis(out, plt, kept),
+        "generalization": lambda: _generalization(out, plt, kept),
+        "erm": lambda: erm.report(out, plt, kept),
+        "learning": lambda: learning.report(kept),
+        "watch": lambda: watch.report(kept),
     }
-    for part in PARTS if options.only is None else (options.only,):
-        parts += run[part]()
-    report = options.out / "published.md"
-    report.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    print(f"wrote {report}")
+    sections: list[str] = []
+    report = out / "published.md"
+    try:
+        for part in PARTS if options.only is None else (options.only,):
+            try:
+                sections.extend(run[part]())
+            except OutOfTimeError:
+                sections.append(f"{part}: to be continued by the next run.")
+    finally:
+        report.write_text("\n\n".join(sections) + "\n", encoding="utf-8")
+        print(f"wrote {report}")
 
 
-def _selection(out: Path, trials: int, plt: Any) -> list[str]:
-    parts = []
+def _selection(out: Path, trials: int, plt: Any, kept: Kept) -> Iterator[str]:
     skipped = sources.missing("checkins_brightkite.parquet")
     if skipped:
-        parts.append(f"Check-ins: skipped, {skipped}.")
+        yield f"Check-ins: skipped, {skipped}."
     for data in [*([] if skipped else [sources.brightkite()]), *sources.whole_check_ins()]:
-        with progress() as bar:
-            cells = len(top_k.EPSILONS) * len(top_k.KS) * len(top_k.NAMES)
-            task = bar.add_task(data.name, total=cells, note="")
-            result = top_k.check_ins(
-                data.counts,
-                data.users,
-                trials,
-                lambda b=bar, t=task: b.advance(t),  # type: ignore[misc]
-            )
-        parts.append(
+        cells = []
+        for epsilon in top_k.EPSILONS:
+            for k in top_k.KS:
+                name = f"check-ins {data.name} {epsilon:g} {k} {trials}"
+                cells += kept(name, top_k.check_ins, data.counts, data.users, k, epsilon, trials)
+        yield (
             f"## Recall on check-ins: {data.name}, {data.users:,} users = 1/δ, {trials} trials"
-            f"\n\n{top_k.check_ins_table(data.name, result)}"
+            f"\n\n{top_k.check_ins_table(data.name, cells)}"
         )
     skipped = sources.missing("covid_nyt_us_states.parquet")
     if skipped:
-        parts.append(f"Daily states: skipped, {skipped}.")
+        yield f"Daily states: skipped, {skipped}."
     else:
-        summary = top_k.covid_plot(out / "covid.png", plt)
+        summary = kept("daily states", top_k.covid_plot, out / "covid.png", plt)
         shown = ", ".join(f"{key} {value:g}" for key, value in summary.items())
-        parts.append(f"## Daily top states\n\n{shown}\n\n![states](covid.png)")
-        table = top_k.forty_days(out / "forty_days.png", plt)
-        parts.append(f"## Forty days in four groups\n\n{table}\n\n![groups](forty_days.png)")
-    table = top_k.cliff_plot(out / "cliff.png", plt, trials)
-    parts.append(f"## Recall against k at a fixed gap\n\n{table}\n\n![cliff](cliff.png)")
-    parts.append(f"## Many uses of mechanisms alike alone\n\n{top_k.composed()}")
-    return parts
+        yield f"## Daily top states\n\n{shown}\n\n![states](covid.png)"
+        table = kept("forty days", top_k.forty_days, out / "forty_days.png", plt)
+        yield f"## Forty days in four groups\n\n{table}\n\n![groups](forty_days.png)"
+    table = kept(f"cliff {trials}", top_k.cliff_plot, out / "cliff.png", plt, trials)
+    yield f"## Recall against k at a fixed gap\n\n{table}\n\n![cliff](cliff.png)"
+    yield f"## Many uses of mechanisms alike alone\n\n{kept('composed', top_k.composed)}"
 
 
-def _pate(out: Path, plt: Any) -> list[str]:
+def _pate(out: Path, plt: Any, kept: Kept) -> Iterator[str]:
     from sklearn.linear_model import LogisticRegression
     from sklearn.multioutput import MultiOutputClassifier
 
@@ -122,20 +130,32 @@ def _pate(out: Path, plt: Any) -> list[str]:
     def linear_sets() -> Any:
         return MultiOutputClassifier(LogisticRegression(max_iter=200))
 
-    single: list[tuple[str | None, Callable[[], pate.Outcome]]] = [
-        (None, lambda: pate.classes(sources.digits(), 10, linear)),
-        ("optdigits.parquet", lambda: pate.classes(sources.optdigits(), 10, linear)),
-        ("letter_recognition.parquet", lambda: pate.classes(sources.letters(), 26, linear)),
+    Run = tuple[str, str | None, Callable[[], pate.Outcome]]
+    single: list[Run] = [
+        ("digits", None, lambda: pate.classes(sources.digits(), 10, linear)),
+        (
+            "optdigits",
+            "optdigits.parquet",
+            lambda: pate.classes(sources.optdigits(), 10, linear),
+        ),
+        (
+            "letters",
+            "letter_recognition.parquet",
+            lambda: pate.classes(sources.letters(), 26, linear),
+        ),
     ]
-    several: list[tuple[str | None, Callable[[], pate.Outcome]]] = []
+    several: list[Run] = []
     for replacing in (False, True):
+        kind = "replaced" if replacing else "added"
         several += [
             (
+                f"yeast {kind}",
                 "mulan_yeast.parquet",
                 lambda r=replacing: pate.label_sets(sources.yeast(), r, linear_sets),  # type: ignore[misc]
             ),
             *(
                 (
+                    f"chest {recall} {kind}",
                     "nih_chestxray14_labels.parquet",
                     lambda r=replacing, seen=recall: pate.on_vectors(  # type: ignore[misc]
                         "chest X-rays", sources.chest(), seen, r
@@ -144,103 +164,111 @@ def _pate(out: Path, plt: Any) -> list[str]:
                 for recall in (0.97, 0.75)
             ),
         ]
-    parts = []
     for title, runs, image in (
         ("PATE, one class", single, "classes.png"),
         ("PATE, many labels", several, "labels.png"),
     ):
         outcomes, notes = [], []
-        for needed, run in runs:
+        for name, needed, run in runs:
             skipped = needed and sources.missing(needed)
             if skipped:
                 notes.append(f"Skipped: {skipped}.")
                 continue
-            start = time.perf_counter()
-            outcomes.append(run())
-            print(f"{outcomes[-1].task}: {time.perf_counter() - start:.1f} s")
+            outcomes.append(kept(f"pate {name}", run))
         if outcomes:
             pate.plot(outcomes, out / image, plt)
             notes.append(f"{pate.table(outcomes)}\n\n![{title}]({image})")
-        parts.append(f"## {title}, {pate.TEACHERS} teachers\n\n" + "\n\n".join(notes))
+        yield f"## {title}, {pate.TEACHERS} teachers\n\n" + "\n\n".join(notes)
     faces = sources.missing(sources.CELEBA)
     vectors = sources.like_celeba() if faces else sources.celeba()
-    attributes = pate.many_attributes(vectors)
-    parts.append(
-        f"## 40 attributes a face, {2 * pate.TEACHERS} teachers\n\n"
-        + (f"Drawn in CelebA's sizes: {faces}.\n\n" if faces else "")
-        + pate.table([attributes], slack=0.01)
-    )
-    agreed = [outcome for r in (False, True) for outcome in pate.by_set_size(r)]
+    whose = "drawn" if faces else "read"
+    for queries in (40, 300):
+        name = f"pate attributes {whose} {queries}"
+        attributes = kept(name, pate.many_attributes, vectors, queries)
+        yield (
+            f"## 40 attributes a face, {2 * pate.TEACHERS} teachers, {queries} queries\n\n"
+            + (f"Drawn in CelebA's sizes: {faces}.\n\n" if faces else "")
+            + pate.table([attributes], slack=0.01)
+        )
+    agreed = [
+        outcome
+        for r in (False, True)
+        for outcome in kept(f"pate agreed {'replaced' if r else 'added'}", pate.by_set_size, r)
+    ]
     pate.plot(agreed[:5], out / "agreed.png", plt)
-    parts.append(
+    yield (
         "## Agreed label sets of growing size, 40 labels, 200 teachers\n\n"
         f"{pate.table(agreed)}\n\n![agreed](agreed.png)"
     )
-    return parts
 
 
-def _synthesis(out: Path, plt: Any) -> list[str]:
-    parts = [f"## BLR on eight cells, seven thresholds\n\n{synthesis.blr_table()}"]
+def _synthesis(out: Path, plt: Any, kept: Kept) -> Iterator[str]:
+    table = kept("synthesis BLR", synthesis.blr_table)
+    yield f"## BLR on eight cells, seven thresholds\n\n{table}"
     skipped = sources.CENSUS.missing
     if skipped:
-        return [*parts, f"Census marginals: skipped, {skipped}."]
-    with progress() as bar:
-        count = len(synthesis.EPSILONS) * len(synthesis.SETS) * len(synthesis.NAMES)
-        task = bar.add_task("census marginals", total=count, note="")
-        cells = synthesis.census(3, lambda: bar.advance(task))
+        yield f"Census marginals: skipped, {skipped}."
+        return
+    cells = []
+    for epsilon in synthesis.EPSILONS:
+        for sets in synthesis.SETS:
+            name = f"synthesis census {float(epsilon):g} {sets}"
+            cells += kept(name, synthesis.census, epsilon, sets, synthesis.RUNS)
     synthesis.plot(cells, out / "synthesis.png", plt)
-    return [
-        *parts,
-        "## Census marginals: mean (largest) error, percent of records\n\n"
-        f"{synthesis.table_of(cells)}\n\n![census marginals](synthesis.png)",
-    ]
+    yield (
+        f"## Census marginals: mean (largest) error, percent of records, {synthesis.RUNS} runs\n\n"
+        f"{synthesis.table_of(cells)}\n\n![census marginals](synthesis.png)"
+    )
 
 
-def _generalization(out: Path, plt: Any) -> list[str]:
-    table = generalization.plot(out / "holdout.png", plt)
+def _generalization(out: Path, plt: Any, kept: Kept) -> Iterator[str]:
+    table = kept("holdouts", generalization.plot, out / "holdout.png", plt)
     records, epsilon = generalization.RECORDS, float(generalization.MECHANISM.epsilon)
-    return [
+    yield (
         f"## Features selected on a holdout of {records:,}, Thresholdout at ε = {epsilon:g}\n\n"
-        f"{table}\n\n![holdouts](holdout.png)",
-        f"## Measured gaps beside their bounds\n\n{generalization.bounds_table()}",
-    ]
+        f"{table}\n\n![holdouts](holdout.png)"
+    )
+    table = kept("gaps", generalization.bounds_table)
+    yield f"## Measured gaps beside their bounds\n\n{table}"
 
 
-def _interactive(out: Path, trials: int, plt: Any) -> list[str]:
-    parts = [f"## Calls until τ hits, δ = 1e-6\n\n{interactive.calls_table()}"]
+def _interactive(out: Path, trials: int, plt: Any, kept: Kept) -> Iterator[str]:
+    table = kept("calls", interactive.calls_table)
+    yield f"## Calls until τ hits, δ = 1e-6\n\n{table}"
     skipped = sources.missing("checkins_brightkite.parquet")
     if skipped:
-        parts.append(f"Stream of places: skipped, {skipped}.")
+        yield f"Stream of places: skipped, {skipped}."
     else:
         repeats = max(1, trials // 20)
-        with progress() as bar:
-            task = bar.add_task("stream of places", total=len(interactive.BUDGETS), note="")
-            found = interactive.stream(repeats, lambda: bar.advance(task))
+        found = [
+            one
+            for budget in interactive.BUDGETS
+            for one in kept(f"stream {budget:g} {repeats}", interactive.stream, budget, repeats)
+        ]
         interactive.stream_plot(found, out / "stream.png", plt)
-        parts.append(
+        yield (
             f"## A stream of places, δ = 1e-6, {repeats} trials\n\n"
             f"{interactive.stream_table(found)}\n\n![stream](stream.png)"
         )
-    tasks: list[tuple[str | None, Callable[[], interactive.Votes]]] = [
-        (None, lambda: interactive.votes_of(sources.digits(), 10, 100)),
-        ("optdigits.parquet", lambda: interactive.votes_of(sources.optdigits(), 10, 100)),
-        ("optdigits.parquet", lambda: interactive.votes_of(sources.optdigits(), 10, 250)),
-        ("letter_recognition.parquet", lambda: interactive.votes_of(sources.letters(), 26, 100)),
+    tasks: list[tuple[str, str | None, Callable[[], sources.Task], int, int]] = [
+        ("digits", None, sources.digits, 10, 100),
+        ("optdigits", "optdigits.parquet", sources.optdigits, 10, 100),
+        ("optdigits", "optdigits.parquet", sources.optdigits, 10, 250),
+        ("letters", "letter_recognition.parquet", sources.letters, 26, 100),
     ]
     rows, notes = [], []
-    for needed, make in tasks:
+    for task, needed, load, classes, teachers in tasks:
         skipped = needed and sources.missing(needed)
         if skipped:
             notes.append(f"Skipped: {skipped}.")
             continue
-        votes = make()
+        votes = kept(f"votes {task} {teachers}", interactive.votes_of, load(), classes, teachers)
         for queries in interactive.QUERIES:
-            rows += interactive.costs(votes, queries)
-        print(f"{votes.name}: done")
+            name = f"costs {task} {teachers} {queries}"
+            rows += kept(name, interactive.costs, votes, queries)
     interactive.costs_plot(rows, out / "costs.png", plt)
     notes.append(f"{interactive.costs_table(rows)}\n\n![costs](costs.png)")
-    parts.append("## What an answer of PATE costs\n\n" + "\n\n".join(notes))
-    return parts
+    yield "## What an answer of PATE costs\n\n" + "\n\n".join(notes)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,7 @@ for ``J_Λ = J + (Λ-λ)/2 ‖·‖²``: ``E‖b‖²/(2Λn²) + (Λ-λ)/2 ‖w*
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -40,6 +39,7 @@ from common.mechanisms.central.perturbation import (
 )
 from common.mechanisms.central.scaling import RowScaling
 from tests.benchmarks.published import sources
+from tests.benchmarks.published.kept import Kept
 from tests.data_sets import FOLDER
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -248,35 +248,36 @@ def plot(outcomes: list[Outcome], what: str, path: Any, plt: Any) -> None:
     plt.close(figure)
 
 
-def report(out: Path, plt: Any) -> list[str]:
-    """Run everything and write the plots; returns the report's sections."""
-    parts: list[str] = []
+def report(out: Path, plt: Any, kept: Kept) -> Iterator[str]:
+    """Run everything and write the plots; yields the report's sections."""
     by_epsilon, by_rows = [], []
     for name, (file, load) in TASKS.items():
         skipped = sources.missing(file)
         if skipped:
-            parts.append(f"Private ERM on {name}: skipped, {skipped}.")
+            yield f"Private ERM on {name}: skipped, {skipped}."
             continue
         data = load()
         for kind, loss in LOSSES.items():
-            start = time.perf_counter()
             title = f"{name}, {kind}"
-            by_epsilon.append(against_epsilon(title, data, loss, RUNS))
-            by_rows += [against_rows(title, data, loss, RUNS, epsilon) for epsilon in FIXED]
-            print(f"ERM, {title}: {time.perf_counter() - start:.1f} s", flush=True)
+            by_epsilon.append(kept(f"erm {title}", against_epsilon, title, data, loss, RUNS))
+            by_rows += [
+                kept(f"erm {title} {epsilon:g}", against_rows, title, data, loss, RUNS, epsilon)
+                for epsilon in FIXED
+            ]
     if not by_epsilon:
-        return parts
+        return
     plot(by_epsilon, "ε", out / "erm.png", plt)
     plot(by_rows, "n", out / "erm_rows.png", plt)
     slopes = "\n".join(
         f"| {outcome.title} | {slope(outcome, 'objective'):.2f} | {slope(outcome, 'output'):.2f} |"
         for outcome in by_rows
     )
-    return [
-        *parts,
+    yield (
         f"## Private ERM: excess risk, {ROWS:,} records, λ = {RIDGE:g}, {RUNS} runs\n\n"
-        f"{table(by_epsilon, 'ε')}\n\n{verdict(by_epsilon)}\n\n![excess risk](erm.png)",
+        f"{table(by_epsilon, 'ε')}\n\n{verdict(by_epsilon)}\n\n![excess risk](erm.png)"
+    )
+    yield (
         f"## Private ERM: excess risk against n\n\n{table(by_rows, 'n')}\n\n{verdict(by_rows)}"
         "\n\nSlopes of log excess risk in log n; theory's bounds have -2:\n\n"
-        f"| task | objective | output |\n|---|---|---|\n{slopes}\n\n![excess risk](erm_rows.png)",
-    ]
+        f"| task | objective | output |\n|---|---|---|\n{slopes}\n\n![excess risk](erm_rows.png)"
+    )

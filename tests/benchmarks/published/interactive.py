@@ -134,22 +134,20 @@ class Found:
     bar: int
 
 
-def stream(trials: int, on_budget: Callable[[], None] = lambda: None) -> list[Found]:
+def stream(budget: float, trials: int) -> list[Found]:
     """Each method at its best limit and bar, chosen in hindsight, alike for all.
 
     An answer is right if the place has at least T users and the value is within a quarter of the
     truth. Settings with a precision below 90% are left out.
     """
     world = places()
-    best: dict[tuple[str, float], Found] = {}
-    for budget in BUDGETS:
-        for name, limit, scale, run in methods(world, budget):
-            for bar in sorted({max(LEAST_USERS, round(10 + o * scale)) for o in OFFSETS}):
-                found = _measure(world, run, bar, trials, (name, budget, limit))
-                old = best.get((name, budget))
-                if found.precision >= PRECISION and (old is None or found.right > old.right):
-                    best[name, budget] = found
-        on_budget()
+    best: dict[str, Found] = {}
+    for name, limit, scale, run in methods(world, budget):
+        for bar in sorted({max(LEAST_USERS, round(10 + o * scale)) for o in OFFSETS}):
+            found = _measure(world, run, bar, trials, (name, budget, limit))
+            old = best.get(name)
+            if found.precision >= PRECISION and (old is None or found.right > old.right):
+                best[name] = found
     return list(best.values())
 
 

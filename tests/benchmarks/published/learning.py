@@ -7,7 +7,7 @@ regularization, so that methods that regularise differently can be compared.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from common.mechanisms.central.minimiser import Risk, minimise
 from common.mechanisms.central.perturbation import learn
 from common.mechanisms.continual import FollowTheLeader, PrivateHedge
 from tests.benchmarks.published import erm, sources
+from tests.benchmarks.published.kept import Kept
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
 DELTA = 1e-6
@@ -61,7 +62,7 @@ METHODS: dict[str, Fit] = {
 }
 
 
-def learning_table(rows: Floats, labels: Floats) -> str:
+def learning_table(task: str, rows: Floats, labels: Floats, kept: Kept) -> str:
     """Mean test loss and its standard error over the runs, for every method and ε."""
     order = np.argsort(seeded_entropy(53).words("rows", 0, len(labels)))
     rows, labels = rows[order], labels[order]
@@ -71,6 +72,9 @@ def learning_table(rows: Floats, labels: Floats) -> str:
         unseen = slice(ROWS, ROWS + TESTED)
         return float(Logistic().value(rows[unseen] @ weights, labels[unseen]).mean())
 
+    def losses(fit: Fit, epsilon: float) -> list[float]:
+        return [test_loss(fit(x, y, epsilon)) for _ in range(RUNS)]
+
     free = test_loss(minimise(Risk(Logistic(), x, y, 1e-6, np.zeros(x.shape[1]))))
     lines = [
         "| method | " + " | ".join(f"ε = {epsilon:g}" for epsilon in EPSILONS) + " |",
@@ -79,11 +83,10 @@ def learning_table(rows: Floats, labels: Floats) -> str:
     for name, fit in METHODS.items():
         cells = []
         for epsilon in EPSILONS:
-            found = [test_loss(fit(x, y, epsilon)) for _ in range(RUNS)]
+            found = kept(f"learning {task} {name} {epsilon:g}", losses, fit, epsilon)
             error = np.std(found, ddof=1) / math.sqrt(RUNS)
             cells.append(f"{np.mean(found):.3f} ± {error:.1g}")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-        print(name, flush=True)
     lines.append("| without privacy | " + " | ".join([f"{free:.3f}"] * len(EPSILONS)) + " |")
     return "\n".join(lines) + f"\n\nw = 0 has {math.log(2):.3f}."
 
@@ -130,16 +133,15 @@ def _hedge(rho: float, rounds: int, seed: int) -> float:
     return (lost - float(losses.sum(axis=0).min())) / rounds
 
 
-def report() -> list[str]:
-    """Run everything; returns the report's sections."""
-    parts = [f"## Regret a round, 2,000 rounds, 3 runs\n\n{online_table()}"]
+def report(kept: Kept) -> Iterator[str]:
+    """Run everything; yields the report's sections."""
+    yield f"## Regret a round, 2,000 rounds, 3 runs\n\n{kept('learning online', online_table)}"
     for name, (file, load) in erm.TASKS.items():
         skipped = sources.missing(file)
         if skipped:
-            parts.append(f"Private learning on {name}: skipped, {skipped}.")
+            yield f"Private learning on {name}: skipped, {skipped}."
             continue
-        parts.append(
+        yield (
             f"## Logistic loss on unseen records, {name}, {ROWS:,} records, δ = {DELTA:g},"
-            f" {RUNS} runs\n\n{learning_table(*load())}"
+            f" {RUNS} runs\n\n{learning_table(name, *load(), kept)}"
         )
-    return parts

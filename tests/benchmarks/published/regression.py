@@ -1,13 +1,15 @@
 """Regression with Label DP (ICLR 2023) and RPWithPrior (TMLR 2026): their tables and figures.
 
 Each comparison is `labelveil compare` on one data set, by default on a part of the rows, few splits
-and budgets; ``--full`` takes all rows, ten splits and every ε from .05 to 8, as published.
+and budgets; ``--full`` takes all rows, ten splits and every ε from .05 to 8, as published. A
+comparison keeps its results and takes them up again, whichever splits and budgets are asked for.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,8 @@ import polars as pl
 
 from common.program.comparison import CompareSettings, run_comparison
 from tests.benchmarks.published import label_noise
-from tests.data_sets import CENSUS, CRITEO_LOG, HOUSING, RANDHIE, RETAIL, DataSet
+from tests.benchmarks.published.kept import Kept
+from tests.data_sets import CENSUS, COMMUNITIES, CRITEO_LOG, HOUSING, RANDHIE, RETAIL, DataSet
 
 EVERY_EPSILON = (0.05, 0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 FEW_EPSILONS = (0.5, 2.0, 8.0)
@@ -29,6 +32,15 @@ ADDITIVE = (f"laplace,{FLOATS}", f"staircase,{FLOATS}")
 UNCLIPPED = ("laplace,continuous=true:as-published", "staircase,continuous=true:as-published")
 DISCRETE = ("discrete-laplace,clip=true:as-published", "discrete-staircase,clip=true:as-published")
 OTHERS = ("exponential:as-published", "randomized-response:as-published")
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is run: everything or a part, and other splits and ε than are meant for it."""
+
+    full: bool = False
+    splits: int | None = None
+    epsilons: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,11 +75,12 @@ class Experiment:
     epsilons: tuple[float, ...] = FEW_EPSILONS
     folder: str = ""
 
-    def run(self, out: Path, full: bool) -> str:
+    def run(self, out: Path, size: Size) -> str:
         """Compare, keep the pictures, and return the section of the report."""
         if self.data_set.missing:
             return f"## {self.title}\n\nSkipped: {self.data_set.missing}."
-        folder = out / "comparisons" / (self.folder or self.name)
+        full = size.full
+        folder = out / "comparisons" / ("full" if full else "part") / (self.folder or self.name)
         folder.mkdir(parents=True, exist_ok=True)
         events = folder / "events.parquet"
         if not events.exists():
@@ -79,8 +92,8 @@ class Experiment:
             lower=self.data_set.lower,
             upper=self.data_set.upper,
             loss=self.loss,
-            epsilons=EVERY_EPSILON if full else self.epsilons,
-            runs=SPLITS if full else self.runs,
+            epsilons=size.epsilons or (EVERY_EPSILON if full else self.epsilons),
+            runs=size.splits or (SPLITS if full else self.runs),
             rows=None if full else self.rows,
             workers=os.cpu_count() or 1 if full else 1,
             methods=list(self.methods),
@@ -115,6 +128,9 @@ def _hundred_thousands(data_set: DataSet, rows: int | None) -> DataSet:
 
 SALES = RETAIL if CRITEO_LOG.missing else CRITEO_LOG
 """The paper's Criteo log where it is, or else amounts of a shop, clipped at 400 as well."""
+
+SMALL = _hundred_thousands(HOUSING, 1994) if COMMUNITIES.missing else COMMUNITIES
+"""Communities and Crime where it is, or else as many rows of housing."""
 
 ON_SALES = Experiment(
     "sales",
@@ -167,8 +183,8 @@ EXPERIMENTS = (
     ),
     Experiment(
         "small",
-        "RPWithPrior on 1,994 rows, as many as Communities and Crime has",
-        _hundred_thousands(HOUSING, 1994),
+        "RPWithPrior on 1,994 rows: Communities and Crime, or as many of housing",
+        SMALL,
         ("rp-with-prior:raw", "rp-with-prior:likelihood", "laplace,clip=true:raw", "auto"),
         1994,
         runs=3,
@@ -177,36 +193,39 @@ EXPERIMENTS = (
 )
 
 
-def report(out: Path, full: bool, plt: Any, only: str | None = None) -> list[str]:
-    """Run everything, or the experiment named, and return the sections."""
-    parts = []
+def report(out: Path, size: Size, plt: Any, kept: Kept, only: str | None = None) -> Iterator[str]:
+    """Run everything, or the experiment named, and yield the sections."""
     if only in (None, "label-noise"):
-        parts += _label_noise(out, plt)
-    return parts + [one.run(out, full) for one in EXPERIMENTS if only in (None, one.name)]
+        yield from _label_noise(out, plt, kept)
+    for one in EXPERIMENTS:
+        if only in (None, one.name):
+            kept.check_time()
+            yield one.run(out, size)
 
 
-def _label_noise(out: Path, plt: Any) -> list[str]:
+def _label_noise(out: Path, plt: Any, kept: Kept) -> Iterator[str]:
     shown = {"amounts": SALES, "weeks": CENSUS, "visits": RANDHIE}
     there = {title: one for title, one in shown.items() if one.missing is None}
-    parts = []
     if "amounts" in there:
-        found = label_noise.densities(SALES, out / "densities.png", plt)
+        name = f"label noise {SALES.name}"
+        picture = out / "densities.png"
+        found = kept(f"{name} densities", label_noise.densities, SALES, picture, plt)
         errors = ", ".join(
             f"{title} {error:,.4g} ({size} values)" for title, (error, size) in found.items()
         )
-        parts.append(
+        yield (
             f"## Figure 2: labels and what is sent, ε = {label_noise.FIGURE_EPSILON:g}\n\n"
             f"{SALES.name}, mean squared error of what is sent: {errors}.\n\n"
             "![densities](densities.png)"
         )
-        parts.append(
+        yield (
             f"## Table 1: mean squared error of randomized labels, all of {SALES.name}\n\n"
-            f"{label_noise.label_errors(SALES, EVERY_EPSILON)}"
+            f"{kept(f'{name} errors', label_noise.label_errors, SALES, EVERY_EPSILON)}"
         )
-    table = label_noise.convergence(there, out / "convergence.png", plt, epsilon=2.0)
-    parts.append(
+    name = f"convergence {' '.join(there)}"
+    table = kept(name, label_noise.convergence, there, out / "convergence.png", plt, 2.0)
+    yield (
         "## Theorem 7: what a private prior costs, ε = 2\n\nExcess error of two steps over the"
         f" optimum for the true prior, as a share of the largest loss.\n\n{table}\n\n"
         "![convergence](convergence.png)"
     )
-    return parts

@@ -5,7 +5,6 @@ Published: Hardt, Ligett and McSherry, NeurIPS 2012, Figures 1 to 3; Blum, Liget
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -32,6 +31,7 @@ EPSILONS = (Fraction(1, 10), Fraction(1))
 SETS = (8, 12, 20, 44, 92)
 DELTA = Fraction(1, 10**9)
 ROUNDS = 60
+RUNS = 3
 NAMES = (
     "noise on each answer",
     "noise on each cell",
@@ -52,26 +52,23 @@ class Cell:
     mean: float
 
 
-def census(runs: int, on_cell: Callable[[], None]) -> list[Cell]:
-    """Every method on ever more marginals of up to three of eight columns, means over runs."""
+def census(epsilon: Fraction, sets: int, runs: int) -> list[Cell]:
+    """Every method on so many marginals of up to three of eight columns, means over runs."""
     domain, table = census_table()
     every = Marginals.up_to(domain, 3).sets
     singles = len(domain.sizes)
+    # larger sets are taken at equal distances, so that all columns are among them
+    chosen = np.linspace(singles, len(every) - 1, sets - singles, dtype=int)
+    workload = Marginals(domain, every[:singles] + tuple(every[i] for i in chosen))
+    rho = largest_rho(float(epsilon), DELTA)
     cells = []
-    for epsilon in EPSILONS:
-        rho = largest_rho(float(epsilon), DELTA)
-        for sets in SETS:
-            # larger sets are taken at equal distances, so that all columns are among them
-            chosen = np.linspace(singles, len(every) - 1, sets - singles, dtype=int)
-            workload = Marginals(domain, every[:singles] + tuple(every[i] for i in chosen))
-            for name in NAMES:
-                found = []
-                for run in range(runs):
-                    answers = _answers(name, workload, table, epsilon, rho, run)
-                    found.append(errors(workload, table, answers))
-                largest, mean = np.mean(found, axis=0)
-                cells.append(Cell(float(epsilon), workload.size, name, largest, mean))
-                on_cell()
+    for name in NAMES:
+        found = []
+        for run in range(runs):
+            answers = _answers(name, workload, table, epsilon, rho, run)
+            found.append(errors(workload, table, answers))
+        largest, mean = np.mean(found, axis=0)
+        cells.append(Cell(float(epsilon), workload.size, name, largest, mean))
     return cells
 
 

@@ -123,19 +123,13 @@ def recall(selector: Selector, ranking: Ranking, k: int, trials: int) -> tuple[f
     return float(np.mean(shares)), float(np.std(shares) / np.sqrt(trials))
 
 
-def check_ins(
-    counts: Integers, users: int, trials: int, on_cell: Callable[[], None] = lambda: None
-) -> list[Cell]:
+def check_ins(counts: Integers, users: int, k: int, epsilon: float, trials: int) -> list[Cell]:
     """Table 1's protocol: distinct users of each place, δ = 1/users, half of it for the test."""
     ranking = Ranking(counts)
-    cells = []
-    for epsilon in EPSILONS:
-        for k in KS:
-            for name, selector in selectors(k, epsilon, Fraction(1, users)).items():
-                mean, error = recall(selector, ranking, k, trials)
-                cells.append(Cell(k, epsilon, name, mean, error))
-                on_cell()
-    return cells
+    return [
+        Cell(k, epsilon, name, *recall(selector, ranking, k, trials))
+        for name, selector in selectors(k, epsilon, Fraction(1, users)).items()
+    ]
 
 
 def check_ins_table(name: str, cells: Iterable[Cell]) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from common.console import progress
+from tests.benchmarks.published.kept import Kept
 from tests.data_sets import FOLDER
 from tests.watched import KEY, LABEL, Arm, run_arm, write_epochs
 
@@ -63,14 +64,18 @@ def compare(
         }  # fmt: skip
 
 
-def report(rows: int = 60_000, epsilon: float = 2.0) -> list[str]:
+def report(kept: Kept, rows: int = 60_000, epsilon: float = 2.0) -> Iterator[str]:
     """Run the comparison, or say why not."""
     if not FILE.is_file():
-        return [f"Sixty epochs: skipped, {FILE} is missing; set LABELVEIL_DATA to its folder."]
-    with progress() as bar:
-        task = bar.add_task("sixty epochs, twice", total=2 * EPOCHS, note="")
-        found = compare(rows, epsilon, lambda line: bar.advance(task))
-    return [table(found, rows, epsilon)]
+        yield f"Sixty epochs: skipped, {FILE} is missing; set LABELVEIL_DATA to its folder."
+        return
+
+    def run() -> str:
+        with progress() as bar:
+            task = bar.add_task("sixty epochs, twice", total=2 * EPOCHS, note="")
+            return table(compare(rows, epsilon, lambda line: bar.advance(task)), rows, epsilon)
+
+    yield kept(f"watch {rows} {epsilon:g}", run)
 
 
 def table(found: dict[str, Arm], rows: int, epsilon: float) -> str:

@@ -11,9 +11,17 @@ import polars as pl
 import pytest
 
 from common.program.comparison import Method
+from tests.benchmarks.published.kept import Kept, OutOfTimeError
 from tests.benchmarks.published.label_noise import excess, histogram, label_errors
-from tests.benchmarks.published.regression import EXPERIMENTS
-from tests.data_sets import CRITEO, CRITEO_LOG_COLUMNS, FOLDER, RANDHIE, read_criteo_log
+from tests.benchmarks.published.regression import EXPERIMENTS, Size
+from tests.data_sets import (
+    CRITEO,
+    CRITEO_LOG_COLUMNS,
+    FOLDER,
+    RANDHIE,
+    read_communities,
+    read_criteo_log,
+)
 
 
 def test_the_excess_falls_as_the_root_of_k_over_n() -> None:
@@ -44,6 +52,31 @@ def test_the_criteo_log_is_read_as_it_is_published(tmp_path: Path) -> None:
             assert found[name].equals(column)
 
 
+def test_a_line_of_the_criteo_log_is_a_click(tmp_path: Path) -> None:
+    click = "-1\t-1\t1598891820\t-1\t0.0\t0"
+    rest = "\t".join(["7E56C2", "-1", "0", '"SHOE', *["C"] * 7, "DE", "P1", "T1 T2", "5D8F", "U1"])
+    sale = "82.5\t3600\t1598925284\t4\t41.25\t0"
+    (tmp_path / "log").write_text(f"0\t{click}\t{rest}\n1\t{sale}\t{rest}\n")
+    found = read_criteo_log(tmp_path / "log")
+    assert (found.height, found.width) == (1, 21)
+    first = found.row(0, named=True)
+    assert (first["SalesAmountInEuro"], first["product_price"]) == (82.5, 41.25)
+    assert (first["product_brand"], first["user_id"]) == ('"SHOE', "U1")
+
+
+def test_communities_and_crime_is_read_as_it_is_published(tmp_path: Path) -> None:
+    numbers = ",".join(["0.19", "?", *["0"] * 119, "0.32"])
+    lines = [f"8,?,?,Lakewoodcity,1,{numbers},0.2", f"53,033,20645,Eloycity,1,{numbers},1.00"]
+    (tmp_path / "communities.data").write_text("\n".join(lines) + "\n")
+    found = read_communities(tmp_path / "communities.data")
+    assert (found.height, found.width) == (2, 123)
+    assert found["crime"].to_list() == [0.2, 1.0]
+    assert found.row(0)[:2] == (0.19, None)
+    (tmp_path / "communities.data").write_text("1,2\n")
+    with pytest.raises(ValueError, match="2 columns"):
+        read_communities(tmp_path / "communities.data")
+
+
 def test_errors_of_labels_are_those_of_the_laws() -> None:
     labels, prior = histogram(RANDHIE)
     variance = float(prior @ labels**2 - (prior @ labels) ** 2)
@@ -63,8 +96,30 @@ def test_every_method_of_the_experiments_exists() -> None:
 def test_an_experiment_writes_its_section(tmp_path: Path) -> None:
     visits = next(one for one in EXPERIMENTS if one.name == "visits")
     small = replace(visits, methods=visits.methods[-1:], rows=1500, few=("epochs=1",))
-    section = replace(small, epsilons=(0.1, 2.0)).run(tmp_path, full=False)
+    section = replace(small, epsilons=(0.1, 2.0)).run(tmp_path, Size())
     assert "randhie, 1,500 rows, 1 split" in section
     assert "leaves nothing of epsilon=0.1" in section
     assert "Test loss of the model (poisson)" in section
     assert (tmp_path / "visits-test-loss.png").exists()
+
+
+def test_what_a_run_found_the_next_takes_up(tmp_path: Path) -> None:
+    calls = []
+
+    def find(number: int) -> int:
+        calls.append(number)
+        return 2 * number
+
+    assert Kept(tmp_path)("twice, ε = 3", find, 3) == 6
+    later = Kept(tmp_path, minutes=0)
+    assert later("twice, ε = 3", find, 3) == 6
+    with pytest.raises(OutOfTimeError):
+        later("twice, ε = 4", find, 4)
+    assert calls == [3]
+
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Kept(tmp_path)("twice, ε = 5", interrupted)
+    assert Kept(tmp_path)("twice, ε = 5", find, 5) == 10

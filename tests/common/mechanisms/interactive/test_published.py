@@ -21,10 +21,9 @@ from tests.benchmarks.published import interactive, sources
 def test_individual_charging_finds_more_places_at_equal_budget(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(interactive, "BUDGETS", (4.0,))
     monkeypatch.setattr(interactive, "LIMITS", (8, 16))
     monkeypatch.setattr(interactive, "OFFSETS", (5.0, 7.0, 9.0))
-    found = interactive.stream(trials=2)
+    found = interactive.stream(4.0, trials=2)
     right = {one.name: one.right for one in found}
     assert right["individual charging"] > 1.7 * max(
         right["sparse vector, pure"], right["sparse vector, (ε, δ)"]

@@ -50,7 +50,7 @@ def test_the_table_sets_the_printed_recalls_beside_ours(monkeypatch: pytest.Monk
     monkeypatch.setattr(top_k, "EPSILONS", (0.4,))
     monkeypatch.setattr(top_k, "KS", (3, 10))
     counts = np.array([900, 700, 500] + [3] * 60)
-    cells = top_k.check_ins(counts, 2000, trials=2)
+    cells = [c for k in (3, 10) for c in top_k.check_ins(counts, 2000, k, 0.4, trials=2)]
     table = top_k.check_ins_table("BrightKite", cells)
     first = table.splitlines()[2].split("|")
     assert first[1:6] == [

@@ -64,7 +64,7 @@ def test_every_mechanism_is_composed_and_no_freedom_is_free(name: str) -> None:
     for at in range(3):
         assert fixed[at] <= view["filter"][at] * 1.001 < math.inf  # a grid of orders
         assert view["filter"][at] <= view["odometer"][at]
-    assert view["RDP"][2] < 100 * view["RDP"][0]
+    assert view["RDP"][2] < 100 * view["RDP"][0] or math.isinf(view["RDP"][0])
     one = release.bounded(Fraction(1, 10**6)).epsilon
     assert one <= view["basic"][0] * (1 + 1e-9)
 

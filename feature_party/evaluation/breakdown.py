@@ -16,7 +16,7 @@ import polars as pl
 from scipy.special import ndtri
 
 from common.arrays import Floats, Indices
-from feature_party.evaluation.decoded_labels import MISFIT, DecodedLabels, Scored, believed
+from feature_party.evaluation.decoded_labels import DecodedLabels, Scored, believed
 from feature_party.evaluation.spread import NORMAL_95, ReleasedCodes, mean_error
 from feature_party.learning.decoding import decoder
 from feature_party.learning.problem import sums
@@ -206,5 +206,5 @@ def importance(points: Floats, changed: Floats, labels: DecodedLabels, variance:
     """
     apart = points - changed
     terms = apart * (2 * labels.helped - points - changed) / variance
-    extra = 2 * MISFIT * float(np.sqrt(np.mean(apart**2))) * labels.trusted / variance
+    extra = 2 * labels.misfit * float(np.sqrt(np.mean(apart**2))) * labels.trusted / variance
     return Measured.of_terms(terms, extra)

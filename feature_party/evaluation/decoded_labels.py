@@ -26,8 +26,11 @@ from feature_party.learning.problem import sums
 from feature_party.learning.support import Support
 from feature_party.model.model import Predictions
 
-MISFIT = 0.15
-"""κ: chosen, not derived; docs/evaluation.md shows how often intervals cover with it."""
+MISFIT = 0.12
+"""κ of distributions without noise. Chosen, not derived; docs/evaluation.md shows what it is in
+truth, and how often intervals cover with it."""
+_OF_MEANS = 2.0
+"""Times that, of distributions that know the mean alone."""
 
 _GROUPS = 16
 """Groups of rows with decoders of their own."""
@@ -58,15 +61,23 @@ class Scored:
     averaging: float = 0.0
     echo: float = 0.0
 
+    def noise(self, centre: float) -> float:
+        """What share of E(f − centre)² is other rows' noise, 0 … 1."""
+        away = self.predicted.points - centre
+        return min(self.echo / max(float(np.mean(away**2)), 1e-300), 1.0)
+
+    def misfit(self, centre: float) -> float:
+        """κ, the correlation by which the model's word may err as one standard error."""
+        known = MISFIT if self.predicted.distributions is not None else _OF_MEANS * MISFIT
+        return known * math.sqrt(1 + 2 * self.noise(centre))
+
     def dependence(self, centre: float) -> float:
         """Factor >= 1 between the variance of Σ (f − centre) u and that of independent terms.
 
         Of two rows in different folds each one's noise may be in the other's prediction: that adds
         no more than what the noise in a prediction does to its square, and at most doubles it.
         """
-        away = self.predicted.points - centre
-        noise = self.echo / max(float(np.mean(away**2)), 1e-300)
-        return 1 + float(1 - self.held_out.mean()) * min(noise, 1.0)
+        return 1 + float(1 - self.held_out.mean()) * self.noise(centre)
 
 
 def believed(support: Support, predicted: Predictions) -> Floats:
@@ -94,12 +105,15 @@ class DecodedLabels:
         (n,) without bias, and with little variance and the model's help.
     hidden, trusted
         Standard deviation of the bias b(y) of the first, and of the second without the model.
+    misfit
+        κ, the correlation by which the model's word may err as one standard error.
     """
 
     unbiased: Floats
     helped: Floats
     hidden: float
     trusted: float
+    misfit: float
 
     def of(self, rows: Indices) -> DecodedLabels:
         """Those of some rows."""
@@ -126,6 +140,7 @@ def decode_labels(
     points, beliefs = scored.predicted.points, believed(support, scored.predicted)
     away = points - centre
     rows, total = away.size, max(float(away @ away), 1e-300)
+    misfit = scored.misfit(centre)
     unbiased, helped = np.zeros(rows), np.zeros(rows)
     hidden = trusted = 0.0
     group = np.empty(rows, np.int64)
@@ -147,9 +162,9 @@ def decode_labels(
             prior = _OPEN * source.problem.prior + (1 - _OPEN) * expected
             problem = replace(source.problem, prior=prior)
             exact = decoder(problem, problem.grid) if common.exact else common
-            biased = decoder(problem, problem.grid, ridge=1 / (rows * MISFIT**2))
+            biased = decoder(problem, problem.grid, ridge=1 / (rows * misfit**2))
             word = sums(support.cell_of, support.within * biased.bias[:, 0], support.size)
             unbiased[mine] = exact.values[codes, 0]
             helped[mine] = biased.values[codes, 0] - beliefs[mine] @ word
             trusted += share * float(prior @ biased.bias[:, 0] ** 2)
-    return DecodedLabels(unbiased, helped, math.sqrt(hidden), math.sqrt(trusted))
+    return DecodedLabels(unbiased, helped, math.sqrt(hidden), math.sqrt(trusted), misfit)

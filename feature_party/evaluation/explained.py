@@ -125,7 +125,8 @@ def explained(
     dependence = scored.dependence(spread.centre)
     free = _Gain(known + slope * labels.unbiased, reach * labels.hidden, dependence=dependence)
     assisted = _Gain(known + slope * labels.helped, dependence=dependence)
-    assisted = replace(assisted, error=max(reach * MISFIT * labels.trusted, _shown(free, assisted)))
+    word = reach * labels.misfit * labels.trusted
+    assisted = replace(assisted, error=max(word, _shown(free, assisted)))
     ratio = float(assisted.terms.mean()) / spread.shown
     constant = loss.of(np.array([spread.centre]), support.values)
     apart = _between_samples(support, scored, (offset, slope), ratio * constant)

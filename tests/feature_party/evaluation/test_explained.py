@@ -130,6 +130,23 @@ def test_an_event_of_another_network_is_worth_what_averaging_adds() -> None:
     assert plain.value - more.value == pytest.approx(0.75 * 0.2)
 
 
+def test_the_word_of_a_model_counts_less_the_less_it_knows() -> None:
+    """Noise in predictions, or distributions made of their means, widen the assisted interval."""
+    means, labels = events()
+    drawn = sources(labels, thresholds_channel(GRID.points, 1.0), 1)
+    support = Support.of(drawn[0].problem)
+    held = np.ones(ROWS, np.bool_)
+    knowing = Scored(Predictions(means, gaussian(means, 0.5, support)), held)
+    noisy, pointed = replace(knowing, echo=9.0), Scored(Predictions(means, None), held)
+    assert noisy.noise(0.0) == 1.0
+    assert noisy.misfit(0.0) == pytest.approx(np.sqrt(3) * knowing.misfit(0.0))
+    widths = []
+    for scored in (knowing, noisy, pointed):
+        share = compared(drawn, support, scored)[0].assisted
+        widths.append(share.high - share.low)
+    assert widths[0] < 0.9 * min(widths[1:])
+
+
 def test_a_tilted_prior_has_the_mean_that_is_predicted() -> None:
     support = Support.of(sources(events()[1], thresholds_channel(GRID.points, 1.0), 0)[0].problem)
     points = np.linspace(0.4, 4.5, 50)

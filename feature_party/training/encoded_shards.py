@@ -1,9 +1,9 @@
 """Encoded training rows on disk, in Parquet shards that each fit in memory.
 
-The features are read in a stream, three times at most: for the encoding, for the vocabularies, and
-to be encoded. Each row goes to a shard drawn from the seed, so that every shard is a random sample
-of all rows and an epoch that walks shard by shard still sees them in random order. ``shards.json``
-comes last; without it a folder holds no shards.
+The features are read in a stream, three times at most: a sample for the encoding, columns of
+categories for their vocabularies, and what is encoded. Each row goes to a shard drawn from the
+seed, so that every shard is a random sample of all rows and an epoch that walks shard by shard
+still sees them in random order. ``shards.json`` comes last; without it a folder holds no shards.
 
 An encoding that is fitted to more than ``SAMPLE_ROWS`` rows takes the numeric columns' quantiles
 from that many, drawn uniformly: each lies within 0.32% of its rank with probability 1 − 10⁻⁹
@@ -48,8 +48,8 @@ _MOST_SHARDS = 512
 """Written to at the same time, each an open file."""
 _PENDING_BYTES = 256 << 20
 
-Stream = Callable[[], Iterator[tuple[pl.DataFrame, Codes]]]
-"""Start a pass over the rows to train on: features and codes, a batch at a time."""
+Stream = Callable[[Sequence[str]], Iterator[tuple[pl.DataFrame, Codes]]]
+"""Start a pass over the rows to train on: some of their columns and codes, a batch at a time."""
 
 
 @dataclass(frozen=True)
@@ -161,14 +161,18 @@ def shards_content(joined: str, *facts: object) -> str:
 
 
 def fit_encoder(
-    stream: Stream, rows: int, fit: Callable[[pl.DataFrame], Encoder], seed: int
+    stream: Stream,
+    columns: Sequence[str],
+    rows: int,
+    fit: Callable[[pl.DataFrame], Encoder],
+    seed: int,
 ) -> Encoder:
     """Decide on an encoding from a stream of training rows.
 
     Parameters
     ----------
-    stream, rows
-        The rows, and how many they are.
+    stream, columns, rows
+        The rows, the columns that may be features, and how many rows they are.
     fit
         Decides from a table; what it makes of all rows, if they are at most ``SAMPLE_ROWS``, is
         the result.
@@ -176,19 +180,19 @@ def fit_encoder(
         Chooses the sample.
     """
     if rows <= SAMPLE_ROWS:
-        return fit(pl.concat([table for table, _ in stream()], rechunk=True))
+        return fit(pl.concat([table for table, _ in stream(columns)], rechunk=True))
     generator = np.random.default_rng([seed, 1])
     # not shuffled, it takes memory for the sample alone where that is a small part of all rows
     chosen = np.sort(generator.choice(rows, SAMPLE_ROWS, replace=False, shuffle=False))
     taken, at = [], 0
-    for table, _ in stream():
+    for table, _ in stream(columns):
         low, high = np.searchsorted(chosen, [at, at + table.height])
         taken.append(table[chosen[low:high] - at])
         at += table.height
     encoder = fit(pl.concat(taken, rechunk=True))
     names = [column.name for column in encoder.categorical]
     counts: dict[str, pl.DataFrame] = {}
-    for table, _ in stream():
+    for table, _ in stream(names) if names else ():
         for name in names:
             counts[name] = _merged(counts.get(name), table[name])
     return encoder.with_counts(counts)
@@ -234,7 +238,7 @@ def write_shards(
             )
         with _Writer(directory, count, encoder) as writer:
             generator = np.random.default_rng([seed, 2])
-            for table, codes in stream():
+            for table, codes in stream(encoder.columns):
                 places = generator.integers(count, size=table.height)
                 writer.add(encoder.encode(table), codes, places)
         manifest = {"content": content, "encoder": encoder.to_json(), "sizes": writer.sizes}

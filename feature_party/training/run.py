@@ -168,10 +168,11 @@ class _Run:
         def write() -> None:
             if Shards.open(directory, content) is not None:
                 return
-            columns = [name for name in events.joined.columns if name not in self.data.ignore]
+            left_out = {*self.data.ignore, events.key}
+            columns = [name for name in events.joined.columns if name not in left_out]
             size = None if section.shard_rows == "auto" else section.shard_rows
-            rows, stream = events.training_rows, partial(events.training_events, columns)
-            encoder = fit_encoder(stream, rows, fit, section.seed)
+            rows, stream = events.training_rows, events.training_events
+            encoder = fit_encoder(stream, columns, rows, fit, section.seed)
             write_shards(directory, content, stream, rows, encoder, section.seed, size)
 
         if self.workers.first:

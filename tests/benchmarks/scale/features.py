@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -59,10 +58,10 @@ def encode(folder: Path, rows: int) -> None:
     config = _features_config(folder)
     data = prepare(config.release_folders, config.features, config)
     assert isinstance(data, PreparedShards)
-    stream = partial(data.training_events, data.joined.columns)
-    fit = partial(Encoder.fit, ignore=["id"])
-    encoder = fit_encoder(stream, data.training_rows, fit, 0)
-    write_shards(folder / "rows", "rows", stream, data.training_rows, encoder, 0)
+    stream, rows = data.training_events, data.training_rows
+    columns = [name for name in data.joined.columns if name != "id"]
+    encoder = fit_encoder(stream, columns, rows, Encoder.fit, 0)
+    write_shards(folder / "rows", "rows", stream, rows, encoder, 0)
 
 
 def encode_kernel(folder: Path, rows: int) -> None:

@@ -59,7 +59,7 @@ STAGES = [
     Stage("release", "release", "release_kernel"),
     Stage("release_workers", "release, 2 workers", "release_kernel", 20_000_000),
     Stage("serve", "serve, over TLS", "tcp"),
-    Stage("fetch", "fetch, verified, to Parquet", "tcp"),
+    Stage("fetch", "fetch, verified", "tcp"),
     Stage("join", "join, verified, into shards", "join_kernel"),
     Stage("encode", "encode, into training shards", "encode_kernel", 20_000_000),
     Stage("train", "train from shards, an epoch", "train_kernel", 20_000_000),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -243,18 +244,18 @@ def test_large_streams_are_sampled_for_numbers_and_counted_for_categories(
     )
     codes = np.zeros(20_000, np.uint16)
 
-    def stream() -> object:
+    def stream(columns: Sequence[str]) -> object:
         return ((table[at : at + 3000], codes[at : at + 3000]) for at in range(0, 20_000, 3000))
 
     monkeypatch.setattr(shards, "SAMPLE_ROWS", 5000)
     fit = lambda rows: Encoder.fit(rows, pieces=8)  # noqa: E731
-    sampled, exact = fit_encoder(stream, 20_000, fit, 0), fit(table)  # type: ignore[arg-type]
+    sampled, exact = fit_encoder(stream, table.columns, 20_000, fit, 0), fit(table)  # type: ignore[arg-type]
     assert sampled.categorical == exact.categorical
     assert sampled.numeric != exact.numeric
     # 5 standard errors of a median of 5000 rows
     assert sampled.numeric[0].middle == pytest.approx(exact.numeric[0].middle, abs=0.18)
     monkeypatch.setattr(shards, "MOST_VALUES", 2)
-    pruned = fit_encoder(stream, 20_000, fit, 0)  # type: ignore[arg-type]
+    pruned = fit_encoder(stream, table.columns, 20_000, fit, 0)  # type: ignore[arg-type]
     assert pruned.categorical[0].vocabulary == ("b",)
 
 

@@ -53,7 +53,28 @@ def project_to_simplex(values: Floats) -> Floats:
     return np.asarray(positive / positive.sum())
 
 
-def denoise_histogram(noisy: Floats, rows: int, deviation: float) -> Floats:
+@dataclass(frozen=True)
+class Told:
+    """What something besides the noisy counts tells of the histogram: means of known functions.
+
+    Attributes
+    ----------
+    functions
+        (k, r) functions of the label.
+    means
+        (r,) estimates of their means over the labels, with independent errors.
+    deviation
+        Standard deviation > 0 of the errors.
+    """
+
+    functions: Floats
+    means: Floats
+    deviation: float
+
+
+def denoise_histogram(
+    noisy: Floats, rows: int, deviation: float, told: Told | None = None
+) -> Floats:
     """Estimate the histogram of ``rows`` labels from noisy counts.
 
     Candidates are the projection onto the histograms of that many rows, which assumes nothing, and
@@ -77,30 +98,31 @@ def denoise_histogram(noisy: Floats, rows: int, deviation: float) -> Floats:
         True total, >= 1.
     deviation
         Standard deviation σ >= 0 of the noise on each cell, in counts.
+    told
+        What else is known; every misfit ‖c − ĉ‖²/σ² above then has the means' own added.
 
     Returns
     -------
     (k,) probabilities >= 0, summing to 1.
     """
-    projected = project_to_simplex(noisy / rows)
-    if not _FEWEST_CELLS <= noisy.size <= MOST_CELLS or deviation < _LEAST_NOISE:
+    if deviation < _LEAST_NOISE:
+        return project_to_simplex(noisy / rows)
+    fit = _Fit(noisy / deviation, rows / deviation, told)
+    projected = project_to_simplex(noisy / rows) if told is None else fit.projected()
+    if not _FEWEST_CELLS <= noisy.size <= MOST_CELLS:
         return projected
     freedom = int(np.count_nonzero(projected)) - 1
-    estimates, criteria = [projected], [_cp(noisy, rows * projected, deviation, freedom)]
-    fit = _SmoothFit(noisy / deviation, rows / deviation)
+    misfit = fit.misfit(rows / deviation * projected)
+    estimates, criteria = [projected], [misfit + _PRICE * freedom]
     for penalty in _PENALTIES:
-        estimate, freedom_used = fit.solve(float(penalty))
+        estimate, freedom_used = fit.smooth(float(penalty))
         estimates.append(estimate / estimate.sum())
-        criteria.append(_cp(noisy, deviation * estimate, deviation, freedom_used))
+        criteria.append(fit.misfit(estimate) + _PRICE * freedom_used)
     weights = np.exp((min(criteria) - np.array(criteria)) / _TEMPERATURE)
     average = weights @ np.array(estimates)
     # Far below the noise, and coarse enough that every machine rounds to the same numbers.
     rounded = np.round(average / average.sum(), _DIGITS)
     return np.asarray(rounded / rounded.sum())
-
-
-def _cp(noisy: Floats, estimate: Floats, deviation: float, freedom: float) -> float:
-    return float(np.sum((noisy - estimate) ** 2)) / deviation**2 + _PRICE * freedom
 
 
 @dataclass
@@ -133,17 +155,55 @@ class _Bends:
         return out
 
 
-class _SmoothFit:
-    """Fits for falling penalties, each starting from the one before; counts in units of σ."""
+class _Fit:
+    """Fits to counts, to their known total and to what is told besides; counts in units of σ.
 
-    def __init__(self, counts: Floats, total: float) -> None:
+    ``known @ masses`` is observed as ``wanted``, with errors of variance 1; the first is the total,
+    which is known better. Smooth fits are for falling penalties, each starting from the one before.
+    """
+
+    def __init__(self, counts: Floats, total: float, told: Told | None) -> None:
         self.counts = counts
-        self.total = total
+        root = _TOTAL_WEIGHT**0.5
+        self.known, self.wanted = np.full((1, counts.size), root), np.array([root * total])
+        if told is not None:
+            functions = told.functions.T / (total * told.deviation)
+            self.known = np.concatenate([self.known, functions])
+            self.wanted = np.append(self.wanted, told.means / told.deviation)
         window = np.convolve(np.pad(counts, 2, mode="edge"), np.full(5, 0.2), "valid")
         self.theta: Floats = np.log(np.maximum(window, 0.2))
         self.floor = float(np.log(_LEAST_MASS / counts.size))
 
-    def solve(self, penalty: float) -> tuple[Floats, float]:
+    def misfit(self, masses: Floats) -> float:
+        """Squared distance of (k,) masses to what was observed."""
+        apart = self.known @ masses - self.wanted
+        return float(np.sum((self.counts - masses) ** 2)) + float(apart @ apart)
+
+    def projected(self) -> Floats:
+        """(k,) probabilities of least misfit, by Newton's method on the dual.
+
+        With ν = L μ − w, where L is what is known of the masses and w as what it was observed,
+        those of least misfit are μ = max(c − Lᵀ ν, 0), and ν minimises |μ|² + |ν|² + 2 ν · w.
+        """
+        dual, current = np.zeros(self.wanted.size), np.inf
+        step = dual
+        for _ in range(_NEWTON_STEPS):
+            for halving in range(30):
+                tried = dual + step * 0.5**halving
+                masses = np.maximum(self.counts - tried @ self.known, 0.0)
+                value = float(masses @ masses + tried @ tried + 2 * tried @ self.wanted)
+                if value < current:
+                    break
+            else:
+                break
+            dual, current = tried, value
+            active = self.known[:, masses > 0]
+            bend = np.eye(dual.size) + active @ active.T
+            step = np.linalg.solve(bend, self.known @ masses - self.wanted - dual)
+        masses = np.maximum(self.counts - dual @ self.known, 0.0)
+        return np.asarray(masses / masses.sum())
+
+    def smooth(self, penalty: float) -> tuple[Floats, float]:
         """Return the (k,) estimate, in units of σ, and its degrees of freedom."""
         bends = _Bends(self._free_ends(np.ones(self.counts.size - 2)))
         for _ in range(_REWEIGHTINGS):
@@ -158,17 +218,14 @@ class _SmoothFit:
         return weights
 
     def _objective(self, theta: Floats, penalty: float, bends: _Bends) -> float:
-        masses = np.exp(theta)
-        misfit = float(np.sum((self.counts - masses) ** 2))
-        excess = float(masses.sum()) - self.total
-        return 0.5 * (misfit + _TOTAL_WEIGHT * excess**2 + penalty * bends.cost(theta))
+        return 0.5 * (self.misfit(np.exp(theta)) + penalty * bends.cost(theta))
 
     def _newton(self, penalty: float, bends: _Bends) -> None:
         damping = 1e-3
         current = self._objective(self.theta, penalty, bends)
         for _ in range(_NEWTON_STEPS):
             masses = np.exp(self.theta)
-            residual = masses - self.counts + _TOTAL_WEIGHT * (masses.sum() - self.total)
+            residual = masses - self.counts + (self.known @ masses - self.wanted) @ self.known
             gradient = masses * residual + penalty * bends.gradient(self.theta)
             step = -self._solve(masses, penalty, bends, damping, gradient[:, None])[:, 0]
             found = self._search(np.clip(step, -2, 2), current, penalty, bends)
@@ -190,20 +247,20 @@ class _SmoothFit:
                 return theta, value
         return None
 
-    @staticmethod
     def _solve(
-        masses: Floats, penalty: float, bends: _Bends, damping: float, right: Floats
+        self, masses: Floats, penalty: float, bends: _Bends, damping: float, right: Floats
     ) -> Floats:
-        """Solve with the Gauss-Newton matrix: five bands plus the known total's rank one."""
+        """Solve with the Gauss-Newton matrix: five bands, and low rank from what is known."""
         bands = penalty * bends.matrix()
         bands[2] += masses**2 + damping
-        columns = np.column_stack([right, masses])
-        both = scipy.linalg.solveh_banded(bands, columns, check_finite=False)
-        inner, column = both[:, :-1], both[:, -1]
-        scale = _TOTAL_WEIGHT / (1 + _TOTAL_WEIGHT * float(masses @ column))
-        return np.asarray(inner - scale * np.outer(column, masses @ inner))
+        known = (self.known * masses).T
+        both = scipy.linalg.solveh_banded(bands, np.concatenate([known, right], axis=1))
+        low, inner = np.split(both, [known.shape[1]], axis=1)
+        scale = np.eye(known.shape[1]) + known.T @ low
+        return np.asarray(inner - low @ np.linalg.solve(scale, known.T @ inner))
 
     def _freedom(self, penalty: float, bends: _Bends) -> float:
+        """Trace of the derivative of all that is fitted over all that was observed, total aside."""
         masses = np.exp(self.theta)
-        inverse = self._solve(masses, penalty, bends, 1e-9, np.diag(masses))
-        return float(np.sum(masses * np.diag(inverse)))
+        seen = np.concatenate([np.diag(masses), self.known[1:] * masses]).T
+        return float(np.sum(seen * self._solve(masses, penalty, bends, 1e-9, seen)))

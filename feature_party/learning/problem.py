@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.arrays import Booleans, Floats, Indices
+from common.arrays import Booleans, Floats, Indices, Integers
 from common.errors import ConfigError
 from common.exact.channel import FiniteChannel
+from common.randomizers import NoisyPrior
+from common.randomizers.denoising import Told, denoise_histogram
 from common.randomizers.two_step import FEW
 from common.release.manifest import Manifest
 
@@ -125,9 +127,16 @@ class LabelProblem:
         )
 
     @classmethod
-    def from_manifest(cls, manifest: Manifest) -> LabelProblem:
-        """Take the facts from a verified manifest."""
-        return cls.from_channel(manifest.channel, manifest.noisy_prior, manifest.randomizer.loss)
+    def from_manifest(cls, manifest: Manifest, counts: Integers | None = None) -> LabelProblem:
+        """Take the facts from a verified manifest.
+
+        ``counts``, (d,), say how many codes of the release there are of each output to learn from:
+        they tell the prior more than its noisy histogram does.
+        """
+        channel, prior = manifest.channel, manifest.noisy_prior
+        if counts is not None:
+            prior = prior_given_codes(manifest.histogram, channel, counts)
+        return cls.from_channel(channel, prior, manifest.randomizer.loss)
 
     @property
     def releases(self) -> tuple[LabelProblem, ...]:
@@ -280,3 +289,35 @@ class LabelProblem:
 def first_codes(parts: Sequence[LabelProblem]) -> Indices:
     """(e + 1,) first code of each release among the codes of all, and their number."""
     return np.concatenate([[0], np.cumsum([part.outputs.size for part in parts])]).astype(np.int64)
+
+
+def prior_given_codes(histogram: NoisyPrior, channel: FiniteChannel, counts: Integers) -> Floats:
+    """(k,) distribution of labels that explains a noisy histogram and codes, by post-processing.
+
+    Both are about the same labels. The histogram has noise of a known variance on every cell. Codes
+    went through a known channel, and tell means of the functions h_1, h_2, … of the label that it
+    tells apart best (:func:`feature_party.learning.heads.canonical_tilts`): with g_j such that
+    E[g_j(z) | y] = σ_j h_j(y), the mean of g_j over n codes estimates that of σ_j h_j over the
+    labels with a standard error of 1/√n, and is uncorrelated with the others under the prior.
+
+    Parameters
+    ----------
+    histogram
+        Over the channel's k inputs.
+    channel
+        That the codes came out of.
+    counts
+        (d,) how many codes there are of each output.
+    """
+    prior, rows = histogram.probabilities, int(counts.sum())
+    if histogram.decoded is not None or not rows:  # the histogram is these codes, or there are none
+        return prior
+    told = channel.probabilities
+    marginal = prior @ told
+    joint = np.sqrt(prior)[:, None] * (told - marginal) / np.sqrt(marginal)
+    _, correlations, functions = np.linalg.svd(joint, full_matrices=False)
+    seen = rows * correlations**2 > 1  # others say less than the prior's own guess
+    decoded = (functions[seen] / np.sqrt(marginal)).T
+    means = Told(told @ decoded, counts @ decoded / rows, rows**-0.5)
+    noisy = histogram.noisy_counts.astype(np.float64)
+    return denoise_histogram(noisy, histogram.rows, histogram.deviation, means)

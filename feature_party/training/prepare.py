@@ -109,17 +109,22 @@ def _in_memory(
     parts = [LabelProblem.from_manifest(release.manifest) for release in releases]
     for release, part in zip(releases, parts, strict=True):
         part.check_codes(release.codes)
+    first = first_codes(parts)
     if len(releases) == 1:
         joined = join_release(releases[0], features, key, parties[0].secret)
         split = split_holdout(joined.rows.size, training.holdout, training.seed)
     else:
-        first = first_codes(parts)
         joined = join_releases(releases, first[:-1].tolist(), features, key, parties)
-        rows = np.histogram(joined.codes, bins=first)[0].tolist()
         joined.matches.check()
-        parts = [join_sources(parts, rows, [party.name for party in parties])]
         split = split_events(joined.rows, training.holdout, training.seed)
-    return Prepared(joined, *split, parts[0], identity, key)
+    held_out = np.split(np.bincount(joined.codes[split[1]], minlength=first[-1]), first[1:-1])
+    parts = [
+        LabelProblem.from_manifest(one.manifest, np.bincount(one.codes, minlength=out.size) - out)
+        for one, out in zip(releases, held_out, strict=True)
+    ]
+    rows = np.histogram(joined.codes, bins=first)[0].tolist()
+    problem = join_sources(parts, rows, [party.name for party in parties])
+    return Prepared(joined, *split, problem, identity, key)
 
 
 def join_shards(

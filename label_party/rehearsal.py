@@ -25,8 +25,8 @@ import numpy as np
 
 from common.entropy import system_entropy
 from common.errors import ConfigError, LabelveilError
-from common.exact.channel import FiniteChannel
 from common.mechanisms.paired_gain import PairedGain
+from common.randomizers.cells import Codebook
 from label_party.config.sections import LabelPartyConfig, load
 from label_party.events.completion import Completed
 from label_party.events.on_disk import StoredEvents
@@ -80,21 +80,21 @@ def starts(config: LabelPartyConfig, folder: Path, here: int, forked: int, spawn
     """Randomize all rows under a fresh key, again and again, and keep a digest of each time."""
     with open_events(config, quiet=True) as events:
         built = build(events, config, system_entropy(), InMemory())
-        channel = built.manifest.channel
-        digests = [start(events, channel) for _ in range(here)]
+        codebook = built.manifest.codebook
+        digests = [start(events, codebook) for _ in range(here)]
         for kind, count in (("fork", forked), ("spawn", spawned)):
             for _ in range(count):
                 with ProcessPoolExecutor(1, mp_context=get_context(kind)) as process:
-                    digests.append(process.submit(start, events, channel).result())
+                    digests.append(process.submit(start, events, codebook).result())
     (folder / "manifest").write_bytes(built.manifest_bytes)
     (folder / "starts").write_bytes(b"".join(digests))
 
 
-def start(events: Completed | StoredEvents, channel: FiniteChannel) -> bytes:
+def start(events: Completed | StoredEvents, codebook: Codebook) -> bytes:
     """Randomize all rows as a release does that begins now; a digest of their codes."""
     written = InMemory()
     events.randomize(
-        channel, system_entropy(), written, block_rows_for(events.rows), lambda rows: None
+        codebook, system_entropy(), written, block_rows_for(events.rows), lambda rows: None
     )
     return hashlib.sha256(written.codes).digest()[:DIGEST_BYTES]
 
@@ -102,18 +102,19 @@ def start(events: Completed | StoredEvents, channel: FiniteChannel) -> bytes:
 def answers(config: LabelPartyConfig, folder: Path, sessions: int, questions: int) -> None:
     """Ask each of so many sessions how good the lowest label is as a prediction of all events,
     then of all but the first, the first two, and so on; keep answers and keys."""
-    evaluation, domain = Evaluation(config, Store(config.store.directory)), config.domain
-    gain = PairedGain.of_ends(domain.lower, domain.upper)
+    evaluation = Evaluation(config, Store(config.store.directory))
+    lower, upper = config.only_label.bounds
+    gain = PairedGain.of_ends(lower, upper)
     with open_events(config, quiet=True) as events:
-        labels = np.concatenate([part for _, part in events.parts()])
+        labels = np.concatenate([part[:, 0] for _, part in events.parts()])
     asked = []
     for left_out in range(questions):
-        predictions = np.full(labels.size, domain.lower)
+        predictions = np.full(labels.size, lower)
         predictions[:left_out] = np.nan
         asked.append((predictions, question_name("", b"", predictions)))
     found = []
     for _ in range(sessions):
-        session = Session.begin(np.clip(labels, domain.lower, domain.upper))
+        session = Session.begin(np.clip(labels, lower, upper))
         given = [evaluation.answer(session, gain, *question) for question in asked]
         found.append({"key": session.key.hex(), "answers": given})
     said = {"questions": [name for _, name in asked], "sessions": found}

@@ -192,7 +192,7 @@ def doc(section: type[BaseModel]) -> str:
 
 
 def _section(field: FieldInfo) -> type[BaseModel] | None:
-    kind = field.annotation
+    kind, *_ = arms(field.annotation)
     if get_origin(kind) is list:
         (kind,) = get_args(kind)
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None

@@ -37,9 +37,12 @@ def commented_toml(
     blocks = [_comment(head)]
     for name, section in sections(model):
         lines = [_comment(doc(section)), f"[{name}]"] if name else []
+        left_out = name and model.model_fields[name].default_factory is list
+        if left_out:  # a table that may stand several times, and need not stand at all
+            lines[1] = f"# [[{name}]]"
         for one in declared(model):
             if one.section == name:
-                lines += _lines(one, chosen)
+                lines += _lines(one, chosen, shown=bool(left_out))
         blocks.append("\n".join(line for line in lines if line))
     return "\n\n".join(blocks) + "\n"
 
@@ -67,7 +70,7 @@ def write_config(
     return config
 
 
-def _lines(one: Setting, values: Mapping[str, Any]) -> Iterator[str]:
+def _lines(one: Setting, values: Mapping[str, Any], *, shown: bool) -> Iterator[str]:
     text = one.description
     if one.says_more_than_its_type:
         text += f" Value: {one.bounds}."
@@ -75,7 +78,7 @@ def _lines(one: Setting, values: Mapping[str, Any]) -> Iterator[str]:
     value = values.get(one.name)
     if value is None:
         value = one.default if one.example is None else one.example
-    live = one.name in values or one.written or one.example is None
+    live = not shown and (one.name in values or one.written or one.example is None)
     yield f"{'' if live else '# '}{one.key} = {as_toml(value)}"
 
 

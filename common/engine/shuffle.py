@@ -121,7 +121,7 @@ class Exchange:
     buckets
         How many tasks receive.
     types
-        Names and NumPy types, of fixed width, of the columns.
+        Names and NumPy types, of fixed width, of the columns; ``(2,)<f8`` has two values a row.
     durable
         Whether a file waits until its bytes are on the disk.
     """
@@ -145,7 +145,7 @@ class Exchange:
         bucket
             (n,) where each row goes, 0 … buckets - 1.
         columns
-            (n,) values each.
+            (n,) values each, or (n, m) where its type says so.
         """
         narrow = bucket.astype(np.uint16 if self.buckets <= 1 << 16 else np.int64)
         order = np.argsort(narrow, kind="stable")
@@ -153,7 +153,8 @@ class Exchange:
         with appearing(self.files[index], durable=self.durable) as file:
             file.write(counts.tobytes())
             for name, kind in self.types.items():
-                file.write(columns[name][order].astype(kind, casting="same_kind").tobytes())
+                values = columns[name][order]
+                file.write(values.astype(np.dtype(kind).base, casting="same_kind").tobytes())
 
     def receive(self, bucket: int) -> Columns:
         """Read one bucket's rows from all files, in the files' order."""

@@ -9,10 +9,11 @@ event's neighbours differ in all of its labels, so the ε of the groups add up.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,11 @@ class Cells:
         columns = [grid.points[i] for grid, i in zip(self.grids, indices.T, strict=True)]
         return np.column_stack(columns)
 
+    @property
+    def inputs(self) -> Floats:
+        """(k,) a channel's inputs: the points of the only grid, else the cells' numbers."""
+        return self.grids[0].points if len(self.grids) == 1 else np.arange(float(len(self)))
+
     def number(self, indices: NDArray[np.integer]) -> Indices:
         """(n,) cells of (n, m) indices into the grids."""
         return np.asarray(np.ravel_multi_index(tuple(indices.T), self.shape), dtype=np.int64)
@@ -71,28 +77,6 @@ class Cells:
         axis = weights.ndim - 1
         others = tuple(axis + j for j in range(len(self.grids)) if j != label)
         return np.asarray(table.sum(axis=others))
-
-    def round(self, labels: Floats, entropy: Entropy, start_row: int = 0) -> Indices:
-        """Round labels to their grids, at random and without bias.
-
-        Parameters
-        ----------
-        labels
-            (n, m) numbers without NaN, clipped to the grids' ranges.
-        entropy
-            :func:`common.entropy.system_entropy` for anything that leaves.
-        start_row
-            Index of the first event in the whole data set.
-
-        Returns
-        -------
-        (n, m) indices into the grids.
-        """
-        rounded = np.empty(labels.shape, dtype=np.int64)
-        for j, grid in enumerate(self.grids):
-            words = entropy.words(stream(ROUNDING_STREAM, j), start_row, labels.shape[0])
-            rounded[:, j] = grid.round(np.ascontiguousarray(labels[:, j]), words)
-        return rounded
 
 
 @dataclass(frozen=True)
@@ -109,6 +93,29 @@ class Group:
 
     labels: tuple[int, ...]
     cells: Cells
+
+    def round(self, labels: Floats, entropy: Entropy, start_row: int = 0) -> Indices:
+        """Round the labels of events to their grids, at random and without bias.
+
+        Parameters
+        ----------
+        labels
+            (n, m) numbers without NaN, of all labels of the message; clipped to the grids' ranges.
+        entropy
+            :func:`common.entropy.system_entropy` for anything that leaves.
+        start_row
+            Index of the first event in the whole data set.
+
+        Returns
+        -------
+        (n,) cells of this group.
+        """
+        cells = np.zeros(len(labels), dtype=np.int64)
+        for label, grid in zip(self.labels, self.cells.grids, strict=True):
+            words = entropy.words(stream(ROUNDING_STREAM, label), start_row, cells.size)
+            cells *= len(grid)
+            cells += grid.round(labels[:, label], words)
+        return cells
 
     def number(self, indices: NDArray[np.integer]) -> Indices:
         """(n,) cells of this group, of (n, m) indices into the grids of all labels."""
@@ -198,13 +205,13 @@ class Codebook:
         places = dict(chain.from_iterable(groups))
         return Cells(tuple(places[j] for j in range(len(self.names))))
 
-    def sample(self, indices: Indices, entropy: Entropy, start_row: int = 0) -> Codes:
-        """Randomize events.
+    def randomize(self, labels: Floats, entropy: Entropy, start_row: int = 0) -> Codes:
+        """Round the labels of events to their grids, and randomize them.
 
         Parameters
         ----------
-        indices
-            (n, m) from :meth:`Cells.round`.
+        labels
+            (n, m) numbers without NaN; clipped to the grids' ranges.
         entropy
             :func:`common.entropy.system_entropy` for anything that leaves.
         start_row
@@ -214,11 +221,12 @@ class Codebook:
         -------
         (n,) uint16 combined codes.
         """
-        columns = np.empty((indices.shape[0], len(self.channels)), dtype=np.uint16)
+        codes = np.zeros(len(labels), dtype=np.uint16)
         for i, (group, channel) in enumerate(zip(self.groups, self.channels, strict=True)):
-            words = entropy.words(stream(LABEL_STREAM, i), start_row, indices.shape[0])
-            columns[:, i] = channel.sample(group.number(indices), words)
-        return self.combine(columns)
+            words = entropy.words(stream(LABEL_STREAM, i), start_row, codes.size)
+            codes *= np.uint16(channel.outputs.size)
+            codes += channel.sample(group.round(labels, entropy, start_row), words)
+        return codes
 
     def combine(self, columns: NDArray[np.integer]) -> Codes:
         """(n,) combined codes of (n, p) codes, one a channel."""
@@ -237,6 +245,27 @@ class Codebook:
             part = channel.probabilities[group.number(indices)]
             table = (table[:, :, None] * part[:, None, :]).reshape(table.shape[0], -1)
         return table
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "names": self.names,
+            "groups": [
+                {"labels": group.labels, "grids": [g.points.tolist() for g in group.cells.grids]}
+                for group in self.groups
+            ],
+            "channels": [channel.to_json() for channel in self.channels],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read what :meth:`to_json` returned."""
+        groups = (
+            Group(tuple(one["labels"]), Cells(tuple(map(Grid.from_edges, one["grids"]))))
+            for one in data["groups"]
+        )
+        channels = map(FiniteChannel.from_json, data["channels"])
+        return cls(tuple(data["names"]), tuple(groups), tuple(channels))
 
     def for_label(self, name: str) -> LabelCode:
         """What codes say of one label, by its name."""

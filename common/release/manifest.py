@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
-from typing import Any, Literal, Self
+from functools import cached_property, reduce
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from common.arrays import Floats
 from common.errors import ConfigError, PrivacyError, ReleaseError
@@ -22,206 +23,172 @@ from common.exact.channel import FiniteChannel
 from common.exact.rational import parse_rational
 from common.guarantees import Guarantee, PureDP, Unit, compose, guarantee_from_json
 from common.randomizers import NoisyPrior, decoded_prior
+from common.randomizers.cells import Cells, Codebook, Group
+from common.randomizers.grid import Grid
 from common.release.blocks import BLOCK_ROWS
-from common.release.claims import (
-    CMAC_KEYS,
-    HMAC_KEYS,
-    ChannelClaim,
-    Count,
-    Digest,
-    KeyFunction,
-    Name,
-    PureClaim,
-    Rational,
-    Rows,
-    SessionClaim,
+from common.release.claims import Name, PureClaim
+from common.release.sections import (
+    ContentSection,
+    DriftSection,
+    LabelSection,
+    ManifestSection,
+    PopulationSection,
+    PriorSection,
+    StatedPrivacy,
+    StatedRandomizer,
 )
-from common.release.facts import check_details, check_options
 from common.release.strict_json import parse_json
 
 FORMAT = "labelveil-release/1"
+SEVERAL = "labelveil-release/2"
+"""Of a release of several labels."""
+
+MOST_LABELS = 8
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+_ONE = ("label", "prior", "randomizer")
+"""What format 1 calls the only one of each list."""
+
+SectionT = TypeVar("SectionT")
 
 
-class LabelSection(_Section):
-    """What is public about a label: its name, bounds, grid and the value of a missing one."""
+class Manifest(ManifestSection):
+    """Everything that is public about one release.
 
-    name: str = Field(max_length=256)
-    grid: list[float]
-    missing: float
+    A release of one label is written in format 1, which has ``label``, ``prior`` and ``randomizer``
+    in place of the lists, and a release of several in format 2; both are read into the lists.
+    Every label is counted by exactly one prior and randomized by exactly one randomizer.
+    """
 
-
-class PriorSection(_Section):
-    """The released histogram over the grid."""
-
-    noisy_counts: list[Count]
-    noise: Literal["discrete-laplace", "randomized-response"] = "discrete-laplace"
-    """``randomized-response``: decoded from the codes, which spends nothing."""
-    scale: Rational
-    """Scale of the noise on each cell; 0 where the codes' own is all there is."""
-    guarantee: PureClaim
-
-    @property
-    def decoded(self) -> bool:
-        return self.noise == "randomized-response"
-
-
-class StatedRandomizer(_Section):
-    """The randomizer and its exact channel from the grid to the outputs."""
-
-    name: str
-    loss: Literal["squared", "absolute", "poisson"]
-    details: dict[str, Any]
-    """What its builder says that it did, and ``options``, what that was asked to do."""
-    channel: ChannelClaim
-    guarantee: PureClaim
-    """Of all labels of one privacy unit."""
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        check_options(self.name, self.options)
-        stated = {key: value for key, value in self.details.items() if key != "options"}
-        check_details(self.name, stated)
-        return self
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """What the builder was asked for."""
-        options = self.details.get("options", {})
-        return options if isinstance(options, dict) else {"options": options}
-
-    @property
-    def shown_options(self) -> str:
-        """All of them: the one part of a manifest that can be shown, but not rebuilt."""
-        return ", ".join(f"{name}={value!r}" for name, value in self.options.items()) or "none"
-
-
-class StatedPrivacy(_Section):
-    """The claim: what one privacy unit spends by this release."""
-
-    requested_epsilon: float = Field(gt=0)
-    records_per_unit: Rows
-    total: PureClaim
-
-
-class PopulationSection(_Section):
-    """Which events the release covers, in which order."""
-
-    rows: Rows
-    digest: Digest
-    """SHA-256 over the 16-byte keys in row order, hexadecimal."""
-    keys: Literal[KeyFunction, "submitted", "submitted-aes-256-cmac-128"]
-    """``submitted``: rows lie as the features party's own list of keys, without keys."""
-
-    @property
-    def submitted(self) -> bool:
-        return self.keys.startswith("submitted")
-
-    @property
-    def function(self) -> KeyFunction:
-        """What they were hashed by."""
-        return CMAC_KEYS if self.keys.endswith(CMAC_KEYS) else HMAC_KEYS
-
-
-class ContentSection(_Section):
-    """How the rows are laid out, and their digests."""
-
-    code_bytes: Literal[1, 2]
-    key_bytes: Literal[0, 16]
-    block_rows: Rows
-    blocks: list[Digest]
-    digest: Digest
-
-
-class InForceSection(_Section):
-    """The release that paid for a prior, which later epochs use until it no longer fits."""
-
-    epoch: Name
-    manifest: Digest
-    rows: Rows
-    """Labels that its histogram counted."""
-
-
-class SessionSection(_Section):
-    """The session that a test is charged to, instead of its epoch."""
-
-    outcome: Digest
-    """SHA-256 that the ledger names the session's charge by."""
-    state: SessionClaim
-    """Terms, hits and calls after this test."""
-
-
-class TrialSection(_Section):
-    """A private test of this epoch's labels against the prior in force."""
-
-    statistic: Literal["cdf-distance"] = "cdf-distance"
-    noise: Literal["discrete-laplace"] = "discrete-laplace"
-    scale: Rational
-    """Scale of the noise on the statistic, in events."""
-    threshold: int = Field(ge=0, le=1 << 62)
-    guarantee: PureClaim
-    """Of this one test, for one privacy unit."""
-    session: SessionSection | None = None
-
-
-class DriftSection(_Section):
-    """How an epoch after the first came by its prior."""
-
-    in_force: InForceSection
-    """What the labels were tested against; the prior's origin unless they had drifted."""
-    test: TrialSection | None = None
-    """None once the session that pays for tests has halted: the prior stays in force."""
-    drifted: bool = False
-    """Whether the test hit, so that this epoch paid for a prior of its own."""
-
-
-class Manifest(_Section):
-    """Everything that is public about one release."""
-
-    format: Literal["labelveil-release/1"]
+    format: Literal["labelveil-release/1", "labelveil-release/2"]
     software: str = Field(pattern=r"^labelveil/[0-9A-Za-z.+-]{1,40}$")
     data_set: Name
     epoch: Name
     created: str = Field(pattern=r"^[0-9]{4}(-[0-9]{2}){2}T([0-9]{2}:){2}[0-9]{2}Z$")
     """UTC, ISO 8601, to the second."""
-    label: LabelSection
-    prior: PriorSection
-    randomizer: StatedRandomizer
+    labels: list[LabelSection] = Field(min_length=1, max_length=MOST_LABELS)
+    priors: list[PriorSection]
+    randomizers: list[StatedRandomizer]
     privacy: StatedPrivacy
     population: PopulationSection
     content: ContentSection
     drift: DriftSection | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _lists(cls, given: Any) -> Any:
+        """Read format 1, whose randomizer says the only label's loss."""
+        if not isinstance(given, dict) or given.get("format") != FORMAT or "label" not in given:
+            return given
+        sections = [given.get(one) for one in _ONE]
+        if not all(isinstance(section, dict) for section in sections):
+            raise ValueError(f"{', '.join(_ONE)} must be sections of their own")
+        label, prior, randomizer = (dict(section) for section in sections if section)
+        if "loss" in randomizer:
+            label["loss"] = randomizer.pop("loss")
+        for section in (prior, randomizer):
+            section["labels"] = [label.get("name")]
+        others = {name: value for name, value in given.items() if name not in _ONE}
+        return {**others, "labels": [label], "priors": [prior], "randomizers": [randomizer]}
+
+    @model_validator(mode="after")
+    def _check_groups(self) -> Self:
+        names = [label.name for label in self.labels]
+        if (len(names) == 1) != (self.format == FORMAT) or len(set(names)) < len(names):
+            raise ValueError(f"{len(names)} labels in format {self.format}, or two of one name")
+        sections: tuple[list[PriorSection] | list[StatedRandomizer], ...]
+        sections = self.priors, self.randomizers
+        if any(sorted(n for one in each for n in one.labels) != sorted(names) for each in sections):
+            raise ValueError("every label must be in exactly one prior and one randomizer")
+        return self
+
+    def _only(self, sections: list[SectionT]) -> SectionT:
+        if len(self.labels) > 1:
+            raise ReleaseError(
+                f"a release of {len(self.labels)} labels"
+                f" ({', '.join(label.name for label in self.labels):.200}) where one is expected"
+            )
+        return sections[0]
+
+    @property
+    def label(self) -> LabelSection:
+        """The only label; as all that follows in the singular, refused where there are several."""
+        return self._only(self.labels)
+
+    @property
+    def prior(self) -> PriorSection:
+        return self._only(self.priors)
+
+    @property
+    def randomizer(self) -> StatedRandomizer:
+        return self._only(self.randomizers)
+
     @property
     def channel(self) -> FiniteChannel:
         """The exact channel, rebuilt and validated."""
-        source, channel = self._channel
-        if source is not self.randomizer.channel:  # a model_copy takes cached values along
-            return FiniteChannel.from_json(self.randomizer.channel)
-        return channel
+        return self._only(self.channels)
 
-    @cached_property
-    def _channel(self) -> tuple[ChannelClaim, FiniteChannel]:
-        return self.randomizer.channel, FiniteChannel.from_json(self.randomizer.channel)
-
-    @cached_property
+    @property
     def histogram(self) -> NoisyPrior:
         """The noisy counts, with what is known about their noise."""
-        if self.prior.decoded:
-            even = np.full(len(self.label.grid), self.population.rows // len(self.label.grid))
-            decoded = decoded_prior(self.channel, even, self.privacy.records_per_unit)
-            return replace(decoded, noisy_counts=np.asarray(self.prior.noisy_counts))
-        epsilon = self.prior_guarantee.exact_epsilon
-        counts = np.asarray(self.prior.noisy_counts, dtype=np.int64)
-        return NoisyPrior(counts, epsilon, self.prior_rows, self.privacy.records_per_unit)
+        return self._only(self.histograms)
 
     @property
     def noisy_prior(self) -> Floats:
         """(k,) released prior over the grid, estimated from the noisy counts."""
         return self.histogram.probabilities
+
+    def group(self, names: Sequence[str]) -> Group:
+        """Return some labels with the cells of their grids."""
+        every = [label.name for label in self.labels]
+        places = tuple(every.index(name) for name in names)
+        grids = (Grid.from_edges(self.labels[place].grid) for place in places)
+        return Group(places, Cells(tuple(grids)))
+
+    @property
+    def codebook(self) -> Codebook:
+        """What the codes mean."""
+        groups = tuple(self.group(one.labels) for one in self.randomizers)
+        return Codebook(tuple(label.name for label in self.labels), groups, tuple(self.channels))
+
+    @property
+    def channels(self) -> list[FiniteChannel]:
+        """The exact channels, rebuilt and validated."""
+        source, channels = self._channels
+        if source is not self.randomizers:  # a model_copy takes cached values along
+            return [FiniteChannel.from_json(one.channel) for one in self.randomizers]
+        return channels
+
+    @cached_property
+    def _channels(self) -> tuple[list[StatedRandomizer], list[FiniteChannel]]:
+        channels = [FiniteChannel.from_json(one.channel) for one in self.randomizers]
+        return self.randomizers, channels
+
+    @cached_property
+    def histograms(self) -> list[NoisyPrior]:
+        """The noisy counts of every prior, with what is known about their noise."""
+        return list(map(self._histogram, self.priors))
+
+    def _histogram(self, prior: PriorSection) -> NoisyPrior:
+        counts = np.asarray(prior.noisy_counts, dtype=np.int64)
+        group = self.privacy.records_per_unit
+        if not prior.decoded:
+            epsilon = _pure(prior.guarantee).exact_epsilon
+            return NoisyPrior(counts, epsilon, self.prior_rows, group)
+        k = len(prior.noisy_counts)
+        even = np.full(k, self.population.rows // k)
+        decoded = decoded_prior(self.channels[self._decodes(prior)], even, group)
+        return replace(decoded, noisy_counts=counts)
+
+    def _decodes(self, prior: PriorSection) -> int:
+        """Which randomizer's codes a decoded histogram comes from."""
+        for index, one in enumerate(self.randomizers):
+            if one.labels == prior.labels and one.name == "randomized-response":
+                return index
+        raise ReleaseError(
+            "a histogram is decoded from the codes of randomized response, but those of"
+            f" {', '.join(prior.labels):.100} are not such codes"
+        )
 
     @property
     def prior_rows(self) -> int:
@@ -232,9 +199,8 @@ class Manifest(_Section):
     @property
     def prior_paid(self) -> bool:
         """Whether this release's labels paid for the prior."""
-        if self.prior.decoded:
-            return False
-        return self.drift is None or self.drift.drifted
+        noisy = not all(prior.decoded for prior in self.priors)
+        return noisy and (self.drift is None or self.drift.drifted)
 
     @property
     def test_guarantee(self) -> PureDP | None:
@@ -248,17 +214,23 @@ class Manifest(_Section):
         test = self.test_guarantee
         return [
             *([] if test is None else [test]),
-            *([self.prior_guarantee] if self.prior_paid else []),
-            self.labels_guarantee,
+            *(
+                _pure(prior.guarantee)
+                for prior in self.priors
+                if self.prior_paid and not prior.decoded
+            ),
+            *(_pure(one.guarantee) for one in self.randomizers),
         ]
 
     @property
     def prior_guarantee(self) -> PureDP:
-        return _pure(self.prior.guarantee)
+        """Of all histograms."""
+        return reduce(PureDP.compose, (_pure(prior.guarantee) for prior in self.priors))
 
     @property
     def labels_guarantee(self) -> PureDP:
-        return _pure(self.randomizer.guarantee)
+        """Of all codes of one event."""
+        return reduce(PureDP.compose, (_pure(one.guarantee) for one in self.randomizers))
 
     @property
     def total_guarantee(self) -> Guarantee:
@@ -268,8 +240,15 @@ class Manifest(_Section):
         """Canonical JSON: sorted keys, no white space, UTF-8."""
         # a release without the section keeps the bytes, and the readers, that it always had
         left_out = {"drift"} if self.drift is None else None
+        document = self.model_dump(mode="json", exclude=left_out)
+        if self.format == FORMAT:
+            label, prior, randomizer = (document.pop(f"{one}s")[0] for one in _ONE)
+            del document["privacy"]["division"], label["weight"], prior["labels"]
+            del randomizer["labels"]
+            randomizer["loss"] = label.pop("loss")
+            document |= {"label": label, "prior": prior, "randomizer": randomizer}
         text = json.dumps(
-            self.model_dump(mode="json", exclude=left_out),
+            document,
             sort_keys=True,
             separators=(",", ":"),
             ensure_ascii=False,
@@ -286,13 +265,18 @@ class Manifest(_Section):
         ReleaseError
             If it is malformed, or says anything that a manifest has no place for.
         """
+        document = parse_json(data)
         try:
-            return cls.model_validate(parse_json(data), strict=True)
+            return cls.model_validate(document, strict=True)
         except (ValidationError, PrivacyError, ConfigError) as error:
             reason = str(error)
             if isinstance(error, ValidationError):
                 first = error.errors()[0]
                 where = ".".join(str(part) for part in first["loc"])
+                if (
+                    isinstance(document, dict) and "label" in document
+                ):  # format 1, as it was written
+                    where = re.sub(rf"^({'|'.join(_ONE)})s\.0\b", r"\1", where)
                 reason = f"{where or 'document':.100}: {first['msg']:.300}"
             raise ReleaseError(f"the manifest is not a {FORMAT} manifest: {reason}") from error
 
@@ -321,39 +305,17 @@ class Manifest(_Section):
         """
         try:
             self._check()
-        except PrivacyError as error:
+        except (PrivacyError, ConfigError) as error:
             raise ReleaseError(f"the manifest contradicts itself: {error}") from error
 
     def _check(self) -> None:
-        channel, k = self.channel, len(self.label.grid)
-        if channel.to_json() != self.randomizer.channel or not channel.is_terse:
-            raise ReleaseError("the manifest's channel is not written as channels are")
-        longest = max(k, channel.outputs.size)
-        for name, value in self.randomizer.details.items():
-            if name != "options" and _items(value) > longest:
-                raise ReleaseError(f"the randomizer's detail {name} has more than {longest} items")
-        if channel.inputs.tolist() != self.label.grid:
-            raise ReleaseError("the manifest's channel is not defined on the manifest's label grid")
-        if len(self.prior.noisy_counts) != k:
-            raise ReleaseError(
-                f"the prior has {len(self.prior.noisy_counts)} cells for {k} grid points"
-            )
         group = self.privacy.records_per_unit
         if group > 1 and self.labels_guarantee.unit != Unit.USER:
             raise ReleaseError(f"{group} records per unit, but a unit is one record")
-        derived = PureDP.of_channel(channel, self.labels_guarantee.unit).scale(group)
-        if derived != self.labels_guarantee:
-            raise ReleaseError(
-                f"the channel's weights give {derived}, but the manifest claims"
-                f" {self.labels_guarantee} for the labels"
-            )
-        if self.prior.decoded:
-            self._check_decoded()
-        elif parse_rational(self.prior.scale) * self.prior_guarantee.exact_epsilon != 2 * group:
-            raise ReleaseError(
-                f"prior noise of scale {self.prior.scale} does not give"
-                f" {self.prior_guarantee}: scale times epsilon must be {2 * group}"
-            )
+        for randomizer, channel in zip(self.randomizers, self.channels, strict=True):
+            self._check_channel(randomizer, channel)
+        for prior in self.priors:
+            self._check_prior(prior)
         self._check_drift(group)
         total = compose(self.parts)
         if total != self.total_guarantee:
@@ -368,23 +330,50 @@ class Manifest(_Section):
                 f"keys of {self.content.key_bytes} bytes for {self.population.keys!r} keys;"
                 " only a submitted population goes without"
             )
-        self._check_layout(channel)
+        self._check_layout(self.codebook)
 
-    def _check_decoded(self) -> None:
-        if self.drift is not None or self.randomizer.name != "randomized-response":
+    def _check_channel(self, stated: StatedRandomizer, channel: FiniteChannel) -> None:
+        cells, group = self.group(stated.labels).cells, self.privacy.records_per_unit
+        if channel.to_json() != stated.channel or not channel.is_terse:
+            raise ReleaseError("the manifest's channel is not written as channels are")
+        longest = max(len(cells), channel.outputs.size)
+        for name, value in stated.details.items():
+            if name != "options" and _items(value) > longest:
+                raise ReleaseError(f"the randomizer's detail {name} has more than {longest} items")
+        if not np.array_equal(channel.inputs, cells.inputs):
+            raise ReleaseError("the manifest's channel is not defined on the manifest's label grid")
+        claimed = _pure(stated.guarantee)
+        derived = PureDP.of_channel(channel, claimed.unit).scale(group)
+        if derived != claimed:
             raise ReleaseError(
-                "a histogram is decoded from the codes of randomized response, without a test for"
-                f" drift, but the randomizer is {self.randomizer.name!r}"
+                f"the channel's weights give {derived}, but the manifest claims {claimed} for the"
+                " labels"
             )
-        if self.prior_guarantee.exact_epsilon or parse_rational(self.prior.scale):
+
+    def _check_prior(self, prior: PriorSection) -> None:
+        cells, spent = len(self.group(prior.labels).cells), _pure(prior.guarantee)
+        if len(prior.noisy_counts) != cells:
             raise ReleaseError(
-                f"a histogram decoded from the codes spends 0, not {self.prior_guarantee}"
+                f"the prior has {len(prior.noisy_counts)} cells for {cells} grid points"
+            )
+        both, scale = 2 * self.privacy.records_per_unit, parse_rational(prior.scale)
+        if prior.decoded:
+            self._decodes(prior)
+            if self.drift is not None:
+                raise ReleaseError("a histogram is decoded from the codes without a test for drift")
+            if spent.exact_epsilon or scale:
+                raise ReleaseError(f"a histogram decoded from the codes spends 0, not {spent}")
+        elif scale * spent.exact_epsilon != both:
+            raise ReleaseError(
+                f"prior noise of scale {prior.scale} does not give {spent}: scale times epsilon"
+                f" must be {both}"
             )
 
     def _check_drift(self, group: int) -> None:
         drift = self.drift
         if drift is None:
             return
+        self._only(self.labels)
         if drift.test is None:
             if drift.drifted:
                 raise ReleaseError("the prior is said to be new after a test that was not made")
@@ -397,7 +386,7 @@ class Manifest(_Section):
                 f" epsilon must be {group}"
             )
 
-    def _check_layout(self, channel: FiniteChannel) -> None:
+    def _check_layout(self, codebook: Codebook) -> None:
         most = max(BLOCK_ROWS, self.population.rows >> 13)
         if self.content.block_rows > most:  # a reader holds a whole block
             raise ReleaseError(f"blocks of {self.content.block_rows:,} rows, more than {most:,}")
@@ -406,9 +395,9 @@ class Manifest(_Section):
             raise ReleaseError(f"{len(self.content.blocks)} block digests for {blocks} blocks")
         if content_digest(self.content.blocks) != self.content.digest:
             raise ReleaseError("the block digests do not give the content digest")
-        if self.content.code_bytes != channel.code_bytes:
+        if self.content.code_bytes != codebook.code_bytes:
             raise ReleaseError(
-                f"codes of {self.content.code_bytes} bytes for {channel.outputs.size} outputs"
+                f"codes of {self.content.code_bytes} bytes for {codebook.outputs} outputs"
             )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from common.arrays import Floats
 from common.errors import ReleaseError
 from common.exact.channel import Codes
 from common.files import PUBLIC, appearing, sync
@@ -19,7 +20,7 @@ from common.release.folder import LABELS_FILE, MANIFEST_FILE, read_manifest
 from common.release.manifest import Manifest
 from common.release.rows import WireRows, keys_bytes, keys_column, open_rows, verify_blocks
 
-_SCHEMA = {"key": pl.Binary, "code": pl.UInt16, "label": pl.Float64}
+_SCHEMA = {"key": pl.Binary, "code": pl.UInt16}
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class Release:
         The exact bytes that the digest and the signature are over.
     labels
         One row an event: ``key`` (16 bytes, null column if the population was submitted), ``code``
-        (unsigned integer), ``label`` (float64, the output that the code stands for).
+        (unsigned integer), and of a release of one label ``label`` (float64, the output that the
+        code stands for).
     """
 
     manifest: Manifest
@@ -49,10 +51,8 @@ class Release:
 
 def labels_frame(manifest: Manifest, keys: bytes, codes: bytes) -> pl.DataFrame:
     """Rows of a release (or a part of it) as a table, from their wire bytes."""
-    outputs = manifest.channel.outputs
     decoded = decode_codes(codes, manifest.content.code_bytes)
-    if decoded.size and int(decoded.max()) >= outputs.size:
-        raise ReleaseError(f"code {int(decoded.max())} is outside the {outputs.size} outputs")
+    _check_codes(manifest, decoded)
     if len(keys) != decoded.size * manifest.content.key_bytes:
         raise ReleaseError(f"{len(keys):,} bytes of keys for {decoded.size:,} rows")
     column = pl.Series([None], dtype=pl.Binary).new_from_index(0, decoded.size)
@@ -62,9 +62,26 @@ def labels_frame(manifest: Manifest, keys: bytes, codes: bytes) -> pl.DataFrame:
         {
             "key": column,
             "code": pl.Series(decoded, dtype=pl.UInt16),
-            "label": pl.Series(outputs[decoded], dtype=pl.Float64),
+            **stands_for(manifest, decoded),
         }
     )
+
+
+def stands_for(manifest: Manifest, codes: Codes) -> dict[str, Floats]:
+    """Columns of what codes stand for: ``label``, where that is one number; NaN beyond outputs.
+
+    The codes of several labels are told apart by :meth:`Codebook.split`.
+    """
+    if len(manifest.labels) > 1:
+        return {}
+    outputs = np.append(np.asarray(manifest.randomizer.channel["outputs"], dtype=float), np.nan)
+    return {"label": outputs[np.minimum(codes, outputs.size - 1)]}
+
+
+def _check_codes(manifest: Manifest, codes: Codes) -> None:
+    outputs = manifest.codebook.outputs
+    if codes.size and int(codes.max()) >= outputs:
+        raise ReleaseError(f"code {int(codes.max())} is outside the {outputs} outputs")
 
 
 def read_release(directory: Path) -> Release:
@@ -97,7 +114,7 @@ def read_labels(directory: Path, manifest: Manifest) -> pl.DataFrame:
     path = found.path
     try:
         file = pl.scan_parquet(path)
-        _check_columns(file.collect_schema())
+        _check_columns(manifest, file.collect_schema())
         rows = file.select(pl.len()).collect().item()
         if rows > manifest.population.rows:
             raise ReleaseError(f"{path}: {rows:,} rows instead of {manifest.population.rows:,}")
@@ -110,28 +127,29 @@ def read_labels(directory: Path, manifest: Manifest) -> pl.DataFrame:
 
 
 def _table(manifest: Manifest, rows: WireRows) -> pl.DataFrame:
-    """Read rows as they were sent; a code beyond the outputs stands for NaN."""
+    """Read rows as they were sent."""
     keys, codes = rows.read(0, rows.rows)
-    outputs = np.append(np.asarray(manifest.randomizer.channel["outputs"], dtype=float), np.nan)
     column = pl.Series([None], dtype=pl.Binary).new_from_index(0, rows.rows)
     return pl.DataFrame(
         {
             "key": keys_column(keys) if rows.key_bytes else column,
             "code": pl.Series(codes, dtype=pl.UInt16),
-            "label": outputs[np.minimum(codes, outputs.size - 1)],
+            **stands_for(manifest, codes),
         }
     )
 
 
-def _check_columns(schema: Mapping[str, object]) -> None:
-    if dict(schema) != _SCHEMA:
+def _check_columns(manifest: Manifest, schema: Mapping[str, object]) -> None:
+    label = {"label": pl.Float64} if len(manifest.labels) == 1 else {}
+    if dict(schema) != _SCHEMA | label:
         raise ReleaseError(
-            f"columns {dict(schema)!s:.300} instead of a binary key, a UInt16 code and a label"
+            f"columns {dict(schema)!s:.300} instead of a binary key, a UInt16 code"
+            + (" and a label" if label else "")
         )
 
 
 def _check_complete(labels: pl.DataFrame) -> None:
-    if labels["code"].null_count() or labels["label"].null_count():
+    if any(labels[name].null_count() for name in labels.columns if name != "key"):
         raise ReleaseError("a code or label is missing")
 
 
@@ -139,7 +157,7 @@ def verify_rows(manifest: Manifest, labels: pl.DataFrame) -> None:
     """Check a release's rows against its manifest's count, block digests and population digest."""
     if labels.height != manifest.population.rows:
         raise ReleaseError(f"{labels.height:,} rows instead of {manifest.population.rows:,}")
-    _check_columns(labels.schema)
+    _check_columns(manifest, labels.schema)
     _check_complete(labels)
     keyed = manifest.content.key_bytes > 0
     if not keyed and labels["key"].null_count() != labels.height:
@@ -147,11 +165,10 @@ def verify_rows(manifest: Manifest, labels: pl.DataFrame) -> None:
     table = keys_bytes(labels["key"]) if keyed else np.empty((labels.height, 0), dtype=np.uint8)
     codes = labels["code"].to_numpy()
     _verify_digests(manifest, table, codes)
-    outputs = manifest.channel.outputs
-    if int(codes.max()) >= outputs.size:
-        raise ReleaseError(f"code {int(codes.max())} is outside the {outputs.size} outputs")
-    if not np.array_equal(labels["label"].to_numpy(), outputs[codes]):
-        raise ReleaseError("the label column is not what the codes stand for")
+    _check_codes(manifest, codes)
+    for name, values in stands_for(manifest, codes).items():
+        if not np.array_equal(labels[name].to_numpy(), values):
+            raise ReleaseError("the label column is not what the codes stand for")
 
 
 def _verify_digests(manifest: Manifest, keys: NDArray[np.uint8], codes: Codes) -> None:

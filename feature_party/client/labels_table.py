@@ -12,9 +12,10 @@ from common.release.blocks import block_ranges
 from common.release.folder import LABELS_FILE
 from common.release.manifest import Manifest
 from common.release.rows import keys_column, open_rows
+from common.release.table import stands_for
 
 _ROWS_AT_ONCE = 1 << 20
-_SCHEMA = pa.schema([("key", pa.binary()), ("code", pa.uint16()), ("label", pa.float64())])
+_COLUMNS = [("key", pa.binary()), ("code", pa.uint16()), ("label", pa.float64())]
 
 
 def write_labels_table(folder: Path, manifest: Manifest) -> Path:
@@ -26,16 +27,17 @@ def write_labels_table(folder: Path, manifest: Manifest) -> Path:
     path = folder / LABELS_FILE
     if path.is_file():
         return path
-    outputs, found = manifest.channel.outputs, open_rows(folder, manifest)
+    schema = pa.schema(_COLUMNS if len(manifest.labels) == 1 else _COLUMNS[:2])
+    found = open_rows(folder, manifest)
     with (
         appearing(path, durable=True, mode=PUBLIC) as file,
-        pq.ParquetWriter(file, _SCHEMA, compression="zstd") as writer,
+        pq.ParquetWriter(file, schema, compression="zstd") as writer,
     ):
         for start, stop in block_ranges(manifest.population.rows, _ROWS_AT_ONCE):
             keys, codes = found.read(start, stop)
             named = pa.nulls(codes.size, pa.binary())
             if keys.size:
                 named = keys_column(keys).to_arrow().cast(pa.binary())
-            columns = [named, pa.array(codes), pa.array(outputs[codes])]
-            writer.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA))
+            columns = [named, pa.array(codes), *map(pa.array, stands_for(manifest, codes).values())]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
     return path

@@ -39,7 +39,7 @@ class Spool:
         self.key_bytes = manifest.content.key_bytes
         self.block_rows = manifest.content.block_rows
         self.rows = 0
-        self._outputs = manifest.channel.outputs.size
+        self._outputs = manifest.codebook.outputs
         self._population = hashlib.sha256()
         self._keys = bytearray()
         self._codes = bytearray()

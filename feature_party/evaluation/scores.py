@@ -343,7 +343,7 @@ def release_metrics(manifests: Sequence[Manifest]) -> dict[str, Any]:
     last = manifests[-1]
     facts: dict[str, Any] = {
         "randomizer": last.randomizer.name,
-        "loss": last.randomizer.loss,
+        "loss": last.label.loss,
         "rows": sum(manifest.population.rows for manifest in manifests),
         "outputs": int(last.channel.outputs.size),
         "epsilon": max(manifest.privacy.requested_epsilon for manifest in manifests),

@@ -230,7 +230,7 @@ class _Join:
         self.slices = slices_of(files, sizes.slice_rows, key)
         self.released = sum(manifest.population.rows for manifest in self.manifests)
         self.buckets = max(1, -(-(self.rows + self.released) // sizes.bucket_rows))
-        outputs = [manifest.channel.outputs.size for manifest in self.manifests]
+        outputs = [manifest.codebook.outputs for manifest in self.manifests]
         self.offsets = (0, *np.cumsum(outputs)[:-1].tolist())
 
     def join(self, content: str, out: Path) -> JoinedShards:
@@ -399,7 +399,7 @@ def _blocks(folder: Path, manifest: Manifest, start: int, stop: int) -> Released
         size,
         tuple(content.blocks[start // size : -(-stop // size)]),
         content.code_bytes,
-        manifest.channel.outputs.size,
+        manifest.codebook.outputs,
     )
 
 

@@ -136,7 +136,7 @@ class LabelProblem:
         channel, prior = manifest.channel, manifest.noisy_prior
         if counts is not None:
             prior = prior_given_codes(manifest.histogram, channel, counts)
-        return cls.from_channel(channel, prior, manifest.randomizer.loss)
+        return cls.from_channel(channel, prior, manifest.label.loss)
 
     @property
     def releases(self) -> tuple[LabelProblem, ...]:

@@ -222,7 +222,7 @@ def _tables(inputs: ReportInputs) -> dict[str, dict[str, str]]:
         f" {words.number(manifest.label.grid[0])} to {words.number(manifest.label.grid[-1])}",
         "value of a missing label": words.number(manifest.label.missing),
         "randomizer": f"{manifest.randomizer.name}, {manifest.channel.outputs.size} outputs,"
-        f" {manifest.randomizer.loss} loss",
+        f" {manifest.label.loss} loss",
         "options of the randomizer": manifest.randomizer.shown_options,
         "ε requested": words.number(manifest.privacy.requested_epsilon, 6),
     }

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -29,10 +29,19 @@ from label_party.config.sections import LabelPartyConfig
 
 if TYPE_CHECKING:
     from label_party.events.intention import Intention
+    from label_party.events.tally import Tally
     from label_party.queries.synthetic_table import Synthetic
     from label_party.queries.top_k import TopK
     from label_party.store.purchase import Outlook, Purchase, Rehearsal
     from label_party.store.release_store import Store
+
+
+def label_facts(tally: Tally, missing: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """Say what was found of each label, given the value of a missing one by its name."""
+    for (name, given), found in zip(missing.items(), tally.labels, strict=True):
+        of = f" of {name}" if len(missing) > 1 else ""
+        yield f"  without a label{of}", f"{found.unlabelled:,} (given {given:g})"
+        yield f"  outside the domain{of}", f"{found.outside:,} (clipped)"
 
 
 class BeforeOptions(Section):
@@ -138,8 +147,7 @@ class Before:
             ("data set", f"{data.data_set}, epoch {intention.purchases[-1].epoch}"),
             ("labels", f"{data.labels_source}: {tally.label_rows:,} rows"),
             ("population", f"{self._population()}: {tally.rows:,} events"),
-            ("  without a label", f"{tally.unlabelled:,}"),
-            ("  outside the domain", f"{tally.outside:,}"),
+            *label_facts(tally, {one.name: one.missing for one in self.config.labels}),
             ("  labels left out", f"{tally.left_out:,}"),
             ("  keys merged", f"{tally.merged:,}"),
             ("day", "all" if data.date is None else f"{data.epoch} of column {data.date!r}"),
@@ -157,7 +165,7 @@ class Before:
         return {
             "data_set": bought[-1].data_set,
             "epoch": bought[-1].epoch,
-            "found": asdict(intention.tally),
+            "found": intention.tally.to_json(),
             "account": outlook.account,
             "total": outlook.limit.to_json(),
             "charges": {one.purpose: one.guarantee.to_json() for one in bought},

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from label_party.commands.before import Before, BeforeOptions, short
+from label_party.commands.before import Before, BeforeOptions, label_facts, short
 from label_party.commands.options import Shown, options
 from label_party.config.sections import LabelPartyConfig
 
@@ -55,9 +54,9 @@ def document(outcome: ReleaseOutcome) -> dict[str, Any]:
         "epoch": manifest.epoch,
         "existed": outcome.existed,
         "events": manifest.population.rows,
-        "found": None if outcome.tally is None else asdict(outcome.tally),
+        "found": None if outcome.tally is None else outcome.tally.to_json(),
         "randomizer": manifest.randomizer.name,
-        "loss": manifest.randomizer.loss,
+        "loss": manifest.label.loss,
         "outputs": manifest.channel.outputs.size,
         "guarantee": manifest.total_guarantee.to_json(),
         "prior_paid": manifest.prior_paid,
@@ -122,15 +121,14 @@ def _facts(outcome: ReleaseOutcome) -> list[tuple[str, str]]:
     ]
     if tally is not None:
         facts += [
-            ("  without a label", f"{tally.unlabelled:,} (given {manifest.label.missing:g})"),
-            ("  outside the domain", f"{outcome.clipped or 0:,} (clipped)"),
+            *label_facts(tally, {one.name: one.missing for one in manifest.labels}),
             ("  labels left out", f"{tally.left_out:,} (keys outside the population)"),
             ("  keys merged", f"{tally.merged:,}"),
         ]
         if manifest.privacy.records_per_unit > 1 or tally.over_limit:
             facts.append(("  over a user's limit", f"{tally.over_limit:,}"))
     facts += [
-        ("randomizer", f"{manifest.randomizer.name}, {manifest.randomizer.loss} loss"),
+        ("randomizer", f"{manifest.randomizer.name}, {manifest.label.loss} loss"),
         ("grid", f"{len(manifest.label.grid):,} points, {outputs:,} outputs"),
         ("privacy", str(manifest.total_guarantee)),
         *_prior_facts(manifest),

@@ -15,7 +15,7 @@ from common.randomizers.base import MAX_EPSILON
 from common.release.facts import check_digits
 
 NOT_IN_REQUEST = {
-    "total_epsilon", "total_delta", "epochs", "account", "separate", "separate_reason"
+    "total_epsilon", "total_delta", "epochs", "account", "separate", "separate_reason", "division"
 }  # fmt: skip
 """Settings that say what may be spent, and so do not change what a release is."""
 
@@ -92,6 +92,13 @@ class PrivacySection(Section):
         "The largest share of epsilon spent on the noisy histogram of all labels.",
         gt=0,
         lt=1,
+    )
+
+    division: Literal["auto", "split", "joint"] = setting(
+        "auto",
+        'How epsilon is divided among several labels. "split": each label has a histogram and codes'
+        ' of its own. "joint": one histogram of all labels together, and codes that tell of all.'
+        ' "auto": one histogram, and codes as it says is best.',
     )
 
     @model_validator(mode="after")

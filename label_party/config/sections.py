@@ -7,19 +7,20 @@ Relative paths are relative to the working directory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import model_validator
 
-from common.config import Choice, Section, load_config, setting
+from common.config import Choice, Section, Sections, load_config, setting
 from common.config.names import Name
 from common.engine.task import EngineSection
 from common.errors import ConfigError
 from common.randomizers import Recipe, randomizer_names
-from common.randomizers.grid import Grid
 from common.randomizers.losses import LOSS_NAMES
 from common.release.facts import check_digits, check_options
+from label_party.config.labels import MOST_LABELS, DomainSection, LabelTable, LabelTerms
 from label_party.config.offers import EvaluationSection, WatchSection
 from label_party.config.privacy import NOT_IN_REQUEST, PrivacySection
 from label_party.config.serving import ObservabilitySection, ServerSection
@@ -139,83 +140,6 @@ class DataSection(Section):
         return str(self.population) == SUBMITTED
 
 
-class DomainSection(Section):
-    """The public bounds of the labels and the grid between them.
-
-    Labels outside are clipped to the bounds. Choose them from what everybody knows about the
-    labels, never by looking at the labels.
-    """
-
-    lower: float = setting(
-        ..., "Public lower bound of the labels.", unit="label units", example=0.0
-    )
-    upper: float = setting(
-        ..., "Public upper bound of the labels.", unit="label units", example=100.0
-    )
-    grid: Literal["auto", "step", "edges", "log", "values"] = setting(
-        "auto",
-        'Points on which labels are placed. "auto" chooses them from bounds, number of events and'
-        ' epsilon alone. "values": labels are the few numbers listed and nothing in between, as the'
-        " numbers of classes are.",
-    )
-    step: float | None = setting(
-        None, 'For grid = "step": distance between points.', unit="label units", gt=0, example=1.0
-    )
-    edges: list[float] | None = setting(
-        None,
-        'For grid = "edges": all points, ascending, from lower to upper.',
-        unit="label units",
-        example=[0.0, 1.0, 10.0],
-    )
-    values: list[float] | None = setting(
-        None,
-        'For grid = "values": all labels there are, ascending, from lower to upper.',
-        example=[0.0, 1.0, 2.0],
-    )
-    points: int | None = setting(
-        None, 'For grid = "log": number of points, dense near lower.', ge=2, example=200
-    )
-    scale: float | None = setting(
-        None,
-        'For grid = "log": distance from lower up to which points are nearly even.',
-        unit="label units",
-        gt=0,
-        example=1.0,
-    )
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.lower >= self.upper:
-            raise ConfigError(
-                f"lower={self.lower:g} must be below upper={self.upper:g}, the label domain is"
-                " empty; set [domain] lower and upper"
-            )
-        needed = {"log": ["points", "scale"], "auto": []}
-        for key in needed.get(self.grid, [self.grid]):
-            if getattr(self, key) is None:
-                raise ConfigError(f"grid={self.grid!r} needs {key}; set [domain] {key}")
-        if self.grid != "auto":
-            grid = self.build(1, 1.0)
-            if (grid.lower, grid.upper) != (self.lower, self.upper):
-                raise ConfigError(
-                    f"{self.grid} run from {grid.lower:g} to {grid.upper:g} but must run from"
-                    f" lower={self.lower:g} to upper={self.upper:g}; set [domain] {self.grid}"
-                )
-        return self
-
-    def build(self, rows: int, epsilon: float) -> Grid:
-        """Return the grid; a choice left to us looks at the bounds, the row count and ε alone."""
-        if self.grid == "step" and self.step is not None:
-            return Grid.from_step(self.lower, self.upper, self.step)
-        if self.grid == "edges" and self.edges is not None:
-            return Grid.from_edges(self.edges)
-        if self.grid == "values" and self.values is not None:
-            return Grid.from_edges(self.values)
-        if self.grid == "log" and self.points is not None and self.scale is not None:
-            return Grid.from_log(self.lower, self.upper, self.points, self.scale)
-        return Grid.default(self.lower, self.upper, rows, epsilon)
-
-
 class RandomizerSection(Section):
     """Which label randomizer, and the loss by which it is judged."""
 
@@ -271,7 +195,8 @@ class LabelPartyConfig(Section):
     """The whole of label_party.toml."""
 
     data: DataSection
-    domain: DomainSection
+    domain: DomainSection | None = setting(None)
+    label: Sections[LabelTable] = setting(list)
     privacy: PrivacySection
     randomizer: RandomizerSection = setting(RandomizerSection)
     keys: KeysSection = setting(KeysSection)
@@ -291,13 +216,75 @@ class LabelPartyConfig(Section):
                 "hits has no effect when epochs='disjoint': no event is tested twice, so each test"
                 " is part of its own epoch; remove [watch] hits"
             )
-        lower, upper = self.domain.lower, self.domain.upper
-        if not lower <= self.missing_value <= upper:
-            raise ConfigError(
-                f"missing={self.missing_value:g} must lie within the domain {lower:g} … {upper:g};"
-                " set [data] missing"
-            )
+        self._check_labels()
         return self
+
+    def _check_labels(self) -> None:
+        if not self.label and self.domain is None:
+            raise ConfigError("domain is missing; set [domain] lower and upper, or list [[label]]")
+        if self.label and self._of_one_label:
+            raise ConfigError(
+                f"{self._of_one_label[0]} has no effect beside [[label]], which says it of every"
+                " label; remove one of the two"
+            )
+        if len(self.label) > MOST_LABELS:
+            raise ConfigError(
+                f"{len(self.label)} labels are more than the {MOST_LABELS} that one message may"
+                " have; remove some [[label]]"
+            )
+        for what in ("name", "column"):
+            named = [str(getattr(terms, what)) for terms in self.labels]
+            twice = sorted({name for name in named if named.count(name) > 1})
+            if twice:
+                raise ConfigError(
+                    f"{what}={twice[0]!r} is that of two labels; set [[label]] {what}"
+                )
+        for terms in self.labels:
+            lower, upper = terms.bounds
+            if not lower <= terms.missing <= upper:
+                where = f"[[label]] missing of {terms.name!r}" if self.label else "[data] missing"
+                raise ConfigError(
+                    f"missing={terms.missing:g} must lie within the domain {lower:g} … {upper:g};"
+                    f" set {where}"
+                )
+
+    @property
+    def _of_one_label(self) -> list[str]:
+        """What is said of the only label, and so of none beside [[label]]."""
+        said = {
+            "[domain]": self.domain is not None,
+            "[data] label": "label" in self.data.model_fields_set,
+            "[data] missing": self.data.missing is not None,
+            "[randomizer] loss": "loss" in self.randomizer.model_fields_set,
+        }
+        return [place for place, is_said in said.items() if is_said]
+
+    @cached_property
+    def labels(self) -> tuple[LabelTerms, ...]:
+        """What is asked about each label."""
+        if self.domain is not None:
+            data, loss = self.data, self.randomizer.loss
+            return (LabelTerms.of(data.label, None, self.domain, data.missing, loss),)
+        return tuple(
+            LabelTerms.of(one.name, one.column, one, one.missing, one.loss, one.weight)
+            for one in self.label
+        )
+
+    @property
+    def only_label(self) -> LabelTerms:
+        """What is asked about the label, where there is one.
+
+        Raises
+        ------
+        ConfigError
+            If there are several.
+        """
+        if len(self.labels) > 1:
+            raise ConfigError(
+                f"this takes one label, and there are {len(self.labels)} [[label]]:"
+                f" {', '.join(terms.name for terms in self.labels)}"
+            )
+        return self.labels[0]
 
     def _check_submitted(self) -> None:
         # nothing but the submitter's word would say that these claims are true
@@ -322,22 +309,15 @@ class LabelPartyConfig(Section):
         return self.privacy.account or self.data.data_set
 
     @property
-    def missing_value(self) -> float:
-        """What an event without a label gets: as configured, else 0 where it lies in the domain."""
-        if self.data.missing is not None:
-            return self.data.missing
-        return 0.0 if self.domain.lower <= 0.0 <= self.domain.upper else self.domain.lower
-
-    @property
     def recipe(self) -> Recipe:
         """How labels are randomized."""
         return Recipe(
             self.randomizer.name,
-            self.randomizer.loss,
+            self.only_label.loss,
             self.randomizer.options,
             self.privacy.group,
             self.privacy.prior_share,
-            values=self.domain.grid == "values",
+            values=self.only_label.domain.grid == "values",
         )
 
     @property
@@ -347,6 +327,14 @@ class LabelPartyConfig(Section):
             return {name: frozenset(sets) for name, sets in self.server.clients.items()}
         names = self.server.data_sets or [self.data.data_set]
         return {self.server.client_san: frozenset(names)}
+
+    def _asked_of_labels(self) -> dict[str, Any]:
+        if self.domain is not None:
+            domain, terms = self.domain.model_dump(mode="json"), self.labels[0]
+            return {"label": terms.name, "missing": terms.missing, "domain": domain}
+        tables = zip(self.label, self.labels, strict=True)
+        labels = [one.model_dump(mode="json") | {"missing": t.missing} for one, t in tables]
+        return {"labels": labels, "division": self.privacy.division}
 
     def request(self) -> dict[str, Any]:
         """Return what a release of this configuration *means*, as JSON values.
@@ -360,10 +348,8 @@ class LabelPartyConfig(Section):
         return {
             **population,
             **date_column,
-            "label": self.data.label,
-            "missing": self.missing_value,
+            **self._asked_of_labels(),
             "duplicates": self.data.duplicates,
-            "domain": self.domain.model_dump(mode="json"),
             "privacy": self.privacy.model_dump(mode="json", exclude=NOT_IN_REQUEST),
             "randomizer": self.randomizer.model_dump(mode="json"),
         }

@@ -1,4 +1,4 @@
-"""Complete the population: exactly one label for every event that both parties know.
+"""Complete the population: exactly one of every label for each event that both parties know.
 
 The features party sees how many rows a release has and in which order. Neither may depend on a
 label, so an event without a label gets the configured missing value before anything random
@@ -24,16 +24,15 @@ from common.arrays import Booleans, Floats, Integers
 from common.engine.shuffle import Keys, match_keys, sort_keys
 from common.entropy import Entropy
 from common.errors import DataError
-from common.exact.channel import FiniteChannel
-from common.randomizers.grid import Grid
+from common.randomizers.cells import Codebook, Group
 from common.release.blocks import KEY_BYTES, block_ranges
 from common.release.claims import CMAC_KEYS, KeyFunction
 from common.release.event_keys import hash_keys
 from label_party.events.columns import NONE, Column, one_per_event
 from label_party.events.fingerprints import fingerprints_of
-from label_party.events.row_ranges import Counted, RowWriter, count_rows, randomize_rows
-from label_party.events.tally import Duplicates, Tally, check_tally
-from label_party.sources.tables import KEY, LABEL, USER, other
+from label_party.events.row_ranges import RowWriter, count_rows, randomize_rows
+from label_party.events.tally import Duplicates, LabelTally, Tally, check_tally
+from label_party.sources.tables import KEY, USER, label_column, other
 from label_party.store.fingerprints import Prints
 
 Positions = Integers
@@ -48,14 +47,14 @@ _SORTED_AT_ONCE = 1 << 22
 
 @dataclass(frozen=True)
 class Completed:
-    """One label for every event.
+    """Every label of every event.
 
     Attributes
     ----------
     keys
         (n,) 16-byte hashed keys: strictly ascending, or in the order submitted.
     labels
-        (n,) float64 without NaN, not yet clipped.
+        (n, m) float64 without NaN, not yet clipped.
     tally
         What was done to get there.
     submitted
@@ -85,19 +84,19 @@ class Completed:
 
     @property
     def rows(self) -> int:
-        return int(self.labels.size)
+        return len(self.labels)
 
     def parts(self) -> Iterator[tuple[Keys, Floats]]:
-        """Yield keys and labels, (n,) each, a part at a time."""
+        """Yield (n,) keys and (n, m) labels, a part at a time."""
         yield self.keys, self.labels
 
-    def count(self, grid: Grid, entropy: Entropy) -> Counted:
-        """Return the histogram of all labels."""
-        return count_rows(self.labels, 0, grid, entropy)
+    def count(self, groups: Sequence[Group], entropy: Entropy) -> list[Integers]:
+        """Return the histogram of each group of labels."""
+        return count_rows(self.labels, 0, groups, entropy)
 
     def randomize(
         self,
-        channel: FiniteChannel,
+        codebook: Codebook,
         entropy: Entropy,
         writer: RowWriter,
         block_rows: int,
@@ -113,7 +112,7 @@ class Completed:
                 self.labels[start:stop],
                 None if self.submitted else keys,
                 start,
-                channel,
+                codebook,
                 entropy,
                 block_rows,
             )
@@ -128,29 +127,30 @@ def complete(
     population: pl.DataFrame | Keys | None,
     secret: bytes,
     *,
-    missing: float,
-    domain: Domain = EVERYTHING,
+    missing: Sequence[float],
+    domains: Sequence[Domain] | None = None,
     duplicates: Duplicates = "refuse",
     max_records_per_user: int | None = None,
     columns: Sequence[Column] = (),
     function: KeyFunction = CMAC_KEYS,
     progress: Progress = lambda rows: None,
 ) -> Completed:
-    """Give every event of the population one label.
+    """Give every event of the population its m labels.
 
     Parameters
     ----------
     labels
-        Columns ``key``, ``label``; and ``user`` if users count and there is no population.
+        Columns ``key``, and each label's (:func:`label_column`); and ``user`` if users count and
+        there is no population.
     population
         Column ``key``; and ``user`` if users count. None: the labels' own keys. An array: hashed
         keys that the features party submitted, whose order the result keeps.
     secret
         Shared secret that keys are hashed under.
     missing
-        Label of an event without one.
-    domain
-        Labels outside it are counted.
+        (m,) of each label: its value for an event without one.
+    domains
+        (m,) labels outside them are counted.
     duplicates
         What to do with several labels of one key.
     max_records_per_user
@@ -172,9 +172,9 @@ def complete(
     listed: Keys | None = submitted
     if isinstance(population, pl.DataFrame):
         listed = hash_column(population[KEY], secret, function, progress)
-    values = labels[LABEL].fill_null(float("nan")).to_numpy()
+    values = label_values(labels, len(missing))
     part = complete_part(
-        label_keys, values, listed, missing=missing, domain=domain, duplicates=duplicates
+        label_keys, values, listed, missing=missing, domains=domains, duplicates=duplicates
     )
     conflicts = 0
     over = np.zeros(part.keys.size, dtype=np.bool_)
@@ -188,7 +188,7 @@ def complete(
             conflicts = count_conflicts(part, label_keys, users)
         over = beyond_limit(users[part.order], max_records_per_user)
     check_tally(part.tally, conflicts, duplicates, submitted=submitted is not None)
-    completed = np.where(over, missing, part.labels)
+    completed = np.where(over[:, None], missing, part.labels)
     codes = {
         column.name: np.where(
             over, NONE, _codes_of(column, part, label_keys, labels, population, duplicates)
@@ -214,7 +214,7 @@ class Part:
     keys
         (n,) hashed keys, ascending.
     labels
-        (n,) float64 without NaN.
+        (n, m) float64 without NaN.
     order
         (n,) where each event lies among the population's rows, or, where the labels' own keys are
         the population, the first row of labels that has its key.
@@ -233,21 +233,21 @@ def complete_part(
     values: Floats,
     listed: Keys | None,
     *,
-    missing: float,
-    domain: Domain = EVERYTHING,
+    missing: Sequence[float],
+    domains: Sequence[Domain] | None = None,
     duplicates: Duplicates,
 ) -> Part:
-    """Give every event of one range of keys one label; a function of its arguments alone.
+    """Give every event of one range of keys its labels; a function of its arguments alone.
 
     Parameters
     ----------
     label_keys
-        (m,) hashed keys of the labels in this range, in file order.
+        (r,) hashed keys of the rows of labels in this range, in file order.
     values
-        (m,) their labels, NaN where there is none.
+        (r, m) their labels, NaN where there is none.
     listed
         (n,) hashed keys of the population in this range, in its order; None for the labels' own.
-    missing, domain, duplicates
+    missing, domains, duplicates
         As in :func:`complete`.
     """
     by_key = sort_keys(label_keys)
@@ -268,26 +268,31 @@ def complete_part(
         most_rows=int(each.max(initial=0)),
     )
     if repeated or not keys.size:
-        return Part(keys, np.full(keys.size, missing), order, tally)
+        return Part(keys, np.tile(missing, (keys.size, 1)), order, tally)
     # ascending keys are found in one walk; then each is told to all rows of labels that have it
     found, there = match_keys(keys, ordered[starts])
     left_out = int(np.count_nonzero(~there))
     at, known = np.empty_like(by_key), np.empty(by_key.size, dtype=np.bool_)
     at[by_key], known[by_key] = np.repeat(found, each), np.repeat(there, each)
-    merged_values, merged = _one_per_key(at[known], values[known], keys.size, duplicates)
-    unlabelled = np.isnan(merged_values)
-    labels = np.where(unlabelled, missing, merged_values)
-    lower, upper = domain
-    tally = replace(
-        tally,
-        unlabelled=int(np.count_nonzero(unlabelled)),
-        left_out=left_out,
-        merged=merged,
-        outside=int(np.count_nonzero((labels < lower) | (labels > upper))),
-        smallest=float(labels.min()),
-        largest=float(labels.max()),
-    )
+    at, values = at[known], values[known]
+    merged = int(np.count_nonzero(np.bincount(at, minlength=keys.size) > 1))
+    labels, found_of_each = np.empty((keys.size, len(missing))), []
+    for index, domain in enumerate(domains or [EVERYTHING] * len(missing)):
+        one = _one_per_key(at, values[:, index], keys.size, duplicates if merged else "last")
+        unlabelled = np.isnan(one)
+        one[unlabelled] = missing[index]
+        labels[:, index] = one
+        outside = (one < domain[0]) | (one > domain[1])
+        counts = int(np.count_nonzero(unlabelled)), int(np.count_nonzero(outside))
+        found_of_each.append(LabelTally(*counts, float(one.min()), float(one.max())))
+    tally = replace(tally, left_out=left_out, merged=merged, labels=tuple(found_of_each))
     return Part(keys, labels, order, tally)
+
+
+def label_values(rows: pl.DataFrame, labels: int) -> Floats:
+    """(n, m) values of so many labels, NaN where there is none."""
+    columns = [label_column(index) for index in range(labels)]
+    return rows.select(pl.col(columns).fill_null(float("nan"))).to_numpy()
 
 
 def count_repeated(keys: Keys) -> int:
@@ -336,22 +341,19 @@ def count_conflicts(part: Part, label_keys: Keys, users: NDArray[Any]) -> int:
     return int(np.count_nonzero(users[part.order][at] != users))
 
 
-def _one_per_key(
-    at: Positions, values: Floats, rows: int, duplicates: Duplicates
-) -> tuple[Floats, int]:
-    """Place labels at their rows, NaN elsewhere, and count the rows that had several."""
-    merged = int(np.count_nonzero(np.bincount(at, minlength=rows) > 1))
+def _one_per_key(at: Positions, values: Floats, rows: int, duplicates: Duplicates) -> Floats:
+    """Place labels at their rows, NaN elsewhere."""
     present = ~np.isnan(values)
     at, values = at[present], values[present]
     out = np.full(rows, np.nan)
-    if not merged or duplicates == "last":
+    if duplicates == "last":
         out[at] = values  # assignment in file order: the last one stays
-        return out, merged
+        return out
     counts = np.bincount(at, minlength=rows)
     sums = np.bincount(at, weights=values, minlength=rows)
     labelled = counts > 0
     out[labelled] = sums[labelled] / (counts[labelled] if duplicates == "mean" else 1)
-    return out, merged
+    return out
 
 
 def _codes_of(

@@ -19,7 +19,7 @@ class Rows:
 
     Attributes
     ----------
-    key, label, user, others
+    key, labels, user, others
         Names of the columns, as :func:`label_party.sources.tables.read_events` reads them.
     day
         A column of dates or times, and the day whose rows are wanted.
@@ -27,7 +27,7 @@ class Rows:
 
     source: Source
     key: str
-    label: str | None = None
+    labels: tuple[str, ...] = ()
     user: str | None = None
     day: tuple[str, str] | None = None
     others: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Rows:
     def columns(self) -> list[str]:
         """Every column that is read."""
         day = None if self.day is None else self.day[0]
-        names = (self.key, self.label, self.user, day, *self.others)
+        names = (self.key, *self.labels, self.user, day, *self.others)
         return list(dict.fromkeys(name for name in names if name is not None))
 
     def read(self, part: tuple[int, int] | None = None) -> pl.DataFrame:
@@ -44,7 +44,7 @@ class Rows:
         return read_events(
             self.source,
             self.key,
-            label=self.label,
+            labels=self.labels,
             user=self.user,
             day=self.day,
             rows=part,
@@ -68,6 +68,7 @@ def rows_of_epoch(
     there = set(columns_of(listed)) if listed is not None and public else set()
     among = tuple(name for name in public if name in there)
     others = tuple(column.name for column in columns if column.name not in among)
-    labels = Rows(data.labels_source, data.key, data.label, user if own else None, day, others)
-    population = None if listed is None else Rows(listed, data.key, None, user, day, among)
+    names = tuple(terms.column for terms in config.labels)
+    labels = Rows(data.labels_source, data.key, names, user if own else None, day, others)
+    population = None if listed is None else Rows(listed, data.key, (), user, day, among)
     return labels, population

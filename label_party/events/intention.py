@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from common.arrays import Integers
-from label_party.events.tally import Tally
+from label_party.events.tally import LabelTally, Tally
 from label_party.store.purchase import Fingerprints, Purchase
 
 _FEW = 0.01
@@ -68,7 +68,7 @@ class Intention:
     in_memory
         Whether in this process's memory, or by the configured engine.
     labels
-        Whether it is the labels that it is about, not categories alone.
+        Names of the labels that it is about; none if it is about categories alone.
     spreads
         Of the columns of categories that it is about.
     too_few
@@ -79,13 +79,13 @@ class Intention:
     tally: Tally
     fingerprints: Fingerprints
     in_memory: bool = True
-    labels: bool = True
+    labels: Sequence[str] = ()
     spreads: tuple[Spread, ...] = ()
     too_few: Callable[[], str | None] = lambda: None
 
     def warnings(self) -> list[str]:
         """Everything that speaks against it."""
-        return warnings_of(self.tally, self.spreads, self.too_few(), labels=self.labels)
+        return warnings_of(self.tally, self.labels, self.spreads, self.too_few())
 
 
 Confirm = Callable[[Intention], None]
@@ -97,28 +97,31 @@ def go_on(intention: Intention) -> None:
 
 
 def warnings_of(
-    tally: Tally, spreads: Sequence[Spread] = (), too_few: str | None = None, *, labels: bool = True
+    tally: Tally, labels: Sequence[str], spreads: Sequence[Spread] = (), too_few: str | None = None
 ) -> list[str]:
     """Return what is odd about events and labels, one line each."""
-    found = [*_of_keys(tally), *(_of_labels(tally) if labels else ())]
+    found = _of_keys(tally)
+    for name, of_label in zip(labels, tally.labels, strict=False):
+        before = f"label {name!r}: " if len(labels) > 1 else ""
+        found += [before + line for line in _of_label(tally.rows, of_label)]
     for spread in spreads:
         found += _of_categories(spread)
     return found if too_few is None else [*found, too_few]
 
 
-def _of_labels(tally: Tally) -> list[str]:
-    found = []
-    if tally.labelled < _FEW * tally.rows or not tally.labelled:
+def _of_label(rows: int, tally: LabelTally) -> list[str]:
+    found, labelled = [], rows - tally.unlabelled
+    if labelled < _FEW * rows or not labelled:
         found.append(
-            f"only {_of(tally.labelled, tally.rows, 'events')} have a label; do the keys of labels"
-            " and population fit together?"
+            f"only {_of(labelled, rows, 'events')} have a label; do the keys of labels and"
+            " population fit together?"
         )
-    if tally.labelled and tally.smallest == tally.largest:
-        found.append(f"all {tally.rows:,} events have the same label, {tally.smallest:g}")
-    if tally.outside > _CLIPPED * tally.labelled:
+    if labelled and tally.smallest == tally.largest:
+        found.append(f"all {rows:,} events have the same label, {tally.smallest:g}")
+    if tally.outside > _CLIPPED * labelled:
         found.append(
-            f"{_of(tally.outside, tally.labelled, 'labels')} lie outside [domain] lower … upper and"
-            " are clipped"
+            f"{_of(tally.outside, labelled, 'labels')} lie outside [domain] lower … upper and are"
+            " clipped"
         )
     return found
 

@@ -17,21 +17,18 @@ from typing import TypeVar
 
 import numpy as np
 
-from common.arrays import Floats
+from common.arrays import Floats, Integers
 from common.engine.shuffle import KEY_TYPE, Exchange, Files, Keys
 from common.engine.task import Engine, Secrets, Task
 from common.entropy import Entropy
-from common.exact.channel import FiniteChannel
-from common.randomizers.grid import Grid
+from common.randomizers.cells import Codebook, Group
 from common.release.blocks import block_ranges
 from common.release.claims import CMAC_KEYS, KeyFunction
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.epoch import Rows
-from label_party.events.row_ranges import Counted, RowWriter
+from label_party.events.row_ranges import RowWriter
 from label_party.events.tally import Tally, check_tally
 from label_party.events.tasks import (
-    LABEL_TYPE,
-    LABELS_OF_ROWS,
     ROWS,
     ROWS_OF_KEYS,
     ROWS_OF_USERS,
@@ -46,6 +43,8 @@ from label_party.events.tasks import (
     Range,
     Slice,
     SubmittedSlice,
+    label_type,
+    labels_of_rows,
     read_keys,
 )
 from label_party.sources.tables import KEY, LABEL, USER, copy_as_parquet, parquet_files
@@ -99,7 +98,8 @@ class Table:
     @property
     def types(self) -> dict[str, str]:
         """Columns of its slices."""
-        labels = {} if self.wanted.label is None else {LABEL: LABEL_TYPE}
+        wanted = len(self.wanted.labels)
+        labels = {LABEL: label_type(wanted)} if wanted else {}
         users = {} if self.wanted.user is None else {USER: KEY_TYPE}
         return {KEY: KEY_TYPE} | labels | users
 
@@ -183,19 +183,18 @@ class StoredEvents:
         return self.tally.rows
 
     def parts(self) -> Iterator[tuple[Keys, Floats]]:
-        """Yield keys and labels, (n,) each, a part at a time."""
+        """Yield (n,) keys and (n, m) labels, a part at a time."""
         return (part.read() for part in self._ranges(1))
 
-    def count(self, grid: Grid, entropy: Entropy) -> Counted:
-        """Return the histogram of all labels."""
-        points = tuple(grid.points.tolist())
-        tasks = [Count(part, points) for part in self._ranges(1)]
+    def count(self, groups: Sequence[Group], entropy: Entropy) -> list[Integers]:
+        """Return the histogram of each group of labels."""
+        tasks = [Count(part, tuple(groups)) for part in self._ranges(1)]
         counted = self._work.run(tasks, entropy)
-        return sum(counted[1:], counted[0])
+        return [np.sum(each, axis=0) for each in zip(*counted, strict=True)]
 
     def randomize(
         self,
-        channel: FiniteChannel,
+        codebook: Codebook,
         entropy: Entropy,
         writer: RowWriter,
         block_rows: int,
@@ -203,8 +202,8 @@ class StoredEvents:
     ) -> tuple[list[str], str]:
         """Write all rows; return their blocks' digests, and the digest of all keys."""
         folder = self._work.folder
-        public = folder / "channel.json"
-        public.write_text(json.dumps(channel.to_json()), encoding="utf-8")
+        public = folder / "codebook.json"
+        public.write_text(json.dumps(codebook.to_json()), encoding="utf-8")
         tasks = [
             Randomize(
                 part,
@@ -291,7 +290,7 @@ class Work:
 def complete_external(
     config: LabelPartyConfig, sources: Sources, work: Work, progress: Progress
 ) -> StoredEvents:
-    """Give every event of the population one label.
+    """Give every event of the population its labels.
 
     Parameters
     ----------
@@ -308,17 +307,18 @@ def complete_external(
     buckets = max(1, -(-sources.rows // work.sizes.bucket_rows))
     labels, listed = _exchange(sources, buckets, work, progress)
     completed = work.files("completed", buckets)
+    missing = tuple(terms.missing for terms in config.labels)
     ranges = None
     if sources.submitted is not None:
         count = -(-sources.submitted[1] // work.sizes.bucket_rows)
-        ranges = Exchange(completed, count, LABELS_OF_ROWS)
+        ranges = Exchange(completed, count, labels_of_rows(len(config.labels)))
     tasks = [
         Complete(
             bucket=bucket,
             labels=labels,
             population=listed,
-            missing=config.missing_value,
-            domain=(config.domain.lower, config.domain.upper),
+            missing=missing,
+            domains=tuple(terms.bounds for terms in config.labels),
             duplicates=config.data.duplicates,
             users=config.privacy.unit == "user",
             out=completed[bucket],
@@ -337,18 +337,18 @@ def complete_external(
     )
     _remove([*labels.files, *(listed.files if listed else ())])
     if sources.submitted is not None and ranges is not None:
-        pieces = _place(ranges, *sources.submitted, work)
+        pieces = _place(ranges, *sources.submitted, work, len(missing))
         return StoredEvents(pieces, tally, work, sources.labels, submitted=True)
     ends = list(accumulate(each.rows for each, _ in found))
     pieces = [
-        Piece(path, end - each.rows, end)
+        Piece(path, end - each.rows, end, len(missing))
         for path, end, (each, _) in zip(completed, ends, found, strict=True)
         if each.rows
     ]
     over = 0
     limit = config.privacy.max_records_per_user
     if limit is not None:
-        pieces, over = _limit_users(pieces, limit, config.missing_value, buckets, work)
+        pieces, over = _limit_users(pieces, limit, missing, buckets, work)
     named = sources.population or sources.labels
     tally = replace(tally, over_limit=over)
     return StoredEvents(pieces, tally, work, named, submitted=False)
@@ -376,7 +376,7 @@ def _exchange(
     return labels, listed
 
 
-def _place(ranges: Exchange, keys: Path, rows: int, work: Work) -> list[Piece]:
+def _place(ranges: Exchange, keys: Path, rows: int, work: Work, labels: int) -> list[Piece]:
     """Put completed labels in the order in which their keys were submitted."""
     placed = work.files("placed", ranges.buckets)
     tasks = [
@@ -385,11 +385,11 @@ def _place(ranges: Exchange, keys: Path, rows: int, work: Work) -> list[Piece]:
     ]
     work.run(tasks)
     _remove(ranges.files)
-    return [Piece(task.out, task.start, task.stop) for task in tasks]
+    return [Piece(task.out, task.start, task.stop, labels) for task in tasks]
 
 
 def _limit_users(
-    pieces: list[Piece], limit: int, missing: float, buckets: int, work: Work
+    pieces: list[Piece], limit: int, missing: tuple[float, ...], buckets: int, work: Work
 ) -> tuple[list[Piece], int]:
     """Find the events beyond their users' limit, and give them the missing value."""
     users = work.exchange("users", len(pieces), buckets, ROWS_OF_USERS)
@@ -403,9 +403,8 @@ def _limit_users(
     ]
     over = sum(work.run(tasks))
     _remove([*users.files, *beyond.files, *(piece.path for piece in pieces)])
-    return [
-        Piece(out, piece.start, piece.stop) for piece, out in zip(pieces, limited, strict=True)
-    ], over
+    done = [replace(piece, path=out) for piece, out in zip(pieces, limited, strict=True)]
+    return done, over
 
 
 def _remove(paths: Iterable[Path]) -> None:

@@ -181,7 +181,7 @@ def read_completed(
     *,
     quiet: bool,
 ) -> Completed:
-    """Read labels and population, and give every event of the population its label."""
+    """Read labels and population, and give every event of the population its labels."""
     with snapshot():
         wanted, listed = rows_of_epoch(config, columns)
         labels = wanted.read()
@@ -192,8 +192,8 @@ def read_completed(
             labels,
             submitted if named is None else named,
             secret,
-            missing=config.missing_value,
-            domain=(config.domain.lower, config.domain.upper),
+            missing=[terms.missing for terms in config.labels],
+            domains=[terms.bounds for terms in config.labels],
             duplicates=config.data.duplicates,
             max_records_per_user=config.privacy.max_records_per_user,
             columns=columns,

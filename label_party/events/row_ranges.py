@@ -8,6 +8,7 @@ bytes; every engine calls these functions and no others.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -17,9 +18,7 @@ import numpy as np
 from common.arrays import Floats, Integers
 from common.engine.shuffle import Keys
 from common.entropy import Entropy
-from common.exact.channel import FiniteChannel
-from common.randomizers.base import LABEL_STREAM, ROUNDING_STREAM
-from common.randomizers.grid import Grid
+from common.randomizers.cells import Codebook, Group
 from common.release.blocks import BLOCK_ROWS, block_ranges, encode_codes
 from common.release.manifest import block_digest
 
@@ -48,25 +47,6 @@ def block_rows_for(rows: int) -> int:
 
 
 @dataclass(frozen=True)
-class Counted:
-    """The histogram of a row range.
-
-    Attributes
-    ----------
-    counts
-        (k,) int64, how many labels were rounded to each grid point.
-    outside
-        How many labels clipping changes.
-    """
-
-    counts: Integers
-    outside: int
-
-    def __add__(self, other: Counted) -> Counted:
-        return Counted(self.counts + other.counts, self.outside + other.outside)
-
-
-@dataclass(frozen=True)
 class Randomized:
     """The message's rows of a row range.
 
@@ -83,29 +63,31 @@ class Randomized:
     blocks: list[str]
 
 
-def count_rows(labels: Floats, start: int, grid: Grid, entropy: Entropy) -> Counted:
-    """Round the labels of rows ``start`` … onto the grid, and count.
+def count_rows(
+    labels: Floats, start: int, groups: Sequence[Group], entropy: Entropy
+) -> list[Integers]:
+    """Round the labels of rows ``start`` … onto their grids, and count the cells of each group.
 
     Parameters
     ----------
     labels
-        (n,) completed labels, not yet clipped.
+        (n, m) completed labels, not yet clipped.
     start
         Row of the first of them in the whole release.
     """
-    counts = np.zeros(len(grid), dtype=np.int64)
-    for low, high in block_ranges(labels.size, _ROWS_AT_ONCE):
-        counts += np.bincount(
-            _round(labels[low:high], start + low, grid, entropy), minlength=len(grid)
-        )
-    return Counted(counts, grid.outside(labels))
+    counts = [np.zeros(len(group.cells), dtype=np.int64) for group in groups]
+    for low, high in block_ranges(len(labels), _ROWS_AT_ONCE):
+        for group, found in zip(groups, counts, strict=True):
+            cells = group.round(labels[low:high], entropy, start + low)
+            found += np.bincount(cells, minlength=found.size)
+    return counts
 
 
 def randomize_rows(
     labels: Floats,
     keys: Keys | None,
     start: int,
-    channel: FiniteChannel,
+    codebook: Codebook,
     entropy: Entropy,
     block_rows: int,
 ) -> Randomized:
@@ -114,31 +96,25 @@ def randomize_rows(
     Parameters
     ----------
     labels
-        (n,) completed labels.
+        (n, m) completed labels.
     keys
         (n,) their hashed keys, or None if they are not sent.
     start
         Row of the first of them, a multiple of ``block_rows``.
-    channel
-        From the grid's points to what is sent.
+    codebook
+        From the labels' grids to what is sent.
     block_rows
         Rows of a block. The range ends with a block, or with the release.
     """
     if start % block_rows:
         raise ValueError(f"start={start} must be a multiple of block_rows={block_rows}")
-    grid = Grid(channel.inputs)
     blocks, sent, coded = [], [], []
-    for low, high in block_ranges(labels.size, block_rows):
-        indices = _round(labels[low:high], start + low, grid, entropy)
-        words = entropy.words(LABEL_STREAM, start + low, high - low)
-        codes = encode_codes(channel.sample(indices, words), channel.code_bytes)
+    for low, high in block_ranges(len(labels), block_rows):
+        # rounding again costs less than keeping the grid indices of all rows
+        randomized = codebook.randomize(labels[low:high], entropy, start + low)
+        codes = encode_codes(randomized, codebook.code_bytes)
         part = b"" if keys is None else keys[low:high].tobytes()
         blocks.append(block_digest(part, codes))
         sent.append(part)
         coded.append(codes)
     return Randomized(b"".join(sent), b"".join(coded), blocks)
-
-
-def _round(labels: Floats, start: int, grid: Grid, entropy: Entropy) -> Integers:
-    # rounding again costs less than keeping the grid indices of all rows
-    return grid.round(labels, entropy.words(ROUNDING_STREAM, start, labels.size))

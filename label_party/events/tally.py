@@ -3,13 +3,46 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
 from operator import add
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from common.errors import DataError
 
 Duplicates = Literal["refuse", "sum", "mean", "last"]
+
+
+@dataclass(frozen=True)
+class LabelTally:
+    """What completing found of one label.
+
+    Attributes
+    ----------
+    unlabelled
+        Events that got the missing value because they had none.
+    outside
+        Labels outside the domain.
+    smallest, largest
+        Of the completed labels.
+    """
+
+    unlabelled: int = 0
+    outside: int = 0
+    smallest: float = math.inf
+    largest: float = -math.inf
+
+    def __add__(self, other: LabelTally) -> LabelTally:
+        return LabelTally(
+            self.unlabelled + other.unlabelled,
+            self.outside + other.outside,
+            min(self.smallest, other.smallest),
+            max(self.largest, other.largest),
+        )
+
+
+def _each(some: tuple[LabelTally, ...], more: tuple[LabelTally, ...]) -> tuple[LabelTally, ...]:
+    return tuple(map(add, some, more)) if some and more else some or more
 
 
 @dataclass(frozen=True)
@@ -22,8 +55,6 @@ class Tally:
     ----------
     rows
         Events in the population.
-    unlabelled
-        Events that got the missing value because they had no label.
     left_out
         Labelled keys outside the population.
     merged
@@ -37,14 +68,11 @@ class Tally:
         Rows of the population whose key occurred before.
     label_rows, most_rows
         Rows of labels that were read, and the most of one key.
-    outside
-        Labels outside the domain.
-    smallest, largest
-        Of the completed labels.
+    labels
+        What was found of each label.
     """
 
     rows: int = 0
-    unlabelled: int = 0
     left_out: int = 0
     merged: int = 0
     over_limit: int = 0
@@ -52,24 +80,28 @@ class Tally:
     repeated: int = 0
     label_rows: int = 0
     most_rows: int = 0
-    outside: int = 0
-    smallest: float = math.inf
-    largest: float = -math.inf
+    labels: tuple[LabelTally, ...] = ()
 
-    _EXTREMES: ClassVar = {"most_rows": max, "smallest": min, "largest": max}
+    _RULES: ClassVar[Mapping[str, Callable[[Any, Any], Any]]] = {"most_rows": max, "labels": _each}
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(
             *(
-                self._EXTREMES.get(f.name, add)(getattr(self, f.name), getattr(other, f.name))
+                self._RULES.get(f.name, add)(getattr(self, f.name), getattr(other, f.name))
                 for f in fields(self)
             )
         )
 
     @property
     def labelled(self) -> int:
-        """Events with a label of their own."""
-        return self.rows - self.unlabelled
+        """Events with a label of their own, of the label that most events have."""
+        return self.rows - min((one.unlabelled for one in self.labels), default=0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its numbers; those of a label that is the only one stand among them."""
+        found = asdict(self)
+        labels = found.pop("labels")
+        return found | (labels[0] if len(labels) == 1 else {"labels": list(labels)})
 
 
 def check_tally(tally: Tally, conflicts: int, duplicates: Duplicates, *, submitted: bool) -> None:

@@ -20,12 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
-from common.arrays import Floats
+from common.arrays import Floats, Integers
 from common.engine.shuffle import KEY_TYPE, ROW_TYPE, Columns, Exchange, Keys
 from common.engine.task import Secrets
-from common.exact.channel import FiniteChannel
 from common.files import appearing
-from common.randomizers.grid import Grid
+from common.randomizers.cells import Codebook, Group
 from common.release.blocks import KEY_BYTES
 from common.release.claims import KeyFunction
 from label_party.events.completion import (
@@ -34,19 +33,28 @@ from label_party.events.completion import (
     complete_part,
     count_conflicts,
     hash_column,
+    label_values,
 )
 from label_party.events.epoch import Rows
 from label_party.events.fingerprints import fingerprints_of
-from label_party.events.row_ranges import Counted, count_rows, randomize_rows
+from label_party.events.row_ranges import count_rows, randomize_rows
 from label_party.events.tally import Duplicates, Tally
 from label_party.sources.tables import KEY, LABEL, USER
 
-LABEL_TYPE = "<f8"
 _ROW = "row"
 ROWS_OF_KEYS = {KEY: KEY_TYPE, _ROW: ROW_TYPE}
 ROWS_OF_USERS = {USER: KEY_TYPE, _ROW: ROW_TYPE}
-LABELS_OF_ROWS = {_ROW: ROW_TYPE, LABEL: LABEL_TYPE}
 ROWS = {_ROW: ROW_TYPE}
+
+
+def label_type(labels: int) -> str:
+    """NumPy type of an event's labels."""
+    return f"({labels},)<f8"
+
+
+def labels_of_rows(labels: int) -> dict[str, str]:
+    """Columns of completed labels on their way to their rows."""
+    return {_ROW: ROW_TYPE, LABEL: label_type(labels)}
 
 
 @dataclass(frozen=True)
@@ -62,8 +70,8 @@ class Slice:
         """Read them, and hash their keys and users."""
         events = self.table.read((self.start, self.stop))
         columns: Columns = {KEY: hash_column(events[KEY], secrets.join, self.function)}
-        if LABEL in events.columns:
-            columns[LABEL] = events[LABEL].fill_null(float("nan")).to_numpy()
+        if self.table.labels:
+            columns[LABEL] = label_values(events, len(self.table.labels))
         if USER in events.columns:
             columns[USER] = hash_column(events[USER], secrets.join, self.function)
         return columns
@@ -78,7 +86,7 @@ class Fingerprint:
 
     def run(self, secrets: Secrets) -> int:
         """Return how many there are."""
-        table = replace(self.slice.table, label=None, others=())
+        table = replace(self.slice.table, labels=(), others=())
         rows = table.read((self.slice.start, self.slice.stop))
         prints = fingerprints_of(rows, secrets.fingerprints)
         with appearing(self.out) as file:
@@ -104,7 +112,7 @@ class SubmittedSlice:
 
 @dataclass(frozen=True)
 class Complete:
-    """Give every event of a bucket its label.
+    """Give every event of a bucket its labels.
 
     Attributes
     ----------
@@ -119,8 +127,8 @@ class Complete:
     bucket: int
     labels: Exchange
     population: Exchange | None
-    missing: float
-    domain: Domain
+    missing: tuple[float, ...]
+    domains: tuple[Domain, ...]
     duplicates: Duplicates
     users: bool
     out: Path
@@ -137,7 +145,7 @@ class Complete:
             labels[LABEL],
             listed.get(KEY),
             missing=self.missing,
-            domain=self.domain,
+            domains=self.domains,
             duplicates=self.duplicates,
         )
         if self.ranges is not None:
@@ -147,7 +155,7 @@ class Complete:
             return part.tally, 0
         with appearing(self.out) as file:
             file.write(part.keys.tobytes())
-            file.write(part.labels.astype(LABEL_TYPE).tobytes())
+            file.write(part.labels.astype("<f8").tobytes())
             if self.users:
                 users = (labels if own_users else listed)[USER]
                 file.write(users[part.order].tobytes())
@@ -179,7 +187,7 @@ class Limit:
     piece: Piece
     index: int
     beyond: Exchange
-    missing: float
+    missing: tuple[float, ...]
     out: Path
 
     def run(self, secrets: Secrets) -> int:
@@ -189,7 +197,7 @@ class Limit:
         labels[rows - self.piece.start] = self.missing
         with appearing(self.out) as file:
             file.write(keys.tobytes())
-            file.write(labels.astype(LABEL_TYPE).tobytes())
+            file.write(labels.tobytes())
         return rows.size
 
 
@@ -206,7 +214,7 @@ class Place:
 
     def run(self, secrets: Secrets) -> None:
         found = self.ranges.receive(self.index)
-        labels = np.empty(self.stop - self.start, dtype=LABEL_TYPE)
+        labels = np.empty((self.stop - self.start, *found[LABEL].shape[1:]), dtype="<f8")
         labels[found[_ROW] - self.start] = found[LABEL]
         with appearing(self.out) as file:
             file.write(read_keys(self.keys, self.start, self.stop).tobytes())
@@ -220,21 +228,24 @@ class Piece:
     path: Path
     start: int
     stop: int
+    labels: int
 
     def read(self, start: int, stop: int) -> tuple[Keys, Floats]:
-        """Return keys and labels of some of its rows."""
+        """Return (n,) keys and (n, m) labels of some of its rows."""
         keys = read_keys(self.path, start - self.start, stop - self.start)
         labels = np.fromfile(
             self.path,
-            dtype=LABEL_TYPE,
+            dtype=label_type(self.labels),
             count=stop - start,
-            offset=self._rows * KEY_BYTES + (start - self.start) * 8,
+            offset=self._rows * KEY_BYTES + (start - self.start) * 8 * self.labels,
         )
         return keys, labels
 
     def columns(self, secrets: Secrets) -> Columns:
         """Read the users of all its rows, and number them."""
-        users = np.fromfile(self.path, dtype=KEY_TYPE, offset=self._rows * (KEY_BYTES + 8))
+        users = np.fromfile(
+            self.path, dtype=KEY_TYPE, offset=self._rows * (KEY_BYTES + 8 * self.labels)
+        )
         return {USER: users, _ROW: np.arange(self.start, self.stop)}
 
     @property
@@ -262,14 +273,14 @@ class Range:
 
 @dataclass(frozen=True)
 class Count:
-    """Count the labels of a range on each grid point."""
+    """Count the cells of each group of labels in a range."""
 
     rows: Range
-    grid: tuple[float, ...]
+    groups: tuple[Group, ...]
 
-    def run(self, secrets: Secrets) -> Counted:
+    def run(self, secrets: Secrets) -> list[Integers]:
         _, labels = self.rows.read()
-        return count_rows(labels, self.rows.start, Grid(np.array(self.grid)), secrets.entropy())
+        return count_rows(labels, self.rows.start, self.groups, secrets.entropy())
 
 
 @dataclass(frozen=True)
@@ -280,8 +291,8 @@ class Randomize:
     ----------
     rows
         What to randomize.
-    channel
-        A file with the channel as JSON; it is public, and the same for all tasks.
+    codebook
+        A file with the codebook as JSON; it is public, and the same for all tasks.
     submitted
         Whether keys are not sent.
     keys, codes
@@ -289,7 +300,7 @@ class Randomize:
     """
 
     rows: Range
-    channel: Path
+    codebook: Path
     block_rows: int
     submitted: bool
     keys: Path
@@ -298,12 +309,12 @@ class Randomize:
     def run(self, secrets: Secrets) -> list[str]:
         """Return the digests of the range's blocks."""
         keys, labels = self.rows.read()
-        channel = _channel(self.channel)
+        codebook = _codebook(self.codebook)
         done = randomize_rows(
             labels,
             None if self.submitted else keys,
             self.rows.start,
-            channel,
+            codebook,
             secrets.entropy(),
             self.block_rows,
         )
@@ -314,8 +325,8 @@ class Randomize:
 
 
 @lru_cache(maxsize=1)
-def _channel(path: Path) -> FiniteChannel:
-    return FiniteChannel.from_json(json.loads(path.read_text(encoding="utf-8")))
+def _codebook(path: Path) -> Codebook:
+    return Codebook.from_json(json.loads(path.read_text(encoding="utf-8")))
 
 
 def read_keys(path: Path, start: int, stop: int) -> Keys:

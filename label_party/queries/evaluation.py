@@ -223,8 +223,8 @@ class Evaluation:
         asked = {
             "release": release.digest,
             "loss": f"{settings.loss} gain",
-            "domain": [config.domain.lower, config.domain.upper],
-            "missing": config.missing_value,
+            "domain": list(config.only_label.bounds),
+            "missing": config.only_label.missing,
             "largest_loss": settings.largest_loss,
             "epsilon": settings.epsilon,
             "answers": settings.answers,
@@ -256,10 +256,10 @@ class Evaluation:
 
     def _labels(self, release: StoredRelease, events: Completed | StoredEvents) -> Floats:
         """The true labels in release order, as they are now."""
-        domain, digest, parts = self._config.domain, hashlib.sha256(), []
+        terms, digest, parts = self._config.only_label, hashlib.sha256(), []
         for keys, labels in events.parts():
             digest.update(keys.tobytes())
-            parts.append(np.clip(labels, domain.lower, domain.upper))
+            parts.append(np.clip(labels[:, 0], *terms.bounds))
         if digest.hexdigest() != release.manifest.population.digest:
             raise DataError(
                 f"the population is no longer that of epoch {self._config.data.epoch!r};"

@@ -141,7 +141,7 @@ def label_edges(
     ConfigError
         If they are not ascending from the domain's lower to its upper bound.
     """
-    lower, upper = config.domain.lower, config.domain.upper
+    lower, upper = config.only_label.bounds
     if edges is None:
         return tuple(Grid.from_count(lower, upper, bins + 1).points.tolist())
     grid = Grid.from_edges(edges)
@@ -173,7 +173,7 @@ def synthesize(
         For any refusal; then nothing was spent.
     """
     lists = _lists(config, request)
-    names = (*lists, config.data.label)
+    names = (*lists, config.only_label.name)
     domain = Domain(names, (*(len(values) for values in lists.values()), len(request.edges) - 1))
     workload = Marginals.up_to(domain, min(request.order, len(names)))
     privacy = config.privacy
@@ -198,6 +198,7 @@ def synthesize(
                 (purchase,),
                 events.tally,
                 events.fingerprints,
+                labels=[config.only_label.name],
                 spreads=tuple(
                     Spread.of(name, events.codes[name], len(values) - 1)
                     for name, values in lists.items()
@@ -227,7 +228,7 @@ def _lists(config: LabelPartyConfig, request: TableRequest) -> dict[str, list[st
         raise ConfigError("a table needs at least one category column; set --column NAME=FILE")
     found: dict[str, list[str]] = {}
     for name, path in request.columns:
-        if name in found or name in (config.data.label, config.data.key):
+        if name in found or name in (config.only_label.column, config.data.key):
             raise ConfigError(
                 f"column {name!r} must be named once, and be neither label nor key; set --column"
             )
@@ -259,8 +260,8 @@ def _meaning(
     day = {} if config.data.date is None else {"date": config.data.date}
     return {
         **day,
-        "label": config.data.label,
-        "missing": config.missing_value,
+        "label": config.only_label.name,
+        "missing": config.only_label.missing,
         "duplicates": config.data.duplicates,
         "columns": {
             name: hashlib.sha256("\n".join(values).encode()).hexdigest()
@@ -300,7 +301,7 @@ def _records(events: Completed, request: TableRequest, lists: dict[str, list[str
         for name, values in lists.items()
     ]
     edges = np.array(request.edges)
-    labels = np.clip(events.labels, edges[0], edges[-1])
+    labels = np.clip(events.labels[:, 0], edges[0], edges[-1])
     bins = np.clip(np.searchsorted(edges, labels, side="right") - 1, 0, edges.size - 2)
     return np.stack([*codes, bins], axis=1).astype(np.int64)
 
@@ -335,7 +336,7 @@ def _document(
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "data_set": config.data.data_set,
         "epoch": config.data.epoch,
-        "label": config.data.label,
+        "label": config.only_label.name,
         "edges": list(request.edges),
         "categories": [{"column": name, "values": values} for name, values in lists.items()],
         "records": records,

@@ -114,7 +114,6 @@ def run_top_k(config: LabelPartyConfig, request: TopKRequest, *, confirm: Confir
                 (purchase,),
                 events.tally,
                 events.fingerprints,
-                labels=False,
                 spreads=(Spread.of(request.by, events.codes[request.by], len(categories)),),
                 too_few=lambda: _too_few(leaders, events.rows, len(categories)),
             )

@@ -33,7 +33,7 @@ from common.mechanisms.interactive import DriftTest, Session, Terms, affordable_
 from common.randomizers import NoisyPrior, split_budget
 from common.randomizers.grid import Grid
 from common.randomizers.prior import rational_epsilon
-from common.release.manifest import DriftSection, InForceSection, SessionSection, TrialSection
+from common.release.sections import DriftSection, InForceSection, SessionSection, TrialSection
 from label_party.config.sections import LabelPartyConfig
 
 _STREAM = "drift"

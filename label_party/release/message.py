@@ -7,7 +7,7 @@ noisy histogram.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -17,29 +17,28 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import Integers
 from common.entropy import Entropy
 from common.errors import PrivacyError
-from common.exact.channel import FiniteChannel
 from common.exact.rational import decimal_value
 from common.guarantees import PureDP, compose
 from common.randomizers import Randomizer, Recipe, TwoStep, one_step, second_step, two_step
+from common.randomizers.cells import Cells, Codebook, Group
 from common.randomizers.grid import Grid
 from common.release.blocks import KEY_BYTES
 from common.release.claims import CMAC_KEYS, HMAC_KEYS, KeyFunction
-from common.release.manifest import (
-    FORMAT,
+from common.release.manifest import FORMAT, Manifest, content_digest
+from common.release.sections import (
     ContentSection,
     LabelSection,
-    Manifest,
     PopulationSection,
     PriorSection,
     StatedPrivacy,
     StatedRandomizer,
-    content_digest,
 )
 from common.version import software
 from label_party.config.sections import LabelPartyConfig
-from label_party.events.row_ranges import Counted, RowWriter, block_rows_for
+from label_party.events.row_ranges import RowWriter, block_rows_for
 
 if TYPE_CHECKING:
     from label_party.release.drift import DriftOutcome, InForce
@@ -53,7 +52,7 @@ _SUBMITTED: Final[Mapping[KeyFunction, Literal["submitted", "submitted-aes-256-c
 
 
 class Events(Protocol):
-    """One completed label for each event, in row order, wherever they lie."""
+    """Completed labels of each event, in row order, wherever they lie."""
 
     @property
     def rows(self) -> int: ...
@@ -61,10 +60,10 @@ class Events(Protocol):
     def submitted(self) -> bool: ...
     @property
     def function(self) -> KeyFunction: ...
-    def count(self, grid: Grid, entropy: Entropy) -> Counted: ...
+    def count(self, groups: Sequence[Group], entropy: Entropy) -> list[Integers]: ...
     def randomize(
         self,
-        channel: FiniteChannel,
+        codebook: Codebook,
         entropy: Entropy,
         writer: RowWriter,
         block_rows: int,
@@ -82,13 +81,10 @@ class Built:
         Everything public about it.
     manifest_bytes
         The manifest as it will be served, forever.
-    clipped
-        Labels outside the domain. A fact about raw labels: it never leaves the labels party.
     """
 
     manifest: Manifest
     manifest_bytes: bytes
-    clipped: int
 
 
 def build(
@@ -125,16 +121,16 @@ def build(
     if not entropy.secure:
         raise PrivacyError("a release needs system_entropy(); seeded entropy is for tests alone")
     privacy = config.privacy
-    grid = config.domain.build(events.rows, privacy.epsilon)
+    grid = config.only_label.domain.build(events.rows, privacy.epsilon)
     epsilon = _at_most(decimal_value(privacy.epsilon))
     recipe, drift = config.recipe, None
     if recipe.needs_prior(grid):
-        two, counted, drift = _with_prior(events, grid, epsilon, recipe, in_force, entropy)
-        content, population = _randomize(events, two.randomizer, entropy, writer, progress)
+        two, drift = _with_prior(events, grid, epsilon, recipe, in_force, entropy)
+        content, population = _randomize(events, config, two.randomizer, entropy, writer, progress)
     else:
-        counted, codes = events.count(grid, entropy), _Codes(writer, len(grid))
+        codes = _Codes(writer, len(grid))
         randomizer = recipe.respond(grid, epsilon, events.rows)
-        content, population = _randomize(events, randomizer, entropy, codes, progress)
+        content, population = _randomize(events, config, randomizer, entropy, codes, progress)
         two = one_step(randomizer, codes.counts, epsilon, privacy.group)
     manifest = _manifest(config, two, content, population, drift)
     if not manifest.total_guarantee.within(privacy.charge):
@@ -143,7 +139,7 @@ def build(
         )
     data = manifest.to_bytes()
     Manifest.from_bytes(data)  # what the features party will check, checked before it is served
-    return Built(manifest, data, counted.outside)
+    return Built(manifest, data)
 
 
 def _with_prior(
@@ -153,18 +149,22 @@ def _with_prior(
     recipe: Recipe,
     in_force: InForce | None,
     entropy: Entropy,
-) -> tuple[TwoStep, Counted, DriftOutcome | None]:
+) -> tuple[TwoStep, DriftOutcome | None]:
     """Pay for a prior, or test whether the one in force still fits."""
     drift = None
     if in_force is not None:
-        counted = events.count(in_force.grid, entropy)
-        drift = in_force.test_for_drift(counted.counts, entropy)
+        (counts,) = events.count([_alone(in_force.grid)], entropy)
+        drift = in_force.test_for_drift(counts, entropy)
         recipe = replace(recipe, spent=drift.spent)
         if not drift.section.drifted:
             two = second_step(in_force.prior, in_force.grid, epsilon, events.rows, recipe)
-            return two, counted, drift
-    counted = events.count(grid, entropy)
-    return two_step(counted.counts, grid, epsilon, entropy, recipe), counted, drift
+            return two, drift
+    (counts,) = events.count([_alone(grid)], entropy)
+    return two_step(counts, grid, epsilon, entropy, recipe), drift
+
+
+def _alone(grid: Grid) -> Group:
+    return Group((0,), Cells((grid,)))
 
 
 class _Codes:
@@ -187,13 +187,19 @@ class _Codes:
 
 
 def _randomize(
-    events: Events, randomizer: Randomizer, entropy: Entropy, writer: RowWriter, progress: Progress
+    events: Events,
+    config: LabelPartyConfig,
+    randomizer: Randomizer,
+    entropy: Entropy,
+    writer: RowWriter,
+    progress: Progress,
 ) -> tuple[ContentSection, PopulationSection]:
     channel = randomizer.channel
     block_rows = block_rows_for(events.rows)
-    blocks, population = events.randomize(channel, entropy, writer, block_rows, progress)
+    codebook = Codebook((config.only_label.name,), (_alone(Grid(channel.inputs)),), (channel,))
+    blocks, population = events.randomize(codebook, entropy, writer, block_rows, progress)
     content = ContentSection(
-        code_bytes=2 if channel.code_bytes == 2 else 1,
+        code_bytes=2 if codebook.code_bytes == 2 else 1,
         key_bytes=0 if events.submitted else KEY_BYTES,
         block_rows=block_rows,
         blocks=blocks,
@@ -214,7 +220,7 @@ def _manifest(
     drift: DriftOutcome | None,
 ) -> Manifest:
     # with one record per user both units have the same neighbours; the claim names the unit asked
-    unit = config.privacy.privacy_unit
+    unit, terms = config.privacy.privacy_unit, config.only_label
     prior: PureDP = replace(two.prior.guarantee, unit=unit)
     labels: PureDP = replace(two.labels_guarantee, unit=unit)
     parts = [*([prior] if two.prior_paid else []), labels]
@@ -226,25 +232,33 @@ def _manifest(
         data_set=config.data.data_set,
         epoch=config.data.epoch,
         created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        label=LabelSection(
-            name=config.data.label,
-            grid=two.randomizer.channel.inputs.tolist(),
-            missing=config.missing_value,
-        ),
-        prior=PriorSection(
-            noisy_counts=two.prior.noisy_counts.tolist(),
-            noise="discrete-laplace" if two.prior.decoded is None else "randomized-response",
-            scale=str(two.prior.scale),
-            guarantee=prior.to_json(),
-        ),
-        randomizer=StatedRandomizer(
-            name=two.randomizer.name,
-            loss=two.randomizer.loss.name,
-            # anyone who rebuilds the channel from the noisy prior needs the builder's options
-            details={**two.randomizer.details, "options": config.randomizer.options},
-            channel=two.randomizer.channel.to_json(),
-            guarantee=labels.to_json(),
-        ),
+        labels=[
+            LabelSection(
+                name=terms.name,
+                grid=two.randomizer.channel.inputs.tolist(),
+                missing=terms.missing,
+                loss=two.randomizer.loss.name,
+            )
+        ],
+        priors=[
+            PriorSection(
+                labels=[terms.name],
+                noisy_counts=two.prior.noisy_counts.tolist(),
+                noise="discrete-laplace" if two.prior.decoded is None else "randomized-response",
+                scale=str(two.prior.scale),
+                guarantee=prior.to_json(),
+            )
+        ],
+        randomizers=[
+            StatedRandomizer(
+                labels=[terms.name],
+                name=two.randomizer.name,
+                # anyone who rebuilds the channel from the noisy prior needs the builder's options
+                details={**two.randomizer.details, "options": config.randomizer.options},
+                channel=two.randomizer.channel.to_json(),
+                guarantee=labels.to_json(),
+            )
+        ],
         privacy=StatedPrivacy(
             requested_epsilon=config.privacy.epsilon,
             records_per_unit=two.group,

@@ -138,11 +138,11 @@ def make_plan(
     unfit: dict[str, str] = {}
     constant = true_labels = float("nan")
     for epsilon in sorted(epsilons):
-        grid = config.domain.build(knowledge.rows, epsilon)
+        grid = config.only_label.domain.build(knowledge.rows, epsilon)
         split = config.recipe.split(grid, epsilon, knowledge.rows)
         each = float(split.labels / config.privacy.group)
         prior = knowledge.over(grid)
-        assessor = Assessor(grid.points, prior, knowledge.rows, config.randomizer.loss, explained)
+        assessor = Assessor(grid.points, prior, knowledge.rows, config.only_label.loss, explained)
         auto = RESPONSE if len(grid) == 2 else "optimal-design"
         assessments, unfit = assessor.compare(each, names)
         rows += [
@@ -157,7 +157,7 @@ def make_plan(
         ]
         constant, true_labels = assessor.constant, assessor.with_true_labels
         on_epsilon(epsilon)
-    return Plan(rows, knowledge, config.randomizer.loss, unfit, constant, true_labels, explained)
+    return Plan(rows, knowledge, config.only_label.loss, unfit, constant, true_labels, explained)
 
 
 def too_few_events(config: LabelPartyConfig, rows: int) -> str | None:
@@ -257,14 +257,14 @@ def from_domain(rows: int) -> PriorKnowledge:
 def from_raw_labels(config: LabelPartyConfig) -> PriorKnowledge:
     """Use the labels themselves. The result is for the labels party's eyes; it leaks if used."""
     counted, rows = pl.DataFrame(schema={"label": pl.Float64, "count": pl.UInt64}), 0
-    lower, upper = config.domain.lower, config.domain.upper
+    lower, upper = config.only_label.bounds
     with open_events(config, quiet=True) as events:
         for _, labels in events.parts():
             # as a release takes them: what lies outside counts at the end it is nearest to
-            more = pl.Series("label", np.clip(labels, lower, upper)).value_counts()
+            more = pl.Series("label", np.clip(labels[:, 0], lower, upper)).value_counts()
             both = pl.concat([counted, more.with_columns(pl.col("count").cast(pl.UInt64))])
             counted = both.group_by("label").agg(pl.col("count").sum())
-            rows += labels.size
+            rows += len(labels)
     counted = counted.sort("label")
     values, counts = counted["label"].to_numpy(), counted["count"].to_numpy()
     return PriorKnowledge(values, counts.astype(np.float64), rows, "the raw labels", leaks=True)

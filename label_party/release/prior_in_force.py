@@ -13,7 +13,8 @@ from common.mechanisms.interactive import Terms
 from common.mechanisms.interactive.targets import not_prior
 from common.randomizers import NoisyPrior
 from common.randomizers.grid import Grid
-from common.release.manifest import InForceSection, Manifest
+from common.release.manifest import Manifest
+from common.release.sections import InForceSection
 from label_party.config.sections import LabelPartyConfig
 from label_party.release.drift import InForce, PaidSession, test_epsilon
 from label_party.store.entries import LABELS, Charge
@@ -45,7 +46,7 @@ def session_to_open(config: LabelPartyConfig, store: Store, rows: int) -> Purcha
     with store.read_ledger() as ledger:
         if _session_charge(ledger, config) is not None:
             return None
-    grid = config.domain.build(rows, privacy.epsilon)
+    grid = config.only_label.domain.build(rows, privacy.epsilon)
     if not config.recipe.needs_prior(grid):  # nothing is ever tested
         return None
     epsilon = test_epsilon(config, len(grid), rows)
@@ -78,10 +79,10 @@ def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> In
     if last is None:
         return None
     manifest = store.read_manifest(last)
-    domain, points = config.domain, manifest.label.grid
+    points = manifest.label.grid
     group = manifest.privacy.records_per_unit
     unit = manifest.labels_guarantee.unit
-    asked = (domain.lower, domain.upper, config.privacy.group, config.privacy.privacy_unit)
+    asked = (*config.only_label.bounds, config.privacy.group, config.privacy.privacy_unit)
     if manifest.prior.decoded or (points[0], points[-1], group, unit) != asked:
         return None
     counts = np.asarray(manifest.prior.noisy_counts, dtype=np.int64)

@@ -42,7 +42,7 @@ class ReleaseOutcome:
     ----------
     manifest, digest
         The release.
-    tally, clipped
+    tally
         What happened to the raw labels; None if the release existed already.
     left
         What is left of the data set's total; None where that is not one number.
@@ -53,7 +53,6 @@ class ReleaseOutcome:
     manifest: Manifest
     digest: str
     tally: Tally | None
-    clipped: int | None
     left: Guarantee | None
     limit: Guarantee
     recovered: int
@@ -109,6 +108,7 @@ def run_release(
                 events.tally,
                 events.fingerprints,
                 isinstance(events, Completed),
+                [terms.name for terms in config.labels],
                 too_few=lambda: too_few_events(config, events.rows),
             )
         )
@@ -122,13 +122,13 @@ def run_release(
         paid = pay(store, purchase, write, events.fingerprints)
         if paid.existed:  # another process was faster
             return _existing(config, store, paid)
-        return _outcome(config, paid, built[0].manifest, events.tally, built[0].clipped)
+        return _outcome(config, paid, built[0].manifest, events.tally)
 
 
 def _existing(config: LabelPartyConfig, store: Store, paid: Payment) -> ReleaseOutcome:
     release = store.open_release(paid.charge)
     release.close()
-    return _outcome(config, paid, release.manifest, None, None)
+    return _outcome(config, paid, release.manifest, None)
 
 
 def _outcome(
@@ -136,13 +136,11 @@ def _outcome(
     paid: Payment,
     manifest: Manifest,
     tally: Tally | None,
-    clipped: int | None,
 ) -> ReleaseOutcome:
     return ReleaseOutcome(
         manifest=manifest,
         digest=str(paid.charge.manifest_sha256),
         tally=tally,
-        clipped=clipped,
         left=paid.left,
         limit=config.privacy.limit,
         recovered=paid.recovered,

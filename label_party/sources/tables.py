@@ -30,11 +30,16 @@ _COLUMNS_SHOWN = 20
 KEY, LABEL, USER = "key", "label", "user"
 
 
+def label_column(index: int) -> str:
+    """Name of a label's column in a frame of events."""
+    return LABEL if not index else f"{LABEL} {index}"
+
+
 def read_events(
     path: Source,
     key: str,
     *,
-    label: str | None = None,
+    labels: Sequence[str] = (),
     user: str | None = None,
     day: tuple[str, str] | None = None,
     rows: tuple[int, int] | None = None,
@@ -47,7 +52,7 @@ def read_events(
     path
         CSV with a header line, Parquet, or a directory of Parquet files, whose rows follow each
         other in the order of the files' names; one file in an object store; a database's query.
-    key, label, user
+    key, labels, user
         Names of the columns. In CSV files keys and users are text, exactly as written, so that
         ``007`` stays ``007``.
     day
@@ -59,23 +64,23 @@ def read_events(
 
     Returns
     -------
-    A frame with ``key`` (text), ``label`` (float64; null where the event has none) and ``user``
-    (text), as far as asked for, and the further columns as :func:`other` calls them, in file order.
+    A frame with ``key`` (text), the labels as :func:`label_column` calls them (float64; null where
+    the event has none) and ``user`` (text), as far as asked for, and the further columns as
+    :func:`other` calls them, in file order.
 
     Raises
     ------
     DataError
         If the source is missing or damaged, lacks a column, or holds unusable keys or labels.
     """
-    wanted = {KEY: key, LABEL: label, USER: user}
-    names = {role: name for role, name in wanted.items() if name is not None}
-    columns = list(dict.fromkeys([*names.values(), *([] if day is None else [day[0]]), *others]))
+    wanted = [key, *labels, user, None if day is None else day[0], *others]
+    columns = list(dict.fromkeys(name for name in wanted if name is not None))
     frame = read_columns(path, columns, rows)
     if day is not None:
         frame = frame.filter(_day(day[0]) == day[1])
     events = [_text(frame[key].alias(KEY), key, path)]
-    if label is not None:
-        events.append(_numbers(frame[label].alias(LABEL), label, path))
+    for index, name in enumerate(labels):
+        events.append(_numbers(frame[name], name, path).alias(label_column(index)))
     if user is not None:
         events.append(_text(frame[user].alias(USER), user, path))
     texts = [pl.col(name).cast(pl.String).str.strip_chars().alias(other(name)) for name in others]
@@ -291,4 +296,4 @@ def _numbers(column: pl.Series, name: str, path: Source) -> pl.Series:
             f"{path}: {infinite:,} labels in column {name!r} are infinite; correct them, or leave"
             " them empty if they are missing"
         )
-    return numbers.rename(LABEL)
+    return numbers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 
 import numpy as np
@@ -82,11 +83,12 @@ def test_one_label_draws_the_bytes_that_it_draws_alone() -> None:
     book = Codebook(("amount",), (Group((0,), Cells((AMOUNT,))),), (channel,))
     labels = np.linspace(-1, 110, 500)
     words = entropy.words(ROUNDING_STREAM, 7, 500)
-    indices = book.cells.round(labels[:, None], entropy, 7)
-    assert np.array_equal(indices[:, 0], AMOUNT.round(labels, words))
-    expected = channel.sample(indices[:, 0], entropy.words(LABEL_STREAM, 7, 500))
-    assert np.array_equal(book.sample(indices, entropy, 7), expected)
-    twice = Cells((AMOUNT, AMOUNT)).round(np.column_stack([labels, labels]), entropy)
+    indices = book.groups[0].round(labels[:, None], entropy, 7)
+    assert np.array_equal(indices, AMOUNT.round(labels, words))
+    expected = channel.sample(indices, entropy.words(LABEL_STREAM, 7, 500))
+    assert np.array_equal(book.randomize(labels[:, None], entropy, 7), expected)
+    both = Group((0, 1), Cells((AMOUNT, AMOUNT)))
+    twice = both.cells.indices(both.round(np.column_stack([labels, labels]), entropy))
     assert np.any(twice[:, 0] != twice[:, 1])
 
 
@@ -97,12 +99,13 @@ def test_events_are_sampled_by_their_own_rows() -> None:
     book = Codebook(("r", "a", "s"), (Group((0, 1, 2), CELLS),), (sure,))
     labels = CELLS.points[np.arange(1000) % 24]
     entropy = seeded_entropy(1)
-    codes = book.sample(book.cells.round(labels, entropy), entropy)
+    codes = book.randomize(labels, entropy)
     assert np.array_equal(codes, np.arange(1000) % 24)
     noisy = codebook()
-    indices = noisy.cells.round(labels, entropy)
-    whole = noisy.sample(indices, entropy)
-    assert np.array_equal(whole[300:], noisy.sample(indices[300:], entropy, 300))
+    whole = noisy.randomize(labels, entropy)
+    assert np.array_equal(whole[300:], noisy.randomize(labels[300:], entropy, 300))
+    text = json.dumps(noisy.to_json())
+    assert json.dumps(Codebook.from_json(json.loads(text)).to_json()) == text
     assert len({stream(LABEL_STREAM, i) for i in range(8)}) == 8
 
 

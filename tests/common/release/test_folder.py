@@ -313,7 +313,7 @@ def test_a_users_release_states_its_unit() -> None:
 def test_a_copy_of_a_manifest_has_its_own_channel() -> None:
     other, _, _ = make_release(100, points=4)
     assert MANIFEST.channel is MANIFEST.channel
-    copied = MANIFEST.model_copy(update={"randomizer": other.randomizer})
+    copied = MANIFEST.model_copy(update={"randomizers": other.randomizers})
     assert copied.channel.inputs.size == 4
     with pytest.raises(ReleaseError):
         copied.check()

@@ -31,22 +31,22 @@ def by_key(completed: Completed, keys: list[str]) -> dict[str, float]:
     hashed = hash_keys(pl.Series(keys), SECRET)
     names = {hashed[i * 16 : i * 16 + 16]: key for i, key in enumerate(keys)}
     raw = completed.keys.tobytes()
-    rows = [names[raw[i * 16 : i * 16 + 16]] for i in range(completed.labels.size)]
-    return dict(zip(rows, completed.labels.tolist(), strict=True))
+    rows = [names[raw[i * 16 : i * 16 + 16]] for i in range(len(completed.labels))]
+    return dict(zip(rows, completed.labels[:, 0].tolist(), strict=True))
 
 
 def test_every_event_gets_one_label() -> None:
     given = labels([("a", 1.0), ("c", None), ("stranger", 9.0)])
-    done = complete(given, population(["a", "b", "c"]), SECRET, missing=-1.0)
+    done = complete(given, population(["a", "b", "c"]), SECRET, missing=[-1.0])
     assert by_key(done, ["a", "b", "c"]) == {"a": 1.0, "b": -1.0, "c": -1.0}
-    assert (done.tally.rows, done.tally.unlabelled, done.tally.left_out) == (3, 2, 1)
+    assert (done.tally.rows, done.tally.labels[0].unlabelled, done.tally.left_out) == (3, 2, 1)
 
 
 def test_rows_are_ordered_by_hashed_key_whatever_the_labels_and_the_files_say() -> None:
     keys = [f"k{i}" for i in range(300)]
     generator = random.Random(5)
     expected = complete(
-        labels([(key, 1.0) for key in keys]), population(keys), SECRET, missing=0.0
+        labels([(key, 1.0) for key in keys]), population(keys), SECRET, missing=[0.0]
     ).keys.tobytes()
     assert sorted(expected[i : i + 16] for i in range(0, len(expected), 16)) == [
         expected[i : i + 16] for i in range(0, len(expected), 16)
@@ -54,7 +54,7 @@ def test_rows_are_ordered_by_hashed_key_whatever_the_labels_and_the_files_say() 
     for _ in range(5):
         listed = generator.sample(keys, len(keys))
         some = [(key, generator.random()) for key in generator.sample(keys, 100)]
-        done = complete(labels(some), population(listed), SECRET, missing=0.0)
+        done = complete(labels(some), population(listed), SECRET, missing=[0.0])
         assert done.keys.tobytes() == expected
 
 
@@ -62,34 +62,34 @@ def test_rows_are_ordered_by_hashed_key_whatever_the_labels_and_the_files_say() 
 def test_duplicates_become_one_by_the_rule(rule: Any, value: float) -> None:
     given = labels([("a", 2.0), ("b", 1.0), ("a", 5.0), ("a", None)])
     for listed in (population(["a", "b"]), None):
-        done = complete(given, listed, SECRET, missing=0.0, duplicates=rule)
+        done = complete(given, listed, SECRET, missing=[0.0], duplicates=rule)
         assert by_key(done, ["a", "b"]) == {"a": value, "b": 1.0}
         assert done.tally.merged == 1
 
 
 def test_duplicates_are_refused_by_default() -> None:
     with pytest.raises(DataError, match=r"1 keys have more than one label row"):
-        complete(labels([("a", 2.0), ("a", 5.0)]), population(["a"]), SECRET, missing=0.0)
+        complete(labels([("a", 2.0), ("a", 5.0)]), population(["a"]), SECRET, missing=[0.0])
 
 
 def test_duplicates_outside_the_population_do_not_matter() -> None:
     given = labels([("a", 2.0), ("x", 5.0), ("x", 6.0)])
-    done = complete(given, population(["a"]), SECRET, missing=0.0)
+    done = complete(given, population(["a"]), SECRET, missing=[0.0])
     assert done.tally.left_out == 1
 
 
 def test_a_population_with_repeated_or_no_events_is_refused() -> None:
     with pytest.raises(DataError, match="1 rows of the population repeat"):
-        complete(labels([("a", 2.0)]), population(["a", "a"]), SECRET, missing=0.0)
+        complete(labels([("a", 2.0)]), population(["a", "a"]), SECRET, missing=[0.0])
     with pytest.raises(DataError, match="no events"):
-        complete(labels([("a", 2.0)]), population([]), SECRET, missing=0.0)
+        complete(labels([("a", 2.0)]), population([]), SECRET, missing=[0.0])
     with pytest.raises(DataError, match="no events"):
-        complete(labels([]), None, SECRET, missing=0.0)
+        complete(labels([]), None, SECRET, missing=[0.0])
 
 
 def test_labels_without_any_event_give_all_missing() -> None:
-    done = complete(labels([]), population(["a", "b"]), SECRET, missing=4.0)
-    assert done.labels.tolist() == [4.0, 4.0]
+    done = complete(labels([]), population(["a", "b"]), SECRET, missing=[4.0])
+    assert done.labels.tolist() == [[4.0], [4.0]]
 
 
 def test_events_beyond_a_users_limit_lose_their_labels_in_an_order_that_ignores_them() -> None:
@@ -98,8 +98,8 @@ def test_events_beyond_a_users_limit_lose_their_labels_in_an_order_that_ignores_
 
     def kept(values: list[float]) -> tuple[set[int], int]:
         given = labels(list(zip(keys, values, strict=True)), users)
-        done = complete(given, None, SECRET, missing=-1.0, max_records_per_user=5)
-        return set(np.flatnonzero(done.labels != -1.0).tolist()), done.tally.over_limit
+        done = complete(given, None, SECRET, missing=[-1.0], max_records_per_user=5)
+        return set(np.flatnonzero(done.labels[:, 0] != -1.0).tolist()), done.tally.over_limit
 
     rows, over = kept([float(i) for i in range(60)])
     assert len(rows) == 20
@@ -110,7 +110,7 @@ def test_events_beyond_a_users_limit_lose_their_labels_in_an_order_that_ignores_
 def test_an_event_belongs_to_one_user() -> None:
     given = labels([("a", 1.0), ("a", 2.0)], ["u", "v"])
     with pytest.raises(DataError, match="another user"):
-        complete(given, None, SECRET, missing=0.0, duplicates="sum", max_records_per_user=1)
+        complete(given, None, SECRET, missing=[0.0], duplicates="sum", max_records_per_user=1)
 
 
 def raw_keys(*values: bytes) -> Keys:
@@ -136,11 +136,11 @@ def test_a_submitted_population_keeps_its_order() -> None:
     hashed = hash_keys(pl.Series(names), SECRET)
     listed = np.frombuffer(hashed, dtype="S16")
     given = labels([("a", 1.0), ("b", 2.0), ("c", None), ("d", 4.0)])
-    done = complete(given, listed, SECRET, missing=-1.0)
+    done = complete(given, listed, SECRET, missing=[-1.0])
     assert done.submitted
     assert done.keys.tobytes() == hashed
-    assert done.labels.tolist() == [4.0, -1.0, 1.0, -1.0]
-    assert (done.tally.rows, done.tally.unlabelled, done.tally.left_out) == (4, 2, 1)
-    by_file = complete(given, population(names), SECRET, missing=-1.0)
+    assert done.labels.tolist() == [[4.0], [-1.0], [1.0], [-1.0]]
+    assert (done.tally.rows, done.tally.labels[0].unlabelled, done.tally.left_out) == (4, 2, 1)
+    by_file = complete(given, population(names), SECRET, missing=[-1.0])
     assert not by_file.submitted
-    assert by_key(by_file, names) == dict(zip(names, done.labels.tolist(), strict=True))
+    assert by_key(by_file, names) == dict(zip(names, done.labels[:, 0].tolist(), strict=True))

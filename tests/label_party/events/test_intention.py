@@ -9,25 +9,32 @@ import pytest
 
 from label_party.events.completion import complete_part
 from label_party.events.intention import Spread, warnings_of
-from label_party.events.tally import Tally
+from label_party.events.tally import LabelTally, Tally
 
 USUAL = Tally(
     rows=1000,
-    unlabelled=900,
     left_out=50,
     merged=10,
     label_rows=170,
     most_rows=4,
-    outside=5,
-    smallest=0.0,
-    largest=9.0,
+    labels=(LabelTally(unlabelled=900, outside=5, smallest=0.0, largest=9.0),),
 )
 
+NAMES = ["amount"]
 SPARSE = {"unlabelled": 990, "left_out": 0, "outside": 0}
 
 
+def usual(changes: dict[str, float]) -> Tally:
+    """The usual tally, but for some numbers of it or of its label."""
+    (label,) = USUAL.labels
+    known = {name: value for name, value in changes.items() if hasattr(label, name)}
+    changed = replace(label, **known)  # type: ignore[arg-type]
+    others = {name: value for name, value in changes.items() if name not in known}
+    return replace(USUAL, labels=(changed,), **others)  # type: ignore[arg-type]
+
+
 def test_nothing_is_said_of_usual_labels() -> None:
-    assert warnings_of(USUAL, [Spread("product", 1000, 100, 60)]) == []
+    assert warnings_of(USUAL, NAMES, [Spread("product", 1000, 100, 60)]) == []
 
 
 @pytest.mark.parametrize(
@@ -42,15 +49,21 @@ def test_nothing_is_said_of_usual_labels() -> None:
     ],
 )
 def test_each_warning(odd: dict[str, float], still_usual: dict[str, float], said: str) -> None:
-    (line,) = warnings_of(replace(USUAL, **odd))
+    (line,) = warnings_of(usual(odd), NAMES)
     assert said in line
-    assert warnings_of(replace(USUAL, **still_usual)) == []
+    assert warnings_of(usual(still_usual), NAMES) == []
 
 
 def test_labels_do_not_matter_where_categories_alone_are_released() -> None:
-    odd = replace(USUAL, unlabelled=991, left_out=0, largest=0.0)
-    assert len(warnings_of(odd)) == 3
-    assert warnings_of(odd, labels=False) == []
+    odd = usual({"unlabelled": 991, "left_out": 0, "largest": 0.0})
+    assert len(warnings_of(odd, NAMES)) == 3
+    assert warnings_of(odd, []) == []
+
+
+def test_a_label_of_several_is_named() -> None:
+    (bad,) = usual(SPARSE | {"unlabelled": 1000}).labels
+    (line,) = warnings_of(replace(USUAL, labels=(*USUAL.labels, bad)), ["amount", "returned"])
+    assert line.startswith("label 'returned': only 0 of 1,000 events")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +71,7 @@ def test_labels_do_not_matter_where_categories_alone_are_released() -> None:
     [(0, 0, "only 0 of 1,000"), (9, 5, "only 9 of 1,000"), (100, 100, "all 100 listed values")],
 )
 def test_categories_that_tell_nothing(listed: int, most: int, said: str) -> None:
-    (line,) = warnings_of(USUAL, [Spread("product", 1000, listed, most)])
+    (line,) = warnings_of(USUAL, NAMES, [Spread("product", 1000, listed, most)])
     assert said in line
 
 
@@ -68,7 +81,7 @@ def test_a_spread_counts_what_is_listed() -> None:
 
 
 def test_what_public_facts_say_comes_last() -> None:
-    assert warnings_of(replace(USUAL, outside=6), (), "few events")[1] == "few events"
+    assert warnings_of(usual({"outside": 6}), NAMES, (), "few events")[1] == "few events"
 
 
 def test_ranges_of_keys_add_up_to_what_all_keys_give() -> None:
@@ -80,10 +93,10 @@ def test_ranges_of_keys_add_up_to_what_all_keys_give() -> None:
         some, named = (keys >= low) & (keys < high), (listed >= low) & (listed < high)
         part = complete_part(
             keys[some],
-            labels[some],
+            labels[some, None],
             listed[named],
-            missing=0.0,
-            domain=(0.0, 4.0),
+            missing=[0.0],
+            domains=[(0.0, 4.0)],
             duplicates="sum",
         )
         return part.tally
@@ -92,13 +105,10 @@ def test_ranges_of_keys_add_up_to_what_all_keys_give() -> None:
     assert tally(b"a", b"c") + tally(b"c", b"z") == whole
     assert whole == Tally(
         rows=4,
-        unlabelled=1,
         left_out=1,
         merged=2,
         several=2,
         label_rows=7,
         most_rows=3,
-        outside=2,
-        smallest=0.0,
-        largest=9.0,
+        labels=(LabelTally(unlabelled=1, outside=2, smallest=0.0, largest=9.0),),
     )

@@ -28,6 +28,7 @@ from common.mechanisms.selection import Ranking, count_users
 from common.mechanisms.selection.leaders import Leaders, StableLeaders
 from common.randomizers import Recipe, two_step
 from common.randomizers.base import ROUNDING_STREAM
+from common.randomizers.cells import Cells, Group
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.open import open_events
 from label_party.queries import synthetic_table, top_k
@@ -153,29 +154,32 @@ Loss = Callable[[LabelPartyConfig, Any, Any], Fraction | float]
 
 
 def the_prior(config: LabelPartyConfig) -> Integers:
-    grid = config.domain.build(len(EVENTS), 1.0)
+    group = Group((0,), Cells((config.only_label.domain.build(len(EVENTS), 1.0),)))
     with open_events(config, quiet=True) as events:
-        return events.count(grid, seeded_entropy(0)).counts
+        return events.count([group], seeded_entropy(0))[0]
 
 
 def prior_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Fraction:
     split = two_step(
-        one, config.domain.build(len(EVENTS), 1.0), config.privacy.epsilon, seeded_entropy(1),
+        one,
+        config.only_label.domain.build(len(EVENTS), 1.0),
+        config.privacy.epsilon,
+        seeded_entropy(1),
         Recipe("randomized-response", group=config.privacy.group),
     )  # fmt: skip
     return int(np.abs(one - other).sum()) / split.prior.scale / split.prior.exact_epsilon
 
 
 def the_labels(config: LabelPartyConfig) -> Integers:
-    grid = config.domain.build(len(EVENTS), 1.0)
+    grid = config.only_label.domain.build(len(EVENTS), 1.0)
     with open_events(config, quiet=True) as events:
         (labels,) = (labels for _, labels in events.parts())
-    return grid.round(labels, seeded_entropy(0).words(ROUNDING_STREAM, 0, labels.size))
+    return grid.round(labels[:, 0], seeded_entropy(0).words(ROUNDING_STREAM, 0, len(labels)))
 
 
 def labels_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> float:
     """Exact: the rows that differ, through the channel of one draw of the prior."""
-    grid = config.domain.build(len(EVENTS), 1.0)
+    grid = config.only_label.domain.build(len(EVENTS), 1.0)
     two = two_step(
         np.bincount(one, minlength=len(grid)), grid, config.privacy.epsilon, seeded_entropy(1),
         Recipe("randomized-response", group=config.privacy.group),
@@ -240,7 +244,7 @@ GAIN = PairedGain.of_prior(np.linspace(0, 10, 11), np.full(11, 1 / 11), "squared
 
 def the_sums(config: LabelPartyConfig) -> list[int]:
     with open_events(config, quiet=True) as events:
-        (labels,) = (labels for _, labels in events.parts())
+        (labels,) = (labels[:, 0] for _, labels in events.parts())
     sums = []
     for some in PREDICTIONS:
         asked = ~np.isnan(some[: labels.size])

@@ -49,8 +49,8 @@ def configuration(**sections: dict[str, object]) -> LabelPartyConfig:
 
 def completed(values: list[float]) -> Completed:
     keys = np.array([i.to_bytes(16, "big") for i in range(1, len(values) + 1)], dtype="S16")
-    labels = np.array(values, dtype=np.float64)
-    return Completed(keys, labels, Tally(len(values), 0, 0, 0, 0))
+    labels = np.array(values, dtype=np.float64)[:, None]
+    return Completed(keys, labels, Tally(len(values)))
 
 
 def fixed_entropy(seed: int) -> Entropy:
@@ -118,8 +118,6 @@ def test_only_the_noisy_histogram_and_the_codes_depend_on_labels() -> None:
     config = configuration()
     low, _ = built([0.0] * 400, config, seed=3)
     high, _ = built([-50.0] * 200 + [0.0] * 200, config, seed=3)
-    assert low.clipped == 0
-    assert high.clipped == 200
     one, other = low.manifest.model_dump(), high.manifest.model_dump()
     for manifest in (one, other):
         manifest["created"] = None

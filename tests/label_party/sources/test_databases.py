@@ -68,8 +68,10 @@ def test_a_query_reads_as_the_same_table_in_a_file(database: Database, tmp_path:
     assert columns_of_query(query) == ["id", "name", "y", "z"]
     for key in ("id", "name"):
         for label in ("y", "z"):
-            read = read_events(query, key, label=label, user="name")
-            assert read.equals(read_events(tmp_path / "t.parquet", key, label=label, user="name"))
+            read = read_events(query, key, labels=[label], user="name")
+            assert read.equals(
+                read_events(tmp_path / "t.parquet", key, labels=[label], user="name")
+            )
 
 
 def test_rows_come_in_pieces_whatever_each_holds(
@@ -80,7 +82,7 @@ def test_rows_come_in_pieces_whatever_each_holds(
     database.execute(
         "INSERT INTO t VALUES (1, NULL), (2, NULL), (3, 4), (4, 2.5), (5, NULL), (6, 7), (7, 0)"
     )
-    read = read_events(database.query("SELECT id, y FROM t ORDER BY id"), "id", label="y")
+    read = read_events(database.query("SELECT id, y FROM t ORDER BY id"), "id", labels=["y"])
     assert read["key"].to_list() == [str(i) for i in range(1, 8)]
     assert read["label"].to_list() == [None, None, 4.0, 2.5, None, 7.0, 0.0]
 
@@ -88,7 +90,7 @@ def test_rows_come_in_pieces_whatever_each_holds(
 def test_no_rows_and_no_labels_are_no_error(database: Database) -> None:
     database.execute("CREATE TABLE t (id INTEGER, y INTEGER)")
     query = database.query("SELECT id, y FROM t")
-    assert read_events(query, "id", label="y").height == 0
+    assert read_events(query, "id", labels=["y"]).height == 0
 
 
 def test_a_result_is_not_held_at_once(database: Database) -> None:
@@ -150,7 +152,7 @@ def test_no_value_of_a_row_is_shown(database: Database) -> None:
         ("SELECT id, y FROM t", "other"),
     ):
         with pytest.raises(DataError) as caught:
-            read_events(database.query(sql), "id", label=label)
+            read_events(database.query(sql), "id", labels=[label])
         assert PLANTED not in str(caught.value)
         assert caught.value.__cause__ is None
 
@@ -162,7 +164,7 @@ def test_columns_of_several_types_are_refused(tmp_path: Path) -> None:
         connection.execute("INSERT INTO t VALUES (1, 1), ('b', ?)", (PLANTED,))
     connection.close()
     with pytest.raises(DataError, match="several types") as caught:
-        read_events(Query(f"sqlite:///{path}", "SELECT id, y FROM t"), "id", label="y")
+        read_events(Query(f"sqlite:///{path}", "SELECT id, y FROM t"), "id", labels=["y"])
     assert PLANTED not in str(caught.value)
 
 
@@ -172,7 +174,7 @@ def test_postgres_reads_its_own_types(server: Postgres, tmp_path: Path) -> None:
 
     def read(key: str, label: str) -> pl.DataFrame:
         sql = f"SELECT {key} AS id, {label} AS y"
-        return read_events(Query(server.address, sql, passfile), "id", label="y")
+        return read_events(Query(server.address, sql, passfile), "id", labels=["y"])
 
     assert read(f"'{uuid}'::uuid", "true")["key"].to_list() == [uuid]
     assert read("7::smallint", "'NaN'::float8")["label"].to_list() == [None]

@@ -18,7 +18,7 @@ def test_csv_and_parquet_read_alike(tmp_path: Path) -> None:
     frame = pl.DataFrame({"id": [7, 8, 9], "y": [1.5, None, float("nan")]})
     frame.write_csv(tmp_path / "a.csv")
     frame.write_parquet(tmp_path / "a.parquet")
-    read = [read_events(tmp_path / f"a.{kind}", "id", label="y") for kind in ("csv", "parquet")]
+    read = [read_events(tmp_path / f"a.{kind}", "id", labels=["y"]) for kind in ("csv", "parquet")]
     assert read[0].equals(read[1])
     assert read[0]["key"].to_list() == ["7", "8", "9"]
     assert read[0]["label"].to_list() == [1.5, None, None]
@@ -44,9 +44,9 @@ def test_labels_as_people_write_them(
     path.write_text("id;y\n" + "".join(f"{i};{label}\n" for i, label in enumerate(labels)))
     if expected is None:
         with pytest.raises(DataError, match=r"not numbers \(1\.5, or 1,5 throughout"):
-            read_events(path, "id", label="y")
+            read_events(path, "id", labels=["y"])
     else:
-        assert read_events(path, "id", label="y")["label"].to_list() == expected
+        assert read_events(path, "id", labels=["y"])["label"].to_list() == expected
 
 
 def test_csv_keys_are_text_as_written(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_csv_keys_are_text_as_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("word", ["", "NaN", "nan", "NULL", "NA", "n/a", "None", " "])
 def test_words_for_a_missing_label(tmp_path: Path, word: str) -> None:
     (tmp_path / "a.csv").write_text(f"id,y\n1, 2.5 \n2,{word}\n")
-    assert read_events(tmp_path / "a.csv", "id", label="y")["label"].to_list() == [2.5, None]
+    assert read_events(tmp_path / "a.csv", "id", labels=["y"])["label"].to_list() == [2.5, None]
 
 
 def _garbage(path: Path, good: pl.DataFrame) -> None:
@@ -125,10 +125,10 @@ def test_unusable_labels_are_one_line_that_shows_no_label(
 def test_labels_of_another_type_are_refused(tmp_path: Path) -> None:
     pl.DataFrame({"id": ["a"], "y": [[1.0]]}).write_parquet(tmp_path / "a.parquet")
     with pytest.raises(DataError, match="type List"):
-        read_events(tmp_path / "a.parquet", "id", label="y")
+        read_events(tmp_path / "a.parquet", "id", labels=["y"])
 
 
 def test_keys_of_another_type_are_refused(tmp_path: Path) -> None:
     pl.DataFrame({"id": [1.5], "y": [1.0]}).write_parquet(tmp_path / "a.parquet")
     with pytest.raises(DataError, match="text or whole numbers"):
-        read_events(tmp_path / "a.parquet", "id", label="y")
+        read_events(tmp_path / "a.parquet", "id", labels=["y"])

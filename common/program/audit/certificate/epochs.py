@@ -20,7 +20,8 @@ from common.program.audit.certificate.fields import fields_of_all
 from common.program.audit.certificate.run import Evidence, certificate, read_evidence
 from common.program.audit.verdict import Audit, Check, Verdict, verdict_of, worst
 from common.release.folder import MANIFEST_FILE
-from common.release.manifest import InForceSection, Manifest, SessionSection, manifest_digest
+from common.release.manifest import Manifest, manifest_digest
+from common.release.sections import InForceSection, SessionSection
 
 DELTA = 1e-6
 """δ at which a session's guarantee is shown."""

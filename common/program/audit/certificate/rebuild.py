@@ -38,7 +38,7 @@ def rebuild(manifest: Manifest, name: str) -> Randomizer:
         labels=np.asarray(manifest.label.grid),
         prior=manifest.noisy_prior,
         epsilon=_at_most(share),
-        loss=manifest.randomizer.loss,
+        loss=manifest.label.loss,
         rows=manifest.population.rows,
         **manifest.randomizer.options,
     )

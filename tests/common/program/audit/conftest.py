@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def in_key_order(manifest: Manifest, keys: bytes, codes: bytes) -> tuple[Manifes
         block_digest(keys[16 * start : 16 * stop], codes[start:stop])
         for start, stop in block_ranges(order.size, size)
     ]
-    data = manifest.model_dump()
+    data = json.loads(manifest.to_bytes())
     data["content"] |= {"blocks": blocks, "digest": content_digest(blocks)}
     data["software"] = software()
     data["population"]["digest"] = hashlib.sha256(keys).hexdigest()
@@ -61,7 +62,7 @@ def write(tmp_path: Path) -> WriteRelease:
             manifest, keys, codes = in_key_order(manifest, keys, codes)
         frame = labels_frame(manifest, keys, codes)
         if change is not None:
-            data = manifest.model_dump()
+            data = json.loads(manifest.to_bytes())
             change(data)
             manifest = Manifest.model_validate(data)
         folder = tmp_path / "release"

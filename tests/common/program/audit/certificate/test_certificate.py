@@ -44,7 +44,7 @@ def test_empty_cells_without_noise() -> None:
     manifest, _, _ = make_release(200, points=60)
     counts = [0] * 55 + [40] * 5
     emptied = manifest.model_copy(
-        update={"prior": manifest.prior.model_copy(update={"noisy_counts": counts})}
+        update={"priors": [manifest.prior.model_copy(update={"noisy_counts": counts})]}
     )
     assert claims.prior_support_check(manifest).verdict is Verdict.PASS
     assert claims.prior_support_check(emptied).verdict is Verdict.FAIL

@@ -13,7 +13,8 @@ from common.program.audit.certificate.fields import _DECIDED_BY, out_of_reach
 from common.program.audit.certificate.run import certificate, certify, read_evidence
 from common.program.audit.verdict import Audit, Verdict
 from common.release.folder import MANIFEST_FILE
-from common.release.manifest import DriftSection, InForceSection, Manifest
+from common.release.manifest import Manifest
+from common.release.sections import DriftSection, InForceSection
 from tests.common.program.audit.conftest import WriteRelease
 
 DRIFT = DriftSection(in_force=InForceSection(epoch="1", manifest="0" * 64, rows=300))

@@ -157,7 +157,7 @@ def test_a_histogram_with_too_little_noise_is_seen(grown: Grown) -> None:
     labels = np.append(grown.planted.planting.labels, missing)[found.secrets]
     counts = [int((labels == point).sum()) for point in manifest.label.grid]
     prior = manifest.prior.model_copy(update={"noisy_counts": counts})
-    exact = replace(grown.evidence, manifest=manifest.model_copy(update={"prior": prior}))
+    exact = replace(grown.evidence, manifest=manifest.model_copy(update={"priors": [prior]}))
     assert "noise of the histogram" in grown.failed(exact)
 
 

@@ -1,0 +1,166 @@
+"""The sections of a manifest, each of which says one thing; their form alone is checked here."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from common.release.claims import (
+    CMAC_KEYS,
+    HMAC_KEYS,
+    ChannelClaim,
+    Count,
+    Digest,
+    KeyFunction,
+    Name,
+    PureClaim,
+    Rational,
+    Rows,
+    SessionClaim,
+)
+from common.release.facts import check_details, check_options
+
+
+class ManifestSection(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class LabelSection(ManifestSection):
+    """What is public about a label: its name, bounds, grid and the value of a missing one."""
+
+    name: str = Field(max_length=256)
+    grid: list[float]
+    missing: float
+    loss: Literal["squared", "absolute", "poisson"]
+    weight: float = Field(default=1.0, gt=0)
+    """What its error counts for beside the other labels'."""
+
+
+class PriorSection(ManifestSection):
+    """The released histogram over the grid of a label, or over the cells of several."""
+
+    labels: list[str]
+    """Names of the labels that it counts, together; the last one's grid runs fastest."""
+    noisy_counts: list[Count]
+    noise: Literal["discrete-laplace", "randomized-response"] = "discrete-laplace"
+    """``randomized-response``: decoded from the codes, which spends nothing."""
+    scale: Rational
+    """Scale of the noise on each cell; 0 where the codes' own is all there is."""
+    guarantee: PureClaim
+
+    @property
+    def decoded(self) -> bool:
+        return self.noise == "randomized-response"
+
+
+class StatedRandomizer(ManifestSection):
+    """The randomizer and its exact channel from the grid, or the cells, to the outputs."""
+
+    labels: list[str]
+    """Names of the labels whose grid or cells it randomizes."""
+    name: str
+    details: dict[str, Any]
+    """What its builder says that it did, and ``options``, what that was asked to do."""
+    channel: ChannelClaim
+    guarantee: PureClaim
+    """Of all labels of one privacy unit."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        check_options(self.name, self.options)
+        stated = {key: value for key, value in self.details.items() if key != "options"}
+        check_details(self.name, stated)
+        return self
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the builder was asked for."""
+        options = self.details.get("options", {})
+        return options if isinstance(options, dict) else {"options": options}
+
+    @property
+    def shown_options(self) -> str:
+        """All of them: the one part of a manifest that can be shown, but not rebuilt."""
+        return ", ".join(f"{name}={value!r}" for name, value in self.options.items()) or "none"
+
+
+class StatedPrivacy(ManifestSection):
+    """The claim: what one privacy unit spends by this release."""
+
+    requested_epsilon: float = Field(gt=0)
+    division: Literal["auto", "split", "joint"] = "auto"
+    """How ε was to be divided among several labels."""
+    records_per_unit: Rows
+    total: PureClaim
+
+
+class PopulationSection(ManifestSection):
+    """Which events the release covers, in which order."""
+
+    rows: Rows
+    digest: Digest
+    """SHA-256 over the 16-byte keys in row order, hexadecimal."""
+    keys: Literal[KeyFunction, "submitted", "submitted-aes-256-cmac-128"]
+    """``submitted``: rows lie as the features party's own list of keys, without keys."""
+
+    @property
+    def submitted(self) -> bool:
+        return self.keys.startswith("submitted")
+
+    @property
+    def function(self) -> KeyFunction:
+        """What they were hashed by."""
+        return CMAC_KEYS if self.keys.endswith(CMAC_KEYS) else HMAC_KEYS
+
+
+class ContentSection(ManifestSection):
+    """How the rows are laid out, and their digests."""
+
+    code_bytes: Literal[1, 2]
+    key_bytes: Literal[0, 16]
+    block_rows: Rows
+    blocks: list[Digest]
+    digest: Digest
+
+
+class InForceSection(ManifestSection):
+    """The release that paid for a prior, which later epochs use until it no longer fits."""
+
+    epoch: Name
+    manifest: Digest
+    rows: Rows
+    """Labels that its histogram counted."""
+
+
+class SessionSection(ManifestSection):
+    """The session that a test is charged to, instead of its epoch."""
+
+    outcome: Digest
+    """SHA-256 that the ledger names the session's charge by."""
+    state: SessionClaim
+    """Terms, hits and calls after this test."""
+
+
+class TrialSection(ManifestSection):
+    """A private test of this epoch's labels against the prior in force."""
+
+    statistic: Literal["cdf-distance"] = "cdf-distance"
+    noise: Literal["discrete-laplace"] = "discrete-laplace"
+    scale: Rational
+    """Scale of the noise on the statistic, in events."""
+    threshold: int = Field(ge=0, le=1 << 62)
+    guarantee: PureClaim
+    """Of this one test, for one privacy unit."""
+    session: SessionSection | None = None
+
+
+class DriftSection(ManifestSection):
+    """How an epoch after the first came by its prior."""
+
+    in_force: InForceSection
+    """What the labels were tested against; the prior's origin unless they had drifted."""
+    test: TrialSection | None = None
+    """None once the session that pays for tests has halted: the prior stays in force."""
+    drifted: bool = False
+    """Whether the test hit, so that this epoch paid for a prior of its own."""

@@ -1,0 +1,202 @@
+"""Sections of label_party.toml for the labels: one of [data] and [domain], or several [[label]]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import model_validator
+
+from common.config import Choice, Section, setting
+from common.errors import ConfigError
+from common.randomizers.grid import Grid
+from common.randomizers.losses import LOSS_NAMES
+
+MOST_LABELS = 1
+
+
+class DomainSection(Section):
+    """The public bounds of the labels and the grid between them.
+
+    Labels outside are clipped to the bounds. Choose them from what everybody knows about the
+    labels, never by looking at the labels.
+    """
+
+    TABLE: ClassVar = "[domain]"
+
+    lower: float = setting(
+        ..., "Public lower bound of the labels.", unit="label units", example=0.0
+    )
+    upper: float = setting(
+        ..., "Public upper bound of the labels.", unit="label units", example=100.0
+    )
+    grid: Literal["auto", "step", "edges", "log", "values"] = setting(
+        "auto",
+        'Points on which labels are placed. "auto" chooses them from bounds, number of events and'
+        ' epsilon alone. "values": labels are the few numbers listed and nothing in between, as the'
+        " numbers of classes are.",
+    )
+    step: float | None = setting(
+        None, 'For grid = "step": distance between points.', unit="label units", gt=0, example=1.0
+    )
+    edges: list[float] | None = setting(
+        None,
+        'For grid = "edges": all points, ascending, from lower to upper.',
+        unit="label units",
+        example=[0.0, 1.0, 10.0],
+    )
+    values: list[float] | None = setting(
+        None,
+        'For grid = "values": all labels there are, ascending, from lower to upper.',
+        example=[0.0, 1.0, 2.0],
+    )
+    points: int | None = setting(
+        None, 'For grid = "log": number of points, dense near lower.', ge=2, example=200
+    )
+    scale: float | None = setting(
+        None,
+        'For grid = "log": distance from lower up to which points are nearly even.',
+        unit="label units",
+        gt=0,
+        example=1.0,
+    )
+
+    @model_validator(mode="after")
+    def _check_domain(self) -> Self:
+        if self.lower >= self.upper:
+            raise ConfigError(
+                f"lower={self.lower:g} must be below upper={self.upper:g}, the label domain is"
+                f" empty; set {self.TABLE} lower and upper"
+            )
+        needed = {"log": ["points", "scale"], "auto": []}
+        for key in needed.get(self.grid, [self.grid]):
+            if getattr(self, key) is None:
+                raise ConfigError(f"grid={self.grid!r} needs {key}; set {self.TABLE} {key}")
+        grid = self.fixed
+        if grid is not None and (grid.lower, grid.upper) != (self.lower, self.upper):
+            raise ConfigError(
+                f"{self.grid} run from {grid.lower:g} to {grid.upper:g} but must run from"
+                f" lower={self.lower:g} to upper={self.upper:g}; set {self.TABLE} {self.grid}"
+            )
+        return self
+
+    @property
+    def fixed(self) -> Grid | None:
+        """The grid that is asked for; None if it is left to us."""
+        if self.grid == "step" and self.step is not None:
+            return Grid.from_step(self.lower, self.upper, self.step)
+        if self.grid == "edges" and self.edges is not None:
+            return Grid.from_edges(self.edges)
+        if self.grid == "values" and self.values is not None:
+            return Grid.from_edges(self.values)
+        if self.grid == "log" and self.points is not None and self.scale is not None:
+            return Grid.from_log(self.lower, self.upper, self.points, self.scale)
+        return None
+
+    def build(self, rows: int, epsilon: float) -> Grid:
+        """Return the grid; a choice left to us looks at the bounds, the row count and ε alone."""
+        return self.fixed or Grid.default(self.lower, self.upper, rows, epsilon)
+
+
+class LabelTable(DomainSection):
+    """One label of several that each event has: its column, bounds and what it is worth.
+
+    With these tables, two or more, [domain] and [data] label, missing and [randomizer] loss are
+    left out. Each bound is public: chosen from what everybody knows, never by looking at the
+    labels.
+    """
+
+    TABLE: ClassVar = "[[label]]"
+
+    name: str = setting(..., "What the label is called.", example="amount")
+    column: str | None = setting(
+        None, "Column with the label, a number. Default: its name.", example="amount"
+    )
+    kind: Literal["amount", "count", "binary", "category"] = setting(
+        "amount",
+        'What the label is. "binary": 0 or 1, which needs no bounds; "category": one of `values`,'
+        ' which are its bounds; "count": whole numbers between the bounds.',
+    )
+    missing: float | None = setting(
+        None,
+        "Label of an event without one, within the bounds. Default: 0, or `lower` if 0 lies"
+        " outside.",
+        unit="label units",
+        example=0.0,
+    )
+    loss: Annotated[str, Choice(LOSS_NAMES)] = setting("squared", "Loss of its regression.")
+    weight: float = setting(
+        1.0, "What its error counts for beside the other labels' when epsilon is divided.", gt=0
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_kind(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        kind, found = given.get("kind"), dict(given)
+        if kind == "binary":
+            found = {"values": [0.0, 1.0], **found}
+        if kind in ("binary", "category") and found.get("values"):
+            ends = {"lower": min(found["values"]), "upper": max(found["values"])}
+            found = {"grid": "values", **ends, **found}
+        return found
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        if self.kind == "category" and self.values is None:
+            raise ConfigError("kind='category' needs all values; set [[label]] values")
+        if self.kind == "binary" and self.values != [0.0, 1.0]:
+            raise ConfigError("kind='binary' is 0 or 1; remove values, or set [[label]] kind")
+        if self.kind == "count" and any(end % 1 for end in (self.lower, self.upper)):
+            raise ConfigError(
+                f"kind='count' needs whole bounds, not {self.lower:g} … {self.upper:g}; set"
+                " [[label]] lower and upper"
+            )
+        return self
+
+
+@dataclass(frozen=True)
+class LabelTerms:
+    """What is asked about a label, whichever way it was configured.
+
+    Attributes
+    ----------
+    name, column
+        What it is called, and the column that it is read from.
+    domain
+        Its bounds and grid.
+    missing
+        Its value for an event without one.
+    loss
+        By which its regression is judged.
+    weight
+        What its error counts for beside the other labels'.
+    """
+
+    name: str
+    column: str
+    domain: DomainSection
+    missing: float
+    loss: str
+    weight: float = 1.0
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        column: str | None,
+        domain: DomainSection,
+        missing: float | None,
+        loss: str,
+        weight: float = 1.0,
+    ) -> Self:
+        """Fill in what was left out: the column's name, and 0 or the lower bound if missing."""
+        lower, upper = domain.lower, domain.upper
+        if missing is None:
+            missing = 0.0 if lower <= 0.0 <= upper else lower
+        return cls(name, column or name, domain, missing, loss, weight)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return self.domain.lower, self.domain.upper

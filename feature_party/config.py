@@ -426,11 +426,15 @@ class TrueLabels(Section):
     """A file of true labels, which a simulation alone has; flags name it, and no configuration."""
 
     true_labels: Path | None = setting(None, "File of true labels, in simulations alone.")
-    true_label: str | None = setting(None, "Label column of the true labels.")
+    true_label: str | None = setting(
+        None,
+        "Label column of the true labels; by default as the release names it, and of several labels"
+        " always.",
+    )
     true_key: str | None = setting(None, "Key column of the true labels, if it differs.")
 
     @model_validator(mode="after")
     def _both(self) -> Self:
-        if (self.true_labels is None) != (self.true_label is None):
-            raise ConfigError("--true-labels FILE and --true-label COLUMN must be given together")
+        if self.true_labels is None and self.true_label is not None:
+            raise ConfigError("--true-label COLUMN needs --true-labels FILE beside it")
         return self

@@ -15,7 +15,7 @@ from feature_party.commands.options import (
     options,
     start,
 )
-from feature_party.config import FeaturePartyConfig, OutputSection, TrueLabels
+from feature_party.config import FeaturePartyConfig, TrueLabels
 
 if TYPE_CHECKING:
     from feature_party.evaluation.scores import Scores
@@ -43,19 +43,22 @@ def evaluate(config: FeaturePartyConfig, truth: TrueLabels, beside: Compared, sh
     show_scores(stages, scores, shown)
 
 
-def show_scores(stages: Stages, scores: Scores, shown: Json) -> None:
-    """Print a model's errors, and where everything is; or what is in ``metrics.json``."""
+def show_scores(stages: Stages, by_label: dict[str, Scores], shown: Json) -> None:
+    """Print models' errors, and where everything is; or what is in ``metrics.json``."""
     output = stages.config.output
-    for warning in scores.warnings:
-        stages.warn(warning)
+    lines = [str(stages.prepared.matches)]
+    for label, scores in by_label.items():
+        for warning in scores.warnings:
+            stages.warn(f"{label}: {warning}" if label else warning)
+        lines += [f"{label}:"] if label else []
+        lines += _lines(scores)
     metrics = json.loads(output.metrics.read_text(encoding="utf-8"))
-    shown.answer(metrics, *_lines(scores, output))
+    shown.answer(metrics, *lines, f"metrics in {output.metrics}, report {output.report}")
 
 
-def _lines(scores: Scores, output: OutputSection) -> Iterator[str]:
+def _lines(scores: Scores) -> Iterator[str]:
     from feature_party.evaluation.fitting import true_sentence
 
-    yield str(scores.events.matches)
     yield from scores.summary
     if scores.answer is not None:
         loss, verdict = scores.answer
@@ -73,4 +76,3 @@ def _lines(scores: Scores, output: OutputSection) -> Iterator[str]:
         )
         if scores.truth.fitting:
             yield true_sentence(scores.truth.fitting)
-    yield f"metrics in {output.metrics}, report {output.report}"

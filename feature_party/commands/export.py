@@ -32,10 +32,10 @@ def export(config: FeaturePartyConfig, wanted: ExportOptions, shown: Json) -> No
     """
     start({"--output": wanted.output})
     from feature_party.model.export.run import export_model
-    from feature_party.model.model import Model
+    from feature_party.model.several_labels import LabelModels
     from feature_party.tables import scan_table
 
-    model = Model.load(config.output.model).of(config.output.source)
+    model = LabelModels.load(config.output.model).of(config.output.source)
     sample = None
     if config.data.features is not None:
         frame = scan_table(config.data.features)

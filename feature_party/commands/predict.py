@@ -19,9 +19,9 @@ from feature_party.config import FeaturePartyConfig
 def predict(config: FeaturePartyConfig, shown: Shown) -> None:
     """Predict every row of a features file, however large, to Parquet or CSV."""
     start({"--output": config.output.predictions})
-    from feature_party.model.model import Model
+    from feature_party.model.several_labels import LabelModels
     from feature_party.pipeline.predicting import predict as predict_features
 
-    rows = predict_features(config, Model.load(config.output.model), quiet=shown.quiet)
+    rows = predict_features(config, LabelModels.load(config.output.model), quiet=shown.quiet)
     output = config.output.predictions
     shown.answer({"rows": rows, "predictions": output}, f"{rows:,} predictions in {output}")

@@ -23,14 +23,20 @@ def train(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
 
     keep_freed_memory()
     stages = Learning(config, shown.quiet, truth=truth)
-    facts = stages.train_together().facts
+    models = stages.train_together().by_label
     if not stages.workers.first:
         return
     matches, model = stages.prepared.matches, config.output.model
+    told = {name: one.facts for name, one in models.items()}
+    each = [{"name": name, **facts.model_dump(mode="json")} for name, facts in told.items()]
+    document = {"labels": each} if "" not in told else told[""].model_dump(mode="json")
     shown.answer(
-        {**asdict(matches), **facts.model_dump(mode="json"), "model": model},
+        {**asdict(matches), **document, "model": model},
         str(matches),
-        f"objective {facts.objective}, head {facts.head or '-'}, {facts.training_rows:,} training"
-        f" rows, {facts.seconds:.1f} s; model in {model}",
+        *(
+            f"{name}{': ' * bool(name)}objective {facts.objective}, head {facts.head or '-'},"
+            f" {facts.training_rows:,} training rows, {facts.seconds:.1f} s; model in {model}"
+            for name, facts in told.items()
+        ),
         "next: feature-party evaluate, or predict",
     )

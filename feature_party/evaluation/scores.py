@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,7 +27,7 @@ from feature_party.evaluation.breakdown import (
 from feature_party.evaluation.decoded_labels import decode_labels
 from feature_party.evaluation.error_estimates import Estimate, estimate_absolute_error
 from feature_party.evaluation.explained import Explained, Share, explained
-from feature_party.evaluation.fitting import Fitting, estimate_fitting, measure_fitting
+from feature_party.evaluation.fitting import Fitting, estimate_fitting
 from feature_party.evaluation.losses import SQUARED
 from feature_party.evaluation.sentences import (
     calibration_lines,
@@ -38,52 +37,20 @@ from feature_party.evaluation.sentences import (
     summary,
 )
 from feature_party.evaluation.spread import ReleasedCodes, label_spread
+from feature_party.evaluation.true_labels import TrueErrors, true_errors
 from feature_party.evaluation.unseen import Unseen, unseen
 from feature_party.learning.calibration import Slope, slope
+from feature_party.learning.several_labels import stated_of, view_of
 from feature_party.model.facts import ModelFacts
 from feature_party.model.model import Model
 from feature_party.training.examples import Codes, Events
 
-
-@dataclass(frozen=True)
-class TrueErrors:
-    """Errors against true labels, which a simulation alone has.
-
-    Attributes
-    ----------
-    labels
-        (h,) true labels of the events scored.
-    mse, mae
-        The model's mean squared and mean absolute error.
-    constant_mse
-        Mean squared error of the training events' mean label.
-    nonprivate_mse, nonprivate_mae
-        Errors of a model that was trained on true labels, if one is at hand.
-    fitting
-        What else fits the label, by its name in ``metrics.json``.
-    """
-
-    labels: Floats
-    mse: float
-    mae: float
-    constant_mse: float
-    nonprivate_mse: float | None = None
-    nonprivate_mae: float | None = None
-    fitting: Mapping[str, float] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, float]:
-        """Under the names of ``metrics.json``."""
-        errors = {
-            "test_mse": self.mse,
-            "test_mae": self.mae,
-            "constant_mse": self.constant_mse,
-            "relative_mse": self.mse / self.constant_mse,
-            "test_r2": 1 - self.mse / self.constant_mse,
-            "nonprivate_mse": self.nonprivate_mse,
-            "nonprivate_mae": self.nonprivate_mae,
-            **self.fitting,
-        }
-        return {name: error for name, error in errors.items() if error is not None}
+_OF_ALL = (
+    *("rows", "epsilon", "epsilon_prior", "epsilon_labels", "data_set", "epoch", "epochs"),
+    *("events_in_release", "events_in_features", "matched", "training_rows", "holdout_rows"),
+    "scored_rows",
+)
+"""What several labels of one release have in common."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +92,8 @@ class Scores:
     sources
         Of several labels parties each one's own, in units of its labels. Figures of all together
         are about labels divided by each one's scale.
+    label
+        Which of the releases' labels this is about, if they have several.
     """
 
     manifests: Sequence[Manifest]
@@ -146,6 +115,7 @@ class Scores:
     truth: TrueErrors | None = None
     answer: tuple[str, Verdict] | None = None
     sources: Mapping[str, Scores] = field(default_factory=dict)
+    label: str = ""
 
     @property
     def epsilon(self) -> float:
@@ -198,7 +168,7 @@ class Scores:
         """The content of ``metrics.json``, without timings."""
         matches, slope = self.events.matches, self.facts.slope
         return {
-            **release_metrics(self.manifests),
+            **release_metrics(self.manifests, self.label),
             "objective": self.facts.objective,
             "head": self.facts.head,
             "events_in_release": matches.release_rows,
@@ -242,6 +212,7 @@ def score(
     nonprivate: Path | None = None,
     by: Sequence[str] = (),
     source: str = "",
+    label: str = "",
 ) -> Scores:
     """Score the held-out events: of several labels parties all together, and each one's.
 
@@ -257,12 +228,14 @@ def score(
         Columns of the features to compare segments by.
     source
         The labels party that model, events and releases are of, if it is one of several.
+    label
+        The label that model and events are of, if the releases have several.
     """
     found = unseen(model, events)
     held = found.scored.held_out
     predicted, codes = found.scored.predicted.of(held), found.codes[held]
     problem, scored = events.problem, found.judged_by(SQUARED)
-    sources = _sources(events, found.codes, manifests)
+    sources = _sources(events, found.codes, manifests, label)
     spread = label_spread(sources)
     decoded = decode_labels(sources, model.support, scored, spread.centre)
     compared = explained(sources, model.support, scored, spread, decoded)
@@ -295,7 +268,7 @@ def score(
         model.encoder.columns,
         estimate_absolute_error(problem, model.support, predicted, codes),
         estimate_fitting(problem, sources, model.support, found, decoded),
-        None if true is None else _true_errors(predicted.points, true, events, nonprivate),
+        None if true is None else true_errors(predicted.points, true, events, nonprivate, label),
         sources={
             one.name: score(
                 model.of(one.name),
@@ -305,24 +278,29 @@ def score(
                 None,
                 by,
                 one.name,
+                label,
             )
             for one, start in problem.each_source()
         },
+        label=label,
     )
 
 
-def _sources(events: Events, codes: Codes, manifests: Sequence[Manifest]) -> list[ReleasedCodes]:
+def _sources(
+    events: Events, codes: Codes, manifests: Sequence[Manifest], label: str
+) -> list[ReleasedCodes]:
     """Each release with its codes among those scored."""
     problem = events.problem
     scales = [one for one, _ in problem.each_source() for _ in range(one.releases)]
-    grids = [np.asarray(manifest.label.grid) for manifest in manifests]
+    views = [view_of(manifest, label) for manifest in manifests]
+    grids = [view.problem.grid for view in views]
     if scales:
         moves = zip(grids, scales, strict=True)
         grids = [(grid - one.location) / one.scale for grid, one in moves]
-    parts = zip(problem.by_release(codes), manifests, grids, strict=True)
+    parts = zip(problem.by_release(codes), views, grids, strict=True)
     return [
-        ReleasedCodes(part, manifest.histogram, grid, np.flatnonzero(mine), own)
-        for (part, mine, own), manifest, grid in parts
+        ReleasedCodes(part, view.histogram, grid, np.flatnonzero(mine), own)
+        for (part, mine, own), view, grid in parts
         if own.size
     ]
 
@@ -335,17 +313,19 @@ def _check_columns(by: Sequence[str], columns: Sequence[str]) -> None:
             )
 
 
-def release_metrics(manifests: Sequence[Manifest]) -> dict[str, Any]:
-    """What releases state about themselves.
+def release_metrics(manifests: Sequence[Manifest], label: str = "") -> dict[str, Any]:
+    """What releases state about themselves, and about one of their labels.
 
-    Of several epochs the last names the randomizer, and each ε is the largest of any.
+    Of several epochs the last names the randomizer, and each ε is the largest of any. Of several
+    labels it is about all of them.
     """
     last = manifests[-1]
+    section, stated = stated_of(last, label)
     facts: dict[str, Any] = {
-        "randomizer": last.randomizer.name,
-        "loss": last.label.loss,
+        "randomizer": stated.name,
+        "loss": section.loss,
         "rows": sum(manifest.population.rows for manifest in manifests),
-        "outputs": int(last.channel.outputs.size),
+        "outputs": len(stated.channel["outputs"]),
         "epsilon": max(manifest.privacy.requested_epsilon for manifest in manifests),
         "epsilon_prior": max(
             manifest.prior_guarantee.epsilon if manifest.prior_paid else 0.0
@@ -361,39 +341,19 @@ def release_metrics(manifests: Sequence[Manifest]) -> dict[str, Any]:
     return facts
 
 
-def _true_errors(
-    points: Floats, labels: Floats, events: Events, nonprivate: Path | None
-) -> TrueErrors:
-    truth = labels[events.holdout]
-    constant = float(np.delete(labels, events.holdout).mean())
-    return TrueErrors(
-        truth,
-        mse=float(np.mean((points - truth) ** 2)),
-        fitting=measure_fitting(events.problem, points, truth, constant),
-        mae=float(np.mean(np.abs(points - truth))),
-        constant_mse=float(np.mean((constant - truth) ** 2)),
-        **({} if nonprivate is None else _nonprivate_errors(nonprivate)),
-    )
-
-
-def _nonprivate_errors(path: Path) -> dict[str, float]:
-    """Test errors of a model that was trained on true labels, from its metrics file.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, or holds none.
-    """
-    try:
-        metrics = json.loads(path.read_text(encoding="utf-8"))
-        return {f"nonprivate_{name}": float(metrics[f"test_{name}"]) for name in ("mse", "mae")}
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"{path} holds no test errors; evaluate the model trained on true labels with"
-            " --true-labels first"
-        ) from error
+def labels_json(by_label: Mapping[str, Scores]) -> dict[str, Any]:
+    """The content of ``metrics.json``: of several labels each one's under ``labels``, with what is
+    said of the release and of all events before it."""
+    if "" in by_label:
+        return by_label[""].to_json()
+    each = {name: scores.to_json() for name, scores in by_label.items()}
+    first, *others = each.values()
+    common = {
+        key: value
+        for key, value in first.items()
+        if key in _OF_ALL and all(other[key] == value for other in others)
+    }
+    return {**common, "labels": [{"name": name, **found} for name, found in each.items()]}
 
 
 def _share(name: str, share: Share) -> dict[str, float]:

@@ -1,6 +1,11 @@
-"""True labels of matched events: a simulation alone has them."""
+"""True labels of matched events, and errors against them: a simulation alone has them."""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -8,8 +13,10 @@ import polars as pl
 from common.arrays import Floats
 from common.errors import DataError
 from common.release.event_keys import canonical_keys
+from feature_party.evaluation.fitting import measure_fitting
 from feature_party.learning.problem import LabelProblem
 from feature_party.tables import SOURCE, Table, collect_table
+from feature_party.training.examples import Events
 
 
 def match_true_labels(
@@ -56,3 +63,82 @@ def match_true_labels(
     found = left.join(right, on="key", how="left", maintain_order="left")["label"]
     values = found.fill_nan(None).fill_null(missing).to_numpy()
     return np.asarray(np.clip(values, problem.grid[0], problem.grid[-1]))
+
+
+@dataclass(frozen=True)
+class TrueErrors:
+    """Errors against true labels, which a simulation alone has.
+
+    Attributes
+    ----------
+    labels
+        (h,) true labels of the events scored.
+    mse, mae
+        The model's mean squared and mean absolute error.
+    constant_mse
+        Mean squared error of the training events' mean label.
+    nonprivate_mse, nonprivate_mae
+        Errors of a model that was trained on true labels, if one is at hand.
+    fitting
+        What else fits the label, by its name in ``metrics.json``.
+    """
+
+    labels: Floats
+    mse: float
+    mae: float
+    constant_mse: float
+    nonprivate_mse: float | None = None
+    nonprivate_mae: float | None = None
+    fitting: Mapping[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, float]:
+        """Under the names of ``metrics.json``."""
+        errors = {
+            "test_mse": self.mse,
+            "test_mae": self.mae,
+            "constant_mse": self.constant_mse,
+            "relative_mse": self.mse / self.constant_mse,
+            "test_r2": 1 - self.mse / self.constant_mse,
+            "nonprivate_mse": self.nonprivate_mse,
+            "nonprivate_mae": self.nonprivate_mae,
+            **self.fitting,
+        }
+        return {name: error for name, error in errors.items() if error is not None}
+
+
+def true_errors(
+    points: Floats, labels: Floats, events: Events, nonprivate: Path | None, label: str
+) -> TrueErrors:
+    """Errors of (h,) predictions of the held-out events against (m,) labels of all matched ones."""
+    truth = labels[events.holdout]
+    constant = float(np.delete(labels, events.holdout).mean())
+    return TrueErrors(
+        truth,
+        mse=float(np.mean((points - truth) ** 2)),
+        fitting=measure_fitting(events.problem, points, truth, constant),
+        mae=float(np.mean(np.abs(points - truth))),
+        constant_mse=float(np.mean((constant - truth) ** 2)),
+        **({} if nonprivate is None else _nonprivate_errors(nonprivate, label)),
+    )
+
+
+def _nonprivate_errors(path: Path, label: str) -> dict[str, float]:
+    """Test errors of a model that was trained on true labels, from its metrics file.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, or holds none.
+    """
+    try:
+        metrics = json.loads(path.read_text(encoding="utf-8"))
+        if label:
+            metrics = next(one for one in metrics["labels"] if one["name"] == label)
+        return {f"nonprivate_{name}": float(metrics[f"test_{name}"]) for name in ("mse", "mae")}
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    except (KeyError, TypeError, ValueError, StopIteration) as error:
+        raise DataError(
+            f"{path} holds no test errors; evaluate the model trained on true labels with"
+            " --true-labels first"
+        ) from error

@@ -127,16 +127,9 @@ class LabelProblem:
         )
 
     @classmethod
-    def from_manifest(cls, manifest: Manifest, counts: Integers | None = None) -> LabelProblem:
-        """Take the facts from a verified manifest.
-
-        ``counts``, (d,), say how many codes of the release there are of each output to learn from:
-        they tell the prior more than its noisy histogram does.
-        """
-        channel, prior = manifest.channel, manifest.noisy_prior
-        if counts is not None:
-            prior = prior_given_codes(manifest.histogram, channel, counts)
-        return cls.from_channel(channel, prior, manifest.label.loss)
+    def from_manifest(cls, manifest: Manifest) -> LabelProblem:
+        """Take the facts from a verified manifest of one label."""
+        return cls.from_channel(manifest.channel, manifest.noisy_prior, manifest.label.loss)
 
     @property
     def releases(self) -> tuple[LabelProblem, ...]:
@@ -280,18 +273,13 @@ class LabelProblem:
         together = None if stored is None else np.asarray(stored, np.float64)
         return cls(*facts, values_alone=alone, sources=sources, together=together)
 
-    def check_codes(self, codes: NDArray[Any]) -> None:
-        """Raise ``ConfigError`` if a code is not one of the d outputs."""
-        if codes.size and int(codes.max()) >= self.outputs.size:
-            raise ConfigError(f"code {int(codes.max())} is outside the {self.outputs.size} outputs")
-
 
 def first_codes(parts: Sequence[LabelProblem]) -> Indices:
     """(e + 1,) first code of each release among the codes of all, and their number."""
     return np.concatenate([[0], np.cumsum([part.outputs.size for part in parts])]).astype(np.int64)
 
 
-def prior_given_codes(histogram: NoisyPrior, channel: FiniteChannel, counts: Integers) -> Floats:
+def prior_given_codes(histogram: NoisyPrior, told: Floats, counts: Integers) -> Floats:
     """(k,) distribution of labels that explains a noisy histogram and codes, by post-processing.
 
     Both are about the same labels. The histogram has noise of a known variance on every cell. Codes
@@ -303,16 +291,15 @@ def prior_given_codes(histogram: NoisyPrior, channel: FiniteChannel, counts: Int
     Parameters
     ----------
     histogram
-        Over the channel's k inputs.
-    channel
-        That the codes came out of.
+        Over the labels, or cells of several.
+    told
+        (k, d) probability of each output of the channel that the codes came out of.
     counts
         (d,) how many codes there are of each output.
     """
     prior, rows = histogram.probabilities, int(counts.sum())
     if histogram.decoded is not None or not rows:  # the histogram is these codes, or there are none
         return prior
-    told = channel.probabilities
     marginal = prior @ told
     joint = np.sqrt(prior)[:, None] * (told - marginal) / np.sqrt(marginal)
     _, correlations, functions = np.linalg.svd(joint, full_matrices=False)

@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from common.arrays import Floats, Indices
+from common.arrays import Floats, Indices, Integers
 from common.randomizers import NoisyPrior
 from common.randomizers.cells import Codebook, Group
-from feature_party.learning.problem import LabelProblem
+from common.release.manifest import Manifest
+from common.release.sections import LabelSection, StatedRandomizer
+from feature_party.learning.problem import LabelProblem, prior_given_codes
 from feature_party.learning.support import Support
 
 FEW = 16
@@ -34,17 +36,48 @@ class LabelView:
         Its facts, over the cells of the histogram that counted it.
     histogram
         Those counts, in the order of the problem's grid.
-    column
-        Which of the message's channels sent it: its column of the split codes.
+    codes
+        (d,) what each of the message's codes is among the problem's outputs.
     """
 
     problem: LabelProblem
     histogram: NoisyPrior
-    column: int
+    codes: Indices
+
+
+def views_of(manifest: Manifest, counts: Integers | None = None) -> dict[str, LabelView]:
+    """Every label of a release alone, by its name.
+
+    ``counts``, (d,), say how many of its codes there are to learn from: they tell the priors more
+    than their noisy histograms do.
+    """
+    codebook = manifest.codebook
+    groups = (manifest.group(prior.labels) for prior in manifest.priors)
+    priors = list(zip(groups, manifest.histograms, strict=True))
+    return {
+        one.name: label_view(codebook, priors, one.name, one.loss, counts)
+        for one in manifest.labels
+    }
+
+
+def view_of(manifest: Manifest, label: str = "") -> LabelView:
+    """One label of a release alone, by its name; the only one needs none."""
+    views = views_of(manifest)
+    return views[label] if label else next(iter(views.values()))
+
+
+def stated_of(manifest: Manifest, label: str = "") -> tuple[LabelSection, StatedRandomizer]:
+    """What a release says of one of its labels, and of what sent it; the only one has no name."""
+    section = next(one for one in manifest.labels if label in ("", one.name))
+    return section, next(one for one in manifest.randomizers if section.name in one.labels)
 
 
 def label_view(
-    codebook: Codebook, priors: Sequence[tuple[Group, NoisyPrior]], name: str, loss: str
+    codebook: Codebook,
+    priors: Sequence[tuple[Group, NoisyPrior]],
+    name: str,
+    loss: str,
+    counts: Integers | None = None,
 ) -> LabelView:
     """See one label alone.
 
@@ -58,34 +91,45 @@ def label_view(
         The label.
     loss
         What predictions of it are judged by.
+    counts
+        (d,) how many codes there are to learn from.
     """
     label, sent = codebook.names.index(name), codebook.for_label(name)
     taken = codebook.groups[sent.column]
+    codes = codebook.split(np.arange(codebook.outputs))[:, sent.column].astype(np.int64)
     counted, histogram = next(one for one in priors if label in one[0].labels)
+    indices = counted.cells.indices(np.arange(len(counted.cells)))
+    inputs = taken.cells.number(indices[:, [counted.labels.index(one) for one in taken.labels]])
     prior = histogram.probabilities
+    if counts is not None:
+        own = np.bincount(codes, weights=counts).astype(np.int64)
+        prior = prior_given_codes(histogram, sent.channel.probabilities[inputs], own)
     if counted.labels == (label,):
         alone = LabelProblem.from_channel(sent.channel, prior, loss)
-        return LabelView(alone, histogram, sent.column)
+        return LabelView(alone, histogram, codes)
     points, place = counted.cells.points, counted.labels.index(label)
     order = np.argsort(points[:, place], kind="stable")
     grid, prior = points[order, place], prior[order]
-    indices = counted.cells.indices(order)
-    inputs = taken.cells.number(indices[:, [counted.labels.index(one) for one in taken.labels]])
     seen = LabelProblem.from_channel(sent.channel, np.ones(len(taken.cells)), loss)
-    row_of = seen.row_of[inputs]
-    told = prior[:, None] * seen.rows[row_of]
+    row_of = seen.row_of[inputs[order]]
+    outputs = seen.outputs
+    if len(taken.labels) > 1:
+        # a code of several labels stands for no value of one, but for what is then expected of it
+        told = prior[:, None] * seen.rows[row_of]
+        outputs = (grid @ told) / np.maximum(told.sum(axis=0), 1e-300)
+    ranked = np.argsort(outputs, kind="stable")
     problem = replace(
         seen,
         grid=grid,
         prior=prior,
+        rows=seen.rows[:, ranked],
         row_of=row_of,
-        # a code of several labels stands for no value of one: for what is then expected of it
-        outputs=(grid @ told) / np.maximum(told.sum(axis=0), 1e-300),
+        outputs=outputs[ranked],
         values_alone=np.unique(grid).size == 2,
         together=points[order] if len(taken.labels) > 1 else None,
     )
     ordered = replace(histogram, noisy_counts=histogram.noisy_counts[order])
-    return LabelView(problem, ordered, sent.column)
+    return LabelView(problem, ordered, np.argsort(ranked)[codes])
 
 
 def joint_support(problem: LabelProblem, support: Support) -> tuple[Support, Indices]:

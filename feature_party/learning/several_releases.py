@@ -47,8 +47,17 @@ def join_problems(parts: Sequence[LabelProblem], rows: Sequence[float]) -> Label
                 f"releases of labels in {one} and in {other} cannot be learned from together;"
                 " name releases of one domain and loss"
             )
+        if not np.array_equal(part.grid, first.grid) and max(map(_counted_together, parts)):
+            raise DataError(
+                "releases that count several labels together on other grids cannot be learned from"
+                " together; train a model for each"
+            )
     grid = max((part.grid for part in parts), key=lambda points: points.size)
     return pooled([over_grid(part, grid) for part in parts], rows)
+
+
+def _counted_together(part: LabelProblem) -> bool:
+    return part.grid.size > part.values.size
 
 
 def pooled(parts: Sequence[LabelProblem], rows: Sequence[float] | Floats) -> LabelProblem:
@@ -71,6 +80,7 @@ def pooled(parts: Sequence[LabelProblem], rows: Sequence[float] | Floats) -> Lab
         parts=tuple(parts),
         shares=shares,
         values_alone=all(part.values_alone for part in parts),
+        together=None if any(part.together is None for part in parts) else parts[0].together,
     )
 
 

@@ -57,6 +57,11 @@ def join_sources(
         name: join_problems([parts[i] for i in places], [rows[i] for i in places])
         for name, places in groups.items()
     }
+    if any(one.grid.size > one.values.size for one in own.values()):
+        raise DataError(
+            "labels that are counted together, of several labels parties, cannot be learned from"
+            " together; train a model for each labels party"
+        )
     _check_kinds(own)
     positive = all(one.grid[0] >= 0 for one in own.values())
     scales = {name: _scale(one, positive) for name, one in own.items()}

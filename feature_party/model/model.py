@@ -153,6 +153,10 @@ class Model:
         """Whether predictions come with intervals."""
         return all(expert.objective.name == "likelihood" for expert in self.experts)
 
+    def reaches(self, value: float) -> bool:
+        """Whether a label may be above a value, and may not."""
+        return bool(self.problem.grid[0] <= value < self.problem.grid[-1])
+
     def predict(
         self,
         features: Table,

@@ -17,6 +17,7 @@ from common.errors import DataError
 from common.files import PUBLIC, appearing
 from feature_party.model.encoding import Encoder, canonical_text
 from feature_party.model.model import Model
+from feature_party.model.several_labels import LabelModels
 from feature_party.tables import BATCH_ROWS, SOURCE, check_key, feature_file, scan_table
 
 Trained = Callable[[int, int], Booleans]
@@ -27,7 +28,7 @@ MANY_UNKNOWN = 0.2
 
 
 def predict_file(
-    model: Model,
+    model: Model | LabelModels,
     features: Path,
     output: Path,
     *,
@@ -46,7 +47,7 @@ def predict_file(
     Parameters
     ----------
     model
-        A trained model.
+        A trained model, or those of several labels.
     features
         CSV or Parquet, or a directory of Parquet files.
     output
@@ -145,8 +146,8 @@ def _unknown(encoder: Encoder, batch: pl.DataFrame) -> dict[str, int]:
 
 
 def _rows_by_model(
-    models: Mapping[str, Model], batch: pl.DataFrame, by: str
-) -> Iterator[tuple[str, Model, Indices]]:
+    models: Mapping[str, Model | LabelModels], batch: pl.DataFrame, by: str
+) -> Iterator[tuple[str, Model | LabelModels, Indices]]:
     """Yield each labels party's model, by its name, with the rows that it is to predict."""
     if not by:
         yield from ((name, model, np.arange(batch.height)) for name, model in models.items())

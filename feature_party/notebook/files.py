@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 
 from common.files import PUBLIC, appearing, write_text
-from feature_party.join.tasks import CODE
 from feature_party.notebook.targets import Method, decode_targets
 from feature_party.training.examples import Prepared, PreparedShards
 
@@ -24,9 +23,7 @@ def write_labels(events: Prepared | PreparedShards, output: Path, method: Method
     if isinstance(events, Prepared):
         codes = events.joined.codes.astype(np.int64)
     else:
-        codes = pl.concat(events.joined.parts([CODE]))[CODE].to_numpy().astype(np.int64)
-        if events.codes is not None:
-            codes = codes[np.isin(codes, events.codes)] - events.codes.start
+        codes = events.all_codes().astype(np.int64)
     decoded = decode_targets(events.problem, codes, method)
     keys = events.keys()
     table = pl.DataFrame(

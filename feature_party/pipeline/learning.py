@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rich.markup import escape
-from rich.progress import TaskID
+from rich.progress import Progress, TaskID
 
 from common.arrays import Floats
 from common.console import progress, stderr, warn
@@ -20,7 +20,7 @@ from feature_party.evaluation.true_labels import match_true_labels
 from feature_party.join.matches import MatchCounts, Party
 from feature_party.join.on_disk import Progress as JoinProgress
 from feature_party.join.shards import JoinedShards
-from feature_party.model.model import Model
+from feature_party.model.several_labels import LabelModels, label_paths
 from feature_party.pipeline.predicting import predict
 from feature_party.pipeline.transfer import Transfer
 from feature_party.training.encoded_shards import remove_shards
@@ -46,7 +46,7 @@ class Learning(Transfer):
     truth: TrueLabels = field(default_factory=TrueLabels)
     workers: Workers = ALONE
     _warned: set[str] = field(default_factory=set)
-    _prepared: Prepared | PreparedShards | None = None
+    _labels: dict[str, Prepared | PreparedShards] | None = None
 
     def warn(self, text: str) -> None:
         """Print a warning once, however many stages give it."""
@@ -104,12 +104,12 @@ class Learning(Transfer):
         return [Manifest.from_bytes(read_manifest(one)) for one in self.config.release_folders]
 
     @property
-    def prepared(self) -> Prepared | PreparedShards:
-        """The join of release and features, with the holdout set apart."""
-        if self._prepared is None:
+    def labels(self) -> dict[str, Prepared | PreparedShards]:
+        """The join of release and features, with the holdout set apart, as each label sees it."""
+        if self._labels is None:
             config = self.config
             with self._timed("join"), self._join_progress() as show:
-                self._prepared = prepare(
+                self._labels = prepare(
                     config.release_folders,
                     config.features,
                     config.key,
@@ -120,53 +120,60 @@ class Learning(Transfer):
                     workers=self.workers,
                     progress=show,
                 )
-            self._warn_of_poor(self._prepared.matches)
-        return self._prepared
+            self._warn_of_poor(self.prepared.matches)
+        return self._labels
 
-    def train_together(self) -> Model:
+    @property
+    def prepared(self) -> Prepared | PreparedShards:
+        """The first label's, whose events are all labels'."""
+        return next(iter(self.labels.values()))
+
+    def train_together(self) -> LabelModels:
         """Train with the other workers that torchrun started, if any; the first saves the model."""
         with joined_workers(self.config.training.device) as self.workers:
             return self.train()
 
-    def train(self) -> Model:
-        """Train and save the model."""
-        events, section, directory = self.prepared, self.config.training, self.config.output.model
-        truth = self._truth() if section.objective == "true" else None
+    def train(self) -> LabelModels:
+        """Train and save a model for each label."""
+        section = self.config.training
+        folders = label_paths(self.config.output.model, self.labels)
         quiet = self.quiet or not self.workers.first
+        models = {}
         with self._timed("train"), progress(quiet=quiet) as bar:
-            tasks: dict[str, TaskID] = {}
-
-            def show(what: str, record: EpochRecord) -> None:
-                if what not in tasks:
-                    shown = what.replace("likelihood-", "")  # what all have in common
-                    tasks[what] = bar.add_task(shown, total=record.epochs, note="")
-                note = record.ended or f"epochs, validation loss {record.validation:.4f}"
-                bar.update(tasks[what], completed=record.epoch, note=note)
-
-            model = train(
-                events,
-                section,
-                self.config.data,
-                shards=directory / "shards",
-                true_labels=truth,
-                on_epoch=show,
-                checkpoints=directory / "checkpoints" if section.checkpoint else None,
-                workers=self.workers,
-            )
+            for label, events in self.labels.items():
+                truth = self._truth(label) if section.objective == "true" else None
+                models[label] = train(
+                    events,
+                    section,
+                    self.config.data,
+                    shards=folders[label] / "shards",
+                    true_labels=truth,
+                    on_epoch=_shown_on(bar, label),
+                    checkpoints=folders[label] / "checkpoints" if section.checkpoint else None,
+                    workers=self.workers,
+                )
+        found = LabelModels(models)
         if not self.workers.first:
-            return model
-        model.save(directory)
-        if section.shards == "auto":
-            remove_shards(directory / "shards")
-        for name, why in () if quiet else model.encoder.left_out:
+            return found
+        found.save(self.config.output.model)
+        for folder in folders.values() if section.shards == "auto" else ():
+            remove_shards(folder / "shards")
+        for name, why in () if quiet else found.encoder.left_out:
             stderr.print(f"left out: {escape(name)}, which {why}")
-        for warning in model.facts.warnings:
-            self.warn(warning)
-        return model
+        for label, model in models.items():
+            for warning in model.facts.warnings:
+                self.warn(f"{label}: {warning}" if label else warning)
+        return found
 
-    def load(self) -> Model:
-        """Read the saved model, and refuse one that was trained on another release or split."""
-        model = Model.load(self.config.output.model)
+    def load(self) -> LabelModels:
+        """Read the saved models, and refuse those of another release or split."""
+        models = LabelModels.load(self.config.output.model)
+        if [*models.by_label] != [*self.labels]:
+            told = [", ".join(each) or "one label" for each in (models.by_label, self.labels)]
+            raise DataError(
+                f"the model in {self.config.output.model} is of {told[0]}, and the release of"
+                f" {told[1]}; train again"
+            )
         training = self.config.training
         wanted = {
             "release": self.prepared.release_id,
@@ -175,36 +182,54 @@ class Learning(Transfer):
             "seed": training.seed,
         }
         for name, value in wanted.items():
-            found = getattr(model.facts, name)
-            if found != value:
-                raise DataError(
-                    f"the model in {self.config.output.model} was trained with {name}={found!r},"
-                    f" not {value!r}: its holdout is another; train again"
-                )
-        return model
+            for model in models.by_label.values():
+                found = getattr(model.facts, name)
+                if found != value:
+                    raise DataError(
+                        f"the model in {self.config.output.model} was trained with"
+                        f" {name}={found!r}, not {value!r}: its holdout is another; train again"
+                    )
+        return models
 
-    def predict(self, model: Model) -> int:
+    def predict(self, model: LabelModels) -> int:
         """Predict every row of the features file."""
-        trained = None if self._prepared is None else self._prepared.trained
+        trained = None if self._labels is None else self.prepared.trained
         with self._timed("predict"):
             return predict(self.config, model, quiet=self.quiet, trained=trained)
 
-    def _truths(self) -> dict[str, Floats]:
+    def _truths(self, label: str) -> dict[str, Floats]:
         """(m,) true labels of all matched events, of each labels party by its name."""
-        return {name: self._truth(name) for name in self.prepared.problem.names}
+        return {name: self._truth(label, name) for name in self.prepared.problem.names}
 
-    def _truth(self, source: str = "") -> Floats:
-        truth, events = self.truth, self.prepared.of(source) if source else self.prepared
-        if truth.true_labels is None or truth.true_label is None:
+    def _truth(self, label: str, source: str = "") -> Floats:
+        truth, events = self.truth, self.labels[label]
+        events = events.of(source) if source else events
+        if truth.true_labels is None:
             raise DataError(
                 "true labels are needed; pass --true-labels FILE --true-label COLUMN (simulations)"
             )
+        stated = next(one for one in self.manifests[-1].labels if label in ("", one.name))
         return match_true_labels(
             events.keys(),
             truth.true_labels,
-            truth.true_label,
+            label or truth.true_label or stated.name,
             events.problem,
-            self.manifests[-1].label.missing,
+            stated.missing,
             truth.true_key,
             source,
         )
+
+
+def _shown_on(bar: Progress, label: str) -> Callable[[str, EpochRecord], None]:
+    """What shows the epochs of one label's training."""
+    tasks: dict[str, TaskID] = {}
+
+    def show(what: str, record: EpochRecord) -> None:
+        if what not in tasks:
+            shown = what.replace("likelihood-", "")  # what all have in common
+            name = f"{label}: {shown}" if label else shown
+            tasks[what] = bar.add_task(name, total=record.epochs, note="")
+        note = record.ended or f"epochs, validation loss {record.validation:.4f}"
+        bar.update(tasks[what], completed=record.epoch, note=note)
+
+    return show

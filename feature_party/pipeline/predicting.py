@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from common.console import progress, warn
 from feature_party.config import FeaturePartyConfig
-from feature_party.model.model import Model
 from feature_party.model.prediction import Trained, predict_file
+from feature_party.model.several_labels import LabelModels
 
 
 def predict(
-    config: FeaturePartyConfig, model: Model, *, quiet: bool, trained: Trained | None = None
+    config: FeaturePartyConfig, model: LabelModels, *, quiet: bool, trained: Trained | None = None
 ) -> int:
     """Predict every row of the features file; return how many there are."""
     output = config.output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,10 +15,15 @@ from common.mechanisms.paired_gain import LossName
 from common.release.event_keys import read_secret
 from common.release.folder import read_manifest
 from feature_party.client.questions import Questions, Verdict, released_rows
-from feature_party.evaluation.scores import Scores, score
-from feature_party.model.model import Model
+from feature_party.evaluation.scores import Scores, labels_json, score
+from feature_party.model.several_labels import LabelModels, label_paths
 from feature_party.pipeline.learning import Learning
-from feature_party.report import ReportInputs, write_overview, write_report
+from feature_party.report import (
+    ReportInputs,
+    write_labels_overview,
+    write_overview,
+    write_report,
+)
 from feature_party.tables import file_of
 
 
@@ -28,16 +33,16 @@ class Stages(Learning):
 
     def evaluate(
         self,
-        model: Model,
+        models: LabelModels,
         nonprivate: Path | None = None,
         ask_loss: LossName | None = None,
         by: Sequence[str] = (),
-    ) -> Scores:
-        """Score the held-out events; writes metrics and report.
+    ) -> dict[str, Scores]:
+        """Score the held-out events by each label; writes metrics and reports.
 
         Parameters
         ----------
-        model
+        models
             What to score.
         nonprivate
             Metrics file of a model that was trained on true labels, in simulations: its errors are
@@ -47,29 +52,47 @@ class Stages(Learning):
         by
             Columns of the features to compare segments by.
         """
-        events, output = self.prepared, self.config.output
+        output, found = self.config.output, {}
         with self._timed("evaluate"):
-            labels = None if self.truth.true_labels is None else self._truths()
-            scores = score(model, events, self.manifests, labels, nonprivate, by)
+            for label, events in self.labels.items():
+                truths = None if self.truth.true_labels is None else self._truths(label)
+                given = models.by_label[label], events, self.manifests, truths, nonprivate, by
+                found[label] = score(*given, label=label)
             if ask_loss is not None:
-                scores = replace(scores, answer=(ask_loss, self._ask(scores, ask_loss)))
+                answer = self._ask(found, ask_loss)
+                found[""] = replace(found[""], answer=(ask_loss, answer))
         with self._timed("report"):
-            shown = output.label_name, output.label_unit, self.config.data.ignore
-            pages = {name: file_of(output.report, name) for name in scores.sources}
-            for name, page in pages.items():
-                write_report(page, ReportInputs.of(scores.sources[name], *shown))
-            if pages:
-                write_overview(output.report, scores, pages)
-            else:
-                write_report(output.report, ReportInputs.of(scores, *shown))
+            paths = label_paths(Path(), found)
+            pages = {label: file_of(output.report, one.name) for label, one in paths.items()}
+            for label, scores in found.items():
+                self._write_report(scores, pages[label])
+            if "" not in found:
+                write_labels_overview(output.report, found, pages)
         timings = {name: round(value, 3) for name, value in self.timings.items()}
-        metrics = {**scores.to_json(), "timings": timings}
+        metrics = {**labels_json(found), "timings": timings}
         write_text(output.metrics, json.dumps(metrics, indent=2) + "\n")
-        return scores
+        return found
 
-    def _ask(self, scores: Scores, loss: LossName) -> Verdict:
+    def _write_report(self, scores: Scores, page: Path) -> None:
+        output = self.config.output
+        shown = output.label_name, output.label_unit, self.config.data.ignore
+        pages = {name: file_of(page, name) for name in scores.sources}
+        for name, own in pages.items():
+            write_report(own, ReportInputs.of(scores.sources[name], *shown))
+        if pages:
+            write_overview(page, scores, pages)
+        else:
+            write_report(page, ReportInputs.of(scores, *shown))
+
+    def _ask(self, by_label: Mapping[str, Scores], loss: LossName) -> Verdict:
         """What the labels party says of the held-out events."""
         config, folders = self.config, self.config.release_folders
+        if "" not in by_label:
+            raise ConfigError(
+                f"a question is about one label and the release has {', '.join(by_label)}; leave"
+                " --ask out"
+            )
+        scores = by_label[""]
         party = config.only_labels_party
         if len(folders) > 1:
             raise ConfigError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,58 @@ import numpy as np
 from common.arrays import Floats
 from common.exact.channel import Codes
 from common.release.manifest import Manifest
+from common.release.sections import LabelSection, PriorSection, StatedRandomizer
 from feature_party.evaluation.breakdown import Measured, Segment
 from feature_party.evaluation.scores import Scores
 from feature_party.evaluation.sentences import calibration_lines
 from feature_party.join.matches import MatchCounts
+from feature_party.learning.several_labels import stated_of, view_of
 from feature_party.model.facts import EpochLosses
+
+
+@dataclass(frozen=True)
+class ReleasedLabel:
+    """What a release says of one of its labels.
+
+    Attributes
+    ----------
+    section, stated
+        The label and the randomizer that sent it, as the manifest has them.
+    grid, mass
+        (k,) its values, and the share of events that the released prior gives each.
+    channel
+        (k, d) probability of each output; of what was sent with other labels, on average over
+        these as the prior has them.
+    outputs
+        (d,) values that they stand for.
+    """
+
+    section: LabelSection
+    stated: StatedRandomizer
+    grid: Floats
+    mass: Floats
+    channel: Floats
+    outputs: Floats
+
+    @classmethod
+    def of(cls, manifest: Manifest, label: str = "") -> ReleasedLabel:
+        """Take it from a manifest; the only label needs no name."""
+        section, stated = stated_of(manifest, label)
+        problem = view_of(manifest, label).problem
+        mass = np.zeros(problem.values.size)
+        np.add.at(mass, problem.value_of, problem.prior)
+        alike = np.bincount(problem.value_of)[problem.value_of]
+        within = np.where(mass[problem.value_of] > 0, problem.prior, 1 / alike)
+        channel = np.zeros((mass.size, problem.outputs.size))
+        np.add.at(channel, problem.value_of, within[:, None] * problem.channel)
+        channel /= channel.sum(axis=1, keepdims=True)
+        return cls(section, stated, problem.values, mass, channel, problem.outputs)
+
+    @property
+    def bin_edges(self) -> list[float]:
+        """Label at which each bin starts; empty for a randomizer without bins."""
+        edges = self.stated.details.get("bin_edges", [])
+        return [float(edge) for edge in edges] if isinstance(edges, list) else []
 
 
 @dataclass(frozen=True)
@@ -63,6 +111,8 @@ class ReportInputs:
         Sentences that the reader must see first.
     label, unit
         What the label is called; by default as its column is. Its unit, if it has one.
+    among
+        Its name in the release, if that has several.
     """
 
     manifest: Manifest
@@ -88,6 +138,7 @@ class ReportInputs:
     warnings: Sequence[str] = ()
     label: str = ""
     unit: str = ""
+    among: str = ""
 
     @classmethod
     def of(
@@ -136,12 +187,23 @@ class ReportInputs:
             warnings=scores.warnings,
             label=label,
             unit=unit,
+            among=scores.label,
         )
+
+    @cached_property
+    def released(self) -> ReleasedLabel:
+        """What the release says of the label."""
+        return ReleasedLabel.of(self.manifest, self.among)
+
+    @property
+    def prior(self) -> PriorSection:
+        """The histogram that counted the label, maybe with others."""
+        return next(one for one in self.manifest.priors if self.released.section.name in one.labels)
 
     @property
     def name(self) -> str:
         """What the label is called."""
-        return self.label or self.manifest.label.name
+        return self.label or self.released.section.name
 
     @property
     def axis(self) -> str:

@@ -1,8 +1,8 @@
-"""The page about a model of several labels parties: a line for each, and a link to its own page."""
+"""The page about several labels parties, or labels: a line for each, and a link to its own page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from markupsafe import Markup
@@ -11,11 +11,17 @@ from common.report.template import page_template
 from feature_party.evaluation.scores import Scores
 from feature_party.evaluation.sentences import share_words
 from feature_party.report.page import Section
-from feature_party.report.words import Headline, Statement, number
+from feature_party.report.words import (
+    Headline,
+    Statement,
+    match_sentence,
+    number,
+    privacy_statements,
+)
 
 
 def write_overview(path: Path, scores: Scores, pages: Mapping[str, Path]) -> None:
-    """Write one self-contained HTML page.
+    """Write one self-contained HTML page about a model of several labels parties.
 
     Parameters
     ----------
@@ -26,30 +32,66 @@ def write_overview(path: Path, scores: Scores, pages: Mapping[str, Path]) -> Non
     pages
         Each one's own page, beside this one.
     """
-    together, facts = scores.explained, scores.facts
-    last, matches = scores.manifests[-1], scores.events.matches
-    text = page_template("feature_party.report", "report.html.j2").render(
-        headline=Headline(
-            f"One model of {len(scores.sources)} labels parties",
-            (
-                f"{scores.summary[0]}.".capitalize(),
-                f"Of the variation in all labels, each divided by its labels party's scale, the"
-                f" features explain {share_words(together.assisted)} with the model's help, and"
-                f" {share_words(together.free)} whatever the model is. All figures are estimated"
-                " from privatized labels of events that were not trained on.",
-            ),
+    together, matches = scores.explained, scores.events.matches
+    headline = Headline(
+        f"One model of {len(scores.sources)} labels parties",
+        (
+            f"{scores.summary[0]}.".capitalize(),
+            f"Of the variation in all labels, each divided by its labels party's scale, the"
+            f" features explain {share_words(together.assisted)} with the model's help, and"
+            f" {share_words(together.free)} whatever the model is. {_ESTIMATED}",
         ),
-        eyebrow=", ".join(scores.sources),
-        warnings=scores.warnings,
+    )
+    text = (
+        "Errors are in the units of each labels party's own labels. Its page says more, and nothing"
+        " of the others' labels."
+    )
+    matched = (
+        f"{matches.matched:,} of {matches.release_rows:,} released labels are of events in the"
+        f" features file, which has {matches.feature_rows:,}. An event that several labels"
+        " parties label counts for each."
+    )
+    section = _table("parties", "labels party", text, scores.sources, pages)
+    _write(path, scores, headline, scores.warnings, _statements(scores), matched, section)
+
+
+def write_labels_overview(
+    path: Path, by_label: Mapping[str, Scores], pages: Mapping[str, Path]
+) -> None:
+    """Write the same about several labels of each event, from each one's scores."""
+    first = next(iter(by_label.values()))
+    told = (f"{name}: {scores.summary[0]}" for name, scores in by_label.items())
+    headline = Headline(f"{len(by_label)} labels of one event", (f"{'; '.join(told)}.", _ESTIMATED))
+    warnings = [f"{name}: {one}" for name, scores in by_label.items() for one in scores.warnings]
+    text = "Errors are in the units of each label. Its page says more."
+    section = _table("labels", "label", text, by_label, pages)
+    statements = privacy_statements(first.manifests[-1])
+    matched = match_sentence(first.events.matches)
+    _write(path, first, headline, warnings, statements, matched, section)
+
+
+_ESTIMATED = "All figures are estimated from privatized labels of events that were not trained on."
+
+
+def _write(
+    path: Path,
+    scores: Scores,
+    headline: Headline,
+    warnings: Sequence[str],
+    statements: Sequence[Statement],
+    matched: str,
+    section: Section,
+) -> None:
+    facts, last = scores.facts, scores.manifests[-1]
+    text = page_template("feature_party.report", "report.html.j2").render(
+        headline=headline,
+        eyebrow=", ".join(scores.sources) or f"{last.data_set}, epoch {last.epoch}",
+        warnings=warnings,
         simulated=False,
         errors=None,
-        statements=_statements(scores),
-        matches=(
-            f"{matches.matched:,} of {matches.release_rows:,} released labels are of events in the"
-            f" features file, which has {matches.feature_rows:,}. An event that several labels"
-            " parties label counts for each."
-        ),
-        sections=[_table(scores, pages)],
+        statements=statements,
+        matches=matched,
+        sections=[section],
         tables={
             "Training": {
                 "objective": facts.objective,
@@ -65,12 +107,14 @@ def write_overview(path: Path, scores: Scores, pages: Mapping[str, Path]) -> Non
     path.write_text(text, encoding="utf-8")
 
 
-def _table(scores: Scores, pages: Mapping[str, Path]) -> Section:
+def _table(
+    identifier: str, kind: str, text: str, each: Mapping[str, Scores], pages: Mapping[str, Path]
+) -> Section:
     rows: list[tuple[str, ...]] = [
-        ("labels party", "ε", "events", "R² with the model's help (95%)",
+        (kind, "ε", "events", "R² with the model's help (95%)",
          "R² whatever the model is (95%)", "MSE", "a constant's", "page")
     ]  # fmt: skip
-    for name, one in scores.sources.items():
+    for name, one in each.items():
         told = one.explained
         rows.append(
             (
@@ -84,11 +128,7 @@ def _table(scores: Scores, pages: Mapping[str, Path]) -> Section:
                 Markup('<a href="{0}">{0}</a>').format(pages[name].name),
             )
         )
-    text = (
-        "Errors are in the units of each labels party's own labels. Its page says more, and nothing"
-        " of the others' labels."
-    )
-    return Section("parties", "How good it is for each", text, rows=rows)
+    return Section(identifier, f"How good it is for each {kind}", text, rows=rows)
 
 
 def _statements(scores: Scores) -> list[Statement]:

@@ -50,7 +50,7 @@ def render_report(inputs: ReportInputs) -> str:
         warnings=inputs.warnings,
         simulated=inputs.simulated,
         errors=score_plots.error_scale(rows, inputs.unit) if len(rows) > 1 else None,
-        statements=words.privacy_statements(inputs.manifest, inputs.name),
+        statements=words.privacy_statements(inputs.manifest, inputs.label),
         matches=words.match_sentence(inputs.matches) if inputs.matches else None,
         sections=[section for build in _SECTIONS if (section := build(inputs))],
         tables=_tables(inputs),
@@ -60,23 +60,21 @@ def render_report(inputs: ReportInputs) -> str:
 
 
 def _prior(inputs: ReportInputs) -> Section:
-    manifest = inputs.manifest
-    outputs = manifest.channel.outputs
-    bins = len(plots.bin_edges(manifest))
-    grid = manifest.label.grid
+    manifest, label = inputs.manifest, inputs.released
+    outputs, bins, grid = label.outputs, len(label.bin_edges), label.grid
     cost = words.number(manifest.prior_guarantee.epsilon, 3)
     spends = f"The labels party first spends ε = {cost} of its labels on"
     if not manifest.prior_paid and manifest.drift is not None:
         spends = f"Labels of epoch {manifest.drift.in_force.epoch} paid ε = {cost} for"
     sends = (
-        f"the randomizer {manifest.randomizer.name} sends one of {outputs.size} values, from"
+        f"the randomizer {label.stated.name} sends one of {outputs.size} values, from"
         f" {words.number(float(outputs[0]))} to {words.number(float(outputs[-1]))}."
     )
     text = (
-        f"{spends} this histogram, with noise on each of the {len(grid)} cells. All further"
-        f" choices come from it: {sends}"
+        f"{spends} this histogram, with noise on each of the {len(inputs.prior.noisy_counts)}"
+        f" cells. All further choices come from it: {sends}"
     )
-    if manifest.prior.decoded:
+    if inputs.prior.decoded:
         text = f"This histogram is decoded from what was sent, and costs nothing: {sends}"
     if bins:
         text += f" Bands show its {bins} bins, ticks below the axis the value sent for each."
@@ -88,27 +86,26 @@ def _prior(inputs: ReportInputs) -> Section:
             f" {outside} of them lie outside the labels' range on purpose: so the noise averages"
             " out instead of pulling every mean to the middle."
         )
-    return Section("prior", "What the labels party chose", text, plots.prior(manifest, inputs.axis))
+    return Section("prior", "What the labels party chose", text, plots.prior(label, inputs.axis))
 
 
 def _joint(inputs: ReportInputs) -> Section:
-    manifest = inputs.manifest
-    channel, name = manifest.channel, inputs.axis
+    label, name = inputs.released, inputs.axis
     labels, codes = inputs.release_true_labels, inputs.release_codes
     if labels is None or codes is None:
         labels, codes = inputs.true_labels, inputs.codes
     if labels is None or codes is None:
-        shares, edges = scoring.channel_shares(channel.probabilities, channel.inputs)
+        shares, edges = scoring.channel_shares(label.channel, label.grid)
         return Section(
             "channel",
             "What the message says about a label",
             "Each row is a label, each column a value that may be sent for it. Rows that look alike"
             " are what hides a label; that they are not quite alike is what a model learns from.",
-            plots.joint(shares, edges, channel.inputs, channel.outputs, name, simulated=False),
+            plots.joint(shares, edges, label.grid, label.outputs, name, simulated=False),
         )
-    edges = scoring.label_boundaries(labels, (channel.inputs[0], channel.inputs[-1]))
+    edges = scoring.label_boundaries(labels, (label.grid[0], label.grid[-1]))
     shares, middles = (
-        scoring.joint_shares(labels, codes, channel.outputs.size, edges),
+        scoring.joint_shares(labels, codes, label.outputs.size, edges),
         (edges[1:] + edges[:-1]) / 2,
     )
     return Section(
@@ -116,7 +113,7 @@ def _joint(inputs: ReportInputs) -> Section:
         "True labels against what was sent",
         "Only a simulation can draw this. Each row is a true label, each column a value sent for"
         " it. One event alone reveals next to nothing; all of them are what a model learns from.",
-        plots.joint(shares, edges, middles, channel.outputs, name, simulated=True),
+        plots.joint(shares, edges, middles, label.outputs, name, simulated=True),
     )
 
 
@@ -138,7 +135,7 @@ def _loss(inputs: ReportInputs) -> Section | None:
 def _actual(inputs: ReportInputs) -> Section | None:
     if inputs.true_labels is None or inputs.predictions is None:
         return None
-    grid = inputs.manifest.label.grid
+    grid = inputs.released.grid
     return Section(
         "actual",
         "Predicted against actual",
@@ -212,18 +209,18 @@ _SECTIONS: tuple[Callable[[ReportInputs], Section | None], ...] = (
 
 
 def _tables(inputs: ReportInputs) -> dict[str, dict[str, str]]:
-    manifest = inputs.manifest
+    manifest, label = inputs.manifest, inputs.released
     release = {
         "identity (SHA-256 of the manifest)": inputs.release_id,
         "content digest": manifest.content.digest,
         "population digest": manifest.population.digest,
         "events": f"{manifest.population.rows:,}",
-        "label grid": f"{len(manifest.label.grid)} points,"
-        f" {words.number(manifest.label.grid[0])} to {words.number(manifest.label.grid[-1])}",
-        "value of a missing label": words.number(manifest.label.missing),
-        "randomizer": f"{manifest.randomizer.name}, {manifest.channel.outputs.size} outputs,"
-        f" {manifest.label.loss} loss",
-        "options of the randomizer": manifest.randomizer.shown_options,
+        "label grid": f"{label.grid.size} points,"
+        f" {words.number(float(label.grid[0]))} to {words.number(float(label.grid[-1]))}",
+        "value of a missing label": words.number(label.section.missing),
+        "randomizer": f"{label.stated.name}, {label.outputs.size} outputs,"
+        f" {label.section.loss} loss",
+        "options of the randomizer": label.stated.shown_options,
         "ε requested": words.number(manifest.privacy.requested_epsilon, 6),
     }
     tables = {"Release": release}

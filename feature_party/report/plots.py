@@ -13,7 +13,6 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from common.arrays import Floats
-from common.release.manifest import Manifest
 from common.report.figures import (
     COLOUR_MAP,
     INK,
@@ -26,6 +25,7 @@ from common.report.figures import (
     responsive_figure,
 )
 from feature_party.model.facts import EpochLosses
+from feature_party.report.inputs import ReleasedLabel
 from feature_party.report.scoring import label_boundaries
 
 _MOST_ROWS = 24
@@ -34,15 +34,13 @@ _MOST_NAMES = 12
 """Of these so many are named."""
 
 
-def prior(manifest: Manifest, axis: str) -> Markup:
+def prior(label: ReleasedLabel, axis: str) -> Markup:
     """The noisy prior over the grid, with bins shaded and outputs marked underneath."""
-    grid = np.asarray(manifest.label.grid)
-    mass = manifest.noisy_prior
-    outputs = manifest.channel.outputs
+    grid, mass, outputs = label.grid, label.mass, label.outputs
     lower, upper = float(grid[0]), float(grid[-1])
     span = upper - lower
     inside = outputs[(outputs >= lower - 0.25 * span) & (outputs <= upper + 0.25 * span)]
-    edges = bin_edges(manifest)
+    edges = label.bin_edges
 
     def draw(figure: Figure, narrow: bool) -> None:
         top, rug = figure.subplots(
@@ -99,12 +97,6 @@ def prior(manifest: Manifest, axis: str) -> Markup:
         wide_height=3.2,
         narrow_height=3.1,
     )
-
-
-def bin_edges(manifest: Manifest) -> list[float]:
-    """Label at which each bin starts; empty for a randomizer without bins."""
-    edges = manifest.randomizer.details.get("bin_edges", [])
-    return [float(edge) for edge in edges] if isinstance(edges, list) else []
 
 
 def joint(

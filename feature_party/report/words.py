@@ -221,13 +221,15 @@ def prior_cost(manifest: Manifest) -> str:
     parts = []
     if manifest.test_guarantee is not None:
         parts.append(f"{number(manifest.test_guarantee.epsilon, 3)} for a test for drift")
+    noisy = [prior for prior in manifest.priors if not prior.decoded]
     if manifest.prior_paid:
+        scales = " and ".join(number(float(Fraction(prior.scale))) for prior in noisy)
+        what = "the noisy prior, which is a histogram" if len(noisy) == 1 else "noisy histograms"
         parts.append(
-            f"{number(manifest.prior_guarantee.epsilon, 3)} for the noisy prior, which is a"
-            f" histogram with discrete Laplace noise of scale"
-            f" {number(float(Fraction(manifest.prior.scale)))} on every cell"
+            f"{number(manifest.prior_guarantee.epsilon, 3)} for {what} with discrete Laplace noise"
+            f" of scale {scales} on every cell"
         )
-    elif manifest.prior.decoded:
+    elif not noisy:
         parts.append("nothing for the histogram, which the randomized labels tell themselves")
     elif drift is not None:
         parts.append(f"nothing for the prior, which epoch {drift.in_force.epoch}'s labels paid for")
@@ -241,7 +243,10 @@ def privacy_statements(manifest: Manifest, name: str = "") -> list[Statement]:
     """The claim in words: what it covers, what it does not, and who can check it."""
     total = total_epsilon(manifest)
     labels = manifest.labels_guarantee.epsilon
-    label, group = name or manifest.label.name, manifest.privacy.records_per_unit
+    group, several = manifest.privacy.records_per_unit, len(manifest.labels) > 1
+    label, what = name or manifest.labels[0].name, "The label"
+    if several:
+        label, what = "”, “".join(one.name for one in manifest.labels), "All labels together,"
     who = (
         "one event"
         if group == 1
@@ -251,7 +256,7 @@ def privacy_statements(manifest: Manifest, name: str = "") -> list[Statement]:
     return [
         Statement(
             "Protected",
-            f"The label “{label}” of {who}. Anyone who reads the whole message, knows every other"
+            f"{what} “{label}” of {who}. Anyone who reads the whole message, knows every other"
             " label and all features, and has any amount of time, can change the odds of one"
             f" value against another by a factor of at most {number(math.exp(total), 3)}, which is"
             f" e to the power ε: a guess that is right with 50% becomes one of at most"
@@ -268,8 +273,8 @@ def privacy_statements(manifest: Manifest, name: str = "") -> list[Statement]:
         Statement(
             "Neighbours",
             f"Two data sets are compared that differ in the label"
-            f"{'' if group == 1 else 's'} of {who if group == 1 else 'one user'}. Which events"
-            " exist is public to both parties and the same in both data sets.",
+            f"{'' if group == 1 and not several else 's'} of {who if group == 1 else 'one user'}."
+            " Which events exist is public to both parties and the same in both data sets.",
         ),
         Statement(
             "Not protected",

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from common.arrays import Booleans, Integers
+from common.arrays import Booleans, Indices, Integers
 from feature_party.join.in_memory import Joined
 from feature_party.join.matches import MatchCounts
 from feature_party.join.shards import JoinedShards
@@ -147,6 +147,8 @@ class PreparedShards:
         As in :class:`Prepared`.
     source, codes
         The labels party that these are of alone, and its codes among all.
+    own
+        (d,) what each code is to the channel of the one label that is seen, if there are several.
     """
 
     joined: JoinedShards
@@ -156,6 +158,7 @@ class PreparedShards:
     key: str
     source: str = ""
     codes: range | None = None
+    own: Indices | None = None
 
     @property
     def matches(self) -> MatchCounts:
@@ -184,7 +187,14 @@ class PreparedShards:
         )
         table = pl.concat(parts, rechunk=True)
         first = 0 if self.codes is None else self.codes.start
-        return table.drop(CODE), table[CODE].to_numpy() - np.uint32(first)
+        return table.drop(CODE), self._codes(table) - np.uint32(first)
+
+    def all_codes(self) -> Codes:
+        """(m,) codes of all matched labels."""
+        codes = self._codes(pl.concat(self.joined.parts([CODE])))
+        if self.codes is None:
+            return codes
+        return codes[np.isin(codes, self.codes)] - np.uint32(self.codes.start)
 
     def keys(self) -> pl.Series:
         parts = (
@@ -201,7 +211,7 @@ class PreparedShards:
         """Yield features and codes to train on, a shard at a time, in the features' order."""
         for index, part in enumerate(self.joined.parts([*columns, CODE])):
             kept = part.filter(pl.Series(~self._held(index)))
-            yield kept.drop(CODE), kept[CODE].to_numpy()
+            yield kept.drop(CODE), self._codes(kept)
 
     def trained(self, start: int, stop: int) -> Booleans:
         found = np.zeros(stop - start, dtype=np.bool_)
@@ -227,8 +237,13 @@ class PreparedShards:
         """Which labels of a shard are of the source."""
         if self.codes is None:
             return np.ones(sum(self.joined.labels[index]), dtype=np.bool_)
-        codes = self.joined.read(index, [CODE])[CODE].to_numpy()
+        codes = self._codes(self.joined.read(index, [CODE]))
         return np.asarray((self.codes.start <= codes) & (codes < self.codes.stop))
+
+    def _codes(self, rows: pl.DataFrame) -> Codes:
+        """Their codes among those of all releases, as the label's own channels have them."""
+        codes = rows[CODE].to_numpy()
+        return codes if self.own is None else self.own[codes].astype(np.uint32)
 
 
 @lru_cache(maxsize=2)

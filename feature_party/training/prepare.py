@@ -6,10 +6,12 @@ import hashlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from common.arrays import Indices, Integers
 from common.engine.start import open_engine
 from common.engine.task import EngineSection
 from common.errors import DataError
@@ -22,6 +24,7 @@ from feature_party.join.matches import Party
 from feature_party.join.on_disk import JoinSizes, Progress, join_content, join_to_shards
 from feature_party.join.shards import JOIN_MANIFEST, JoinedShards
 from feature_party.learning.problem import LabelProblem, first_codes
+from feature_party.learning.several_labels import views_of
 from feature_party.learning.sources import join_sources
 from feature_party.tables import Table, scan_table, streamed_file
 from feature_party.training.examples import MOST_HELD_OUT, Prepared, PreparedShards
@@ -40,8 +43,8 @@ def prepare(
     *,
     workers: Workers = ALONE,
     progress: Progress = lambda step, done, total: None,
-) -> Prepared | PreparedShards:
-    """Join a release with features and set the holdout apart.
+) -> dict[str, Prepared | PreparedShards]:
+    """Join a release with features and set the holdout apart: the events of each label by its name.
 
     Parameters
     ----------
@@ -64,11 +67,11 @@ def prepare(
     several = [release] if isinstance(release, Release | Path) else list(release)
     data = [read_manifest(one) if isinstance(one, Path) else one.manifest_bytes for one in several]
     manifests = [Manifest.from_bytes(one) for one in data]
-    rows = sum(manifest.population.rows for manifest in manifests)
+    released = sum(manifest.population.rows for manifest in manifests)
     if isinstance(parties, bytes):
         parties = [Party(parties)] * len(several)
     identity = _identity([manifest_digest(one) for one in data], parties)
-    source = streamed_file(features, key, training.shards, rows)
+    source = streamed_file(features, key, training.shards, released)
     joined = None
     with _folders(several, source is not None) as folders:
         if source is not None:
@@ -76,14 +79,52 @@ def prepare(
         elif training.shards != "never":
             joined = _joined_before(folders, features, key, parties, join)
     if joined is not None:
-        parts = [LabelProblem.from_manifest(manifest) for manifest in manifests]
         joined.matches.check()
-        names = [party.name for party in parties]
-        problem = join_sources(parts, np.sum(joined.labels, axis=0).tolist(), names)
         share = min(training.holdout, MOST_HELD_OUT / joined.rows)
         held = held_events(sum(joined.events), share, training.seed)
-        return PreparedShards(joined, held, problem, identity, key)
+        rows = np.sum(joined.labels, axis=0).tolist()
+        labels = _by_label(manifests, rows, parties, [None] * len(several))
+        return {
+            name: PreparedShards(joined, held, problem, identity, key, own=codes)
+            for name, (problem, codes) in labels.items()
+        }
     return _in_memory(several, features, key, parties, training, identity)
+
+
+def _by_label(
+    manifests: Sequence[Manifest],
+    rows: Sequence[float],
+    parties: Sequence[Party],
+    counts: Sequence[Integers | None],
+) -> dict[str, tuple[LabelProblem, Indices | None]]:
+    """Each label's problem, and what each code is to its channels if that is another.
+
+    They are named as :class:`feature_party.model.several_labels.LabelModels` are.
+
+    Raises
+    ------
+    DataError
+        If releases are of other labels; the name of a single one does not matter.
+    """
+    views = [views_of(*one) for one in zip(manifests, counts, strict=True)]
+    several = max(map(len, views)) > 1
+    for one in views:
+        if several and [*one] != [*views[0]]:
+            first, other = (", ".join(each) for each in (views[0], one))
+            raise DataError(
+                f"releases of the labels {first} and of {other} cannot be learned from together;"
+                " train a model for each"
+            )
+    names = [party.name for party in parties]
+    found: dict[str, tuple[LabelProblem, Indices | None]] = {}
+    by_label = zip(*(one.values() for one in views), strict=True)
+    for name, seen in zip(views[0], by_label, strict=True):
+        parts = [view.problem for view in seen]
+        moved = zip(seen, first_codes(parts), strict=False)
+        codes = np.concatenate([view.codes + start for view, start in moved])
+        same = np.array_equal(codes, np.arange(codes.size))
+        found[name if several else ""] = join_sources(parts, rows, names), None if same else codes
+    return found
 
 
 def _identity(digests: Sequence[str], parties: Sequence[Party]) -> str:
@@ -104,12 +145,13 @@ def _in_memory(
     parties: Sequence[Party],
     training: TrainingSection,
     identity: str,
-) -> Prepared:
+) -> dict[str, Prepared | PreparedShards]:
     releases = [read_release(one) if isinstance(one, Path) else one for one in several]
-    parts = [LabelProblem.from_manifest(release.manifest) for release in releases]
-    for release, part in zip(releases, parts, strict=True):
-        part.check_codes(release.codes)
-    first = first_codes(parts)
+    outputs = [release.manifest.codebook.outputs for release in releases]
+    for release, count in zip(releases, outputs, strict=True):
+        if release.codes.size and int(release.codes.max()) >= count:
+            raise DataError(f"code {release.codes.max()} is outside the {count} outputs")
+    first = np.concatenate([[0], np.cumsum(outputs)])
     if len(releases) == 1:
         joined = join_release(releases[0], features, key, parties[0].secret)
         split = split_holdout(joined.rows.size, training.holdout, training.seed)
@@ -118,13 +160,17 @@ def _in_memory(
         joined.matches.check()
         split = split_events(joined.rows, training.holdout, training.seed)
     held_out = np.split(np.bincount(joined.codes[split[1]], minlength=first[-1]), first[1:-1])
-    parts = [
-        LabelProblem.from_manifest(one.manifest, np.bincount(one.codes, minlength=out.size) - out)
+    counts = [
+        np.bincount(one.codes, minlength=out.size) - out
         for one, out in zip(releases, held_out, strict=True)
     ]
     rows = np.histogram(joined.codes, bins=first)[0].tolist()
-    problem = join_sources(parts, rows, [party.name for party in parties])
-    return Prepared(joined, *split, problem, identity, key)
+    labels = _by_label([release.manifest for release in releases], rows, parties, counts)
+    found: dict[str, Prepared | PreparedShards] = {}
+    for name, (problem, codes) in labels.items():
+        own = joined.codes if codes is None else codes[joined.codes].astype(np.uint32)
+        found[name] = Prepared(replace(joined, codes=own), *split, problem, identity, key)
+    return found
 
 
 def join_shards(

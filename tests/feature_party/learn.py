@@ -26,7 +26,8 @@ def prepare(
     if secret is None:
         secret = read_secret(config.secret_file)
     sections = config.training, config.join, config.engine
-    return preparing.prepare(release, features, config.key, secret, *sections)
+    (found,) = preparing.prepare(release, features, config.key, secret, *sections).values()
+    return found
 
 
 def train(events: Prepared | PreparedShards, config: FeaturePartyConfig, **options: Any) -> Model:

@@ -27,8 +27,14 @@ from common.arrays import Booleans, Floats
 from common.errors import ConfigError, DataError
 from feature_party.model.columns import quantile
 from feature_party.model.export.onnx_graph import onnx_model
-from feature_party.model.export.torch_module import Column, ServedModel, probes, served_columns
+from feature_party.model.export.torch_module import (
+    Column,
+    ServedLabels,
+    probes,
+    served_columns,
+)
 from feature_party.model.model import Model, Predictions
+from feature_party.model.several_labels import LabelModels, output_name
 
 Format = Literal["onnx", "torch"]
 Outputs = dict[str, Floats]
@@ -83,14 +89,17 @@ def export_format(output: Path, wanted: str = "auto") -> Format:
 
 
 def export_model(
-    model: Model, output: Path, wanted: str = "auto", sample: pl.DataFrame | None = None
+    model: Model | LabelModels,
+    output: Path,
+    wanted: str = "auto",
+    sample: pl.DataFrame | None = None,
 ) -> Exported:
     """Write a model for serving, compare it with the original, and only then name it ``output``.
 
     Parameters
     ----------
     model
-        A trained model, on the CPU.
+        A trained model, or those of several labels, on the CPU.
     output
         File to write; one that exists is replaced.
     wanted
@@ -107,10 +116,11 @@ def export_model(
         If the written file predicts otherwise than the model; it is removed.
     """
     format_ = export_format(output, wanted)
-    columns = served_columns(model.encoder)
-    tables = [probes(model.encoder)] + ([] if sample is None else [sample])
-    facts = _facts(model, columns)
-    program = _program(model, columns, tables[0])
+    models = model if isinstance(model, LabelModels) else LabelModels({"": model})
+    columns = served_columns(models.encoder)
+    tables = [probes(models.encoder)] + ([] if sample is None else [sample])
+    facts = _facts(models, columns)
+    program = _program(models, columns, tables[0])
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=".export-") as folder:
         written = Path(folder) / f"model{'.onnx' if format_ == 'onnx' else '.pt2'}"
@@ -127,7 +137,9 @@ def export_model(
         worst, rows = 0.0, 0
         if run is not None:
             for table in tables:
-                worst = max(worst, _difference(model, run, table))
+                found = run(table)
+                for label, one in models.by_label.items():
+                    worst = max(worst, _difference(one, label, found, table))
                 rows += table.height
             if not worst <= TOLERANCE:
                 raise DataError(
@@ -140,28 +152,39 @@ def export_model(
     return Exported(tuple(files), columns, rows, worst, runtime if run is not None else "")
 
 
-def _facts(model: Model, columns: tuple[Column, ...]) -> dict[str, Any]:
-    facts: dict[str, Any] = {
+def _facts(models: LabelModels, columns: tuple[Column, ...]) -> dict[str, Any]:
+    each = {label: _label_facts(label, model) for label, model in models.by_label.items()}
+    of_all: dict[str, Any] = {
         "format": "labelveil-export/1",
         "inputs": [column.to_json() for column in columns],
-        "outputs": ["prediction"],
+    }
+    if "" in each:
+        return of_all | each[""]
+    outputs = [output for facts in each.values() for output in facts["outputs"]]
+    labels = [{"name": label, **facts} for label, facts in each.items()]
+    return {**of_all, "outputs": outputs, "labels": labels}
+
+
+def _label_facts(label: str, model: Model) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "outputs": [output_name(label, "prediction")],
         "loss": model.problem.loss,
     }
     if model.has_distributions:
-        facts["outputs"].append("probabilities")
+        facts["outputs"].append(output_name(label, "probabilities"))
         facts["support"] = model.support.values.tolist()
     return facts
 
 
 def _program(
-    model: Model, columns: tuple[Column, ...], table: pl.DataFrame
+    models: LabelModels, columns: tuple[Column, ...], table: pl.DataFrame
 ) -> torch.export.ExportedProgram:
     inputs = _tensors(columns, table)
     rows = torch.export.Dim("rows")
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         return torch.export.export(
-            ServedModel(model).eval(),
+            ServedLabels(models).eval(),
             (inputs,),
             dynamic_shapes=({name: {0: rows} for name in inputs},),
         )
@@ -210,10 +233,10 @@ def _torch_runtime(path: Path, columns: tuple[Column, ...]) -> Run:
     return run
 
 
-def _difference(model: Model, run: Run, table: pl.DataFrame) -> float:
+def _difference(model: Model, label: str, found: Outputs, table: pl.DataFrame) -> float:
     """Largest relative difference between a written model's predictions and the model's."""
-    wanted, found = model.distributions(model.encoder.encode(table)), run(table)
-    points = found["prediction"]
+    wanted = model.distributions(model.encoder.encode(table))
+    points = found[output_name(label, "prediction")]
     if points.shape != wanted.points.shape:
         return float("inf")
     scale = np.maximum(np.abs(wanted.points), 0.1 * model.problem.deviation)
@@ -222,7 +245,7 @@ def _difference(model: Model, run: Run, table: pl.DataFrame) -> float:
         return float(apart.max())
     if model.problem.loss == "absolute":
         apart[_ties(model, wanted, points)] = 0.0
-    apart_there = np.abs(found["probabilities"] - wanted.distributions).max()
+    apart_there = np.abs(found[output_name(label, "probabilities")] - wanted.distributions).max()
     return float(max(apart.max(), apart_there))
 
 

@@ -29,6 +29,7 @@ from feature_party.model.encoding import (
     numbers,
 )
 from feature_party.model.model import Model
+from feature_party.model.several_labels import LabelModels, output_name
 
 Kind = Literal["number", "moment", "category"]
 
@@ -175,6 +176,27 @@ class ServedModel(nn.Module):
         else:
             points = mixed @ self.values
         return {"prediction": points, "probabilities": mixed}
+
+
+class ServedLabels(nn.Module):
+    """The models of several labels side by side.
+
+    ``forward`` returns for each label its prediction under its name, and ``NAME_probabilities``; a
+    label without a name has the outputs of :class:`ServedModel`.
+    """
+
+    def __init__(self, models: LabelModels) -> None:
+        super().__init__()
+        self._names = list(models.by_label)
+        self.models = nn.ModuleList(map(ServedModel, models.by_label.values()))
+
+    def forward(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Predict; see the class."""
+        return {
+            output_name(label, output): value
+            for label, model in zip(self._names, self.models, strict=True)
+            for output, value in model(columns).items()
+        }
 
 
 def _encode(column: Tensor, fitted: NumericColumn) -> Tensor:

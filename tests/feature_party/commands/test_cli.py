@@ -198,7 +198,7 @@ def test_every_mistake_is_one_line(
         ("train", *release, *data, "--ensemble", "0"): "ensemble=0 must be",
         ("train", *release, *data, "--device", "abacus"): "device='abacus'",
         ("train", *release, *data, "--objective", "true"): "true labels are needed",
-        ("train", *release, *data, "--true-labels", "x.csv"): "must be given together",
+        ("train", *release, *data, "--true-label", "y"): "needs --true-labels FILE",
         ("evaluate", *release, *data): "holds no trained model",
         ("predict", *data[:4]): "holds no trained model",
         ("fetch", "--address", "localhost:1"): "ca is missing",

@@ -29,7 +29,7 @@ def test_codes_tell_the_mean_that_noise_on_the_histogram_hides() -> None:
         channel = made.randomizer.channel
         codes = made.randomizer.randomize_indices(labels, seeded_entropy(seed))
         found = prior_given_codes(
-            made.prior, channel, np.bincount(codes, minlength=channel.outputs.size)
+            made.prior, channel.probabilities, np.bincount(codes, minlength=channel.outputs.size)
         )
         assert found.min() >= 0
         assert found.sum() == pytest.approx(1)
@@ -41,11 +41,12 @@ def test_codes_tell_the_mean_that_noise_on_the_histogram_hides() -> None:
 def test_without_codes_or_with_a_histogram_made_of_them_nothing_changes() -> None:
     counts = np.full(len(GRID), 100)
     made = two_step(counts, GRID, 1.0, seeded_entropy(1), Recipe("randomized-thresholds"))
-    channel, outputs = made.randomizer.channel, made.randomizer.channel.outputs.size
-    none = prior_given_codes(made.prior, channel, np.zeros(outputs, np.int64))
+    told = made.randomizer.channel.probabilities
+    outputs = told.shape[1]
+    none = prior_given_codes(made.prior, told, np.zeros(outputs, np.int64))
     assert np.array_equal(none, made.prior.probabilities)
     decoded = NoisyPrior(counts, made.prior.exact_epsilon, int(counts.sum()), decoded=30.0)
-    same = prior_given_codes(decoded, channel, np.full(outputs, 10))
+    same = prior_given_codes(decoded, told, np.full(outputs, 10))
     assert np.array_equal(same, decoded.probabilities)
 
 

@@ -8,21 +8,15 @@ import torch
 
 from common.entropy import seeded_entropy
 from common.errors import ConfigError
-from common.exact.channel import TOTAL, FiniteChannel
 from common.randomizers import build_randomizer, private_prior
 from common.randomizers.cells import Cells, Codebook, Group
-from common.randomizers.grid import Grid
 from common.randomizers.prior import NoisyPrior
 from feature_party.learning.decoding import convex_targets, decoder
 from feature_party.learning.objectives import JointObjective, build_objective
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.several_labels import joint_support, label_view
 from feature_party.learning.support import Support
-
-RETURNED, AMOUNT = Grid.from_count(0, 1, 2), Grid.from_count(0, 90, 10)
-CELLS = Cells((RETURNED, AMOUNT))
-BOTH = Group((0, 1), CELLS)
-NAMES = ("returned", "amount")
+from tests.feature_party.two_labels import BOTH, CELLS, NAMES, channel_of_both, channels_alone
 
 
 def counted() -> NoisyPrior:
@@ -33,30 +27,7 @@ def counted() -> NoisyPrior:
     return private_prior(counts, 0.5, seeded_entropy(7))
 
 
-def alone(prior: NoisyPrior) -> Codebook:
-    """A channel for each label."""
-    channels = [
-        build_randomizer(
-            "auto", labels=grid.points, prior=CELLS.marginal(prior.probabilities, j), epsilon=1.0
-        ).channel
-        for j, grid in enumerate(CELLS.grids)
-    ]
-    return Codebook(
-        NAMES, tuple(Group((j,), Cells((CELLS.grids[j],))) for j in (0, 1)), (*channels,)
-    )
-
-
-def together(prior: NoisyPrior) -> Codebook:
-    """The same channels as one of cells, whose outputs are the combined codes."""
-    told = alone(prior).likelihood
-    rows = [[int(p * 2.0**53) << 11 for p in row] for row in told.tolist()]
-    for row in rows:
-        row[0] += TOTAL - sum(row)
-    channel = FiniteChannel(np.arange(len(CELLS)), np.arange(told.shape[1]), rows)
-    return Codebook(NAMES, (BOTH,), (channel,))
-
-
-@pytest.mark.parametrize("book", [alone, together])
+@pytest.mark.parametrize("book", [channels_alone, channel_of_both])
 @pytest.mark.parametrize("label", [0, 1])
 def test_a_label_is_decoded_without_bias_whatever_the_others_are(book, label: int) -> None:  # type: ignore[no-untyped-def]
     prior = counted()
@@ -64,17 +35,15 @@ def test_a_label_is_decoded_without_bias_whatever_the_others_are(book, label: in
     view = label_view(codebook, [(BOTH, prior)], NAMES[label], "squared")
     decoded = decoder(view.problem, view.problem.grid)
     assert decoded.exact
-    told = np.einsum("kd,d->k", codebook.channels[view.column].probabilities, decoded.values[:, 0])
-    group = codebook.groups[view.column]
-    for cell, mean in enumerate(told):
-        wanted = group.cells.points[cell, group.labels.index(label)]
-        assert mean == pytest.approx(wanted, abs=1e-5 * np.ptp(CELLS.grids[label].points))
+    told = codebook.likelihood @ decoded.values[view.codes, 0]
+    span = np.ptp(CELLS.grids[label].points)
+    np.testing.assert_allclose(told, CELLS.points[:, label], atol=1e-5 * span)
 
 
 @pytest.mark.parametrize("label", [0, 1])
 def test_a_label_with_a_channel_of_its_own_is_learned_as_if_it_were_alone(label: int) -> None:
     prior = counted()
-    codebook = alone(prior)
+    codebook = channels_alone(prior)
     view = label_view(codebook, [(BOTH, prior)], NAMES[label], "squared")
     marginal = CELLS.marginal(prior.probabilities, label)
     single = LabelProblem.from_channel(codebook.channels[label], marginal)
@@ -82,7 +51,7 @@ def test_a_label_with_a_channel_of_its_own_is_learned_as_if_it_were_alone(label:
     np.testing.assert_allclose(seen.values, known.values)
     np.testing.assert_allclose(seen.likelihood, known.likelihood, atol=1e-12)
     np.testing.assert_allclose(seen.prior, known.prior, atol=2e-3)  # floors are by cell
-    assert view.column == label
+    assert np.array_equal(view.codes, codebook.split(np.arange(codebook.outputs))[:, label])
     assert view.problem.together is None
     for name in ("mean", "deviation", "informativeness", "evenness", "values_alone"):
         assert getattr(view.problem, name) == pytest.approx(getattr(single, name), rel=1e-9)
@@ -93,9 +62,9 @@ def test_a_label_with_a_channel_of_its_own_is_learned_as_if_it_were_alone(label:
 def test_a_label_that_nothing_else_was_counted_with_is_as_a_release_of_its_own() -> None:
     prior = private_prior(np.full(10, 50), 0.5, seeded_entropy(1))
     channel = build_randomizer(
-        "auto", labels=AMOUNT.points, prior=prior.probabilities, epsilon=1.0
+        "auto", labels=CELLS.grids[1].points, prior=prior.probabilities, epsilon=1.0
     ).channel
-    own = Group((0,), Cells((AMOUNT,)))
+    own = Group((0,), Cells((CELLS.grids[1],)))
     view = label_view(
         Codebook(("amount",), (own,), (channel,)), [(own, prior)], "amount", "absolute"
     )
@@ -107,7 +76,7 @@ def test_a_label_that_nothing_else_was_counted_with_is_as_a_release_of_its_own()
 @pytest.mark.parametrize("label", [0, 1])
 def test_the_law_of_all_labels_is_about_cells_and_predicts_one(label: int) -> None:
     prior = counted()
-    problem = label_view(together(prior), [(BOTH, prior)], NAMES[label], "squared").problem
+    problem = label_view(channel_of_both(prior), [(BOTH, prior)], NAMES[label], "squared").problem
     support = Support.of(problem)
     joint, belongs = joint_support(problem, support)
     assert joint.size == len(CELLS)
@@ -131,14 +100,14 @@ def test_the_law_of_all_labels_is_about_cells_and_predicts_one(label: int) -> No
 
 def test_a_law_of_all_labels_needs_labels_that_are_sent_together() -> None:
     prior = counted()
-    problem = label_view(alone(prior), [(BOTH, prior)], "amount", "squared").problem
+    problem = label_view(channels_alone(prior), [(BOTH, prior)], "amount", "squared").problem
     with pytest.raises(ConfigError, match="one channel sends together; use auto"):
         build_objective("likelihood", problem, Support.of(problem), "joint")
 
 
 def test_a_view_is_kept_with_a_model() -> None:
     prior = counted()
-    problem = label_view(together(prior), [(BOTH, prior)], "amount", "poisson").problem
+    problem = label_view(channel_of_both(prior), [(BOTH, prior)], "amount", "poisson").problem
     again = LabelProblem.from_json(problem.to_json())
     support, kept = Support.of(problem), Support.of(again)
     tilts = JointObjective(problem, support).family.statistics

@@ -95,7 +95,8 @@ def prepare(sources: Path, settings: FeaturePartyConfig, **secrets: bytes) -> ob
     parties = [Party(secret, name) for name, secret in {**SECRETS, **secrets}.items()]
     sections = settings.training, settings.join, settings.engine
     folders = [sources / name for name in SECRETS]
-    return preparing.prepare(folders, settings.features, "event", parties, *sections)
+    (found,) = preparing.prepare(folders, settings.features, "event", parties, *sections).values()
+    return found
 
 
 @pytest.fixture(scope="module")

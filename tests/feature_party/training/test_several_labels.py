@@ -1,0 +1,142 @@
+"""Several labels of each event, from their release to predictions, figures, pages and an export."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from common.errors import ConfigError, DataError
+from common.release.table import write_release
+from feature_party.config import FeaturePartyConfig, TrueLabels
+from feature_party.model.export.run import export_model
+from feature_party.model.several_labels import LabelModels
+from feature_party.pipeline.stages import Stages
+from feature_party.training.examples import PreparedShards
+from tests.feature_party.two_labels import NAMES, Division, two_labels
+from tests.feature_party.worlds import SECRET
+
+ROWS = 1600
+
+
+def stages(folder: Path, division: Division, **training: object) -> Stages:
+    """All stages of a release of two labels, written to a folder."""
+    release, table, labels = two_labels(ROWS, division)
+    write_release(folder / "release", release.manifest_bytes, release.labels)
+    table.write_parquet(folder / "features.parquet")
+    truth = pl.DataFrame({"event": table["event"], **dict(zip(NAMES, labels.T, strict=True))})
+    truth.write_parquet(folder / "truth.parquet")
+    secret = folder / "keys.secret"
+    secret.write_text(SECRET.hex())
+    secret.chmod(0o600)
+    config = FeaturePartyConfig.model_validate(
+        {
+            "data": {"key": "event", "features": folder / "features.parquet"},
+            "keys": {"secret_file": secret},
+            "release": {"directory": folder / "release"},
+            "training": {"ensemble": 4, "hidden": [8], **training},
+            "output": {
+                "model": folder / "model",
+                "metrics": folder / "metrics.json",
+                "report": folder / "report.html",
+                "predictions": folder / "predictions.parquet",
+                "above": [40.0],
+            },
+            "join": {"directory": folder / "joined", "shard_rows": 500},
+        }
+    )
+    return Stages(config, quiet=True, truth=TrueLabels(true_labels=folder / "truth.parquet"))
+
+
+@pytest.mark.parametrize("division", ["split", "separate", "joint"])
+def test_two_labels_go_all_the_way(tmp_path: Path, division: Division) -> None:
+    run = stages(
+        tmp_path, division, learner="linear" if division == "separate" else "auto", epochs=8
+    )
+    models = run.train()
+    assert [*models.by_label] == [*NAMES]
+    scores = run.evaluate(run.load())
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert [one["name"] for one in metrics["labels"]] == [*NAMES]
+    assert metrics["matched"] == ROWS
+    for one in metrics["labels"]:
+        assert one["verdict"] == "better"
+        assert one["test_r2"] > 0.1
+        assert one["estimated_r2_low"] < one["test_r2"] < one["estimated_r2_high"]
+        assert (tmp_path / f"report-{one['name']}.html").is_file()
+    page = (tmp_path / "report.html").read_text()
+    assert all(f"report-{name}.html" in page for name in NAMES)
+    assert scores["returned"].fitting is not None  # a label of two values has a log loss
+    assert ("joint" in models.by_label["amount"].facts.heads) == (division == "joint")
+
+    assert run.predict(LabelModels.load(tmp_path / "model")) == ROWS
+    predicted = pl.read_parquet(tmp_path / "predictions.parquet")
+    expected = {"event", "returned", "returned_probability", "amount", "amount_median"}
+    assert expected | {"amount_lower", "amount_upper", "amount_above_40"} <= {*predicted.columns}
+    assert "returned_above_40" not in predicted.columns
+
+
+def test_shards_hold_what_memory_holds(tmp_path: Path) -> None:
+    memory = stages(tmp_path, "split").labels
+    run = stages(tmp_path, "split", shards=str(tmp_path / "encoded"))
+    assert [*run.labels] == [*memory] == [*NAMES]
+    for name, events in run.labels.items():
+        assert isinstance(events, PreparedShards)
+        assert np.array_equal(events.problem.rows, memory[name].problem.rows)
+        kept = pl.DataFrame({"event": events.keys(), "code": events.all_codes()}).sort("event")
+        joined = memory[name].joined
+        known = pl.DataFrame({"event": joined.table["event"], "code": joined.codes}).sort("event")
+        assert kept.equals(known.cast(kept.schema))
+        table, codes = events.held_out()
+        held = (
+            table.select("event")
+            .with_columns(code=pl.Series(codes))
+            .join(kept, on=["event", "code"])
+        )
+        assert held.height == events.holdout.size > 0
+        streamed = [codes for _, codes in events.training_events(["x"])]
+        assert np.concatenate(streamed).max() < events.problem.outputs.size
+
+
+def test_one_file_serves_all_labels(tmp_path: Path) -> None:
+    run = stages(tmp_path, "joint", head="gaussian", learner="linear")
+    models = run.train()
+    exported = export_model(models, tmp_path / "model.onnx", sample=None)
+    assert exported.difference < 1e-5
+    assert exported.runtime
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession((tmp_path / "model.onnx").read_bytes())
+    names = [one.name for one in session.get_outputs()]
+    assert names == [*(f"{a}{b}" for a in NAMES for b in ("", "_probabilities"))]
+
+
+def test_what_is_about_one_label_says_so(tmp_path: Path) -> None:
+    run = stages(tmp_path, "split", learner="linear")
+    models = run.train()
+    with pytest.raises(ConfigError, match="returned, amount; leave --ask out"):
+        run.evaluate(models, ask_loss="squared")
+    with pytest.raises(DataError, match="above=100 must be some label's value"):
+        models.predict(tmp_path / "features.parquet", above=[100.0])
+    models.by_label["returned"].save(tmp_path / "model")
+    with pytest.raises(DataError, match="is of one label, and the release of returned, amount"):
+        run.load()
+
+
+def test_labels_may_have_any_name(tmp_path: Path) -> None:
+    models = stages(tmp_path, "split", learner="linear").train().by_label.values()
+    names = ["a/b", "../c"]
+    LabelModels(dict(zip(names, models, strict=True))).save(tmp_path / "other")
+    assert sorted(one.name for one in (tmp_path / "other").iterdir()) == [
+        "label-1",
+        "label-2",
+        "model.json",
+    ]
+    found = LabelModels.load(tmp_path / "other")
+    assert [*found.by_label] == names
+    (tmp_path / "other" / "model.json").write_text('{"format": "labelveil-model/2"}')
+    with pytest.raises(DataError, match=r"is damaged .KeyError: 'labels'.; train it again"):
+        LabelModels.load(tmp_path / "other")

@@ -1,0 +1,132 @@
+"""A release of two labels of each event, made up for tests without the labels party."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from common.entropy import seeded_entropy
+from common.exact.channel import TOTAL, FiniteChannel
+from common.guarantees import PureDP, compose
+from common.randomizers import NoisyPrior, build_randomizer, private_prior
+from common.randomizers.cells import Cells, Codebook, Group
+from common.randomizers.grid import Grid
+from common.release.blocks import encode_codes
+from common.release.claims import CMAC_KEYS
+from common.release.event_keys import hash_keys
+from common.release.manifest import Manifest, block_digest, content_digest
+from common.release.table import Release, labels_frame
+from tests.feature_party.worlds import SECRET
+
+NAMES = ("returned", "amount")
+CELLS = Cells((Grid.from_count(0, 1, 2), Grid.from_count(0, 90, 10)))
+BOTH = Group((0, 1), CELLS)
+EACH = tuple(Group((j,), Cells((grid,))) for j, grid in enumerate(CELLS.grids))
+
+Division = Literal["split", "separate", "joint"]
+"""Histogram and channel for each label, a histogram of both and a channel each, or one of both."""
+
+
+def channels_alone(prior: NoisyPrior, epsilon: float = 1.0) -> Codebook:
+    """A channel for each label."""
+    marginals = [CELLS.marginal(prior.probabilities, j) for j in (0, 1)]
+    channels = [
+        build_randomizer("auto", labels=grid.points, prior=one, epsilon=epsilon).channel
+        for grid, one in zip(CELLS.grids, marginals, strict=True)
+    ]
+    return Codebook(NAMES, EACH, tuple(channels))
+
+
+def channel_of_both(prior: NoisyPrior, epsilon: float = 1.0) -> Codebook:
+    """The same channels as one of cells: its outputs are the combined codes."""
+    told = channels_alone(prior, epsilon).likelihood
+    rows = [[int(p * 2.0**53) << 11 for p in row] for row in told.tolist()]
+    for row in rows:
+        row[0] += TOTAL - sum(row)
+    channel = FiniteChannel(np.arange(len(CELLS)), np.arange(told.shape[1]), rows)
+    return Codebook(NAMES, (BOTH,), (channel,))
+
+
+def made_up_orders(rows: int, seed: int) -> tuple[pl.DataFrame, np.ndarray]:
+    """Features, and (n, 2) labels: dear orders are returned, and both depend on the features."""
+    rng = np.random.default_rng(seed)
+    x, size = rng.normal(size=(2, rows))
+    amount = np.clip(30 + 15 * x + 8 * rng.normal(size=rows), 0, 90)
+    returned = rng.random(rows) < 1 / (1 + np.exp(2 - amount / 30 - 1.5 * size))
+    table = pl.DataFrame({"event": [f"e{i}" for i in range(rows)], "x": x, "size": size})
+    return table, np.column_stack([returned, amount]).astype(np.float64)
+
+
+def two_labels(
+    rows: int, division: Division, epsilon: float = 4.0, seed: int = 1
+) -> tuple[Release, pl.DataFrame, np.ndarray]:
+    """A release, its features and true labels."""
+    table, labels = made_up_orders(rows, seed)
+    entropy = seeded_entropy(seed)
+    counted = [BOTH] if division != "split" else list(EACH)
+    cells = {group: group.round(labels, entropy) for group in [BOTH, *EACH]}
+    count = {group: np.bincount(cells[group], minlength=len(group.cells)) for group in cells}
+    both = private_prior(count[BOTH], 0.5, entropy)
+    priors = [both] if counted == [BOTH] else [private_prior(count[g], 0.5, entropy) for g in EACH]
+    codebook = (channel_of_both if division == "joint" else channels_alone)(both, epsilon)
+    codes = encode_codes(codebook.randomize(labels, entropy), codebook.code_bytes)
+    keys = hash_keys(table["event"], SECRET, CMAC_KEYS)
+    guarantees = [PureDP.of_channel(channel) for channel in codebook.channels]
+    total = compose([*(prior.guarantee for prior in priors), *guarantees])
+    blocks = [block_digest(keys, codes)]
+    manifest = Manifest.model_validate(
+        {
+            "format": "labelveil-release/2",
+            "software": "labelveil/test",
+            "data_set": "orders",
+            "epoch": "one",
+            "created": "2024-01-01T00:00:00Z",
+            "labels": [
+                {"name": name, "grid": grid.points.tolist(), "missing": 0.0, "loss": "squared"}
+                for name, grid in zip(NAMES, CELLS.grids, strict=True)
+            ],
+            "priors": [
+                {
+                    "labels": [NAMES[j] for j in group.labels],
+                    "noisy_counts": prior.noisy_counts.tolist(),
+                    "scale": str(prior.scale),
+                    "guarantee": prior.guarantee.to_json(),
+                }
+                for group, prior in zip(counted, priors, strict=True)
+            ],
+            "randomizers": [
+                {
+                    "labels": [NAMES[j] for j in group.labels],
+                    "name": "randomized-thresholds",
+                    "details": {},
+                    "channel": channel.to_json(),
+                    "guarantee": guarantee.to_json(),
+                }
+                for group, channel, guarantee in zip(
+                    codebook.groups, codebook.channels, guarantees, strict=True
+                )
+            ],
+            "privacy": {
+                "requested_epsilon": total.epsilon,
+                "records_per_unit": 1,
+                "total": total.to_json(),
+            },
+            "population": {
+                "rows": rows,
+                "digest": hashlib.sha256(keys).hexdigest(),
+                "keys": CMAC_KEYS,
+            },
+            "content": {
+                "code_bytes": codebook.code_bytes,
+                "key_bytes": 16,
+                "block_rows": 1 << 16,
+                "blocks": blocks,
+                "digest": content_digest(blocks),
+            },
+        }
+    )
+    frame = labels_frame(manifest, keys, codes)
+    return Release(manifest, manifest.to_bytes(), frame), table, labels

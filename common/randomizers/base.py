@@ -139,15 +139,23 @@ def register(name: str, **details: Any) -> Callable[[Builder], Builder]:
     return add
 
 
+def register_joint(name: str, **details: Any) -> None:
+    """Let randomizers for several labels, which are not built by name, say this of themselves."""
+    _DETAILS[name] = details
+
+
 def option_types(name: str) -> dict[str, Any]:
     """The types of a builder's options, from its signature."""
+    if name in _DETAILS and name not in _BUILDERS:
+        return {}
     _, *options = inspect.signature(_builder(name), eval_str=True).parameters.values()
     return {option.name: option.annotation for option in options}
 
 
 def detail_types(name: str) -> Mapping[str, Any]:
     """The types of what a builder's randomizers say about themselves."""
-    _builder(name)
+    if name not in _DETAILS:
+        _builder(name)
     return _DETAILS[name]
 
 

@@ -138,7 +138,12 @@ def rational_epsilon(epsilon: float | Fraction) -> Fraction:
 
 
 def private_prior(
-    counts: ArrayLike, epsilon: float | Fraction, entropy: Entropy, *, group: int = 1
+    counts: ArrayLike,
+    epsilon: float | Fraction,
+    entropy: Entropy,
+    *,
+    group: int = 1,
+    words: str = PRIOR_STREAM,
 ) -> NoisyPrior:
     """Release a histogram under ε-DP for one replaced label (or ``group`` of them).
 
@@ -152,9 +157,11 @@ def private_prior(
     epsilon
         ε₁ > 0, rounded down to a multiple of 2**-24.
     entropy
-        Source of the noise (its stream ``prior``).
+        Source of the noise.
     group
         Records of one privacy unit whose labels may change together, >= 1.
+    words
+        The stream of ``entropy``: no two histograms share one.
     """
     if not 1 <= group <= MAX_GROUP:
         raise PrivacyError(f"group={group} must lie in 1 … {MAX_GROUP:,}")
@@ -165,6 +172,6 @@ def private_prior(
         raise DataError(f"a count is {histogram.min()}; counts must be >= 0")
     exact = rational_epsilon(epsilon)
     scale = SENSITIVITY * group / exact
-    noise = discrete_laplace(scale, histogram.size, entropy.source(PRIOR_STREAM))
+    noise = discrete_laplace(scale, histogram.size, entropy.source(words))
     rows = max(int(histogram.sum()), 1)
     return NoisyPrior(histogram.astype(np.int64) + noise, exact, rows, group)

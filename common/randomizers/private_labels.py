@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Floats
+from common.arrays import Floats, Integers
 from common.entropy import Entropy, system_entropy
 from common.exact.channel import Codes, FiniteChannel
 from common.guarantees import PureDP
 from common.randomizers.base import ROUNDING_STREAM
+from common.randomizers.cells import Group
 from common.randomizers.grid import Grid
+from common.randomizers.several import Division, LabelTerms, Several, build_several
 from common.randomizers.two_step import Recipe, TwoStep, one_step, two_step
 
 
@@ -50,6 +53,22 @@ class PrivateLabels:
     def guarantee(self) -> PureDP:
         """Of codes and prior together."""
         return self.made.guarantee
+
+
+@dataclass(frozen=True)
+class PrivateEvents:
+    """Randomized events, and all that is public about them.
+
+    Attributes
+    ----------
+    codes
+        (n,) uint16 what was sent for each event.
+    made
+        Priors and randomizers.
+    """
+
+    codes: Codes
+    made: Several
 
 
 def randomize(
@@ -107,3 +126,26 @@ def randomize_labels(
         return randomize(labels, grid, epsilon, entropy, recipe)
     finally:
         entropy.destroy()
+
+
+def randomize_several(
+    labels: ArrayLike,
+    terms: Sequence[LabelTerms],
+    epsilon: float,
+    entropy: Entropy,
+    division: Division = "auto",
+    group: int = 1,
+) -> PrivateEvents:
+    """Randomize (n, m) labels as a release does; parameters as in :func:`build_several`."""
+    values = np.asarray(labels, dtype=np.float64)
+
+    def count(groups: Sequence[Group]) -> list[Integers]:
+        return [np.bincount(g.round(values, entropy), minlength=len(g.cells)) for g in groups]
+
+    made = build_several(
+        count, terms, values.shape[0], epsilon, entropy, division=division, group=group
+    )
+    book = made.codebook
+    codes = book.randomize(values, entropy)
+    columns = zip(book.split(codes).T, book.radices, strict=True)
+    return PrivateEvents(codes, made.decode([np.bincount(c, minlength=d) for c, d in columns]))

@@ -157,7 +157,7 @@ class LabelTable(DomainSection):
 
 
 @dataclass(frozen=True)
-class LabelTerms:
+class ConfiguredLabel:
     """What is asked about a label, whichever way it was configured.
 
     Attributes

@@ -20,7 +20,7 @@ from common.errors import ConfigError
 from common.randomizers import Recipe, randomizer_names
 from common.randomizers.losses import LOSS_NAMES
 from common.release.facts import check_digits, check_options
-from label_party.config.labels import MOST_LABELS, DomainSection, LabelTable, LabelTerms
+from label_party.config.labels import MOST_LABELS, ConfiguredLabel, DomainSection, LabelTable
 from label_party.config.offers import EvaluationSection, WatchSection
 from label_party.config.privacy import NOT_IN_REQUEST, PrivacySection
 from label_party.config.serving import ObservabilitySection, ServerSection
@@ -260,18 +260,18 @@ class LabelPartyConfig(Section):
         return [place for place, is_said in said.items() if is_said]
 
     @cached_property
-    def labels(self) -> tuple[LabelTerms, ...]:
+    def labels(self) -> tuple[ConfiguredLabel, ...]:
         """What is asked about each label."""
         if self.domain is not None:
             data, loss = self.data, self.randomizer.loss
-            return (LabelTerms.of(data.label, None, self.domain, data.missing, loss),)
+            return (ConfiguredLabel.of(data.label, None, self.domain, data.missing, loss),)
         return tuple(
-            LabelTerms.of(one.name, one.column, one, one.missing, one.loss, one.weight)
+            ConfiguredLabel.of(one.name, one.column, one, one.missing, one.loss, one.weight)
             for one in self.label
         )
 
     @property
-    def only_label(self) -> LabelTerms:
+    def only_label(self) -> ConfiguredLabel:
         """What is asked about the label, where there is one.
 
         Raises

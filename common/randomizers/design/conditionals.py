@@ -19,16 +19,25 @@ uncertainty exceeds the least loss by gᵀ (Λ + effective · I_θ)⁻¹ g, wher
 optimum over θ, scaled by the curvature of the loss. With little information this is the whole
 variance that the features could have explained (bias); with much of it, it is variance over the
 effective sample size.
+
+With several labels p is over cells, and the φ_i are those of each label and, for each pair, the
+product of their first ones, so that features may also change how two labels go together. τ is
+common to all, set by the average over labels of the variance explained. What a channel tells of θ
+is the same whatever label is wanted: the families of the labels differ in g alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 import scipy
 
 from common.arrays import Floats
+from common.randomizers.cells import Cells
+from common.randomizers.grid import Grid
 from common.randomizers.losses import Loss
 
 EXPLAINED = 0.3
@@ -53,7 +62,7 @@ class ConditionalFamily:
     Attributes
     ----------
     labels
-        (k,) label values.
+        (k,) the label's value in each cell: ascending if there is no other label.
     distributions
         (m, k) probabilities q_θ for m draws of θ.
     scores
@@ -90,7 +99,11 @@ class ConditionalFamily:
             Number of randomized labels that bear on one prediction, > 0.
         """
         used = channel[:, channel.sum(axis=0) > 0]
-        precision = effective * self.information(used) + np.diag(self.precision)
+        return self.excess_given(effective * self.information(used))
+
+    def excess_given(self, information: Floats) -> float:
+        """As :meth:`excess_error`, for (m, r, r) information of all events that bear on it."""
+        precision = information + np.diag(self.precision)
         solved = np.linalg.solve(precision, self.gradients[:, :, None])[:, :, 0]
         return float(np.mean(np.sum(self.gradients * solved, axis=1)))
 
@@ -125,7 +138,7 @@ def effective_rows(rows: int) -> float:
 def plausible_conditionals(
     labels: Floats, prior: Floats, loss: Loss, explained: float = EXPLAINED
 ) -> ConditionalFamily:
-    """Build the family around a prior.
+    """Build the family of one label around a prior.
 
     Parameters
     ----------
@@ -138,17 +151,61 @@ def plausible_conditionals(
     explained
         Share of the label's variance that the conditional means are to explain, in 0 … 1.
     """
+    (family,) = joint_conditionals(Cells((Grid(labels),)), prior, (loss,), explained)
+    return family
+
+
+def joint_conditionals(
+    cells: Cells, prior: Floats, losses: Sequence[Loss], explained: float = EXPLAINED
+) -> tuple[ConditionalFamily, ...]:
+    """Build the family of several labels around a prior, once for each label.
+
+    Parameters
+    ----------
+    cells
+        The product of the labels' grids.
+    prior
+        (k,) probabilities of the cells.
+    losses
+        The loss by which predictions of each label are judged.
+    explained
+        Share of the labels' variances that the conditional means are to explain, in 0 … 1.
+
+    Returns
+    -------
+    Families that differ in labels, gradients and least loss only.
+    """
     prior = (prior + _TINY) / (1 + _TINY * prior.size)
-    basis = _tilts(prior, min(ORDER, labels.size - 1))
-    shape = 0.5 ** np.arange(basis.shape[1])
-    directions = _normal_points(basis.shape[1]) * shape
-    width = _spread(labels, prior, basis, directions, explained)
+    basis, shape = _basis(cells, prior)
+    directions = _normal_points(shape.size, _DRAWS * len(cells.grids)) * shape
+    width = _spread(cells.points, prior, basis, directions, explained)
     distributions = _tilted(prior, basis, width * directions)
     centred = basis[None] - (distributions @ basis)[:, None, :]
     scores = distributions[:, :, None] * centred
-    gradients, least = _gradients(labels, distributions, scores, loss)
     precision: Floats = 1.0 / np.square(width * shape)
-    return ConditionalFamily(labels, distributions, scores, gradients, precision, least)
+    families = []
+    for j, (grid, loss) in enumerate(zip(cells.grids, losses, strict=True)):
+        own = cells.marginal(distributions, j)
+        moved = cells.marginal(scores.transpose(0, 2, 1), j).transpose(0, 2, 1)
+        gradients, least = _gradients(grid.points, own, moved, loss)
+        values = cells.points[:, j]
+        families.append(
+            ConditionalFamily(values, distributions, scores, gradients, precision, least)
+        )
+    return tuple(families)
+
+
+def _basis(cells: Cells, prior: Floats) -> tuple[Floats, Floats]:
+    """(k, r) tilts of all labels and of pairs of them, and their (r,) relative sizes."""
+    indices = cells.indices(np.arange(len(cells)))
+    columns, sizes = [], []
+    for j, grid in enumerate(cells.grids):
+        own = _tilts(cells.marginal(prior, j), min(ORDER, len(grid) - 1))
+        columns.append(own[indices[:, j]])
+        sizes.append(0.5 ** np.arange(own.shape[1]))
+    pairs = [one[:, :1] * two[:, :1] for one, two in combinations(columns, 2)]
+    shape = np.concatenate([*sizes, np.full(len(pairs), 0.5)])
+    return np.concatenate(columns + pairs, axis=1), shape
 
 
 def _tilts(prior: Floats, order: int) -> Floats:
@@ -160,13 +217,13 @@ def _tilts(prior: Floats, order: int) -> Floats:
     return np.asarray(basis[:, 1:])
 
 
-def _normal_points(dimensions: int) -> Floats:
+def _normal_points(dimensions: int, count: int) -> Floats:
     """(m, r) spread-out standard normal points: Kronecker's sequence on powers of a root."""
     root = 2.0
     for _ in range(50):  # the positive root of x^(r+1) = x + 1
         root = (1 + root) ** (1 / (dimensions + 1))
     steps = root ** -np.arange(1.0, dimensions + 1)
-    uniform = (0.5 + np.arange(1, _DRAWS + 1)[:, None] * steps[None, :]) % 1.0
+    uniform = (0.5 + np.arange(1, count + 1)[:, None] * steps[None, :]) % 1.0
     return np.asarray(scipy.special.ndtri(uniform))
 
 
@@ -179,14 +236,14 @@ def _tilted(prior: Floats, basis: Floats, thetas: Floats) -> Floats:
 def _spread(
     labels: Floats, prior: Floats, basis: Floats, directions: Floats, explained: float
 ) -> float:
-    """Find τ by bisection: the means' variance grows with it up to the range's limit."""
-    mean = prior @ labels
-    wanted = explained * float(prior @ (labels - mean) ** 2)
+    """Find τ by bisection: the means' variances grow with it up to the ranges' limit."""
+    variances = prior @ (labels - prior @ labels) ** 2
     low, high = 1e-3, 4.0
     for _ in range(40):
         middle = (low + high) / 2
         means = _tilted(prior, basis, middle * directions) @ labels
-        low, high = (middle, high) if np.var(means) < wanted else (low, middle)
+        share = float(np.mean(np.var(means, axis=0) / variances))
+        low, high = (middle, high) if share < explained else (low, middle)
     return (low + high) / 2
 
 

@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import scipy
@@ -238,10 +238,39 @@ def identifying_design(
     """Return the design with the largest affordable threshold share, and that share."""
     best = optimal_design(family, epsilon, effective)
     nothing = family.excess_error(np.ones((family.labels.size, 1)), effective)
-    affordable = _SHARE_COST * min(best.excess_error, nothing - best.excess_error)
+
+    def with_share(share: float) -> Design:
+        return optimal_design(family, epsilon, effective, share, best.masses)
+
+    return largest_share(with_share, best.excess_error, nothing)
+
+
+class Judged(Protocol):
+    """A channel whose excess error is known."""
+
+    @property
+    def excess_error(self) -> float: ...
+
+
+DesignT = TypeVar("DesignT", bound=Judged)
+
+
+def largest_share(
+    with_share: Callable[[float], DesignT], least: float, nothing: float
+) -> tuple[DesignT, float]:
+    """Find the largest share of the events that thresholds may get.
+
+    Parameters
+    ----------
+    with_share
+        Designs the rest around thresholds of this share.
+    least, nothing
+        Excess error of the best channel without thresholds, and of no label at all.
+    """
+    affordable = _SHARE_COST * min(least, nothing - least)
     for share in THRESHOLD_SHARES:
-        design = optimal_design(family, epsilon, effective, share, best.masses)
-        if design.excess_error - best.excess_error <= affordable:
+        design = with_share(share)
+        if design.excess_error - least <= affordable:
             break
     return design, share
 

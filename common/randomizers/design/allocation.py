@@ -1,0 +1,85 @@
+"""How ε is divided among labels that have a channel each.
+
+The labels' codes are read one by one, so what a label loses depends on its own share of ε alone:
+the excess error of the best mixture for it, as a share of what it is with no label at all. All
+divisions into twenty-fourths are tried on these curves, which come from public or released numbers.
+A little ε tells next to nothing, so that the least sum may starve a label; each therefore gets at
+least half of an equal share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from common.arrays import Floats
+from common.randomizers.design.conditionals import effective_rows, plausible_conditionals
+from common.randomizers.design.knots import choose_knots, interpolation
+from common.randomizers.design.mixture import best_mixture
+from common.randomizers.grid import Grid
+from common.randomizers.losses import Loss, get_loss
+
+PARTS = 24
+_POINTS = 16
+
+
+def allocate(
+    grids: Sequence[Grid],
+    priors: Sequence[Floats],
+    losses: Sequence[str | Loss],
+    weights: Sequence[float],
+    epsilon: float,
+    rows: int,
+) -> tuple[Fraction, ...]:
+    """Divide ε so that the weighted sum of what the labels lose is least.
+
+    Parameters
+    ----------
+    grids, priors
+        (k_j,) points and weights of each label; uniform weights where nothing is known.
+    losses, weights
+        How predictions of each label are judged, and how much that counts, > 0.
+    epsilon
+        For all labels together, > 0.
+    rows
+        Number of events.
+
+    Returns
+    -------
+    Multiples of 1/24, one a label, each at least 1/(2m), summing to 1.
+    """
+    m = len(grids)
+    least = -(-PARTS // (2 * m))
+    possible = range(least, PARTS - (m - 1) * least + 1)
+    tables = [
+        weight * _losses(grid, prior, get_loss(loss), epsilon, rows, possible)
+        for grid, prior, loss, weight in zip(grids, priors, losses, weights, strict=True)
+    ]
+    # best divisions among the first labels of what they have together, label by label
+    found: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
+    for table in tables:
+        longer = [
+            (value + lost, (*parts, part))
+            for value, parts in found.values()
+            for part, lost in zip(possible, table.tolist(), strict=True)
+        ]
+        found = {sum(parts): (value, parts) for value, parts in sorted(longer, reverse=True)}
+    return tuple(Fraction(part, PARTS) for part in found[PARTS][1])
+
+
+def _losses(
+    grid: Grid, prior: Floats, loss: Loss, epsilon: float, rows: int, parts: Sequence[int]
+) -> Floats:
+    """What a label loses with so many parts of ε each."""
+    points = grid.points[choose_knots(grid.points, prior, _POINTS)]
+    mass = prior @ interpolation(grid.points, points)
+    family = plausible_conditionals(points, mass, loss).tempered()
+    effective = effective_rows(rows)
+    lost = []
+    for part in parts:
+        boost = float(np.expm1(epsilon * part / PARTS))
+        channel = best_mixture((family,), boost, effective).channel(boost)
+        lost.append(family.excess_error(channel, effective))
+    return np.array(lost) / family.excess_error(np.ones((points.size, 1)), effective)

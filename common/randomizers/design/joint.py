@@ -1,0 +1,218 @@
+"""One channel for several labels: the best public mixture, with thresholds that identify each.
+
+As for one label (:mod:`common.randomizers.design.optimal_design`), a fixed share of the events
+goes to uniform randomized thresholds, of one label each, so that every label has an unbiased
+decoding in every cell whatever the others are; the rest is the mixture of
+:mod:`common.randomizers.design.mixture`, optimised around them. A label's part of the criterion is
+its excess error, tempered as for one label, as a share of what it is with no label at all, times
+the label's weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import numpy as np
+
+from common.arrays import Floats
+from common.exact.channel import FiniteChannel, exp_lower_bound
+from common.randomizers.base import Randomizer, check_epsilon, check_prior, register_joint
+from common.randomizers.cells import Cells
+from common.randomizers.design.conditionals import (
+    EXPLAINED,
+    ConditionalFamily,
+    effective_rows,
+    joint_conditionals,
+)
+from common.randomizers.design.knots import choose_knots, interpolation
+from common.randomizers.design.mixture import Mixture, best_mixture
+from common.randomizers.design.optimal_design import POINTS, largest_share, uniform_thresholds
+from common.randomizers.exact_rows import check_size, exact_rows
+from common.randomizers.grid import Grid
+from common.randomizers.losses import get_loss
+
+JOINT = "joint-design"
+
+register_joint(
+    JOINT,
+    points=list[list[float]],
+    losses=list[str],
+    weights=list[float],
+    predicted_excess_errors=list[float],
+    optimality_gap=float,
+    effective_rows=float,
+    explained=float,
+    threshold_share=float,
+)
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What a channel for several labels is judged by, from a released prior alone.
+
+    Attributes
+    ----------
+    cells
+        Of the knots: at most 32 points of each grid.
+    prior
+        (k,) prior of these.
+    rounding
+        (all cells, k) probabilities of being rounded to each.
+    families
+        One a label, tempered, in units such that the sum of their excess errors with no label at
+        all is the sum of the weights.
+    plain
+        The same neither tempered nor scaled: in the units of the losses.
+    effective
+        Number of randomized events that bear on one prediction.
+    """
+
+    cells: Cells
+    prior: Floats
+    rounding: Floats
+    families: tuple[ConditionalFamily, ...]
+    plain: tuple[ConditionalFamily, ...]
+    effective: float
+
+    @classmethod
+    def of(
+        cls,
+        cells: Cells,
+        prior: Floats,
+        losses: Sequence[str],
+        weights: Sequence[float],
+        rows: int,
+        explained: float = EXPLAINED,
+    ) -> Targets:
+        """Choose the knots and build the families; parameters as in :func:`build_joint_design`."""
+        prior = check_prior(prior, len(cells))
+        points = [
+            grid.points[choose_knots(grid.points, cells.marginal(prior, j), POINTS)]
+            for j, grid in enumerate(cells.grids)
+        ]
+        parts = [interpolation(g.points, p) for g, p in zip(cells.grids, points, strict=True)]
+        rounding = reduce(_kron, parts)
+        knots = Cells(tuple(map(Grid, points)))
+        plain = joint_conditionals(
+            knots, prior @ rounding, [get_loss(loss) for loss in losses], explained
+        )
+        effective = effective_rows(rows)
+        families = tuple(
+            _scaled(family.tempered(), weight, effective)
+            for family, weight in zip(plain, weights, strict=True)
+        )
+        return cls(knots, prior @ rounding, rounding, families, plain, effective)
+
+    def lost(self, channel: Floats) -> float:
+        """Weighted sum of the shares of what could be gained that a (k, d) channel loses."""
+        information = self.effective * self._information(channel)
+        return sum(family.excess_given(information) for family in self.families)
+
+    def excess_errors(self, channel: Floats) -> list[float]:
+        """Predicted excess error of each label, in the units of its loss."""
+        information = self.effective * self._information(channel)
+        return [family.excess_given(information) for family in self.plain]
+
+    def _information(self, channel: Floats) -> Floats:
+        """As :meth:`ConditionalFamily.information`, for thousands of outputs too."""
+        family = self.families[0]
+        pieces = []
+        for scores, outputs in zip(family.scores, family.distributions @ channel, strict=True):
+            moved = scores.T @ channel
+            pieces.append((moved / outputs) @ moved.T)
+        return np.array(pieces)
+
+
+@dataclass(frozen=True)
+class _Design:
+    mixture: Mixture
+    channel: Floats
+    excess_error: float
+
+
+def build_joint_design(
+    cells: Cells,
+    prior: Floats,
+    epsilon: float,
+    losses: Sequence[str],
+    weights: Sequence[float],
+    rows: int,
+    explained: float = EXPLAINED,
+) -> Randomizer:
+    """Build the channel of least predicted excess error for all labels at once.
+
+    Parameters
+    ----------
+    cells
+        The product of the labels' grids.
+    prior
+        (k,) weights of the cells, from public or privatized information only.
+    epsilon
+        Privacy parameter of all labels of one event together, 0 < epsilon <= 40.
+    losses, weights
+        How predictions of each label are judged, and how much that counts, > 0.
+    rows
+        Number of events.
+    explained
+        Share of the labels' variances that the features are taken to explain, in 0 … 1.
+
+    Returns
+    -------
+    A randomizer whose channel goes from the numbers of the cells to the numbers of its answers.
+    """
+    check_epsilon(epsilon)
+    targets = Targets.of(cells, prior, losses, weights, rows, explained)
+    boost = float(exp_lower_bound(epsilon)) - 1.0
+    design, share = _identifying_design(targets, boost)
+    probabilities = targets.rounding @ design.channel
+    check_size(*probabilities.shape)
+    inputs, outputs = (np.arange(float(size)) for size in probabilities.shape)
+    channel = FiniteChannel(inputs, outputs, exact_rows(probabilities, epsilon))
+    details = {
+        "points": [grid.points.tolist() for grid in targets.cells.grids],
+        "losses": list(losses),
+        "weights": [float(weight) for weight in weights],
+        "predicted_excess_errors": targets.excess_errors(design.channel),
+        "optimality_gap": design.mixture.gap,
+        "effective_rows": targets.effective,
+        "explained": explained,
+        "threshold_share": share,
+    }
+    return Randomizer(JOINT, channel, check_prior(prior, len(cells)), get_loss(losses[0]), details)
+
+
+def _identifying_design(targets: Targets, boost: float) -> tuple[_Design, float]:
+    """Return the design with the largest affordable threshold share, and that share."""
+    families, effective, cells = targets.families, targets.effective, targets.cells
+    best = best_mixture(families, boost, effective)
+    indices = cells.indices(np.arange(len(cells)))
+    thresholds = np.concatenate(
+        [
+            uniform_thresholds(grid.points, boost)[column] / len(cells.grids)
+            for grid, column in zip(cells.grids, indices.T, strict=True)
+        ],
+        axis=1,
+    )
+    known = families[0].information(thresholds)
+
+    def with_share(share: float) -> _Design:
+        rest = 1.0 - share
+        mixture = best_mixture(families, boost, rest * effective, share * effective * known, best)
+        parts = [rest * mixture.channel(boost), share * thresholds]
+        channel = np.concatenate(parts, axis=1)
+        return _Design(mixture, channel, targets.lost(channel))
+
+    least, nothing = targets.lost(best.channel(boost)), targets.lost(np.ones((len(cells), 1)))
+    return largest_share(with_share, least, nothing)
+
+
+def _kron(one: Floats, two: Floats) -> Floats:
+    return np.asarray(np.kron(one, two))
+
+
+def _scaled(family: ConditionalFamily, weight: float, effective: float) -> ConditionalFamily:
+    """Let a family's excess error with no label at all be ``weight``."""
+    nothing = family.excess_error(np.ones((family.labels.size, 1)), effective)
+    return replace(family, gradients=family.gradients * np.sqrt(weight / nothing))

@@ -1,0 +1,225 @@
+"""One channel for several labels: mixtures of partitions, their criterion and their optimum."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from common.arrays import Floats
+from common.exact.channel import FiniteChannel, exp_lower_bound
+from common.randomizers import build_randomizer
+from common.randomizers.cells import Cells
+from common.randomizers.design.allocation import allocate
+from common.randomizers.design.conditionals import (
+    effective_rows,
+    joint_conditionals,
+    plausible_conditionals,
+)
+from common.randomizers.design.joint import Targets, build_joint_design
+from common.randomizers.design.mixture import best_mixture
+from common.randomizers.design.optimal_design import decoding_values, optimal_design
+from common.randomizers.grid import Grid
+from common.randomizers.losses import ABSOLUTE, SQUARED
+
+BINARY = Grid.from_edges([0.0, 1.0])
+AMOUNT = Grid.from_log(0.0, 100.0, 24, 5.0)
+BOTH = Cells((BINARY, AMOUNT))
+
+
+def correlated(cells: Cells = BOTH) -> Floats:
+    """The larger the amount, the likelier the first label; small amounts are the most."""
+    places = cells.indices(np.arange(len(cells))) / (np.array(cells.shape) - 1)
+    weights = np.exp(-2 * places.sum(axis=1) - 4 * (places[:, 0] - places[:, -1]) ** 2)
+    return np.asarray(weights / weights.sum())
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
+def test_over_one_label_it_meets_the_linear_program(epsilon: float) -> None:
+    prior = np.exp(-AMOUNT.points / 20)
+    family = plausible_conditionals(AMOUNT.points, prior / prior.sum(), SQUARED).tempered()
+    effective = effective_rows(20_000)
+    boost = float(exp_lower_bound(epsilon)) - 1
+    mixture = best_mixture([family], boost, effective)
+    found = family.excess_error(mixture.channel(boost), effective)
+    best = optimal_design(family, epsilon, effective)
+    assert mixture.gap <= 0.005
+    assert best.excess_error * (1 - best.gap) * 0.99 <= found <= best.excess_error * 1.01
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
+def test_over_few_cells_it_meets_the_best_of_all_channels(epsilon: float) -> None:
+    cells = Cells((BINARY, BINARY))
+    families = joint_conditionals(cells, np.array([0.5, 0.1, 0.1, 0.3]), [SQUARED, SQUARED])
+    boost = float(exp_lower_bound(epsilon)) - 1
+    sets = [[(code >> y) & 1 for y in range(4)] for code in range(1, 15)]  # every set of cells
+    columns = 1 + boost * np.array(sets, dtype=float).T
+
+    def lost(channel: Floats) -> float:
+        return sum(family.excess_error(channel, 300.0) for family in families)
+
+    start = np.full(14, 1.0)
+    best = minimize(
+        lambda masses: lost(columns * np.maximum(masses, 1e-12)),
+        start / (columns @ start).mean(),
+        method="SLSQP",
+        bounds=[(0, None)] * 14,
+        constraints={"type": "eq", "fun": lambda masses: columns @ masses - 1},
+        options={"maxiter": 500, "ftol": 1e-12},
+    )
+    mixture = best_mixture(families, boost, 300.0)
+    assert lost(mixture.channel(boost)) <= best.fun * 1.01
+    if epsilon < 3:  # with much ε it is randomized response over all cells
+        alone = type(mixture)(mixture.partitions[:1], np.ones(1), 0.0)
+        assert lost(alone.channel(boost)) > best.fun * 1.05
+
+
+def test_the_first_label_of_one_is_the_family_of_one() -> None:
+    prior = np.exp(-AMOUNT.points / 20)
+    (joint,) = joint_conditionals(Cells((AMOUNT,)), prior, [ABSOLUTE])
+    alone = plausible_conditionals(AMOUNT.points, prior, ABSOLUTE)
+    assert np.array_equal(joint.scores, alone.scores)
+    assert np.array_equal(joint.gradients, alone.gradients)
+
+
+def test_features_explain_the_share_asked_for_on_average_over_the_labels() -> None:
+    prior = correlated()
+    families = joint_conditionals(BOTH, prior, [SQUARED, SQUARED], 0.25)
+    shares = []
+    for j, family in enumerate(families):
+        values = BOTH.points[:, j]
+        variance = prior @ (values - prior @ values) ** 2
+        shares.append(np.var(family.distributions @ values) / variance)
+    assert np.mean(shares) == pytest.approx(0.25, rel=1e-3)
+
+
+def test_a_targets_gradient_is_that_of_its_own_mean() -> None:
+    """Whatever the other label is: differences of the tilted laws say the same."""
+    families = joint_conditionals(BOTH, correlated(), [SQUARED, SQUARED])
+    first = families[0]
+    for j, family in enumerate(families):
+        for draw in range(3):
+            q, scores = first.distributions[draw], first.scores[draw]
+            for i in range(scores.shape[1]):
+                moved = q * np.exp(1e-6 * scores[:, i] / q)
+                change = (moved / moved.sum() - q) @ BOTH.points[:, j] / 1e-6
+                assert family.gradients[draw, i] == pytest.approx(change, rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("cells", "epsilon"),
+    [
+        (BOTH, 1.0),
+        (BOTH, 4.0),
+        (Cells((AMOUNT, Grid.from_count(1, 5, 5))), 1.0),
+        (Cells((BINARY, BINARY, Grid.from_count(0, 9, 10))), 0.5),
+    ],
+)
+def test_the_channel_is_exactly_private_and_decodes_every_label_in_every_cell(
+    cells: Cells, epsilon: float
+) -> None:
+    prior, m = correlated(cells), len(cells.grids)
+    built = build_joint_design(cells, prior, epsilon, ["squared"] * m, [1.0] * m, 20_000)
+    rows = built.channel.weights
+    worst = max(Fraction(max(column), min(column)) for column in zip(*rows, strict=True))
+    assert worst == built.channel.ratio <= exp_lower_bound(epsilon)
+    assert built.channel.epsilon > 0.99 * epsilon
+    assert built.channel.is_terse
+    assert built.details["optimality_gap"] <= 0.01
+    for j, grid in enumerate(cells.grids):
+        values = cells.points[:, j]
+        decoded = built.channel.probabilities @ decoding_values(
+            built.channel.probabilities, values, prior
+        )
+        assert np.abs(decoded - values).max() < 1e-6 * (grid.upper - grid.lower)
+
+
+def _product(targets: Targets, cells: Cells, channels: list[FiniteChannel]) -> Floats:
+    """Both codes of cells, each from its own label; these grids are their own knots."""
+    one, two = (
+        channel.probabilities[column]
+        for channel, column in zip(channels, cells.indices(np.arange(len(cells))).T, strict=True)
+    )
+    return (one[:, :, None] * two[:, None, :]).reshape(len(cells), -1)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
+def test_on_correlated_labels_one_channel_beats_one_a_label(epsilon: float) -> None:
+    """However ε is divided among the two, and for the sum as for each label at equal halves."""
+    prior, losses = correlated(), ["squared", "squared"]
+    targets = Targets.of(BOTH, prior, losses, [1.0, 1.0], 20_000)
+    built = build_joint_design(BOTH, prior, epsilon, losses, [1.0, 1.0], 20_000)
+    joint = built.channel.probabilities
+    for share in (0.25, 0.5, 0.75):
+        own = [
+            build_randomizer(
+                "auto", labels=g.points, prior=BOTH.marginal(prior, j), epsilon=e, rows=20_000
+            ).channel
+            for j, (g, e) in enumerate(
+                zip(BOTH.grids, (epsilon * share, epsilon * (1 - share)), strict=True)
+            )
+        ]
+        both = _product(targets, BOTH, own)
+        assert targets.lost(joint) < 0.95 * targets.lost(both)
+        if share == 0.5:
+            pairs = zip(targets.excess_errors(joint), targets.excess_errors(both), strict=True)
+            assert all(a < b for a, b in pairs)
+
+
+def test_a_label_that_counts_more_loses_less() -> None:
+    prior, losses = correlated(), ["squared", "absolute"]
+    lost = []
+    for weights in ([1.0, 10.0], [10.0, 1.0]):
+        built = build_joint_design(BOTH, prior, 1.0, losses, weights, 20_000)
+        lost.append(built.details["predicted_excess_errors"])
+    assert lost[1][0] < lost[0][0]
+    assert lost[1][1] > lost[0][1]
+
+
+def test_criteria_agree_whatever_way_the_information_is_summed() -> None:
+    targets = Targets.of(BOTH, correlated(), ["squared", "absolute"], [1.0, 2.0], 20_000)
+    nothing = np.ones((len(targets.cells), 1))
+    assert targets.lost(nothing) == pytest.approx(3.0)
+    truth = np.eye(len(targets.cells))
+    expected = [family.excess_error(truth, targets.effective) for family in targets.plain]
+    assert targets.excess_errors(truth) == pytest.approx(expected)
+
+
+def test_epsilon_is_divided_as_every_division_compared_says() -> None:
+    grids, weights = [BINARY, AMOUNT], [1.0, 1.0]
+    priors = [np.array([0.9, 0.1]), np.exp(-AMOUNT.points / 20)]
+    priors = [prior / prior.sum() for prior in priors]
+    shares = allocate(grids, priors, ["squared"] * 2, weights, 2.0, 20_000)
+    assert sum(shares) == 1
+    assert min(shares) >= Fraction(1, 4)
+    effective, sums = effective_rows(20_000), {}
+    for part in range(6, 19):
+        total = 0.0
+        for grid, prior, parts in zip(grids, priors, (part, 24 - part), strict=True):
+            family = plausible_conditionals(grid.points, prior, SQUARED).tempered()
+            boost = float(np.expm1(2.0 * parts / 24))
+            channel = best_mixture([family], boost, effective).channel(boost)
+            nothing = np.ones((len(grid), 1))
+            total += family.excess_error(channel, effective) / family.excess_error(
+                nothing, effective
+            )
+        sums[part] = total
+    best = min(sums, key=lambda part: sums[part])
+    assert abs(shares[0] * 24 - best) <= 1  # those look at 16 knots of the 24 points
+
+
+def test_labels_alike_share_alike_and_weight_counts() -> None:
+    weighed = np.exp(-AMOUNT.points / 20)
+    prior = [weighed / weighed.sum()] * 3
+    for m, weights in product((2, 3), (1.0, 5.0)):
+        shares = allocate(
+            [AMOUNT] * m, prior[:m], ["squared"] * m, [weights, *[1.0] * (m - 1)], 4.0, 20_000
+        )
+        assert sum(shares) == 1
+        if weights == 1.0:
+            assert max(shares) - min(shares) <= Fraction(1, 24)
+        else:
+            assert shares[0] > max(shares[1:])

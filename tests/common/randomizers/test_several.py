@@ -1,0 +1,190 @@
+"""One budget for all labels of an event, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from common.arrays import Floats, Integers
+from common.entropy import seeded_entropy
+from common.errors import ConfigError
+from common.exact.channel import exp_lower_bound
+from common.guarantees import PureDP
+from common.randomizers.cells import Cells, Group
+from common.randomizers.design.joint import JOINT, Targets
+from common.randomizers.design.optimal_design import decoding_values
+from common.randomizers.grid import Grid
+from common.randomizers.private_labels import randomize, randomize_several
+from common.randomizers.several import (
+    Division,
+    LabelTerms,
+    build_several,
+    cell_grids,
+    divide,
+    joint_channel,
+    knot_options,
+    lost,
+    own_channels,
+)
+from tests.statistics import mean_fits
+
+RETURNED = LabelTerms("returned", 0, 1, Grid.from_edges([0.0, 1.0]), values=True)
+AMOUNT = LabelTerms("amount", 0, 30)
+TERMS = [RETURNED, AMOUNT]
+
+
+def events(rows: int = 5000) -> Floats:
+    """Amounts that fall off, returned the likelier the larger."""
+    words = seeded_entropy(11)
+    one, two = (words.words(name, 0, rows) / 2.0**64 for name in ("one", "two"))
+    amount = np.minimum(-8 * np.log(one), 30)
+    return np.column_stack([two < 0.1 + amount / 60, amount]).astype(np.float64)
+
+
+@pytest.mark.parametrize("division", ["auto", "split", "joint"])
+@pytest.mark.parametrize("group", [1, 3])
+def test_the_message_spends_what_its_integers_say_and_no_more(
+    division: Division, group: int
+) -> None:
+    made = randomize_several(events(), TERMS, 1.5, seeded_entropy(1), division, group).made
+    spent = sum(
+        (prior.exact_epsilon for _, prior in made.priors if prior), Fraction(0)
+    ) + group * sum(Fraction(one.channel.epsilon) for _, one in made.channels)
+    assert made.guarantee.exact_epsilon == spent <= Fraction(1.5)
+    assert spent > Fraction(1.4)
+    names = [one.name for _, one in made.channels]
+    assert (JOINT in names) == (division != "split")
+
+
+def test_a_joint_channel_bounds_a_change_of_all_labels_at_once() -> None:
+    made = randomize_several(events(), TERMS, 1.0, seeded_entropy(1), "joint").made
+    ((group, built),) = made.channels
+    ((_, prior),) = made.priors
+    assert prior is not None
+    rows = built.channel.weights
+    worst = max(
+        Fraction(rows[a][z], rows[b][z])
+        for z in range(built.channel.outputs.size)
+        for a in (0, len(rows) - 1)
+        for b in range(len(rows))
+    )
+    assert group.labels == (0, 1)
+    assert worst <= exp_lower_bound(1 - prior.exact_epsilon)
+
+
+@pytest.mark.parametrize("division", ["auto", "split"])
+@pytest.mark.parametrize("terms", TERMS, ids=lambda one: one.name)
+def test_one_label_is_sent_as_it_is_alone(terms: LabelTerms, division: Division) -> None:
+    labels = events(2000)[:, TERMS.index(terms)]
+    several = randomize_several(labels[:, None], [terms], 1.0, seeded_entropy(4), division)
+    grid = terms.own_grid(2000, 1.0)
+    alone = randomize(labels, grid, 1.0, seeded_entropy(4), terms.recipe(1, Fraction(1, 8)))
+    ((_, prior),), ((_, built),) = several.made.priors, several.made.channels
+    assert np.array_equal(several.codes, alone.codes)
+    assert built.channel.rows == alone.channel.rows
+    assert prior is not None
+    assert np.array_equal(prior.noisy_counts, alone.made.prior.noisy_counts)
+    assert several.made.guarantee == alone.guarantee
+
+
+@pytest.mark.parametrize("division", ["auto", "split", "joint"])
+def test_codes_decode_to_the_labels_that_were_sent(division: Division) -> None:
+    """And not to the same labels moved by a sixth of a deviation: the test could fail."""
+    labels = events()
+    sent = randomize_several(labels, TERMS, 4.0, seeded_entropy(2), division)
+    book = sent.made.codebook
+    columns = book.split(sent.codes)
+    for j, name in enumerate(book.names):
+        part = book.for_label(name)
+        weights = np.full(part.values.size, 1 / part.values.size)
+        values = decoding_values(part.channel.probabilities, part.values, weights)
+        decoded = values[columns[:, part.column]]
+        assert mean_fits(decoded - labels[:, j], 0.0)
+        assert not mean_fits(decoded - labels[:, j] + 0.4 * decoded.std(), 0.0)
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 6.0])
+@pytest.mark.parametrize("kind", ["correlated", "independent"])
+def test_the_division_is_the_one_that_is_predicted_to_lose_less(epsilon: float, kind: str) -> None:
+    cells = Cells((RETURNED.own_grid(0, 1), Grid.from_count(0, 30, 7)))
+    places = cells.indices(np.arange(len(cells)))
+    prior = np.exp(-places[:, 1] / 2 - (places[:, 0] - places[:, 1] / 6) ** 2 * 4)
+    if kind == "independent":
+        prior = np.exp(-places[:, 1] / 2 - places[:, 0])
+    prior /= prior.sum()
+    chosen = divide(TERMS, cells, prior, epsilon, 5000)
+    targets = Targets.of(cells, prior, ["squared"] * 2, [1.0, 1.0], 5000)
+    both = [make(TERMS, cells, prior, epsilon, 5000) for make in (joint_channel, own_channels)]
+    assert lost(targets, cells, chosen) == min(lost(targets, cells, one) for one in both)
+    assert all(
+        sum(Fraction(one.channel.epsilon) for _, one in channels) <= Fraction(epsilon)
+        for channels in both
+    )
+
+
+def test_labels_are_counted_once_and_what_needs_no_prior_is_not_counted() -> None:
+    labels, asked = events(), []
+
+    def count(groups: Sequence[Group]) -> list[Integers]:
+        asked.append([group.labels for group in groups])
+        words = seeded_entropy(0)
+        return [np.bincount(g.round(labels, words), minlength=len(g.cells)) for g in groups]
+
+    for division in ("auto", "split"):
+        build_several(count, TERMS, 5000, 1.0, seeded_entropy(0), division=division)
+    assert asked == [[(0, 1)], [(1,)]]
+    split = randomize_several(labels, TERMS, 1.0, seeded_entropy(0), "split").made
+    told = dict(zip(("returned", "amount"), split.priors, strict=True))["returned"][1]
+    assert told is not None
+    assert told.decoded
+    assert told.exact_epsilon == 0
+    assert split.guarantee == PureDP.of(
+        sum(
+            (Fraction(one.channel.epsilon) for _, one in split.channels),
+            split.priors[1][1].exact_epsilon if split.priors[1][1] else Fraction(0),
+        )
+    )
+
+
+def test_cells_are_few_enough_and_chosen_grids_stay() -> None:
+    for rows, epsilon in ((1000, 0.1), (20_000, 1.0), (10**7, 4.0)):
+        grids = cell_grids(TERMS, rows, epsilon)
+        assert grids is not None
+        assert len(grids[0]) * len(grids[1]) <= 400
+        assert grids[1] == Grid.from_step(0, 30, 1)  # one point for each integer
+        two = cell_grids([LabelTerms("a", 0, 1e4), LabelTerms("b", -1, 1)], rows, epsilon)
+        assert two is not None
+        assert 144 * 0.7 <= len(two[0]) * len(two[1]) <= 400
+    chosen = LabelTerms("b", 0, 9, Grid.from_count(0, 9, 37))
+    found = cell_grids([RETURNED, chosen], 10_000, 1.0)
+    assert found is not None
+    assert found[1] == chosen.grid
+
+
+def test_what_has_no_joint_channel_is_split_or_refused() -> None:
+    amounts = [LabelTerms(name, 0, 900.5) for name in "abc"]
+    assert cell_grids(amounts, 10_000, 1.0) is None
+    assert cell_grids([RETURNED, LabelTerms("a", 0, 9, randomizer="rr-on-bins")], 99, 1.0) is None
+    labels = np.zeros((50, 3))
+    made = randomize_several(labels, amounts, 1.0, seeded_entropy(0)).made
+    assert len(made.channels) == 3
+    assert made.codebook.outputs <= 65_536
+    with pytest.raises(ConfigError, match="division = 'split'"):
+        randomize_several(labels, amounts, 1.0, seeded_entropy(0), "joint")
+    with pytest.raises(ConfigError, match="'a' is there twice"):
+        randomize_several(labels, [AMOUNT, amounts[0], amounts[0]], 1.0, seeded_entropy(0))
+    with pytest.raises(ConfigError, match="9 labels"):
+        randomize_several(labels, [RETURNED] * 9, 1.0, seeded_entropy(0))
+
+
+def test_knots_are_few_enough_that_all_codes_fit_two_bytes() -> None:
+    assert knot_options([None, None]) == {}
+    assert knot_options([2, None]) == {}
+    assert knot_options([None] * 3) == {"points": 10}
+    assert knot_options([None] * 4 + [2]) == {"points": 3}
+    assert knot_options([2] * 8) == {}
+    with pytest.raises(ConfigError, match="combined codes"):
+        knot_options([None] * 8)

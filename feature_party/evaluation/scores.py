@@ -353,7 +353,11 @@ def labels_json(by_label: Mapping[str, Scores]) -> dict[str, Any]:
         for key, value in first.items()
         if key in _OF_ALL and all(other[key] == value for other in others)
     }
-    return {**common, "labels": [{"name": name, **found} for name, found in each.items()]}
+    return {
+        **common,
+        "labels": [{"name": name, **found} for name, found in each.items()],
+        "warnings": [f"{name}: {one}" for name in each for one in by_label[name].warnings],
+    }
 
 
 def _share(name: str, share: Share) -> dict[str, float]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from common.config import Words, parse_settings, setting
 from common.console import numbers
+from common.errors import ConfigError
 from common.mechanisms.central.names import NEED_DELTA
 from common.program.comparison.jobs import Job, Method, baselines, default_methods, make_jobs
 from common.program.simulation.settings import DataSettings, Settings
@@ -50,6 +51,15 @@ class CompareSettings(DataSettings):
         metavar="KEY=VALUE",
     )
 
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        if len(self.label) > 1:
+            raise ConfigError(
+                f"--label stands {len(self.label)} times, and methods are compared on one label;"
+                " name one, or run labelveil simulate"
+            )
+        return self
+
     @property
     def jobs(self) -> list[Job]:
         """Everything that is to be run."""
@@ -70,9 +80,10 @@ class CompareSettings(DataSettings):
 
     def for_workers(self, jobs: list[Job]) -> dict[str, Any]:
         """What every job has in common."""
+        (label,) = self.columns
         shared = {
-            "lower": self.lower,
-            "upper": self.upper,
+            "lower": label.lower,
+            "upper": label.upper,
             "loss": self.loss,
             "holdout": self.holdout,
             "training": parse_settings(self.training),

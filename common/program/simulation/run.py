@@ -147,14 +147,9 @@ class _Simulation:
     def _score(self, release: Release, inputs: Inputs, files: CertificateFiles) -> dict[str, Any]:
         workspace = self._workspace
         # From here on true labels are used: to compare, never to train the model that is scored.
-        truth = [
-            "--true-labels",
-            str(workspace.truth_labels),
-            "--true-label",
-            LABEL,
-            "--true-key",
-            KEY,
-        ]
+        truth = ["--true-labels", str(workspace.truth_labels), "--true-key", KEY]
+        if len(self._settings.label) == 1:
+            truth += ["--true-label", LABEL]
         unscored = _read(workspace.feature_party / "metrics.json")
         beside: list[str] = []
         if self._settings.nonprivate:
@@ -163,13 +158,14 @@ class _Simulation:
                 beside = ["--nonprivate-metrics", str(train().absolute())]  # parties work elsewhere
         with self._stages.stage("score", "score with true labels, write the report") as watch:
             self._features(["evaluate", *truth, *beside], watch)
-            noise = label_error(release, inputs.truth, read_secret(files.join_secret))
+            secret, several = read_secret(files.join_secret), len(self._settings.label) > 1
+            noise = None if several else label_error(release, inputs.truth, secret)
         scored = _read(workspace.feature_party / "metrics.json")
         parts = {f"features_party.{name}": s for name, s in unscored.pop("timings", {}).items()}
         timings = {**self._stages.seconds, **parts}
         return {
             **scored,
-            "label_mse": noise,
+            **({} if noise is None else {"label_mse": noise}),
             "seed": self._settings.seed,
             "timings": {name: round(seconds, 3) for name, seconds in timings.items()},
         }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import model_validator
+from pydantic import BeforeValidator, model_validator
 
 from common.config import Choice, Section, setting
 from common.errors import ConfigError
@@ -36,6 +38,20 @@ _OWN_OPTIONS = {
 """Settings that scoring depends on, so that they may be given in one way only."""
 
 
+@dataclass(frozen=True)
+class LabelColumn:
+    """A column of labels, and their public bounds."""
+
+    column: str
+    lower: float
+    upper: float
+
+
+def _listed(given: Any) -> Any:
+    """One label may stand alone."""
+    return [given] if isinstance(given, str) else given
+
+
 class DataSettings(Section):
     """Labels and features in one place, as a simulation and a comparison start from them."""
 
@@ -45,9 +61,15 @@ class DataSettings(Section):
         "Features: CSV or Parquet; may be the labels' file. Its label column is then withheld from"
         " the features party.",
     )
-    label: str = setting(..., "Label column, a number.")
-    lower: float = setting(..., "Public lower bound of the labels.")
-    upper: float = setting(..., "Public upper bound of the labels.")
+    label: Annotated[list[str], BeforeValidator(_listed)] = setting(
+        ...,
+        "Label column, a number; with its bounds, COLUMN:LOWER:UPPER, repeatable for several labels"
+        " of one event.",
+        metavar="COLUMN[:LOWER:UPPER]",
+        min_length=1,
+    )
+    lower: float | None = setting(None, "Public lower bound of the labels.")
+    upper: float | None = setting(None, "Public upper bound of the labels.")
     out: Path = setting(..., "Folder for everything that the run leaves behind.")
     key: str | None = setting(
         None, "Column that names the event in both files; default for one file: rows."
@@ -62,13 +84,37 @@ class DataSettings(Section):
     quiet: bool = setting(False, "No progress, no table.", flag="--quiet")
 
     @model_validator(mode="after")
-    def _check_domain(self) -> Self:
-        if self.lower >= self.upper:
-            raise ConfigError(
-                f"--lower {self.lower:g} must be below --upper {self.upper:g}; the label domain is"
-                " empty"
-            )
+    def _check_labels(self) -> Self:
+        columns = [one.column for one in self.columns]
+        for column in columns:
+            if columns.count(column) > 1:
+                raise ConfigError(f"--label {column} stands twice; name each column once")
         return self
+
+    @property
+    def columns(self) -> tuple[LabelColumn, ...]:
+        """The labels' columns with their bounds."""
+        return tuple(map(self._column, self.label))
+
+    def _column(self, text: str) -> LabelColumn:
+        column, *bounds = text.rsplit(":", 2)
+        try:
+            lower, upper = map(float, bounds)
+        except ValueError:
+            if len(self.label) > 1:
+                raise ConfigError(
+                    f"--label {text} needs bounds of its own among several: {text}:LOWER:UPPER"
+                ) from None
+            if self.lower is None or self.upper is None:
+                option = "--lower" if self.lower is None else "--upper"
+                raise ConfigError(f"{option} is missing: a public bound of {text}") from None
+            column, lower, upper = text, self.lower, self.upper
+        if not -math.inf < lower < upper < math.inf:
+            raise ConfigError(
+                f"--lower {lower:g} must be below --upper {upper:g}; the label domain of {column}"
+                " is empty"
+            )
+        return LabelColumn(column, lower, upper)
 
     @property
     def same_file(self) -> bool:
@@ -122,10 +168,11 @@ class Settings(DataSettings):
                 f"--population {self.population} and --submit-population exclude each other; give"
                 " one of them"
             )
-        if not self.lower <= self.missing_value <= self.upper:
-            raise ConfigError(
-                f"--missing {self.missing_value:g} must lie in {self.lower:g} … {self.upper:g}"
-            )
+        for label in self.columns:
+            if not label.lower <= self.missing_value(label) <= label.upper:
+                raise ConfigError(
+                    f"--missing {self.missing:g} must lie in {label.lower:g} … {label.upper:g}"
+                )
         for option, given in (
             ("--set-label", self.label_settings),
             ("--set-feature", self.feature_settings),
@@ -136,9 +183,8 @@ class Settings(DataSettings):
                     raise ConfigError(f"{option} {one!r}: use {_OWN_OPTIONS[name]} instead")
         return self
 
-    @property
-    def missing_value(self) -> float:
-        """Label of an event without one."""
+    def missing_value(self, label: LabelColumn) -> float:
+        """Value of a label where an event has none."""
         if self.missing is not None:
             return self.missing
-        return 0.0 if self.lower <= 0 <= self.upper else self.lower
+        return 0.0 if label.lower <= 0 <= label.upper else label.lower

@@ -20,6 +20,15 @@ def summary_table(metrics: Mapping[str, Any]) -> Table:
         "ε", f"{metrics['epsilon']:g}", f"{prior:.3g} for the prior, {labels:.3g} for labels"
     )
     table.add_row("events", f"{metrics['rows']:,}", f"{metrics['holdout_rows']:,} kept for scoring")
+    for one in metrics.get("labels", [metrics]):
+        if "name" in one:
+            table.add_section()
+            table.add_row(str(one["name"]), "", "")
+        _add_label(table, one)
+    return table
+
+
+def _add_label(table: Table, metrics: Mapping[str, Any]) -> None:
     table.add_row("randomizer", f"{metrics['outputs']} values", str(metrics["randomizer"]))
     table.add_row("model", str(metrics["objective"]), str(metrics["head"] or ""))
     table.add_section()
@@ -35,7 +44,6 @@ def summary_table(metrics: Mapping[str, Any]) -> Table:
     if metrics.get("verdict") is not None:
         table.add_section()
         table.add_row("verdict", str(metrics["verdict"]), _verdict(metrics))
-    return table
 
 
 def _explained(metrics: Mapping[str, Any], key: str) -> str:

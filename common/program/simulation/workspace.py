@@ -147,26 +147,42 @@ def furnish(workspace: Workspace, inputs: Inputs, settings: Settings) -> Certifi
 
 def label_party_config(
     inputs: Inputs, settings: Settings, files: CertificateFiles
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Any]:
     """Return the labels party's configuration, section by section."""
     data: dict[str, Any] = {
         "labels": "labels.parquet",
         "key": inputs.key,
-        "label": settings.label,
         "data_set": data_set_name(settings.labels),
         "epoch": "1",
-        "missing": settings.missing_value,
         "duplicates": settings.duplicates,
     }
+    first, *others = settings.columns
+    labels: dict[str, Any] = {}
+    randomizer = {"name": settings.randomizer}
+    if others:
+        labels["label"] = [
+            {
+                "name": one.column,
+                "lower": one.lower,
+                "upper": one.upper,
+                "missing": settings.missing_value(one),
+                "loss": settings.loss,
+            }
+            for one in settings.columns
+        ]
+    else:
+        data |= {"label": first.column, "missing": settings.missing_value(first)}
+        labels["domain"] = {"lower": first.lower, "upper": first.upper}
+        randomizer["loss"] = settings.loss
     if inputs.population is not None:
         data["population"] = "population.parquet"
     elif settings.submit_population:
         data["population"] = "submitted"
     return {
         "data": data,
-        "domain": {"lower": settings.lower, "upper": settings.upper},
+        **labels,
         "privacy": {"epsilon": settings.epsilon},
-        "randomizer": {"name": settings.randomizer, "loss": settings.loss},
+        "randomizer": randomizer,
         "keys": {"secret_file": _beside(files.join_secret)},
         "store": {"directory": "store"},
         "server": {
@@ -223,11 +239,13 @@ def _beside(path: Path) -> str:
     return f"../{path.parent.name}/{path.name}"
 
 
-def _write_config(path: Path, sections: Mapping[str, Mapping[str, Any]]) -> None:
+def _write_config(path: Path, sections: Mapping[str, Any]) -> None:
     lines = ["# Written for one simulated run. Paths are relative to this folder."]
-    for section, values in sections.items():
-        lines += ["", f"[{section}]"]
-        lines += [f"{key} = {_toml(value)}" for key, value in values.items()]
+    for section, found in sections.items():
+        several = isinstance(found, list)
+        for values in found if several else [found]:
+            lines += ["", f"[[{section}]]" if several else f"[{section}]"]
+            lines += [f"{key} = {_toml(value)}" for key, value in values.items()]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -140,7 +140,7 @@ def test_labels_are_written_for_other_languages(
     codes = dict(zip(world.release.labels["key"], world.release.labels["code"], strict=True))
     keys = [hashed[at : at + 16] for at in range(0, len(hashed), 16)]
     assert [codes[key] for key in keys] == table["code"].to_list()
-    problem = LabelProblem.from_manifest(world.release.manifest)
+    problem = LabelProblem.from_channel(world.release.manifest.channel, facts["prior"])
     wanted = lv.decoded_labels(problem, table["code"].to_numpy())
     np.testing.assert_allclose(table["target"], wanted.targets)
 

@@ -47,6 +47,17 @@ def test_the_features_party_never_sees_labels_or_ignored_columns(settings: Any) 
     assert inputs.labels.columns == ["id", "y"]
 
 
+def test_several_labels_are_withheld_and_completed_each_by_itself(
+    settings: Any, tmp_path: Path
+) -> None:
+    table = pl.DataFrame({"id": ["a", "b"], "x": [1, 2], "y": [3.0, None], "z": [True, False]})
+    table.write_parquet(tmp_path / "all.parquet")
+    inputs = read_inputs(settings(key="id", label=["y:2:8", "z:0:1"]))
+    assert inputs.features.columns == ["id", "x"]
+    assert inputs.labels.columns == ["id", "y", "z"]
+    assert inputs.truth.rows() == [("a", 3.0, 1.0), ("b", 2.0, 0.0)]
+
+
 def test_a_submitted_population_is_the_features_in_their_order(
     settings: Any, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from common.config import checked
 from common.errors import LabelveilError
 from common.program.simulation import Settings
+from common.program.simulation.settings import LabelColumn
 
 RIGHT: dict[str, Any] = {
     "labels": Path("labels.csv"),
@@ -24,9 +25,16 @@ RIGHT: dict[str, Any] = {
 
 
 def test_the_missing_value_is_zero_where_it_can_be() -> None:
-    assert Settings(**RIGHT).missing_value == 0
-    assert Settings(**RIGHT | {"lower": 3.0}).missing_value == 3
-    assert Settings(**RIGHT | {"missing": 7.0}).missing_value == 7
+    for changes, missing in (({}, 0), ({"lower": 3.0}, 3), ({"missing": 7.0}, 7)):
+        settings = Settings(**RIGHT | changes)
+        assert settings.missing_value(settings.columns[0]) == missing
+
+
+def test_several_labels_have_bounds_of_their_own() -> None:
+    several = Settings(**RIGHT | {"label": ["y:0:10", "order: value:-5:2.5"]})
+    assert several.columns == (LabelColumn("y", 0, 10), LabelColumn("order: value", -5, 2.5))
+    alone = {name: value for name, value in RIGHT.items() if name not in ("lower", "upper")}
+    assert Settings(**alone | {"label": "y:0:3"}).columns == (LabelColumn("y", 0, 3),)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +44,12 @@ def test_the_missing_value_is_zero_where_it_can_be() -> None:
         ({"epsilon": float("nan")}, "--epsilon=nan must be"),
         ({"lower": 10.0}, "--lower 10 must be below --upper 10"),
         ({"upper": float("inf")}, "--upper=inf must be a finite number"),
+        ({"lower": None}, "--lower is missing: a public bound of y"),
+        ({"label": ["y:0:1", "z"]}, "--label z needs bounds of its own among several"),
+        ({"label": ["y:0:1", "y:0:2"]}, "--label y stands twice"),
+        ({"label": "y:1:0"}, "--lower 1 must be below --upper 0; the label domain of y is empty"),
+        ({"label": "y:0:inf"}, "--lower 0 must be below --upper inf"),
+        ({"label": []}, "--label=[] must"),
         ({"holdout": 0.0}, "--holdout=0.0 must be a number above 0 and below 1"),
         ({"holdout": 1.0}, "--holdout=1.0 must be a number above 0 and below 1"),
         ({"seed": -1}, "--seed=-1 must be a whole number of at least 0"),

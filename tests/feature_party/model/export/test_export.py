@@ -22,7 +22,7 @@ from feature_party.learning.objectives import build_objective
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
 from feature_party.model.encoding import Encoder
-from feature_party.model.export import run as export_module
+from feature_party.model.export import torch_module
 from feature_party.model.export.run import export_format, export_model, onnx_inputs
 from feature_party.model.export.torch_module import ServedModel, probes, served_columns
 from feature_party.model.model import Expert, Model
@@ -194,7 +194,7 @@ def test_a_file_that_disagrees_is_not_left(
         def forward(self, columns: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
             return {"prediction": super().forward(columns)["prediction"] * (1 + 1e-4)}
 
-    monkeypatch.setattr(export_module, "ServedModel", Off)
+    monkeypatch.setattr(torch_module, "ServedModel", Off)
     (tmp_path / "model.pt2").write_text("an earlier one")
     with pytest.raises(DataError, match="would predict otherwise"):
         export_model(model, tmp_path / "model.pt2")

@@ -2,7 +2,7 @@
 
 The labels' codes are read one by one, so what a label loses depends on its own share of ε alone:
 the excess error of the best mixture for it, as a share of what it is with no label at all. All
-divisions into twenty-fourths are tried on these curves, which come from public or released numbers.
+divisions into twelfths are tried on these curves, which come from public or released numbers.
 A little ε tells next to nothing, so that the least sum may starve a label; each therefore gets at
 least half of an equal share.
 """
@@ -21,8 +21,8 @@ from common.randomizers.design.mixture import best_mixture
 from common.randomizers.grid import Grid
 from common.randomizers.losses import Loss, get_loss
 
-PARTS = 24
-_POINTS = 16
+PARTS = 12
+_POINTS = 12
 
 
 def allocate(
@@ -48,7 +48,7 @@ def allocate(
 
     Returns
     -------
-    Multiples of 1/24, one a label, each at least 1/(2m), summing to 1.
+    Multiples of 1/12, one a label, each at least 1/(2m), summing to 1.
     """
     m = len(grids)
     least = -(-PARTS // (2 * m))
@@ -77,9 +77,9 @@ def _losses(
     mass = prior @ interpolation(grid.points, points)
     family = plausible_conditionals(points, mass, loss).tempered()
     effective = effective_rows(rows)
-    lost = []
+    lost, mixture = [], None
     for part in parts:
         boost = float(np.expm1(epsilon * part / PARTS))
-        channel = best_mixture((family,), boost, effective).channel(boost)
-        lost.append(family.excess_error(channel, effective))
+        mixture = best_mixture((family,), boost, effective, start=mixture)
+        lost.append(family.excess_error(mixture.channel(boost), effective))
     return np.array(lost) / family.excess_error(np.ones((points.size, 1)), effective)

@@ -43,7 +43,8 @@ _BINS = (2, 3, 4, 5, 6, 8, 11, 16)
 _DIRECTIONS = 3
 _MOVES = 12
 _WEIGHINGS = 300
-_SETTLED = 1e-6
+_SETTLED = 1e-3
+"""Relative difference of the steepest slope from the average at which weights are kept."""
 _DROP = 1e-3
 
 
@@ -145,28 +146,29 @@ class _Program:
         factor = self._boost**2 / (self._boost + bins.shape[1])
         return np.asarray(factor * np.matmul(moved.transpose(0, 2, 1), scaled))
 
-    def solve(self, weights: Floats, pieces: Sequence[Floats]) -> tuple[float, Floats]:
+    def solve(self, weights: Floats, pieces: Sequence[Floats] | Floats) -> tuple[float, Floats]:
         """Return the criterion and the (m, r, t) solutions of its linear systems."""
         matrix = np.broadcast_to(self._base, (self._gradients.shape[0], *self._base.shape[-2:]))
-        if pieces:
-            matrix = matrix + self._effective * np.tensordot(weights, np.array(pieces), 1)
+        if len(pieces):
+            matrix = matrix + self._effective * np.tensordot(weights, np.asarray(pieces), 1)
         solved = np.linalg.solve(matrix, self._gradients)
         return float(np.sum(self._gradients * solved)) / solved.shape[0], np.asarray(solved)
 
-    def slopes(self, solved: Floats, pieces: Sequence[Floats]) -> Floats:
+    def slopes(self, solved: Floats, pieces: Sequence[Floats] | Floats) -> Floats:
         """(p,) how fast the criterion falls with each weight."""
-        moved = np.matmul(np.array(pieces), solved)
+        moved = np.matmul(np.asarray(pieces), solved)
         return np.asarray(self._effective * np.sum(moved * solved, axis=(1, 2, 3))) / len(solved)
 
     def weigh(self, weights: Floats, pieces: Sequence[Floats]) -> Floats:
         """Weigh the partitions by the multiplicative rule."""
+        stacked = np.array(pieces)
         for _ in range(_WEIGHINGS):
-            _, solved = self.solve(weights, pieces)
-            better = weights * np.sqrt(self.slopes(solved, pieces))
-            better /= better.sum()
-            if np.abs(better - weights).max() < _SETTLED:
+            _, solved = self.solve(weights, stacked)
+            slopes = self.slopes(solved, stacked)
+            if slopes.max() <= (1 + _SETTLED) * float(weights @ slopes):
                 break
-            weights = better
+            weights = weights * np.sqrt(slopes)
+            weights /= weights.sum()
         return weights
 
     def search(self, solved: Floats, used: Sequence[Indices]) -> Indices:

@@ -21,7 +21,7 @@ from feature_party.notebook.sources import check_codes
 from feature_party.notebook.torch_loss import likelihood
 
 METRIC = "release_loss"
-SCALE_PACE = 0.3
+SCALE_PACE = 0.15
 """How much slower a scale is learned than a location: few privatized labels say much of it."""
 
 

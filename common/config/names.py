@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, StringConstraints
 
 from common.config import Words
+from common.errors import ConfigError
 from common.release.claims import NAME_PATTERN as NAME_PATTERN
 
 NAME_WORDS = "a name of up to 64 letters, digits, dots, dashes and underscores"
@@ -26,3 +27,21 @@ Name = Annotated[
     Words(NAME_WORDS),
 ]
 """Names a directory and travels in requests."""
+
+
+def bounded_column(flag: str, text: str) -> tuple[str, float, float]:
+    """Read ``COLUMN:LOWER:UPPER``, as a flag was given it.
+
+    Raises
+    ------
+    ConfigError
+        If it is not of this form.
+    """
+    try:
+        column, lower, upper = text.rsplit(":", 2)
+        ends = float(lower), float(upper)
+    except ValueError:
+        column, ends = "", (0.0, 0.0)
+    if not column:
+        raise ConfigError(f"{flag} {text!r:.100} must be COLUMN:LOWER:UPPER, as in amount:0:100")
+    return column, *ends

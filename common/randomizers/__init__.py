@@ -17,6 +17,7 @@ from common.randomizers.design.optimal_design import build_optimal_design
 from common.randomizers.prior import NoisyPrior, decoded_prior, private_prior
 from common.randomizers.response import build_randomized_response, build_rr_with_prior
 from common.randomizers.rp_with_prior import build_rp_with_prior
+from common.randomizers.several import LabelTerms, Several, build_several
 from common.randomizers.thresholds import build_randomized_thresholds, threshold_weights
 from common.randomizers.two_point import build_two_point
 from common.randomizers.two_step import (
@@ -33,9 +34,11 @@ from common.randomizers.unbiased.builder import build_unbiased
 __all__ = [
     "Binning",
     "BudgetSplit",
+    "LabelTerms",
     "NoisyPrior",
     "Randomizer",
     "Recipe",
+    "Several",
     "TwoStep",
     "build_discrete_laplace",
     "build_discrete_staircase",
@@ -47,6 +50,7 @@ __all__ = [
     "build_randomizer",
     "build_rp_with_prior",
     "build_rr_with_prior",
+    "build_several",
     "build_staircase",
     "build_two_point",
     "build_unbiased",

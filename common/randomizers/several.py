@@ -38,12 +38,13 @@ from common.randomizers.two_step import (
     Recipe,
     round_down,
     split_budget,
-    two_step,
 )
 
 Division = Literal["auto", "split", "joint"]
 Count = Callable[[Sequence[Group]], list[Integers]]
 """How many events lie in each cell of each group: the only look at labels before the codes."""
+Pay = Callable[[Sequence[tuple[Group, Fraction]]], list[NoisyPrior]]
+"""Pays for histograms of groups of labels, each with the ε that it may spend."""
 Channels = tuple[tuple[Group, Randomizer], ...]
 
 MOST_CELLS = 400
@@ -202,6 +203,38 @@ def build_several(
     ConfigError
         Where labels are too many, or need too many cells or codes, for what is asked.
     """
+
+    def pay(asked: Sequence[tuple[Group, Fraction]]) -> list[NoisyPrior]:
+        return [
+            private_prior(
+                each, spent, entropy, group=group, words=stream(PRIOR_STREAM, some.labels[0])
+            )
+            for each, (some, spent) in zip(count([one for one, _ in asked]), asked, strict=True)
+        ]
+
+    return from_priors(
+        pay, terms, rows, epsilon, division=division, group=group, prior_share=prior_share
+    )
+
+
+def from_priors(
+    pay: Pay,
+    terms: Sequence[LabelTerms],
+    rows: int,
+    epsilon: float,
+    *,
+    division: Division = "auto",
+    group: int = 1,
+    prior_share: float | Fraction = PRIOR_SHARE,
+) -> Several:
+    """Build the channels from priors that somebody pays for; as :func:`build_several`.
+
+    Parameters
+    ----------
+    pay
+        Given groups of labels, each with the ε that its histogram may spend, the histograms.
+        Called at most once.
+    """
     check_terms(terms)
     grids = cell_grids(terms, rows, epsilon)
     if division == "joint" and grids is None:
@@ -211,11 +244,10 @@ def build_several(
             " set division = 'split'"
         )
     if len(terms) == 1 or grids is None or division == "split":
-        return _split(count, terms, rows, epsilon, entropy, group, prior_share)
+        return _split(pay, terms, rows, epsilon, group, prior_share)
     everything = Group(tuple(range(len(terms))), Cells(grids))
     budget = split_budget(epsilon, len(everything.cells), rows, largest_share=prior_share)
-    (counts,) = count([everything])
-    prior = private_prior(counts, budget.prior, entropy, group=group)
+    (prior,) = pay([(everything, budget.prior)])
     each = round_down(budget.labels / group)
     channels = divide(terms, everything.cells, prior.probabilities, each, rows, division)
     return Several(_names(terms), ((everything, prior),), channels, group)
@@ -379,35 +411,32 @@ def shares_of_epsilon(
 
 
 def _split(
-    count: Count,
+    pay: Pay,
     terms: Sequence[LabelTerms],
     rows: int,
     epsilon: float,
-    entropy: Entropy,
     group: int,
     prior_share: float | Fraction,
 ) -> Several:
     """Send every label as if it were alone, with its share of ε."""
-    budgets = [
-        round_down(Fraction(epsilon) * share) for share in shares_of_epsilon(terms, rows, epsilon)
-    ]
+    shares = shares_of_epsilon(terms, rows, epsilon)
+    budgets = [round_down(Fraction(epsilon) * share) for share in shares]
     grids = [one.own_grid(rows, budget) for one, budget in zip(terms, budgets, strict=True)]
     groups = [Group((j,), Cells((grid,))) for j, grid in enumerate(grids)]
     recipes = [one.recipe(group, prior_share) for one in terms]
-    needy = [recipe.needs_prior(grid) for recipe, grid in zip(recipes, grids, strict=True)]
-    knots = knot_options([None if need else len(g) for need, g in zip(needy, grids, strict=True)])
-    asked = [one for one, need in zip(groups, needy, strict=True) if need]
-    counts = dict(zip(asked, count(asked), strict=True)) if asked else {}
-    priors: list[tuple[Group, NoisyPrior | None]] = []
+    needy = [j for j, recipe in enumerate(recipes) if recipe.needs_prior(grids[j])]
+    knots = knot_options([None if j in needy else len(grid) for j, grid in enumerate(grids)])
+    splits = [one.split(grids[j], budgets[j], rows) for j, one in enumerate(recipes)]
+    paid = pay([(groups[j], splits[j].prior) for j in needy]) if needy else []
+    priors: dict[int, NoisyPrior | None] = dict(zip(needy, paid, strict=True))
     channels = []
-    for j, one in enumerate(groups):
-        if needy[j]:
-            recipe = replace(recipes[j], options=recipes[j].options or knots)
-            words = stream(PRIOR_STREAM, j)
-            two = two_step(counts[one], grids[j], budgets[j], entropy, recipe, words)
-            priors.append((one, two.prior))
-            channels.append((one, two.randomizer))
+    for j, (one, recipe) in enumerate(zip(groups, recipes, strict=True)):
+        prior = priors.setdefault(j, None)
+        if prior is None:
+            built = recipe.respond(grids[j], budgets[j], rows)
         else:
-            priors.append((one, None))
-            channels.append((one, recipes[j].respond(grids[j], budgets[j], rows)))
-    return Several(_names(terms), tuple(priors), tuple(channels), group)
+            chosen = replace(recipe, options=recipe.options or knots)
+            built = chosen.build(prior, grids[j], splits[j], rows)
+        channels.append((one, built))
+    every = tuple((one, priors[j]) for j, one in enumerate(groups))
+    return Several(_names(terms), every, tuple(channels), group)

@@ -24,7 +24,6 @@ from common.randomizers.base import Randomizer, build_randomizer, check_epsilon
 from common.randomizers.grid import Grid
 from common.randomizers.losses import Loss, LossFunction
 from common.randomizers.prior import (
-    PRIOR_STREAM,
     NoisyPrior,
     decoded_prior,
     private_prior,
@@ -198,7 +197,6 @@ def two_step(
     epsilon: float,
     entropy: Entropy,
     recipe: Recipe,
-    words: str = PRIOR_STREAM,
 ) -> TwoStep:
     """Spend ε₁ on the prior and build the randomizer that spends the rest.
 
@@ -212,14 +210,12 @@ def two_step(
         Budget of one privacy unit for the whole message, > 0.
     entropy
         Source of the prior's noise.
-    words
-        Its stream.
     """
     histogram = np.asarray(counts)
     rows = int(histogram.sum())
     split = split_budget(epsilon, len(grid), max(rows, 1), largest_share=recipe.prior_share)
     split = replace(split, labels=recipe.rest(split.labels))
-    prior = private_prior(histogram, split.prior, entropy, group=recipe.group, words=words)
+    prior = private_prior(histogram, split.prior, entropy, group=recipe.group)
     built = recipe.build(prior, grid, split, rows)
     return TwoStep(split, prior, built, recipe.group)
 

@@ -25,6 +25,7 @@ from common.guarantees import Guarantee, PureDP, Unit, compose, guarantee_from_j
 from common.randomizers import NoisyPrior, decoded_prior
 from common.randomizers.cells import Cells, Codebook, Group
 from common.randomizers.grid import Grid
+from common.randomizers.several import MOST_LABELS
 from common.release.blocks import BLOCK_ROWS
 from common.release.claims import Name, PureClaim
 from common.release.sections import (
@@ -42,8 +43,6 @@ from common.release.strict_json import parse_json
 FORMAT = "labelveil-release/1"
 SEVERAL = "labelveil-release/2"
 """Of a release of several labels."""
-
-MOST_LABELS = 8
 
 
 _ONE = ("label", "prior", "randomizer")
@@ -243,8 +242,8 @@ class Manifest(ManifestSection):
         document = self.model_dump(mode="json", exclude=left_out)
         if self.format == FORMAT:
             label, prior, randomizer = (document.pop(f"{one}s")[0] for one in _ONE)
-            del document["privacy"]["division"], label["weight"], prior["labels"]
-            del randomizer["labels"]
+            del document["privacy"]["division"], label["weight"], label["asked"]
+            del prior["labels"], randomizer["labels"]
             randomizer["loss"] = label.pop("loss")
             document |= {"label": label, "prior": prior, "randomizer": randomizer}
         text = json.dumps(

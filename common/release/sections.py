@@ -35,6 +35,8 @@ class LabelSection(ManifestSection):
     loss: Literal["squared", "absolute", "poisson"]
     weight: float = Field(default=1.0, gt=0)
     """What its error counts for beside the other labels'."""
+    asked: bool = False
+    """Whether the labels party named the grid; else it follows from bounds, rows and ε."""
 
 
 class PriorSection(ManifestSection):

@@ -129,7 +129,7 @@ class Before:
         warnings = intention.warnings()
         if self.wanted.dry_run:
             facts = self._facts(intention, outlook)
-            lines = [f"{name:<22}{value}" for name, value in facts]
+            lines = [f"{name:<21} {value}" for name, value in facts]
             self.shown.answer(self._document(intention, outlook, warnings), *lines)
         for warning in warnings:
             print(f"warning: {warning}", file=sys.stderr)

@@ -55,9 +55,9 @@ def document(outcome: ReleaseOutcome) -> dict[str, Any]:
         "existed": outcome.existed,
         "events": manifest.population.rows,
         "found": None if outcome.tally is None else outcome.tally.to_json(),
-        "randomizer": manifest.randomizer.name,
-        "loss": manifest.label.loss,
-        "outputs": manifest.channel.outputs.size,
+        "randomizer": ", ".join(one.name for one in manifest.randomizers),
+        "loss": ", ".join(dict.fromkeys(one.loss for one in manifest.labels)),
+        "outputs": manifest.codebook.outputs,
         "guarantee": manifest.total_guarantee.to_json(),
         "prior_paid": manifest.prior_paid,
         "total": outcome.limit.to_json(),
@@ -76,7 +76,7 @@ def _lines(outcome: ReleaseOutcome) -> Iterator[str]:
         )
     # plain lines: a digest that a narrow terminal cuts off cannot be compared
     for name, value in _facts(outcome):
-        yield f"{name:<22}{value}"
+        yield f"{name:<21} {value}"
 
 
 def epoch_line(outcome: ReleaseOutcome) -> str:
@@ -97,7 +97,7 @@ def epoch_line(outcome: ReleaseOutcome) -> str:
 
 def _prior(manifest: Manifest) -> str:
     drift = manifest.drift
-    if manifest.prior.decoded:
+    if all(prior.decoded for prior in manifest.priors):
         return "no prior needed"
     if drift is None:
         return "a prior of its own"
@@ -114,7 +114,6 @@ def _prior(manifest: Manifest) -> str:
 
 def _facts(outcome: ReleaseOutcome) -> list[tuple[str, str]]:
     manifest, tally = outcome.manifest, outcome.tally
-    outputs = manifest.channel.outputs.size
     facts = [
         ("data set", f"{manifest.data_set}, epoch {manifest.epoch}"),
         ("events", f"{manifest.population.rows:,}{_origin(manifest)}"),
@@ -128,8 +127,7 @@ def _facts(outcome: ReleaseOutcome) -> list[tuple[str, str]]:
         if manifest.privacy.records_per_unit > 1 or tally.over_limit:
             facts.append(("  over a user's limit", f"{tally.over_limit:,}"))
     facts += [
-        ("randomizer", f"{manifest.randomizer.name}, {manifest.label.loss} loss"),
-        ("grid", f"{len(manifest.label.grid):,} points, {outputs:,} outputs"),
+        *_label_facts(manifest),
         ("privacy", str(manifest.total_guarantee)),
         *_prior_facts(manifest),
         ("  labels", f"ε = {manifest.labels_guarantee.epsilon:.6g}"),
@@ -141,11 +139,21 @@ def _facts(outcome: ReleaseOutcome) -> list[tuple[str, str]]:
     return facts
 
 
+def _label_facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    grids = {label.name: len(label.grid) for label in manifest.labels}
+    for one, outputs in zip(manifest.randomizers, manifest.codebook.radices, strict=True):
+        of = f" of {' and '.join(one.labels)}" if len(grids) > 1 else ""
+        losses = [label.loss for label in manifest.labels if label.name in one.labels]
+        yield f"randomizer{of}", f"{one.name}, {', '.join(dict.fromkeys(losses))} loss"
+        points = " × ".join(f"{grids[name]:,}" for name in one.labels)
+        yield f"grid{of}", f"{points} points, {outputs:,} outputs"
+
+
 def _prior_facts(manifest: Manifest) -> list[tuple[str, str]]:
     facts = []
     if manifest.test_guarantee is not None:
         facts.append(("  test for drift", f"ε = {manifest.test_guarantee.epsilon:.6g}"))
-    if manifest.prior.decoded:
+    if all(prior.decoded for prior in manifest.priors):
         facts.append(("  histogram", "decoded from the codes, free"))
     elif manifest.prior_paid:
         facts.append(("  histogram", f"ε = {manifest.prior_guarantee.epsilon:.6g}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from common.config import setting
@@ -46,6 +47,8 @@ def watch(config: LabelPartyConfig, wanted: WatchOptions, how: BeforeOptions) ->
         wanted.answer(document(outcome), epoch_line(outcome))
 
     silent = wanted.quiet or wanted.as_json
+    if len(config.labels) > 1 and not wanted.quiet:
+        print("several labels: every epoch pays for a prior of its own", file=sys.stderr)
     with Before(config, how, wanted) as before, stopped_by_signals() as stop:
         if wanted.once or how.dry_run:
             done = release_new(config, report, quiet=wanted.quiet, stop=stop, confirm=before)

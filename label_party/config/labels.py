@@ -12,8 +12,6 @@ from common.errors import ConfigError
 from common.randomizers.grid import Grid
 from common.randomizers.losses import LOSS_NAMES
 
-MOST_LABELS = 1
-
 
 class DomainSection(Section):
     """The public bounds of the labels and the grid between them.

@@ -7,7 +7,6 @@ Relative paths are relative to the working directory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -19,8 +18,9 @@ from common.engine.task import EngineSection
 from common.errors import ConfigError
 from common.randomizers import Recipe, randomizer_names
 from common.randomizers.losses import LOSS_NAMES
+from common.randomizers.several import MOST_LABELS, LabelTerms
 from common.release.facts import check_digits, check_options
-from label_party.config.labels import MOST_LABELS, ConfiguredLabel, DomainSection, LabelTable
+from label_party.config.labels import ConfiguredLabel, DomainSection, LabelTable
 from label_party.config.offers import EvaluationSection, WatchSection
 from label_party.config.privacy import NOT_IN_REQUEST, PrivacySection
 from label_party.config.serving import ObservabilitySection, ServerSection
@@ -217,6 +217,17 @@ class LabelPartyConfig(Section):
                 " is part of its own epoch; remove [watch] hits"
             )
         self._check_labels()
+        several = len(self.labels) > 1
+        if several and self.watch.hits is not None:
+            raise ConfigError(
+                "hits has no effect on several [[label]], whose priors every epoch pays for without"
+                " a test; remove [watch] hits"
+            )
+        if several and self.evaluation.offered:
+            raise ConfigError(
+                "questions are answered about one label, and there are several [[label]]; remove"
+                " [evaluation] offered"
+            )
         return self
 
     def _check_labels(self) -> None:
@@ -255,11 +266,11 @@ class LabelPartyConfig(Section):
             "[domain]": self.domain is not None,
             "[data] label": "label" in self.data.model_fields_set,
             "[data] missing": self.data.missing is not None,
-            "[randomizer] loss": "loss" in self.randomizer.model_fields_set,
+            **{f"[randomizer] {key}": True for key in self.randomizer.model_fields_set},
         }
         return [place for place, is_said in said.items() if is_said]
 
-    @cached_property
+    @property
     def labels(self) -> tuple[ConfiguredLabel, ...]:
         """What is asked about each label."""
         if self.domain is not None:
@@ -307,6 +318,23 @@ class LabelPartyConfig(Section):
     def account(self) -> str:
         """Whose budget pays: the account that is named, or the data set's own."""
         return self.privacy.account or self.data.data_set
+
+    @property
+    def terms(self) -> list[LabelTerms]:
+        """What is public about each label."""
+        return [
+            LabelTerms(
+                one.name,
+                *one.bounds,
+                one.domain.fixed,
+                one.loss,
+                one.weight,
+                one.domain.grid == "values",
+                self.randomizer.name,
+                self.randomizer.options,
+            )
+            for one in self.labels
+        ]
 
     @property
     def recipe(self) -> Recipe:

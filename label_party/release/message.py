@@ -8,6 +8,7 @@ noisy histogram.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -15,19 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from common.arrays import Integers
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.exact.rational import decimal_value
 from common.guarantees import PureDP, compose
-from common.randomizers import Randomizer, Recipe, TwoStep, one_step, second_step, two_step
+from common.randomizers import NoisyPrior, second_step, two_step
 from common.randomizers.cells import Cells, Codebook, Group
-from common.randomizers.grid import Grid
-from common.release.blocks import KEY_BYTES
+from common.randomizers.several import Several, build_several, from_priors
+from common.release.blocks import KEY_BYTES, decode_codes
 from common.release.claims import CMAC_KEYS, HMAC_KEYS, KeyFunction
-from common.release.manifest import FORMAT, Manifest, content_digest
+from common.release.manifest import FORMAT, SEVERAL, Manifest, content_digest
 from common.release.sections import (
     ContentSection,
     LabelSection,
@@ -121,18 +121,15 @@ def build(
     if not entropy.secure:
         raise PrivacyError("a release needs system_entropy(); seeded entropy is for tests alone")
     privacy = config.privacy
-    grid = config.only_label.domain.build(events.rows, privacy.epsilon)
     epsilon = _at_most(decimal_value(privacy.epsilon))
-    recipe, drift = config.recipe, None
-    if recipe.needs_prior(grid):
-        two, drift = _with_prior(events, grid, epsilon, recipe, in_force, entropy)
-        content, population = _randomize(events, config, two.randomizer, entropy, writer, progress)
-    else:
-        codes = _Codes(writer, len(grid))
-        randomizer = recipe.respond(grid, epsilon, events.rows)
-        content, population = _randomize(events, config, randomizer, entropy, codes, progress)
-        two = one_step(randomizer, codes.counts, epsilon, privacy.group)
-    manifest = _manifest(config, two, content, population, drift)
+    made, drift = _made(events, config, epsilon, in_force, entropy)
+    codes = _Codes(writer, made.codebook)
+    told = any(prior is None for _, prior in made.priors)
+    receiver = codes if told else writer
+    content, population = _randomize(events, made.codebook, entropy, receiver, progress)
+    if told:
+        made = made.decode(codes.of_channels())
+    manifest = _manifest(config, made, content, population, drift)
     if not manifest.total_guarantee.within(privacy.charge):
         raise PrivacyError(
             f"the message would spend {manifest.total_guarantee}, more than {privacy.charge}"
@@ -142,61 +139,94 @@ def build(
     return Built(manifest, data)
 
 
-def _with_prior(
+def _made(
     events: Events,
-    grid: Grid,
+    config: LabelPartyConfig,
     epsilon: float,
-    recipe: Recipe,
     in_force: InForce | None,
     entropy: Entropy,
-) -> tuple[TwoStep, DriftOutcome | None]:
-    """Pay for a prior, or test whether the one in force still fits."""
-    drift = None
-    if in_force is not None:
-        (counts,) = events.count([_alone(in_force.grid)], entropy)
-        drift = in_force.test_for_drift(counts, entropy)
-        recipe = replace(recipe, spent=drift.spent)
-        if not drift.section.drifted:
-            two = second_step(in_force.prior, in_force.grid, epsilon, events.rows, recipe)
-            return two, drift
-    (counts,) = events.count([_alone(grid)], entropy)
-    return two_step(counts, grid, epsilon, entropy, recipe), drift
+) -> tuple[Several, DriftOutcome | None]:
+    """Pay for priors, or test whether the one in force still fits; build the channels."""
+
+    def count(groups: Sequence[Group]) -> list[Integers]:
+        return events.count(groups, entropy)
+
+    privacy, rows = config.privacy, events.rows
+    if in_force is None or not _needs_prior(config, rows):
+        made = build_several(
+            count,
+            config.terms,
+            rows,
+            epsilon,
+            entropy,
+            division=privacy.division,
+            group=privacy.group,
+            prior_share=privacy.prior_share,
+        )
+        return made, None
+    alone = Group((0,), Cells((in_force.grid,)))
+    drift = in_force.test_for_drift(count([alone])[0], entropy)
+    recipe = replace(config.recipe, spent=drift.spent)
+    if drift.section.drifted:
+        alone = Group((0,), Cells((config.only_label.domain.build(rows, privacy.epsilon),)))
+        two = two_step(count([alone])[0], alone.cells.grids[0], epsilon, entropy, recipe)
+    else:
+        two = second_step(in_force.prior, in_force.grid, epsilon, rows, recipe)
+    names = (config.only_label.name,)
+    return Several(names, ((alone, two.prior),), ((alone, two.randomizer),), two.group), drift
 
 
-def _alone(grid: Grid) -> Group:
-    return Group((0,), Cells((grid,)))
+def check_division(config: LabelPartyConfig, rows: int) -> None:
+    """Raise ``ConfigError`` for labels that one message cannot carry; nothing is read or spent."""
+
+    def pay(asked: Sequence[tuple[Group, Fraction]]) -> list[NoisyPrior]:
+        raise _Enough
+
+    with suppress(_Enough):
+        from_priors(
+            pay, config.terms, rows, config.privacy.epsilon, division=config.privacy.division
+        )
+
+
+class _Enough(Exception):
+    """The rest of a plan follows from what would have been paid for."""
+
+
+def _needs_prior(config: LabelPartyConfig, rows: int) -> bool:
+    grid = config.only_label.domain.build(rows, config.privacy.epsilon)
+    return config.recipe.needs_prior(grid)
 
 
 class _Codes:
-    """A writer that counts the codes, of one byte each, on their way."""
+    """A writer that counts the codes on their way."""
 
-    def __init__(self, writer: RowWriter, outputs: int) -> None:
-        self._writer = writer
-        self.counts = np.zeros(outputs, dtype=np.int64)
+    def __init__(self, writer: RowWriter, codebook: Codebook) -> None:
+        self._writer, self._codebook = writer, codebook
+        self._counts = np.zeros(codebook.outputs, dtype=np.int64)
 
     def write_rows(self, keys: bytes, codes: bytes) -> None:
-        self._count(np.frombuffer(codes, np.uint8))
+        self._count(codes)
         self._writer.write_rows(keys, codes)
 
     def adopt(self, keys: Path, codes: Path) -> None:
-        self._count(np.fromfile(codes, np.uint8))
+        self._count(codes.read_bytes())
         self._writer.adopt(keys, codes)
 
-    def _count(self, codes: NDArray[np.uint8]) -> None:
-        self.counts += np.bincount(codes, minlength=self.counts.size)
+    def _count(self, codes: bytes) -> None:
+        found = decode_codes(codes, self._codebook.code_bytes)
+        self._counts += np.bincount(found, minlength=self._counts.size)
+
+    def of_channels(self) -> list[Integers]:
+        """How many codes there are of each, by channel."""
+        table = self._counts.reshape(self._codebook.radices)
+        every = range(table.ndim)
+        return [table.sum(axis=tuple(j for j in every if j != i)) for i in every]
 
 
 def _randomize(
-    events: Events,
-    config: LabelPartyConfig,
-    randomizer: Randomizer,
-    entropy: Entropy,
-    writer: RowWriter,
-    progress: Progress,
+    events: Events, codebook: Codebook, entropy: Entropy, writer: RowWriter, progress: Progress
 ) -> tuple[ContentSection, PopulationSection]:
-    channel = randomizer.channel
     block_rows = block_rows_for(events.rows)
-    codebook = Codebook((config.only_label.name,), (_alone(Grid(channel.inputs)),), (channel,))
     blocks, population = events.randomize(codebook, entropy, writer, block_rows, progress)
     content = ContentSection(
         code_bytes=2 if codebook.code_bytes == 2 else 1,
@@ -214,54 +244,64 @@ def _randomize(
 
 def _manifest(
     config: LabelPartyConfig,
-    two: TwoStep,
+    made: Several,
     content: ContentSection,
     population: PopulationSection,
     drift: DriftOutcome | None,
 ) -> Manifest:
     # with one record per user both units have the same neighbours; the claim names the unit asked
-    unit, terms = config.privacy.privacy_unit, config.only_label
-    prior: PureDP = replace(two.prior.guarantee, unit=unit)
-    labels: PureDP = replace(two.labels_guarantee, unit=unit)
-    parts = [*([prior] if two.prior_paid else []), labels]
-    if drift is not None and drift.charged is not None:
-        parts.insert(0, drift.charged)
+    unit, book = config.privacy.privacy_unit, made.codebook
+    parts = [] if drift is None or drift.charged is None else [drift.charged]
+    priors, randomizers = [], []
+    for group, prior in made.priors:
+        if prior is None:
+            raise ValueError("codes are not counted yet")
+        guarantee: PureDP = replace(prior.guarantee, unit=unit)
+        if prior.decoded is None and (drift is None or drift.section.drifted):
+            parts.append(guarantee)
+        stated = PriorSection(
+            labels=[made.names[label] for label in group.labels],
+            noisy_counts=prior.noisy_counts.tolist(),
+            noise="discrete-laplace" if prior.decoded is None else "randomized-response",
+            scale=str(prior.scale),
+            guarantee=guarantee.to_json(),
+        )
+        priors.append(stated)
+    for group, randomizer in made.channels:
+        guarantee = PureDP.of_channel(randomizer.channel, unit).scale(made.records)
+        parts.append(guarantee)
+        chosen = StatedRandomizer(
+            labels=[made.names[label] for label in group.labels],
+            name=randomizer.name,
+            # anyone who rebuilds the channel from the noisy prior needs the builder's options
+            details={**randomizer.details, "options": config.randomizer.options},
+            channel=randomizer.channel.to_json(),
+            guarantee=guarantee.to_json(),
+        )
+        randomizers.append(chosen)
     return Manifest(
-        format=FORMAT,
+        format=FORMAT if len(made.names) == 1 else SEVERAL,
         software=software(),
         data_set=config.data.data_set,
         epoch=config.data.epoch,
         created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         labels=[
             LabelSection(
-                name=terms.name,
-                grid=two.randomizer.channel.inputs.tolist(),
-                missing=terms.missing,
-                loss=two.randomizer.loss.name,
+                name=one.name,
+                grid=grid.points.tolist(),
+                missing=one.missing,
+                loss=one.loss,
+                weight=one.weight,
+                asked=one.domain.fixed is not None,
             )
+            for one, grid in zip(config.labels, book.cells.grids, strict=True)
         ],
-        priors=[
-            PriorSection(
-                labels=[terms.name],
-                noisy_counts=two.prior.noisy_counts.tolist(),
-                noise="discrete-laplace" if two.prior.decoded is None else "randomized-response",
-                scale=str(two.prior.scale),
-                guarantee=prior.to_json(),
-            )
-        ],
-        randomizers=[
-            StatedRandomizer(
-                labels=[terms.name],
-                name=two.randomizer.name,
-                # anyone who rebuilds the channel from the noisy prior needs the builder's options
-                details={**two.randomizer.details, "options": config.randomizer.options},
-                channel=two.randomizer.channel.to_json(),
-                guarantee=labels.to_json(),
-            )
-        ],
+        priors=priors,
+        randomizers=randomizers,
         privacy=StatedPrivacy(
             requested_epsilon=config.privacy.epsilon,
-            records_per_unit=two.group,
+            division=config.privacy.division,
+            records_per_unit=made.records,
             total=compose(parts).to_json(),
         ),
         population=population,

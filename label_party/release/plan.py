@@ -165,6 +165,8 @@ def too_few_events(config: LabelPartyConfig, rows: int) -> str | None:
 
     The prediction looks at no label, so to act on it tells nobody anything about them.
     """
+    if len(config.labels) > 1:
+        return None
     name, epsilon = config.randomizer.name, config.privacy.epsilon
     plan = make_plan(config, from_domain(rows), [epsilon], names=[name])
     gains = [plan.constant_error - row.assessment.predicted_error for row in plan.rows]

@@ -36,7 +36,7 @@ def session_to_open(config: LabelPartyConfig, store: Store, rows: int) -> Purcha
         If there is no ``[privacy] total_delta``, which its RDP guarantee needs.
     """
     privacy, hits = config.privacy, config.watch.hits
-    if hits is None:
+    if hits is None or len(config.labels) > 1:
         return None
     if not privacy.total_delta:
         raise BudgetError(
@@ -76,9 +76,11 @@ def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> In
         If that release is damaged.
     """
     last = ledger.committed(config.data.data_set)
-    if last is None:
+    if last is None or len(config.labels) > 1:  # several labels pay for their priors every time
         return None
     manifest = store.read_manifest(last)
+    if len(manifest.labels) > 1:
+        return None
     points = manifest.label.grid
     group = manifest.privacy.records_per_unit
     unit = manifest.labels_guarantee.unit

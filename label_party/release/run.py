@@ -22,7 +22,7 @@ from label_party.events.intention import Confirm, Intention, go_on
 from label_party.events.on_disk import StoredEvents
 from label_party.events.open import open_events
 from label_party.events.tally import Tally
-from label_party.release.message import Built, build
+from label_party.release.message import Built, build, check_division
 from label_party.release.plan import too_few_events
 from label_party.release.signing import signing_key
 from label_party.store.entries import LABELS
@@ -102,6 +102,7 @@ def run_release(
     if paid is not None:
         return _existing(config, store, paid)
     with open_events(config, quiet=quiet) as events:
+        check_division(config, events.rows)
         confirm(
             Intention(
                 (purchase,),

@@ -73,7 +73,7 @@ class Message:
     """A release's bytes, and what its manifest says of them."""
 
     files: dict[str, bytes]
-    counts: list[int]
+    counts: list[list[int]]
     digest: str
     tally: Any
 
@@ -116,7 +116,7 @@ def _build(folder: Path, chosen: LabelPartyConfig, events: Any, tally: Any) -> M
     manifest: Manifest = built.manifest
     return Message(
         {"keys": keys, "codes": codes},
-        manifest.prior.noisy_counts,
+        [prior.noisy_counts for prior in manifest.priors],
         manifest.content.digest + manifest.population.digest,
         tally,
     )

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from common.config.answers import Json
+from common.config.names import bounded_column
 from common.config.options import with_options
 from common.errors import ConfigError
 from common.program.commands.verdicts import Shown, announce, checks_bar, finish
@@ -55,6 +56,12 @@ def plant(
     values: Annotated[int, typer.Option(help="Different labels, evenly from low to high.")] = 2,
     key: Annotated[str, typer.Option(help="Name of the key column.")] = "key",
     label: Annotated[str, typer.Option(help="Name of the label column.")] = "label",
+    also: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN:LOWER:UPPER", help="Another label of each event, at one of its ends."
+        ),
+    ] = None,
     folder: Annotated[Path, typer.Option(help="Where canaries and their secrets lie.")] = Path(
         "canaries"
     ),
@@ -66,14 +73,17 @@ def plant(
     from common.program.audit.planted.plant import PARTNER, Planting
     from common.program.audit.planted.plant import plant as make
 
-    planting = Planting(events, lower, upper, values, key, label)
+    others = tuple(bounded_column("--also", text) for text in also or ())
+    planting = Planting(events, lower, upper, values, key, label, others)
     made = make(folder, planting)
     partner = folder / PARTNER
     shown.answer(
         {"planted": made, "events": events, "folder": folder, "partner": partner},
         f"{events:,} canaries {'are planted' if made else 'were planted before'} in {folder}\n"
         f"1. give {partner}/labels.parquet and {partner}/population.parquet to the labels party,"
-        f" as a data set of its own with lower = {lower:g} and upper = {upper:g}; keep all else\n"
+        " as a data set of its own with"
+        f" {', '.join(f'{name} from {low:g} to {high:g}' for name, low, high in planting.columns)};"
+        " keep all else\n"
         f"2. once it serves the release: labelveil audit canaries score {folder} --address"
         " HOST:PORT --data-set NAME --secret join.key",
     )

@@ -6,6 +6,7 @@ what would. So every field is proved, refuted, or named as *not checkable*.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,12 @@ _DECIDED_BY: Mapping[str, tuple[str, ...]] = {
     "label.name": (_NAMES,),
     "label.grid": ("weights", _CHOSEN),
     "label.missing": (_CHOSEN,),
+    "label.loss": (_REBUILT, _CHOSEN),
+    "label.weight": (_REBUILT, _CHOSEN),
+    "label.asked": (_REBUILT, _CHOSEN),
+    "prior.labels": ("manifest is consistent",),
+    "randomizer.labels": ("manifest is consistent",),
+    "privacy.division": (_REBUILT, _CHOSEN),
     "prior.noisy_counts": (_REBUILT, DECODED, _DRAWN),
     "prior.noise": (DECODED, _DRAWN),
     "prior.scale": (DECODED, "prior noise scale", "split of ε", "priors in force"),
@@ -64,6 +71,7 @@ _DECIDED_BY: Mapping[str, tuple[str, ...]] = {
 }
 """By a field, or by all below it: the longest name counts, and only checks that were made."""
 
+_LISTS = ("labels", "priors", "randomizers")
 _SHOWN = 64
 
 
@@ -162,7 +170,7 @@ def out_of_reach(manifest: Manifest) -> list[Check]:
             "Run `labelveil audit party`.",
         ),
     ]
-    if manifest.prior.decoded:
+    if all(prior.decoded for prior in manifest.priors):
         claims = [claim for claim in claims if claim[0] != _DRAWN]
     if manifest.labels_guarantee.unit == Unit.USER:
         most = manifest.privacy.records_per_unit
@@ -197,14 +205,18 @@ def out_of_reach(manifest: Manifest) -> list[Check]:
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    below = list(enumerate(value)) if name in _LISTS and isinstance(value, list) else []
     if isinstance(value, dict) and value:
-        for key, below in value.items():
-            yield from _leaves(below, f"{name}.{key}" if name else key)
-    else:
-        yield name, value
+        below = list(value.items())
+    for key, inner in below:
+        yield from _leaves(inner, f"{name}.{key}" if name else str(key))
+    if below:
+        return
+    yield name, value
 
 
 def _decided_by(name: str) -> tuple[str, ...]:
+    name = re.sub(r"^(label|prior|randomizer)s\.\d+", r"\1", name)
     while name not in _DECIDED_BY and "." in name:
         name = name.rpartition(".")[0]
     return _DECIDED_BY.get(name, ())

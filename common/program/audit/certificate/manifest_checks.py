@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,14 +15,19 @@ from common.errors import ConfigError, PrivacyError, ReleaseError
 from common.exact.rational import parse_rational
 from common.guarantees import PureDP
 from common.program.audit.attacks.exact_channel import WORDS, certify
-from common.program.audit.verdict import GATE, Check, Power, Verdict, verdict_of
+from common.program.audit.certificate.rebuild import prior_share
+from common.program.audit.verdict import GATE, Check, Power, Verdict, verdict_of, worst
 from common.randomizers import decoded_prior
-from common.randomizers.two_step import PRIOR_SHARE, split_budget
 from common.release.claims import PureClaim
 from common.release.facts import MOST_DIGITS, check_digits
 from common.release.manifest import Manifest
+from common.release.sections import PriorSection, StatedRandomizer
 from common.version import software
 
+SectionT = TypeVar("SectionT", PriorSection, StatedRandomizer)
+OneCheck = Callable[[Manifest, SectionT], Check]
+
+_LONGEST_RATIO = 80
 DECODED = "histogram is decoded from the codes"
 
 
@@ -42,15 +49,19 @@ def facts(manifest: Manifest, digest: str) -> dict[str, str]:
         "created": manifest.created,
         "software": manifest.software,
         "events": f"{manifest.population.rows:,}",
-        "label": f"{manifest.label.name}, {len(manifest.label.grid)} grid points from"
-        f" {manifest.label.grid[0]:g} to {manifest.label.grid[-1]:g}",
-        "randomizer": f"{manifest.randomizer.name},"
-        f" {len(manifest.randomizer.channel.get('outputs', []))} outputs",
-        "options": manifest.randomizer.shown_options,
-        "a missing label counts as": f"{manifest.label.missing!r}",
+        "label": "; ".join(
+            f"{one.name}, {len(one.grid)} grid points from {one.grid[0]:g} to {one.grid[-1]:g}"
+            for one in manifest.labels
+        ),
+        "randomizer": "; ".join(
+            f"{one.name}, {len(one.channel.get('outputs', []))} outputs" + _of(manifest, one.labels)
+            for one in manifest.randomizers
+        ),
+        "options": "; ".join(one.shown_options for one in manifest.randomizers),
+        "a missing label counts as": "; ".join(f"{one.missing!r}" for one in manifest.labels),
         "ε requested": f"{manifest.privacy.requested_epsilon:g}",
         **_prior_facts(manifest),
-        "ε for the labels": _shown(manifest.randomizer.guarantee),
+        "ε for the labels": _shown([one.guarantee for one in manifest.randomizers]),
         "protects": f"one {manifest.privacy.total['unit']}, at most"
         f" {manifest.privacy.records_per_unit} labels",
     }
@@ -58,26 +69,26 @@ def facts(manifest: Manifest, digest: str) -> dict[str, str]:
 
 def _prior_facts(manifest: Manifest) -> dict[str, str]:
     drift = manifest.drift
-    if manifest.prior.decoded:
+    if all(prior.decoded for prior in manifest.priors):
         return {"ε for the histogram": "0: decoded from the codes"}
     if drift is None:
-        return {"ε for the histogram": _shown(manifest.prior.guarantee)}
+        return {"ε for the histogram": _shown([prior.guarantee for prior in manifest.priors])}
     origin = f"{drift.in_force.epoch}, {drift.in_force.manifest}"
-    paid = _shown(manifest.prior.guarantee) if drift.drifted else f"0: that of epoch {origin}"
+    paid = _shown([manifest.prior.guarantee]) if drift.drifted else f"0: that of epoch {origin}"
     if drift.test is None:
         return {"ε for the histogram": paid, "test for drift": "none: the session's hits are spent"}
     charged = "" if drift.test.session is None else ", charged to a session over all epochs"
     return {
         "ε for the histogram": paid,
-        "ε of the test for drift": _shown(drift.test.guarantee) + charged,
+        "ε of the test for drift": _shown([drift.test.guarantee]) + charged,
         "tested against": origin,
     }
 
 
-def weights_of(manifest: Manifest) -> list[list[int]]:
+def weights_of(randomizer: StatedRandomizer) -> list[list[int]]:
     """The distinct rows of integer weights that some label uses, as the manifest writes them."""
     try:
-        channel = manifest.randomizer.channel
+        channel = randomizer.channel
         used = sorted(set(channel["row_of"]))
         rows = [[int(weight) for weight in channel["rows"][row]] for row in used]
     except (IndexError, ValueError) as error:
@@ -87,17 +98,18 @@ def weights_of(manifest: Manifest) -> list[list[int]]:
     return rows
 
 
-def sums_check(manifest: Manifest) -> Check:
+def sums_check(manifest: Manifest, randomizer: StatedRandomizer) -> Check:
     """Every row of weights is non-negative and sums to 2**64: a distribution over words."""
-    rows = weights_of(manifest)
+    rows = weights_of(randomizer)
     wrong = sum(sum(row) != WORDS or min(row) < 0 for row in rows)
-    outputs = len(manifest.randomizer.channel.get("outputs", []))
-    inputs_fit = manifest.randomizer.channel.get("inputs") == manifest.label.grid
+    outputs = len(randomizer.channel.get("outputs", []))
+    cells = manifest.group(randomizer.labels).cells
+    inputs_fit = randomizer.channel.get("inputs") == cells.inputs.tolist()
     return Check(
         name="weights",
         verdict=verdict_of(wrong == 0 and inputs_fit),
         claim="The channel is a matrix of integers whose rows sum to 2⁶⁴, one row for each label"
-        " of the grid.",
+        " of the grid (of several labels: for each cell of their grids).",
         tried=f"{len(rows)} distinct rows of {outputs} weights were added up.",
         found=f"{wrong} of them are not such distributions; the channel's labels"
         f" {'are' if inputs_fit else 'are not'} the grid.",
@@ -105,26 +117,42 @@ def sums_check(manifest: Manifest) -> Check:
 
 
 def channel_check(manifest: Manifest) -> Check:
-    """The exact ε of the channel, in rational arithmetic, against the claim for the labels."""
+    """The exact ε of the codes, in rational arithmetic, against the claim for the labels.
+
+    Neighbours differ in all labels of an event, and a code holds one output of each channel, drawn
+    independently: the worst ratio of the whole code is the product of the channels' worst ratios.
+    """
     group = manifest.privacy.records_per_unit
-    claimed = _exact(manifest.randomizer.guarantee)
-    found = certify(weights_of(manifest), claimed / group)
-    epsilon = found.epsilon * group
-    where = f"output {found.output}"
-    if found.ratio is None:
+    claims = [_exact(one.guarantee) for one in manifest.randomizers]
+    found = [
+        certify(weights_of(one), claimed / group)
+        for one, claimed in zip(manifest.randomizers, claims, strict=True)
+    ]
+    claimed, epsilon = sum(claims, Fraction(0)), sum(one.epsilon for one in found) * group
+    where = ", ".join(f"output {one.output}" for one in found)
+    ratios = [one.ratio for one in found if one.ratio is not None]
+    if len(ratios) < len(found):
         shown = f"{where} excludes a label: no ε is enough."
     else:
+        ratio = math.prod(ratios, start=Fraction(1))
         shown = (
-            f"The worst ratio is {found.ratio.numerator}/{found.ratio.denominator} ({where}):"
-            f" exactly ε = {found.epsilon:.12g}"
+            f"The worst ratio is {_ratio(ratio)} ({where}): exactly ε = {epsilon / group:.12g}"
             + (f", {group} times that for one unit." if group > 1 else ".")
         )
+    several = len(manifest.labels) > 1
     return Check(
         name="exact ε of the labels",
-        verdict=verdict_of(found.holds),
-        claim=f"One label's randomization spends at most ε₂ = {float(claimed):.12g}.",
+        verdict=verdict_of(all(one.holds for one in found)),
+        claim=f"{'All labels of one event' if several else 'One label'}'s randomization spends at"
+        f" most ε₂ = {float(claimed):.12g}.",
         tried="The largest ratio of two weights in one column was compared with"
-        " Σ_{j<60} ε^j/j! in rational arithmetic.",
+        " Σ_{j<60} ε^j/j! in rational arithmetic"
+        + (
+            f", over all pairs of cells of each of {len(found)} channels; events that differ in all"
+            " of their labels have the product."
+            if several
+            else "."
+        ),
         found=shown,
         claimed=float(claimed),
         bound=epsilon,
@@ -133,22 +161,31 @@ def channel_check(manifest: Manifest) -> Check:
     )
 
 
+def _ratio(ratio: Fraction) -> str:
+    text = f"{ratio.numerator}/{ratio.denominator}"
+    return text if len(text) <= _LONGEST_RATIO else f"{float(ratio):.15g}"
+
+
 def arithmetic_check(manifest: Manifest) -> Check:
     """What the labels paid for adds up to the total, and that is within what was asked for."""
-    labels = manifest.randomizer.guarantee
-    parts = [("labels", labels)]
-    if manifest.prior_paid:
-        parts.insert(0, ("prior", manifest.prior.guarantee))
-    test = None if manifest.drift is None else manifest.drift.test
-    if test is not None and test.session is None:
-        parts.insert(0, ("test for drift", test.guarantee))
+    drift = manifest.drift
+    parts: list[tuple[str, PureClaim]] = []
+    if drift is not None and drift.test is not None and drift.test.session is None:
+        parts.append(("test for drift", drift.test.guarantee))
+    if drift is None or drift.drifted:
+        parts += [
+            (f"prior{_of(manifest, prior.labels)}", prior.guarantee)
+            for prior in manifest.priors
+            if not prior.decoded
+        ]
+    parts += [(f"labels{_of(manifest, one.labels)}", one.guarantee) for one in manifest.randomizers]
     total = _exact(manifest.privacy.total)
     asked = Fraction(repr(manifest.privacy.requested_epsilon))
     guarantees = [*(part for _, part in parts), manifest.privacy.total]
     sides = {(part.get("adjacency"), part.get("unit")) for part in guarantees}
     added = sum((_exact(part) for _, part in parts), Fraction(0))
-    # the channel's ε is rounded up to a float: one unit in its last place may be on top
-    within = total <= asked + Fraction(math.ulp(float(asked)))
+    # a channel's ε is rounded up to a float: one unit in its last place may be on top
+    within = total <= asked + len(manifest.randomizers) * Fraction(math.ulp(float(asked)))
     found = " + ".join(f"{float(_exact(part)):.12g} ({name})" for name, part in parts)
     return Check(
         name="arithmetic of the ε split",
@@ -164,10 +201,10 @@ def arithmetic_check(manifest: Manifest) -> Check:
     )
 
 
-def prior_scale_check(manifest: Manifest) -> Check:
+def prior_scale_check(manifest: Manifest, stated: PriorSection) -> Check:
     """The stated noise scale pays for ε₁: scale times ε₁ is the sensitivity 2 (per unit)."""
     group = manifest.privacy.records_per_unit
-    scale, prior = parse_rational(manifest.prior.scale), _exact(manifest.prior.guarantee)
+    scale, prior = parse_rational(stated.scale), _exact(stated.guarantee)
     spent = 2 * group / scale if scale else None
     holds = spent is not None and spent <= prior
     return Check(
@@ -190,23 +227,12 @@ def split_check(manifest: Manifest) -> Check:
 
     The rule caps ε₁ at a share of ε that is a setting; any share of few digits will do.
     """
-    epsilon, spent = manifest.privacy.requested_epsilon, _exact(manifest.prior.guarantee)
-    ratio = float(min(spent / Fraction(epsilon), Fraction(1)))  # of the least float it would be ∞
-    shares = [float(PRIOR_SHARE), *(float(f"{ratio:.{n}g}") for n in range(1, MOST_DIGITS + 1))]
-    points, rows = len(manifest.label.grid), manifest.prior_rows
-    share = next(
-        (
-            share
-            for share in shares
-            if 0 < share < 1
-            and split_budget(epsilon, points, rows, largest_share=share).prior == spent
-        ),
-        None,
-    )
+    share = prior_share(manifest)
     verdict = verdict_of(share is not None)
-    found = f"The rule gives {float(spent):.12g} for a share of at most {share}."
+    spent = _shown([prior.guarantee for prior in manifest.priors if not prior.decoded])
+    found = f"The rule gives {spent} for a share of at most {share}."
     if share is None:
-        found = f"It does not give {float(spent):.12g} for any share of {MOST_DIGITS} digits."
+        found = f"It does not give {spent} for any share of {MOST_DIGITS} digits."
         if manifest.software != software():
             verdict = Verdict.NOT_CHECKABLE
             found += f" {manifest.software!r:.80} made the release: audit it with that version."
@@ -219,15 +245,14 @@ def split_check(manifest: Manifest) -> Check:
     )
 
 
-def prior_support_check(manifest: Manifest, alpha: float = GATE) -> Check:
+def prior_support_check(manifest: Manifest, stated: PriorSection, alpha: float = GATE) -> Check:
     """Too many cells of exactly zero: noise on the occupied cells alone.
 
     Whatever a cell's true count is, a discrete Laplace variable of scale s makes it exactly 0 with
     probability at most (1 - q)/(1 + q), q = e^(-1/s); so the number of zero cells is dominated by
     a binomial one.
     """
-    scale = float(parse_rational(manifest.prior.scale))
-    counts = manifest.prior.noisy_counts
+    scale, counts = float(parse_rational(stated.scale)), stated.noisy_counts
     zeros = sum(count == 0 for count in counts)
     steep = 1 / max(scale, 1e-3)
     q = math.exp(-steep)
@@ -251,17 +276,19 @@ def prior_support_check(manifest: Manifest, alpha: float = GATE) -> Check:
     )
 
 
-def decoded_check(manifest: Manifest, codes: Integers) -> Check:
+def decoded_check(manifest: Manifest, stated: PriorSection, codes: Integers) -> Check:
     """The histogram is what anybody decodes from the codes: it spends nothing."""
     found, wrong = "No such codes.", True
     try:
-        channel = manifest.channel
-        if codes.size and int(codes.max()) < channel.outputs.size:
-            counts = np.bincount(codes, minlength=channel.outputs.size)
+        book = manifest.codebook
+        if codes.size and int(codes.max()) < book.outputs:
+            column = [one.labels for one in manifest.randomizers].index(stated.labels)
+            channel = book.channels[column]
+            counts = np.bincount(book.split(codes)[:, column], minlength=channel.outputs.size)
             decoded = decoded_prior(channel, counts).noisy_counts.tolist()
-            wrong = decoded != manifest.prior.noisy_counts
+            wrong = decoded != stated.noisy_counts
             found = f"{'Not all' if wrong else 'All'} {len(decoded)} cells agree."
-    except (PrivacyError, ReleaseError) as error:
+    except (PrivacyError, ReleaseError, ConfigError, ValueError) as error:
         found = f"{error}."
     return Check(
         name=DECODED,
@@ -277,9 +304,13 @@ def decoded_check(manifest: Manifest, codes: Integers) -> Check:
 
 def options_check(manifest: Manifest) -> Check:
     """What somebody chose cannot be rebuilt: it is short, and shown."""
-    found, holds = f"Shown: {manifest.randomizer.shown_options}.", True
+    shown = "; ".join(one.shown_options for one in manifest.randomizers)
+    found, holds = f"Shown: {shown}.", True
     try:
-        check_digits({"ε": manifest.privacy.requested_epsilon, **manifest.randomizer.options})
+        check_digits({"ε": manifest.privacy.requested_epsilon})
+        check_digits({f"weight of {one.name}": one.weight for one in manifest.labels})
+        for one in manifest.randomizers:
+            check_digits(one.options)
     except ConfigError as error:
         found, holds = f"{error}.", False
     return Check(
@@ -294,18 +325,20 @@ def options_check(manifest: Manifest) -> Check:
 
 def plots(manifest: Manifest) -> dict[str, Any]:
     """Data for the report: the range of every output's probability over all labels."""
+    if len(manifest.randomizers) > 1:
+        return {}
+    (randomizer,) = manifest.randomizers
     try:
-        rows = weights_of(manifest)
+        rows = weights_of(randomizer)
     except ReleaseError:
         return {}
     columns = list(zip(*rows, strict=True))
     return {
         "output_ranges": {
-            "outputs": manifest.randomizer.channel["outputs"],
+            "outputs": randomizer.channel["outputs"],
             "least": [min(column) / WORDS for column in columns],
             "most": [max(column) / WORDS for column in columns],
-            "epsilon": float(_exact(manifest.randomizer.guarantee))
-            / manifest.privacy.records_per_unit,
+            "epsilon": float(_exact(randomizer.guarantee)) / manifest.privacy.records_per_unit,
         }
     }
 
@@ -314,5 +347,24 @@ def _exact(guarantee: PureClaim) -> Fraction:
     return parse_rational(guarantee["epsilon"])
 
 
-def _shown(guarantee: PureClaim) -> str:
-    return f"{float(_exact(guarantee)):.6g}"
+def _shown(guarantees: Sequence[PureClaim]) -> str:
+    return " + ".join(f"{float(_exact(guarantee)):.6g}" for guarantee in guarantees)
+
+
+def _of(manifest: Manifest, names: Sequence[str]) -> str:
+    """Say whose something is, where there are several labels."""
+    return f" of {', '.join(names)}" if len(manifest.labels) > 1 else ""
+
+
+def each(manifest: Manifest, sections: Sequence[SectionT], check: OneCheck[SectionT]) -> Check:
+    """Run a check on some sections of a manifest; return the worst, with what all found."""
+    made = [check(manifest, section) for section in sections]
+    if len(made) == 1:
+        return made[0]
+    verdict = worst(one.verdict for one in made)
+    found = (
+        f"{', '.join(section.labels)}: {one.found}"
+        for section, one in zip(sections, made, strict=True)
+    )
+    first = next(one for one in made if one.verdict is verdict)
+    return replace(first, found=" ".join(found))

@@ -7,7 +7,8 @@ then no raw label reached them: everything in them is post-processing of the his
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
@@ -15,8 +16,14 @@ import numpy as np
 
 from common.errors import LabelveilError
 from common.exact.channel import FiniteChannel
+from common.exact.rational import parse_rational
 from common.program.audit.verdict import Check, Verdict
-from common.randomizers import Randomizer, build_randomizer
+from common.randomizers import NoisyPrior, Randomizer, build_randomizer, split_budget
+from common.randomizers.cells import Group
+from common.randomizers.grid import Grid
+from common.randomizers.several import LabelTerms, Several, from_priors
+from common.randomizers.two_step import PRIOR_SHARE, round_down
+from common.release.facts import MOST_DIGITS
 from common.release.manifest import Manifest
 from common.version import software
 
@@ -25,71 +32,173 @@ CLOSE = 1e-6
 
 
 def rebuild(manifest: Manifest, name: str) -> Randomizer:
-    """Build the randomizer that a builder makes of the manifest's noisy prior and public numbers.
+    """Build the only label's randomizer, as a builder makes it of the noisy prior and public facts.
 
     ε₂ is what was asked for less what else these labels paid for (ε₁, a test), divided among the
     labels of one unit and rounded down, as the two-step procedure does it.
     """
-    asked = Fraction(_at_most(Fraction(repr(manifest.privacy.requested_epsilon))))
     paid = sum((part.exact_epsilon for part in manifest.parts[:-1]), Fraction(0))
-    share = (asked - paid) / manifest.privacy.records_per_unit
+    share = (Fraction(_asked(manifest)) - paid) / manifest.privacy.records_per_unit
     return build_randomizer(
         name,
         labels=np.asarray(manifest.label.grid),
         prior=manifest.noisy_prior,
-        epsilon=_at_most(share),
+        epsilon=round_down(share),
         loss=manifest.label.loss,
         rows=manifest.population.rows,
         **manifest.randomizer.options,
     )
 
 
+class OtherSplitError(LabelveilError):
+    """The rule would have paid otherwise for the histograms."""
+
+
+class _Fits(Exception):
+    """It would have paid for those that are there."""
+
+
+def rebuild_several(manifest: Manifest, share: float, *, build: bool = True) -> Several:
+    """Build the channels of several labels again, from the histograms and public facts.
+
+    Parameters
+    ----------
+    share
+        The largest share of ε that histograms may take.
+    build
+        Whether to go on once the histograms are seen to be those that the rule pays for.
+
+    Raises
+    ------
+    OtherSplitError
+        If other groups of labels would have been counted, on other grids, or for another ε.
+    """
+    noisy = {
+        manifest.group(prior.labels): histogram
+        for prior, histogram in zip(manifest.priors, manifest.histograms, strict=True)
+        if not prior.decoded
+    }
+
+    def pay(asked: Sequence[tuple[Group, Fraction]]) -> list[NoisyPrior]:
+        if dict(asked) != {group: prior.exact_epsilon for group, prior in noisy.items()}:
+            raise OtherSplitError("the histograms are not those that the rule pays for")
+        if not build:
+            raise _Fits
+        return [noisy[group] for group, _ in asked]
+
+    terms = [
+        LabelTerms(
+            one.name,
+            one.grid[0],
+            one.grid[-1],
+            Grid.from_edges(one.grid) if one.asked else None,
+            one.loss,
+            one.weight,
+            values=any(prior.decoded and prior.labels == [one.name] for prior in manifest.priors),
+        )
+        for one in manifest.labels
+    ]
+    return from_priors(
+        pay,
+        terms,
+        manifest.population.rows,
+        _asked(manifest),
+        division=manifest.privacy.division,
+        group=manifest.privacy.records_per_unit,
+        prior_share=share,
+    )
+
+
+def prior_share(manifest: Manifest) -> float | None:
+    """Find the share, of few digits, by which the rule spends on histograms what was spent."""
+    epsilon, rows = manifest.privacy.requested_epsilon, manifest.prior_rows
+    noisy = [prior for prior in manifest.priors if not prior.decoded]
+    ratios = [parse_rational(prior.guarantee["epsilon"]) / Fraction(epsilon) for prior in noisy]
+    ends = [float(min(ratio, Fraction(1))) for ratio in {sum(ratios), *ratios}]
+    digits = range(1, MOST_DIGITS + 1)
+    shares = [float(PRIOR_SHARE), *(float(f"{end:.{n}g}") for end in ends for n in digits)]
+    for share in dict.fromkeys(shares):
+        if not 0 < share < 1:
+            continue
+        if len(manifest.labels) == 1:
+            points, spent = len(manifest.label.grid), manifest.prior_guarantee.exact_epsilon
+            if split_budget(epsilon, points, rows, largest_share=share).prior == spent:
+                return share
+            continue
+        with suppress(OtherSplitError):
+            try:
+                rebuild_several(manifest, share, build=False)
+            except _Fits:
+                return share
+    return None
+
+
+def _candidates(manifest: Manifest) -> Iterator[Callable[[], Sequence[Randomizer]]]:
+    """Yield ways to build the randomizers again, in the manifest's order."""
+    if len(manifest.labels) == 1:
+        for name in dict.fromkeys((manifest.randomizer.name, "auto")):
+            yield lambda name=name: [rebuild(manifest, name)]  # type: ignore[misc]
+        return
+
+    def several() -> list[Randomizer]:
+        share = prior_share(manifest)
+        if share is None:
+            raise OtherSplitError("the histograms are not those that the rule pays for")
+        made = dict(rebuild_several(manifest, share).channels)
+        groups = [manifest.group(one.labels) for one in manifest.randomizers]
+        if set(groups) != set(made):
+            raise OtherSplitError("labels are grouped otherwise")
+        return [made[group] for group in groups]
+
+    yield several
+
+
 def rebuilt_check(manifest: Manifest) -> Check:
     """Outputs and weights are what the builder makes of the noisy histogram."""
     name = "channel is a function of the noisy histogram"
+    stated_names = ", ".join(repr(one.name) for one in manifest.randomizers)
     claim = (
-        f"Outputs, weights and details were computed by {manifest.randomizer.name!r} from the"
+        f"Outputs, weights and details were computed by {stated_names} from the"
         " noisy histogram, ε, loss, options and row count alone."
     )
     tried = "They were built again from these and compared, integer by integer."
-    best: tuple[float, str] | None = None
+    best: float | None = None
     try:
-        stated = manifest.channel
+        stated = manifest.channels
     except LabelveilError as error:
         return Check(name, Verdict.FAIL, claim, tried, f"No channel is stated: {error}.")
     problem = "no builder of that name"
-    for builder in dict.fromkeys((manifest.randomizer.name, "auto")):
+    for build in _candidates(manifest):
         try:
-            built = rebuild(manifest, builder)
+            built = build()
         except (LabelveilError, TypeError) as error:
             problem = str(error)
             continue
         distance = max(
-            _distance(stated, built.channel),
-            _details_distance(manifest.randomizer.details, built.details),
+            max(_distance(one, made.channel), _details_distance(said.details, made.details))
+            for one, said, made in zip(stated, manifest.randomizers, built, strict=True)
         )
-        if best is None or distance < best[0]:
-            best = (distance, builder)
+        best = distance if best is None else min(best, distance)
         if distance == 0:
             break
     if best is None:
         found = f"It could not be built again: {problem}."
         return Check(name, Verdict.NOT_CHECKABLE, claim, tried, found)
-    distance, builder = best
-    if distance == 0:
-        found = f"All {stated.outputs.size} outputs, integer weights and details agree."
+    if best == 0:
+        outputs = " + ".join(str(channel.outputs.size) for channel in stated)
+        found = f"All {outputs} outputs, integer weights and details agree."
         return Check(name, Verdict.PASS, claim, tried, found)
-    if distance <= CLOSE:
+    if best <= CLOSE:
         found = (
-            f"The largest difference is {distance:.3g}: another processor or"
+            f"The largest difference is {best:.3g}: another processor or"
             " solver version can explain it, and so could something hidden in the last digits."
             " Run the audit where the release was made."
         )
         return Check(name, Verdict.NOT_CHECKABLE, claim, tried, found)
     found = (
         "The shape of the channel or of its details differs."
-        if math.isinf(distance)
-        else f"The largest difference is {distance:.3g}: something else went in."
+        if math.isinf(best)
+        else f"The largest difference is {best:.3g}: something else went in."
     )
     if manifest.software != software():
         found += (
@@ -97,7 +206,12 @@ def rebuilt_check(manifest: Manifest) -> Check:
             f" {software()!r}: run the audit with that version to decide."
         )
         return Check(name, Verdict.NOT_CHECKABLE, claim, tried, found)
-    return Check(name, Verdict.FAIL, claim, tried, found, details={"builder": builder})
+    return Check(name, Verdict.FAIL, claim, tried, found)
+
+
+def _asked(manifest: Manifest) -> float:
+    """ε as it was written, rounded down."""
+    return round_down(Fraction(repr(manifest.privacy.requested_epsilon)))
 
 
 def _distance(one: FiniteChannel, two: FiniteChannel) -> float:
@@ -128,9 +242,3 @@ def _apart(one: Any, two: Any) -> float:
     if isinstance(one, float) and isinstance(two, float):
         return abs(one - two) / max(abs(two), 1.0)
     return 0.0 if one == two else math.inf
-
-
-def _at_most(value: Fraction) -> float:
-    """Return the largest float that does not exceed a rational number."""
-    nearest = float(value)
-    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, 0.0)

@@ -7,6 +7,7 @@ but one, no trust in the code that made the release. What cannot be decided from
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from common.release.folder import CODES_FILE, LABELS_FILE, MANIFEST_FILE, is_com
 from common.release.manifest import Manifest, block_digest, content_digest, manifest_digest
 from common.release.rows import keys_bytes
 from common.release.strict_json import parse_json
-from common.release.table import read_labels
+from common.release.table import read_labels, stands_for
 
 Progress = Callable[[str], None]
 
@@ -145,7 +146,7 @@ def certificate(
         (
             "weights",
             "Is the channel a table of whole numbers that add up, a row for every label?",
-            lambda: claims.sums_check(manifest),
+            lambda: claims.each(manifest, manifest.randomizers, claims.sums_check),
         ),
         (
             "exact ε of the labels",
@@ -232,49 +233,61 @@ def _form_check(data: bytes) -> Check:
 
 
 def _histogram_steps(evidence: Evidence) -> list[tuple[str, str, Callable[[], Check]]]:
-    manifest = evidence.manifest
-    if manifest.prior.decoded:
-        return [
+    manifest, codes = evidence.manifest, evidence.labels["code"].to_numpy()
+    noisy = [prior for prior in manifest.priors if not prior.decoded]
+    decoded = [prior for prior in manifest.priors if prior.decoded]
+    steps: list[tuple[str, str, Callable[[], Check]]] = []
+    if decoded:
+        steps.append(
             (
                 claims.DECODED,
                 "Does the histogram say anything that the codes do not?",
-                lambda: claims.decoded_check(manifest, evidence.labels["code"].to_numpy()),
+                lambda: claims.each(
+                    manifest, decoded, lambda m, prior: claims.decoded_check(m, prior, codes)
+                ),
             )
-        ]
-    steps: list[tuple[str, str, Callable[[], Check]]] = [
-        (
-            "prior noise scale",
-            "Is the noise on the histogram wide enough for its part of ε?",
-            lambda: claims.prior_scale_check(manifest),
-        ),
-        (
-            "split of ε",
-            "Could the size of the parts say anything about labels?",
-            lambda: claims.split_check(manifest),
-        ),
-        (
-            "prior noise on empty cells",
-            "Did cells without a label get noise, too?",
-            lambda: claims.prior_support_check(manifest),
-        ),
-    ]
-    return steps if manifest.prior_paid else [steps[0], steps[2]]
+        )
+    if noisy:
+        steps.append(
+            (
+                "prior noise scale",
+                "Is the noise on the histogram wide enough for its part of ε?",
+                lambda: claims.each(manifest, noisy, claims.prior_scale_check),
+            )
+        )
+    if manifest.prior_paid:
+        steps.append(
+            (
+                "split of ε",
+                "Could the size of the parts say anything about labels?",
+                lambda: claims.split_check(manifest),
+            )
+        )
+    if noisy:
+        steps.append(
+            (
+                "prior noise on empty cells",
+                "Did cells without a label get noise, too?",
+                lambda: claims.each(manifest, noisy, claims.prior_support_check),
+            )
+        )
+    return steps
 
 
 def outputs_check(manifest: Manifest, labels: pl.DataFrame) -> Check:
     """Every code is an index of a declared output, and stands for its value."""
-    outputs = np.asarray(manifest.randomizer.channel.get("outputs", []), dtype=np.float64)
-    codes, sent = labels["code"].to_numpy(), labels["label"].to_numpy()
-    inside = codes < outputs.size
+    sizes = [len(one.channel.get("outputs", [])) for one in manifest.randomizers]
+    codes, outputs = labels["code"].to_numpy(), math.prod(sizes)
+    inside = codes < outputs
     wrong = int(np.count_nonzero(~inside))
-    if outputs.size:
-        values = outputs[np.minimum(codes, outputs.size - 1)]
-        wrong += int(np.count_nonzero(inside & (values != sent)))
+    if outputs:
+        for name, values in stands_for(manifest, codes).items():
+            wrong += int(np.count_nonzero(inside & (values != labels[name].to_numpy())))
     used = int(np.unique(codes).size)
     return Check(
         name="outputs",
         verdict=verdict_of(wrong == 0),
-        claim=f"Every value sent is one of the {outputs.size} declared outputs.",
+        claim=f"Every value sent is one of the {outputs} declared outputs.",
         tried=f"All {codes.size:,} codes and values were compared with them.",
         found=f"{wrong:,} do not fit; {used} outputs occur.",
     )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,9 @@ class Planting:
         Number k of labels that a secret may be, evenly from lower to upper; secret k is no label.
     key, label
         Names of the columns.
+    others
+        Column, lower and upper end of each further label of an event. A secret is then one of the
+        k labels together with an end of each other one, the last changing fastest; or none at all.
     """
 
     events: int
@@ -55,19 +59,33 @@ class Planting:
     values: int = 2
     key: str = "key"
     label: str = "label"
+    others: tuple[tuple[str, float, float], ...] = ()
 
     def __post_init__(self) -> None:
         if self.events < 1000:
             raise ConfigError(f"--events {self.events} must be at least 1000: fewer show nothing")
-        if not (math.isfinite(self.lower) and self.lower < self.upper < math.inf):
-            raise ConfigError(f"--lower {self.lower:g} must be below --upper {self.upper:g}")
-        if not 2 <= self.values <= MOST_VALUES:
-            raise ConfigError(f"--values {self.values} must be between 2 and {MOST_VALUES}")
+        for column, lower, upper in self.columns:
+            if not (math.isfinite(lower) and lower < upper < math.inf):
+                raise ConfigError(
+                    f"{column}: --lower {lower:g} must be below --upper {upper:g}, or the ends of"
+                    " --also"
+                )
+        if self.values < 2 or len(self.labels) > MOST_VALUES:
+            raise ConfigError(
+                f"--values {self.values} must be at least 2, and with --also make at most"
+                f" {MOST_VALUES} secrets"
+            )
+
+    @property
+    def columns(self) -> list[tuple[str, float, float]]:
+        """Name and ends of every label."""
+        return [(self.label, self.lower, self.upper), *self.others]
 
     @property
     def labels(self) -> Floats:
-        """(k,) labels, ascending."""
-        return np.linspace(self.lower, self.upper, self.values)
+        """(k, m) labels of each secret, ascending."""
+        ends = [(lower, upper) for _, lower, upper in self.others]
+        return np.array([*product(np.linspace(self.lower, self.upper, self.values), *ends)])
 
 
 @dataclass(frozen=True)
@@ -105,12 +123,13 @@ def plant(folder: Path, planting: Planting) -> bool:
             f"{folder} holds canaries planted with other settings; score those, or name another"
             " --out"
         )
-    secrets = draw_secrets(planting.events, planting.values + 1)
+    values = len(planting.labels)
+    secrets = draw_secrets(planting.events, values + 1)
     words = system_entropy().words("keys", 0, 2 * planting.events).tobytes()
     keys = pl.Series([words[at : at + 16].hex() for at in range(0, len(words), 16)])
-    labelled = secrets < planting.values
-    labels = planting.labels[np.minimum(secrets, planting.values - 1)]
-    known = pl.DataFrame({planting.key: keys, planting.label: labels}).filter(labelled)
+    labels = planting.labels[np.minimum(secrets, values - 1)]
+    columns = {name: labels[:, at] for at, (name, *_) in enumerate(planting.columns)}
+    known = pl.DataFrame({planting.key: keys, **columns}).filter(secrets < values)
     try:
         (folder / PARTNER).mkdir(parents=True, exist_ok=True)
         _write(folder / SECRETS_FILE, pl.DataFrame({"key": keys, "secret": secrets}), PRIVATE)
@@ -136,7 +155,8 @@ def read_planted(folder: Path) -> Planted:
         if plan.pop("format") != FORMAT:
             raise DataError(f"{folder / PLAN_FILE} is not of format {FORMAT}")
         table = pl.read_parquet(folder / SECRETS_FILE)
-        planting = Planting(**plan)
+        others = tuple(map(tuple, plan.pop("others", ())))
+        planting = Planting(**plan, others=others)
         secrets = table["secret"].to_numpy().astype(np.int64)
     except (OSError, ValueError, TypeError, KeyError, pl.exceptions.PolarsError) as error:
         raise DataError(

@@ -19,7 +19,6 @@ import polars as pl
 from common.arrays import Floats, Integers
 from common.errors import ReleaseError
 from common.exact.rational import parse_rational
-from common.program.audit.attacks.canaries import label_rows
 from common.program.audit.attacks.implementation import permutation_check
 from common.program.audit.attacks.one_run import Guesser, OneRun, Secrets, learn_guesser
 from common.program.audit.attacks.one_run import score as score_guesses
@@ -43,9 +42,11 @@ from common.program.audit.verdict import (
     statistical,
     verdict_of,
 )
+from common.randomizers.design.knots import interpolation
 from common.release.event_keys import hash_keys, read_secret
 from common.release.manifest import Manifest, manifest_digest
 from common.release.rows import keys_column
+from common.release.sections import PriorSection
 
 Progress = Callable[[str], None]
 
@@ -72,7 +73,8 @@ class Returned:
     manifest
         Of the release.
     labels
-        (k + 1,) label of each secret; the last is what the release counts a missing one as.
+        (k + 1, m) labels of each secret, in the manifest's order; the last is what the release
+        counts missing ones as.
     secrets, codes
         (m,) of the canaries that came back.
     missing, others
@@ -124,7 +126,7 @@ def score(
     audit.facts = {
         "canaries": f"{planted.secrets.size:,}",
         "labels of a canary": ", ".join(
-            [*(f"{label:g}" for label in planted.planting.labels), "none"]
+            [*(_shown(labels) for labels in planted.planting.labels), "none"]
         ),
         **claims.facts(manifest, manifest_digest(evidence.data)),
     }
@@ -174,7 +176,14 @@ def match(planted: Planted, evidence: Evidence, secret: Path) -> Returned:
         raise ReleaseError(
             "no canary is in the release; check --secret, and that this data set got the canaries"
         )
-    labels = np.append(planted.planting.labels, manifest.label.missing)
+    columns = [name for name, *_ in planted.planting.columns]
+    named = [label.name for label in manifest.labels]
+    if sorted(columns) != sorted(named):
+        raise ReleaseError(
+            f"labels {', '.join(columns)} were planted, and the release has {', '.join(named)}"
+        )
+    known = planted.planting.labels[:, [columns.index(name) for name in named]]
+    labels = np.vstack([known, [label.missing for label in manifest.labels]])
     return Returned(
         manifest,
         labels,
@@ -200,12 +209,13 @@ def returned_check(found: Returned) -> Check:
 
 def distinguish_check(found: Returned, claimed: float) -> Check:
     """Guess secrets from outputs, whatever the channel is, and bound ε by the right guesses."""
-    pair, result = distinguish(found.codes, found.secrets, found.labels.size)
+    pair, result = distinguish(found.codes, found.secrets, len(found.labels))
     low, high = (_label(found, secret) for secret in pair)
     excess = detectable_epsilon(claimed, result.guesses, GATE) - claimed
     check = statistical(
         "canaries told apart",
-        claim=f"An output reveals at most ε₂ = {claimed:.4g} about its label.",
+        claim=f"An output reveals at most ε₂ = {claimed:.4g} about its"
+        f" label{'s' * (len(found.manifest.labels) > 1)}.",
         tried=f"On a tenth of {found.secrets.size:,} canaries it was learnt which two labels"
         f" outputs tell apart best, and how: {low} and {high}. Of {result.guesses:,} guesses on the"
         f" others {result.correct:,} were right.",
@@ -245,9 +255,7 @@ def distinguish(codes: Integers, secrets: Secrets, values: int) -> tuple[tuple[i
 
 def channel_law_check(found: Returned) -> Check:
     """Outputs of canaries against the stated channel, cell by cell."""
-    channel = found.manifest.channel.probabilities
-    grid = np.asarray(found.manifest.label.grid)
-    laws = label_rows(channel, grid, found.labels)
+    laws = _laws(found)
     values, outputs = laws.shape
     counts = np.bincount(found.secrets * outputs + found.codes, minlength=values * outputs)
     counts = counts.reshape(values, outputs)
@@ -276,7 +284,7 @@ def channel_law_check(found: Returned) -> Check:
 
 def other_rows_check(found: Returned) -> Check:
     """Outputs of canaries against the labels of the canaries around them, at every distance."""
-    highest = (found.secrets == found.labels.size - 2).astype(np.int64)
+    highest = (found.secrets == len(found.labels) - 2).astype(np.int64)
     worst = influence(found.codes, highest)
     return Check(
         name="labels of other rows",
@@ -292,34 +300,61 @@ def other_rows_check(found: Returned) -> Check:
     )
 
 
+def _laws(found: Returned) -> Floats:
+    """(k + 1, d) stated probability of each combined code, for each secret."""
+    book, laws = found.manifest.codebook, np.ones((len(found.labels), 1))
+    for group, channel in zip(book.groups, book.channels, strict=True):
+        cells = np.ones((len(found.labels), 1))
+        for label, grid in zip(group.labels, group.cells.grids, strict=True):
+            ends = np.clip(found.labels[:, label], grid.lower, grid.upper)
+            cells = _products(cells, interpolation(ends, grid.points))
+        laws = _products(laws, cells @ channel.probabilities)
+    return laws
+
+
+def _products(one: Floats, other: Floats) -> Floats:
+    """(n, k l) products of the entries of (n, k) and (n, l), row by row; the last run fastest."""
+    return np.asarray((one[:, :, None] * other[:, None, :]).reshape(len(one), -1))
+
+
 def histogram_check(found: Returned) -> Check:
-    """What remains of the histogram once the known labels are taken off is noise as stated."""
-    manifest = found.manifest
+    """What remains of the histograms once the known labels are taken off is noise as stated."""
+    priors = found.manifest.priors
+    noisy = [prior for prior in priors if not prior.decoded] or priors
+    return claims.each(found.manifest, noisy, lambda _, prior: _one_histogram(found, prior))
+
+
+def _one_histogram(found: Returned, prior: PriorSection) -> Check:
+    manifest, group = found.manifest, found.manifest.group(prior.labels)
     name = "noise of the histogram"
     claim = "The released histogram has the noise that pays for it."
     tried = "The canaries' own counts were taken off the released ones."
-    grid = np.asarray(manifest.label.grid)
-    at = np.searchsorted(grid, np.clip(found.labels, grid[0], grid[-1]))
+    ends = [(grid.lower, grid.upper) for grid in group.cells.grids]
+    inside = np.clip(found.labels[:, group.labels], *np.transpose(ends))
+    points = [grid.points for grid in group.cells.grids]
+    at = np.column_stack([np.searchsorted(*one) for one in zip(points, inside.T, strict=True)])
+    on_grid = np.column_stack([one[i] for one, i in zip(points, at.T, strict=True)])
     reason = ""
     if found.others or found.missing:
         reason = "Other events are in the release, whose labels are not known."
-    elif manifest.prior.decoded:
+    elif prior.decoded:
         reason = "The histogram is decoded from the codes: it has no noise of its own."
     elif not manifest.prior_paid:
         reason = "The prior is that of another release."
-    elif not np.array_equal(grid[at], np.clip(found.labels, grid[0], grid[-1])):
+    elif not np.array_equal(on_grid, inside):
         reason = "Canaries' labels lie between grid points, where they are rounded at random."
     if reason:
         return Check(name, Verdict.NOT_CHECKABLE, claim, tried, reason)
-    true = np.bincount(at[found.secrets], minlength=grid.size)
-    noise = np.asarray(manifest.prior.noisy_counts, dtype=np.int64) - true
-    scale = float(parse_rational(manifest.prior.scale))
+    size = len(group.cells)
+    true = np.bincount(group.cells.number(at)[found.secrets], minlength=size)
+    noise = np.asarray(prior.noisy_counts, dtype=np.int64) - true
+    scale = float(parse_rational(prior.scale))
     little, much = noise_probability(noise, scale)
     return Check(
         name=name,
         verdict=verdict_of(min(little, much) >= GATE / 2),
         claim=claim,
-        tried=tried + f" Σ|noise| of {grid.size} cells was compared with a discrete Laplace law of"
+        tried=tried + f" Σ|noise| of {size} cells was compared with a discrete Laplace law of"
         f" scale {scale:.4g} (Chernoff's bound).",
         found=f"Mean |noise| {float(np.abs(noise).mean()):.4g}; so little has probability at most"
         f" {little:.3g}, so much {much:.3g}.",
@@ -328,7 +363,7 @@ def histogram_check(found: Returned) -> Check:
         power=(
             Power(
                 "share by which noise is too narrow",
-                detectable_narrowness(grid.size, scale, GATE / 2),
+                detectable_narrowness(size, scale, GATE / 2),
             ),
         ),
         not_looked_at="Whether the noise is independent of the labels, and of other releases.",
@@ -336,5 +371,9 @@ def histogram_check(found: Returned) -> Check:
 
 
 def _label(found: Returned, secret: int) -> str:
-    missing = secret == found.labels.size - 1
-    return "no label" if missing else f"{found.labels[secret]:g}"
+    missing = secret == len(found.labels) - 1
+    return "no label" if missing else _shown(found.labels[secret])
+
+
+def _shown(labels: Floats) -> str:
+    return " with ".join(f"{label:g}" for label in labels)

@@ -46,8 +46,8 @@ def test_empty_cells_without_noise() -> None:
     emptied = manifest.model_copy(
         update={"priors": [manifest.prior.model_copy(update={"noisy_counts": counts})]}
     )
-    assert claims.prior_support_check(manifest).verdict is Verdict.PASS
-    assert claims.prior_support_check(emptied).verdict is Verdict.FAIL
+    assert claims.prior_support_check(manifest, manifest.prior).verdict is Verdict.PASS
+    assert claims.prior_support_check(emptied, emptied.prior).verdict is Verdict.FAIL
 
 
 def test_a_release_without_a_prior_holds(write: WriteRelease) -> None:

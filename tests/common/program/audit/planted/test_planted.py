@@ -154,7 +154,7 @@ def test_a_histogram_with_too_little_noise_is_seen(grown: Grown) -> None:
     found = match(grown.planted, grown.evidence, grown.secret)
     manifest = grown.evidence.manifest
     missing = manifest.label.missing
-    labels = np.append(grown.planted.planting.labels, missing)[found.secrets]
+    labels = np.append(grown.planted.planting.labels[:, 0], missing)[found.secrets]
     counts = [int((labels == point).sum()) for point in manifest.label.grid]
     prior = manifest.prior.model_copy(update={"noisy_counts": counts})
     exact = replace(grown.evidence, manifest=manifest.model_copy(update={"priors": [prior]}))
@@ -230,3 +230,92 @@ def test_so_little_noise_is_as_improbable_as_is_said(scale: float) -> None:
         assert much >= law[total:].sum() * (1 - 1e-9) - 1e-12
     assert noise_probability(np.full(20, int(5 * scale)), scale)[1] < GATE
     assert noise_probability(np.zeros(20, dtype=np.int64), scale)[0] < GATE
+
+
+SEVERAL = """
+[data]
+labels = "partner/labels.parquet"
+population = "partner/population.parquet"
+[privacy]
+epsilon = 2
+division = "{division}"
+[[label]]
+name = "label"
+lower = 0
+upper = 10
+[[label]]
+name = "returned"
+kind = "binary"
+[keys]
+secret_file = "join.key"
+"""
+
+
+@pytest.fixture(params=["split", "joint"])
+def pairs(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    run_command: RunCommand,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Grown:
+    """Canaries of two labels, at the ends of both."""
+    monkeypatch.chdir(tmp_path)
+    assert plant(tmp_path, replace(PLANTING, events=20_000, others=(("returned", 0.0, 1.0),)))
+    write_secret(tmp_path / "join.key")
+    (tmp_path / "label_party.toml").write_text(SEVERAL.format(division=request.param))
+    done = run_command(label_party.commands.cli.main, "release", "--quiet", "--yes")
+    assert done.code == 0, done
+    evidence = read_evidence(tmp_path / "label_store" / "releases" / "labels" / "1")
+    return Grown(read_planted(tmp_path), evidence, tmp_path / "join.key")
+
+
+def by_law(law: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Codes of each secret drawn by other laws than those stated: (4, d), none as the lowest."""
+
+    def drawn(codes: np.ndarray, secrets: np.ndarray) -> np.ndarray:
+        generator = np.random.default_rng(5)
+        rows = np.where(secrets == 4, 0, secrets)
+        return (generator.random((codes.size, 1)) > law[rows].cumsum(axis=1)[:, :-1]).sum(axis=1)
+
+    return drawn
+
+
+def tilted(slopes: tuple[float, float]) -> np.ndarray:
+    """Of two codes, the odds of the second: e to the slopes of the labels that are high."""
+    odds = np.exp([0.0, slopes[1], slopes[0], sum(slopes)]) * np.exp(-sum(slopes) / 2)
+    return np.column_stack([1 / (1 + odds), odds / (1 + odds)])
+
+
+def test_a_right_party_of_two_labels_passes(pairs: Grown) -> None:
+    audit = score(pairs.planted, pairs.evidence, pairs.secret)
+    verdicts = {check.name: check.verdict for check in audit.checks}
+    assert Verdict.FAIL not in verdicts.values(), audit.checks
+    assert verdicts["noise of the histogram"] is Verdict.PASS
+    within = pairs.with_codes(by_law(tilted((1.0, 1.0))))
+    assert "canaries told apart" not in pairs.failed(within)
+
+
+@pytest.mark.parametrize("name", ["epsilon on each of two labels", "both labels at once"])
+def test_what_two_labels_tell_together_is_seen(pairs: Grown, name: str) -> None:
+    """A change of either label alone stays within the claim, and one of both does not."""
+    if name == "both labels at once":
+        law = tilted((2.6, 2.6))
+        assert (law[1] / law[0]).max() < np.e**2 < (law[3] / law[0]).max()
+    else:  # a code of two halves, each of which spends all of epsilon on its own label
+        keep = 1 / (1 + np.exp(-1.9))
+        half = np.array([[keep, 1 - keep], [1 - keep, keep]])
+        law = np.einsum("ac,bd->abcd", half, half).reshape(4, 4)
+    assert "canaries told apart" in pairs.failed(pairs.with_codes(by_law(law)))
+
+
+def test_secrets_of_two_labels_are_planted_by_the_command(
+    tmp_path: Path, run_command: RunCommand
+) -> None:
+    words = ["audit", "canaries", "plant", "--lower=0", "--upper=10", "--events=1000"]
+    words += [f"--folder={tmp_path / 'out'}"]
+    main = common.program.cli.main
+    done = run_command(main, *words, "--also=returned:0:1")
+    assert "label from 0 to 10, returned from 0 to 1" in done.out
+    table = pl.read_parquet(tmp_path / "out" / "partner" / "labels.parquet")
+    assert table.unique(["label", "returned"]).height == 4
+    assert "COLUMN:LOWER:UPPER" in run_command(main, *words, "--also=returned:1").error

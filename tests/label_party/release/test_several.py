@@ -1,0 +1,173 @@
+"""Several labels of one event in one message: the same rules as for one, and one budget."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from common.engine.local import InProcess
+from common.program.audit.certificate.run import certify
+from common.program.audit.verdict import Verdict
+from common.release.folder import MANIFEST_FILE
+from common.release.manifest import Manifest
+from common.release.table import read_release
+from label_party.config import sections as config
+from label_party.server.run import running
+from label_party.store.release_store import Store
+from tests.label_party import engines
+from tests.label_party.conftest import EVENTS, Client, Party
+
+Connect = Callable[..., Client]
+
+TABLES = """
+[[label]]
+name = "returned"
+kind = "binary"
+[[label]]
+name = "amount"
+lower = 0
+upper = 100
+weight = 2.0
+"""
+
+
+def with_labels(party: Party, tables: str = TABLES) -> Party:
+    """Two labels in place of one; half of the events have an amount, every third is returned."""
+    path = party.folder / "label_party.toml"
+    before, _, after = path.read_text().partition("[domain]")
+    _, _, after = after.partition("[privacy]")
+    after = after.replace('[randomizer]\n        name = "rr-on-bins"', "")
+    path.write_text(f"{before}[privacy]{after}{tables}")
+    keys = [f"event-{i}" for i in range(EVENTS)]
+    amounts = [str(i % 100) if i % 2 else "" for i in range(EVENTS)]
+    returned = [float(i % 3 == 0) for i in range(EVENTS)]
+    party.write_labels({"key": keys, "amount": amounts, "returned": returned})
+    return party
+
+
+@pytest.fixture
+def two(party: Party) -> Party:
+    return with_labels(party)
+
+
+def released(party: Party) -> Path:
+    return Store(party.store).path("labels", "1")
+
+
+@pytest.mark.parametrize("division", ["split", "joint", "auto"])
+def test_a_message_of_two_labels_spends_one_epsilon_and_proves_it(
+    two: Party, division: str
+) -> None:
+    result = two.release(privacy__division=division)
+    assert result.code == 0, result
+    manifest = read_release(released(two)).manifest
+    assert manifest.format == "labelveil-release/2"
+    assert [label.name for label in manifest.labels] == ["returned", "amount"]
+    assert manifest.total_guarantee.within(two.config().privacy.charge)
+    # from the integers alone: the worst ratio of any code for any two events, and the histograms
+    ratio = np.prod([channel.ratio for channel in manifest.channels])
+    assert ratio <= Fraction(np.e**1.0)
+    audit = certify(released(two))
+    assert not [check for check in audit.checks if check.verdict is Verdict.FAIL]
+    by_name = {check.name: check for check in audit.checks}
+    assert by_name["channel is a function of the noisy histogram"].verdict is Verdict.PASS
+    assert by_name["split of ε"].verdict is Verdict.PASS
+
+
+def test_the_second_release_is_the_first(two: Party) -> None:
+    assert two.release().code == 0
+    before = (released(two) / MANIFEST_FILE).read_bytes()
+    again = two.release()
+    assert "already released" in again.out
+    assert (released(two) / MANIFEST_FILE).read_bytes() == before
+    assert "(division)" in two.release(privacy__division="split").error
+
+
+def test_what_is_fetched_is_what_was_released(two: Party, connect: Connect) -> None:
+    assert two.release().code == 0
+    with running(two.config()) as address:
+        described = connect(address).describe("labels")
+    assert described.manifest == (released(two) / MANIFEST_FILE).read_bytes()
+    Manifest.from_bytes(described.manifest)
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        (TABLES.replace("upper = 100\n", ""), ["label.upper is missing"]),
+        (TABLES.replace('"amount"\n', '"amount"\ncolumn = "returned"\n'), ["'returned'", "column"]),
+        (TABLES.replace('"amount"', '"returned"'), ["'returned'", "name"]),
+        (TABLES.replace("lower = 0", "lower = 100"), ["lower=100", "[[label]]"]),
+        (TABLES.replace("weight = 2.0", "weight = 0"), ["weight=0", "above 0", "table 2"]),
+        (TABLES.replace("weight = 2.0", "missing = 101"), ["missing=101", "amount"]),
+        (TABLES.replace('kind = "binary"', 'kind = "category"'), ["label.lower is missing"]),
+        (TABLES + "[domain]\nlower = 0\nupper = 1\n", ["[domain]", "[[label]]"]),
+        (TABLES + "[evaluation]\noffered = true\n", ["questions"]),
+        (TABLES + '[[label]]\nname="x"\nkind="binary"\n' * 7, ["9 labels", "8"]),
+    ],
+)
+def test_wrong_tables_are_one_line_and_nothing_is_spent(
+    party: Party, tables: str, said: list[str]
+) -> None:
+    error = with_labels(party, tables).release().error
+    assert all(word in error for word in said), error
+    assert len(error.splitlines()) == 1
+
+
+def test_a_product_that_is_too_large_is_refused_before_anything_is_spent(two: Party) -> None:
+    path = two.folder / "label_party.toml"
+    edges = list(range(301))
+    fine = f"lower = 0\nupper = 300\ngrid = 'edges'\nedges = {edges}"
+    path.write_text(path.read_text().replace("lower = 0\nupper = 100", fine))
+    error = two.release(privacy__division="joint").error
+    assert "400 cells" in error
+    assert "split" in error
+    assert len(error.splitlines()) == 1
+    assert two.nothing_left()
+
+
+def test_a_label_that_nobody_has_is_named_beforehand(two: Party) -> None:
+    labels = pl.read_csv(two.folder / "labels.csv").with_columns(amount=pl.lit(None, pl.Float64))
+    two.write_labels(labels.to_dict(as_series=False))
+    result = two.release()
+    assert result.code == 0
+    assert "label 'amount': only 0 of 200 events" in result.err
+    found = json.loads(two.run("release", "--json", "--set=data.epoch=2").out)["found"]
+    assert [one["unlabelled"] for one in found["labels"]] == [0, 200]
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("several")
+    engines.write_events(folder, rows=90_000)
+    table = pl.read_parquet(folder / "labels.parquet")
+    table.with_columns(kept=pl.col("who") % 2).write_parquet(folder / "labels.parquet")
+    return folder
+
+
+def settings(folder: Path, **changes: Any) -> config.LabelPartyConfig:
+    """Labels ``y`` and ``kept``; duplicates are resolved for each."""
+    one = engines.settings(folder, **changes).model_dump(exclude_unset=True)
+    del one["domain"], one["data"]["label"], one["randomizer"]
+    tables = [{"name": "y", "lower": 0, "upper": 100}, {"name": "kept", "kind": "binary"}]
+    return config.LabelPartyConfig.model_validate({**one, "label": tables})
+
+
+@pytest.mark.parametrize("division", ["split", "joint"])
+@pytest.mark.parametrize("unit", ["record", "user"])
+def test_the_bytes_do_not_depend_on_where_they_are_made(
+    events: Path, tmp_path: Path, division: str, unit: str
+) -> None:
+    users: dict[str, Any] = {"privacy__user": "who", "privacy__max_records_per_user": 3}
+    changes = {"privacy__unit": unit, **(users if unit == "user" else {})}
+    chosen = settings(events, privacy__division=division, data__duplicates="last", **changes)
+    one = engines.in_memory(tmp_path / "one", chosen)
+    assert engines.with_engine(tmp_path / "other", chosen, InProcess()) == one
+    assert len(one.tally.labels) == 2

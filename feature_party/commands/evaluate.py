@@ -57,6 +57,7 @@ def show_scores(stages: Stages, by_label: dict[str, Scores], shown: Json) -> Non
 
 
 def _lines(scores: Scores) -> Iterator[str]:
+    from feature_party.evaluation.breakdown import number
     from feature_party.evaluation.fitting import true_sentence
 
     yield from scores.summary
@@ -71,8 +72,8 @@ def _lines(scores: Scores) -> Iterator[str]:
         )
     if scores.truth is not None:
         yield (
-            f"true test MSE {scores.truth.mse:.6g}, MAE {scores.truth.mae:.6g};"
-            f" predicting the mean {scores.truth.constant_mse:.6g}"
+            f"true test MSE {number(scores.truth.mse)}, MAE {number(scores.truth.mae)},"
+            f" R² {1 - scores.truth.mse / scores.truth.constant_mse:.2f}"
         )
         if scores.truth.fitting:
             yield true_sentence(scores.truth.fitting)

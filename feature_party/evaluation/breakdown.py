@@ -121,12 +121,28 @@ def segments(
     ]
 
 
+def number(value: float, digits: int = 4) -> str:
+    """Format a number for reading: thousands separated, a few significant digits."""
+    if not math.isfinite(value):
+        return "–"
+    text = f"{value:.{digits}g}"
+    if abs(value) >= 10 ** (digits - 1):
+        text = f"{value:,.0f}"
+    elif abs(value) < 1e-4:
+        text = f"{value:.{digits - 1}g}"
+    return text.replace("-", "−")
+
+
 def tenths(points: Floats) -> list[tuple[str, Indices]]:
     """Rows from the lowest to the highest predictions, in up to ten groups of equal size."""
     parts = np.array_split(
         np.argsort(points, kind="stable"), max(1, min(_TENTHS, len(points) // 2))
     )
-    return [(f"{points[rows[0]]:.4g} … {points[rows[-1]]:.4g}", rows) for rows in parts]
+    return [(_ends(points[rows]), rows) for rows in parts]
+
+
+def _ends(ordered: Floats) -> str:
+    return f"{number(ordered[0])} … {number(ordered[-1])}"
 
 
 def groups_by(column: pl.Series) -> list[tuple[str, Indices]]:
@@ -138,7 +154,7 @@ def groups_by(column: pl.Series) -> list[tuple[str, Indices]]:
         values = column.cast(pl.Float64).to_numpy()
         known = np.argsort(values, kind="stable")[: np.count_nonzero(~np.isnan(values))]
         parts = np.array_split(known, _BINS)
-        groups = [(f"{values[rows[0]]:.4g} … {values[rows[-1]]:.4g}", rows) for rows in parts]
+        groups = [(_ends(values[rows]), rows) for rows in parts]
         groups.append(("missing", np.flatnonzero(np.isnan(values))))
     else:
         texts = column.cast(pl.String).fill_null("missing")

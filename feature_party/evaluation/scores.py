@@ -21,6 +21,7 @@ from feature_party.evaluation.breakdown import (
     groups_by,
     importance,
     interval_coverage,
+    number,
     segments,
     tenths,
 )
@@ -143,9 +144,9 @@ class Scores:
         """One labels party's figures in a line."""
         told, epsilon = self.explained, f"{self.epsilon:g}"
         return (
-            f"  {name}, ε = {epsilon}: R² {share_words(told.assisted)}, whatever the model is"
-            f" {share_words(told.free)}; MSE {told.loss.value:.6g}, the constant's"
-            f" {told.constant:.6g}; {self.unseen.codes.size:,} events"
+            f"  {name}, ε = {epsilon}: R² {share_words(told.free)} assumption-free,"
+            f" {share_words(told.assisted)} model-assisted; MSE {number(told.loss.value)}, the"
+            f" constant's {number(told.constant)}; {self.unseen.codes.size:,} events"
         )
 
     @property

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
-from feature_party.evaluation.breakdown import Measured, Segment
+from feature_party.evaluation.breakdown import Measured, Segment, number
 from feature_party.evaluation.explained import NEGLIGIBLE, Explained, Share
 from feature_party.learning.calibration import Slope
 
@@ -22,14 +23,16 @@ def summary(found: Explained, epsilon: float, rows: int) -> list[str]:
     low, high = found.loss.low, found.loss.high
     bounds = ""
     if low is not None and high is not None:
-        bounds = f" (95%: {max(low, 0):.6g} … {max(high, 0):.6g})"
+        bounds = f" (95%: {number(max(low, 0))} … {number(max(high, 0))})"
     return [
         verdict_sentence(found, epsilon, rows),
-        f"share of the label's variance explained, R²: {share_words(found.assisted)} with the"
-        f" model's help, {share_words(found.free)} whatever the model is",
-        f"estimated test MSE {found.constant * (1 - found.free.value):.6g}{bounds},"
-        f" {1 - found.free.value:.0%} of the constant's {found.constant:.6g}; all from the"
-        f" privatized labels of {rows:,} events not trained on",
+        "R², the share of the label's variance that is explained:",
+        f"  {share_words(found.free)} assumption-free",
+        f"  {share_words(found.assisted)} model-assisted: if the model's own distributions are"
+        " about right",
+        f"estimated test MSE {number(found.constant * (1 - found.free.value))}{bounds}, of always"
+        f" predicting the mean {number(found.constant)}",
+        f"all from the privatized labels of {rows:,} events not trained on",
     ]
 
 
@@ -59,7 +62,7 @@ def importance_line(importance: Mapping[str, Measured], most: int = 5) -> str:
     """Columns that lower the error most, and how many do not more than noise would."""
     told = {name: one for name, one in importance.items() if one.low > 0}
     ranked = sorted(told.items(), key=lambda item: -item[1].value)[:most]
-    line = "columns that matter, by the R² lost without them: "
+    line = "columns that matter, by the R² lost when their values are shuffled: "
     line += ", ".join(f"{name} {one.value:.2g} ± {one.value - one.low:.1g}" for name, one in ranked)
     if not ranked:
         line = "no column's effect can be told from noise"
@@ -73,32 +76,44 @@ def calibration_lines(
     slope: Slope | None, tenths: Sequence[Segment], coverage: Mapping[float, Measured]
 ) -> list[str]:
     """Are predictions right on average, and intervals as often as they say?"""
-    lines = segment_lines("prediction, in tenths", tenths) if tenths else []
+    low, high = (-math.inf, math.inf) if slope is None else slope.interval
+    lines = []
+    if slope is not None and low < 0 and high > 2:
+        lines.append("whether predictions are right on average cannot be told")
+    else:
+        lines += segment_lines("prediction, in tenths", tenths) if tenths else []
     if slope is not None:
-        low, high = slope.interval
         lines.append(
             f"labels rise by {slope.value:.2f} per unit predicted (95%: {low:.2f} … {high:.2f};"
             " 1 is right)"
         )
     if coverage:
         told = [
-            f"{_share(one.value)} (95%: {_share(one.low)} … {_share(one.high)}) in those of"
-            f" {share:.0%}"
+            f"of {share:.0%} hold {_share(one.value)} ({_share(one.low)} … {_share(one.high)})"
             for share, one in coverage.items()
         ]
-        lines.append(f"labels in the model's own intervals: {', '.join(told)}")
+        lines.append(f"the model's own intervals {', '.join(told)} of the labels")
     return lines
 
 
 def segment_lines(by: str, segments: Sequence[Segment]) -> list[str]:
     """A line a segment: events, mean prediction, mean label, and whether they disagree."""
-    lines = [f"by {by}: events, mean prediction, mean label (95% for all of them together)"]
-    width = max(len(one.name) for one in segments)
-    for one in segments:
-        label = f"{one.label.value:.4g} ({one.label.low:.4g} … {one.label.high:.4g})"
-        verdict = "  predictions are off" if one.off else ""
-        lines.append(f"  {one.name:{width}}  {one.events:,}, {one.predicted:.4g}, {label}{verdict}")
-    return lines
+    rows = [("", "events", "predicted", "mean label (95% for all together)")]
+    rows += [
+        (
+            one.name,
+            f"{one.events:,}",
+            number(one.predicted),
+            f"{number(one.label.value)} ({number(one.label.low)} … {number(one.label.high)})"
+            + "  predictions are off" * one.off,
+        )
+        for one in segments
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [f"by {by}:"] + [
+        f"  {name:{widths[0]}}  {events:>{widths[1]}}  {predicted:>{widths[2]}}  {label}"
+        for name, events, predicted, label in rows
+    ]
 
 
 def _share(value: float) -> str:

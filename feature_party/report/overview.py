@@ -8,6 +8,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from common.report.template import page_template
+from feature_party.evaluation.breakdown import number
 from feature_party.evaluation.scores import Scores
 from feature_party.evaluation.sentences import share_words
 from feature_party.report.page import Section
@@ -15,7 +16,6 @@ from feature_party.report.words import (
     Headline,
     Statement,
     match_sentence,
-    number,
     privacy_statements,
 )
 
@@ -38,8 +38,8 @@ def write_overview(path: Path, scores: Scores, pages: Mapping[str, Path]) -> Non
         (
             f"{scores.summary[0]}.".capitalize(),
             f"Of the variation in all labels, each divided by its labels party's scale, the"
-            f" features explain {share_words(together.assisted)} with the model's help, and"
-            f" {share_words(together.free)} whatever the model is. {_ESTIMATED}",
+            f" features explain {share_words(together.free)} assumption-free and"
+            f" {share_words(together.assisted)} model-assisted. {_ESTIMATED}",
         ),
     )
     text = (
@@ -111,8 +111,8 @@ def _table(
     identifier: str, kind: str, text: str, each: Mapping[str, Scores], pages: Mapping[str, Path]
 ) -> Section:
     rows: list[tuple[str, ...]] = [
-        (kind, "ε", "events", "R² with the model's help (95%)",
-         "R² whatever the model is (95%)", "MSE", "a constant's", "page")
+        (kind, "ε", "events", "R², assumption-free (95%)", "R², model-assisted (95%)",
+         "MSE", "a constant's", "page")
     ]  # fmt: skip
     for name, one in each.items():
         told = one.explained
@@ -121,8 +121,8 @@ def _table(
                 name,
                 f"{one.epsilon:g}",
                 f"{one.unseen.codes.size:,}",
-                share_words(told.assisted),
                 share_words(told.free),
+                share_words(told.assisted),
                 number(told.loss.value),
                 number(told.constant),
                 Markup('<a href="{0}">{0}</a>').format(pages[name].name),

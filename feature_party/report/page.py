@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from common.files import write_text
 from common.report.template import page_template
+from feature_party.evaluation.breakdown import number
 from feature_party.report import plots, score_plots, scoring, words
 from feature_party.report.inputs import ReportInputs
 
@@ -62,13 +63,13 @@ def render_report(inputs: ReportInputs) -> str:
 def _prior(inputs: ReportInputs) -> Section:
     manifest, label = inputs.manifest, inputs.released
     outputs, bins, grid = label.outputs, len(label.bin_edges), label.grid
-    cost = words.number(manifest.prior_guarantee.epsilon, 3)
+    cost = number(manifest.prior_guarantee.epsilon, 3)
     spends = f"The labels party first spends ε = {cost} of its labels on"
     if not manifest.prior_paid and manifest.drift is not None:
         spends = f"Labels of epoch {manifest.drift.in_force.epoch} paid ε = {cost} for"
     sends = (
         f"the randomizer {label.stated.name} sends one of {outputs.size} values, from"
-        f" {words.number(float(outputs[0]))} to {words.number(float(outputs[-1]))}."
+        f" {number(float(outputs[0]))} to {number(float(outputs[-1]))}."
     )
     text = (
         f"{spends} this histogram, with noise on each of the {len(inputs.prior.noisy_counts)}"
@@ -183,9 +184,8 @@ def _segments(inputs: ReportInputs) -> Section | None:
             (
                 f"{by}: {one.name}",
                 f"{one.events:,}",
-                words.number(one.predicted),
-                f"{words.number(one.label.value)} ({words.number(one.label.low)} to"
-                f" {words.number(one.label.high)})",
+                number(one.predicted),
+                f"{number(one.label.value)} ({number(one.label.low)} to {number(one.label.high)})",
                 "off" if one.off else "",
             )
             for one in several
@@ -216,12 +216,12 @@ def _tables(inputs: ReportInputs) -> dict[str, dict[str, str]]:
         "population digest": manifest.population.digest,
         "events": f"{manifest.population.rows:,}",
         "label grid": f"{label.grid.size} points,"
-        f" {words.number(float(label.grid[0]))} to {words.number(float(label.grid[-1]))}",
-        "value of a missing label": words.number(label.section.missing),
+        f" {number(float(label.grid[0]))} to {number(float(label.grid[-1]))}",
+        "value of a missing label": number(label.section.missing),
         "randomizer": f"{label.stated.name}, {label.outputs.size} outputs,"
         f" {label.section.loss} loss",
         "options of the randomizer": label.stated.shown_options,
-        "ε requested": words.number(manifest.privacy.requested_epsilon, 6),
+        "ε requested": number(manifest.privacy.requested_epsilon, 6),
     }
     tables = {"Release": release}
     if inputs.metrics:
@@ -235,7 +235,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "–"}[value]
     if isinstance(value, float):
-        return words.number(value, 5)
+        return number(value, 5)
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, list | tuple):

@@ -33,7 +33,7 @@ class ErrorRow:
     share
         R².
     free, assisted
-        95% intervals of an estimate: without any assumption, and with the model's help.
+        95% intervals of an estimate: assumption-free, and model-assisted.
     """
 
     name: str
@@ -83,10 +83,8 @@ def error_scale(rows: Sequence[ErrorRow], unit: str = "") -> Markup:
         axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 7))
         axes.xaxis.set_major_formatter(compact_ticks)
         if any(row.assisted for row in rows):
-            thin = Line2D([], [], color=MAIN, linewidth=2.2, label="95%, whatever the model is")
-            thick = Line2D(
-                [], [], color=MAIN, linewidth=8, alpha=0.3, label="95%, with the model's help"
-            )
+            thin = Line2D([], [], color=MAIN, linewidth=2.2, label="95%, assumption-free")
+            thick = Line2D([], [], color=MAIN, linewidth=8, alpha=0.3, label="95%, model-assisted")
             legend_above(axes, columns=1 if narrow else 2, handles=[thin, thick])
         clean(axes, grid="x")
         axes.tick_params(axis="y", pad=9)  # a point at 0 must not touch a name

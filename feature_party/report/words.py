@@ -11,6 +11,7 @@ from typing import Any
 
 from common.release.manifest import Manifest
 from common.report.figures import MAIN, MUTED, OTHER, THIRD
+from feature_party.evaluation.breakdown import number
 from feature_party.join.matches import MatchCounts
 from feature_party.report.inputs import ReportInputs
 from feature_party.report.score_plots import ErrorRow
@@ -53,18 +54,6 @@ class Statement:
 
     heading: str
     text: str
-
-
-def number(value: float, digits: int = 4) -> str:
-    """Format a number for reading: thousands separated, a few significant digits."""
-    if not math.isfinite(value):
-        return "–"
-    text = f"{value:.{digits}g}"
-    if abs(value) >= 10 ** (digits - 1):
-        text = f"{value:,.0f}"
-    elif abs(value) < 1e-4:
-        text = f"{value:.{digits - 1}g}"
-    return text.replace("-", "−")
 
 
 def metric(metrics: Mapping[str, Any], name: str) -> float | None:
@@ -123,12 +112,12 @@ def headline(inputs: ReportInputs) -> Headline:
     """Say in words what the model learned, from the best evidence at hand."""
     metrics, unit = inputs.metrics, f" {inputs.unit}²" if inputs.unit else ""
     sentences = [f"{inputs.verdict[:1].upper()}{inputs.verdict[1:]}."] if inputs.verdict else []
-    shares = [_share_words(metrics, name) for name in ("assisted", "estimated")]
+    shares = [_share_words(metrics, name) for name in ("estimated", "assisted")]
     if None not in shares:
         sentences.append(
-            f"Of the variation in {inputs.name} the features explain {shares[0]} with the model's"
-            f" help, and {shares[1]} whatever the model is. Both are estimated from privatized"
-            " labels alone, of events that were not trained on."
+            f"Of the variation in {inputs.name} the features explain {shares[0]}, assuming nothing,"
+            f" and {shares[1]} if the model's own distributions are about right. Both are estimated"
+            " from privatized labels alone, of events that were not trained on."
         )
     estimate, constant = _estimated_error(metrics), metric(metrics, "estimated_constant_mse")
     if estimate is not None:

@@ -200,12 +200,12 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, nargs="*", default=EPSILONS)
     parser.add_argument("--rows", type=int, default=40_000, help="events at most")
     parser.add_argument("--releases", type=int, default=200, help="of a fixed model (200)")
-    parser.add_argument("--trainings", type=int, default=20, help="of trained ones (20)")
+    parser.add_argument("--trainings", type=int, help="models (20; of fixed ones 1)")
     parser.add_argument("--minutes", type=float, default=1e9, help="begin nothing later than this")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    began, trainings = time.monotonic(), 1 if options.what == "fixed" else options.trainings
+    began, trainings = time.monotonic(), options.trainings or (1 if options.what == "fixed" else 20)
     present = [one for one in (FIXED if options.what == "fixed" else TRAINED) if not one.missing]
     jobs = [
         (options.out / f"{options.what}-{one.name}-{epsilon:g}-{options.rows}-{seed}", one, epsilon)

@@ -55,9 +55,11 @@ def _explained(metrics: Mapping[str, Any], key: str) -> str:
 
 def _verdict(metrics: Mapping[str, Any]) -> str:
     low, high = (max(metrics[f"estimated_r2_{end}"], 0) for end in ("low", "high"))
-    found = f"{low:.0%} to {high:.0%} of the variance (95%), told from privatized labels alone"
     known = metrics["verdict"] != "cannot tell"
-    return f"{'than a constant' if known else 'whether it beats a constant'}: {found}"
+    text = "than a constant" if known else "whether it beats a constant"
+    if low > 0 or high < 1:
+        text += f": {low:.0%} to {high:.0%} of the variance (95%)"
+    return f"{text}, told from privatized labels alone"
 
 
 def number(value: float) -> str:

@@ -162,7 +162,7 @@ def test_where_a_model_is_right_is_on_the_terminal_and_in_the_metrics(
         assert heading in shown
     assert shown.count("  shop ") == 6
     assert "per unit predicted (95%: " in shown
-    assert "labels in the model's own intervals: " in shown
+    assert "the model's own intervals of 50% hold " in shown
     shown = invoke("evaluate", *given, "--quiet", "--by", "shop", "--json")
     metrics = json.loads(shown[shown.index("{") :])  # after the warnings
     assert metrics["verdict"] == "better"

@@ -77,7 +77,7 @@ def test_a_simulation_has_every_section(rendered: str) -> None:
     assert "5,900 events are in both the release (6,000 events)" in page.text
     assert page.tags.count("h1") == 1
     assert "Better than no features: yes." in page.text
-    assert "features explain 35% (95%: 27% to 43%) with the model's help" in page.text
+    assert "and 35% (95%: 27% to 43%) if the model's own distributions" in page.text
     assert "The model reads 1 columns: age. Not read: id (the key), note (left out" in page.text
     assert "shop: shop 2" in page.text
     assert "Estimated deviance 1.2." in page.text

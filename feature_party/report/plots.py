@@ -77,7 +77,7 @@ def prior(label: ReleasedLabel, axis: str) -> Markup:
             label="values sent",
         )
         handles = [*legend, sent] if inside.size else legend
-        legend_above(top, columns=len(handles), handles=handles)
+        legend_above(top, columns=2 if narrow else len(handles), handles=handles)
         rug.set_yticks([])
         rug.set_ylim(-1, 1)
         rug.set_xlabel(axis)

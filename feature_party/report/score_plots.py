@@ -140,16 +140,22 @@ def importance(columns: Mapping[str, Measured]) -> Markup:
     )
 
 
-def calibration(tenths: Sequence[Segment], label_name: str) -> Markup:
-    """Mean label by tenth of the predictions: decoded, and true where known."""
+def calibration(tenths: Sequence[Segment], label_name: str, bounds: tuple[float, float]) -> Markup:
+    """Mean label by tenth of the predictions: decoded, and true where known.
+
+    The axis ends a little beyond what labels are possible: intervals are cut off there.
+    """
+    beyond = 0.25 * (bounds[1] - bounds[0])
+    least, most = bounds[0] - beyond, bounds[1] + beyond
     predicted = [one.predicted for one in tenths]
-    decoded = [one.label.value for one in tenths]
-    reach = [one.label.high - one.label.value for one in tenths]
+    decoded = np.clip([one.label.value for one in tenths], least, most)
+    ends = [[one.label.low for one in tenths], [one.label.high for one in tenths]]
+    reach = np.abs(np.clip(ends, least, most) - decoded)
 
     def draw(figure: Figure, narrow: bool) -> None:
         axes = figure.subplots()
-        ends = [min(predicted), max(predicted)]
-        axes.plot(ends, ends, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), label="as predicted")
+        line = [min(predicted), max(predicted)]
+        axes.plot(line, line, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), label="as predicted")
         axes.errorbar(
             predicted,
             decoded,
@@ -174,6 +180,8 @@ def calibration(tenths: Sequence[Segment], label_name: str) -> Markup:
         axes.set_xlabel("mean prediction" if narrow else "mean prediction in each tenth of events")
         axes.set_ylabel(f"mean {label_name}")
         axes.margins(0.06)
+        low, high = axes.get_ylim()
+        axes.set_ylim(max(low, least), min(high, most))
         legend_above(axes, columns=1 if narrow else 3)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(5 if narrow else 7))

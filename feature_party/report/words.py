@@ -68,7 +68,7 @@ def error_rows(inputs: ReportInputs) -> list[ErrorRow]:
     """Rows of the scale of errors: a constant, this model, and one that saw the labels."""
     metrics = inputs.metrics
     estimate, constant = _estimated_error(metrics), metric(metrics, "estimated_constant_mse")
-    measured = metric(metrics, "constant_mse")
+    share, measured = metric(metrics, "assisted_r2"), metric(metrics, "constant_mse")
     whole = constant if measured is None else measured
     rows = [] if whole is None else [ErrorRow("a constant", whole, MUTED)]
     if rows and estimate is not None:
@@ -77,7 +77,8 @@ def error_rows(inputs: ReportInputs) -> list[ErrorRow]:
         if constant is not None and low is not None and high is not None:
             assisted = constant * (1 - high), constant * (1 - low)
         free = interval(metrics) or (estimate, estimate)
-        share = metric(metrics, "estimated_r2")
+        if constant is not None and share is not None:  # as the page's first line has it
+            estimate = constant * (1 - share)
         rows.append(ErrorRow("this model,\nestimated", estimate, MAIN, share, free, assisted))
     for name, row, colour in (
         ("test_mse", "this model,\ntrue labels", OTHER),
@@ -121,7 +122,7 @@ def headline(inputs: ReportInputs) -> Headline:
         )
     estimate, constant = _estimated_error(metrics), metric(metrics, "estimated_constant_mse")
     if estimate is not None:
-        text = f"The mean squared error is estimated as {number(estimate)}{unit}"
+        text = f"Assuming nothing, the mean squared error is estimated as {number(estimate)}{unit}"
         if bounds := interval(metrics):
             text += f" (95%: {number(bounds[0])} to {number(bounds[1])})"
         text += "" if constant is None else f", that of a constant as {number(constant)}"
@@ -186,7 +187,7 @@ def column_words(columns: Mapping[str, str]) -> str:
     """Which columns the model reads, and what became of the others."""
     used = [name for name, what in columns.items() if what == "used"]
     others = [f"{name} ({what})" for name, what in columns.items() if what != "used"]
-    text = f"The model reads {len(used)} columns: {', '.join(used)}."
+    text = f"The model reads {len(used)} column{'s' * (len(used) != 1)}: {', '.join(used)}."
     return text + (f" Not read: {', '.join(others)}." if others else "")
 
 

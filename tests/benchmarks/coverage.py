@@ -99,13 +99,19 @@ class Case:
 
     def released(self, number: int) -> list[ReleasedCodes]:
         """Return a fresh release of the labels."""
+        places, codes = self._sent(number)
+        counts = np.bincount(places, minlength=len(self.grid))
+        histogram = private_prior(counts, self.prior_epsilon, seeded_entropy(1000 + number))
+        problem = LabelProblem.from_channel(self.channel, histogram.probabilities)
+        rows = np.arange(self.labels.size)
+        return [ReleasedCodes(problem, histogram, self.grid.points, rows, codes)]
+
+    def _sent(self, number: int) -> tuple[Indices, Indices]:
+        """Labels rounded to the grid, and fresh codes of them."""
         entropy, rows = seeded_entropy(1000 + number), self.labels.size
         places = self.grid.round(self.labels, entropy.words("rounding", 0, rows))
-        codes = self.channel.sample(places, entropy.words("labels", 0, rows)).astype(np.int64)
-        counts = np.bincount(places, minlength=len(self.grid))
-        histogram = private_prior(counts, self.prior_epsilon, entropy)
-        problem = LabelProblem.from_channel(self.channel, histogram.probabilities)
-        return [ReleasedCodes(problem, histogram, self.grid.points, np.arange(rows), codes)]
+        codes = self.channel.sample(places, entropy.words("labels", 0, rows))
+        return places, codes.astype(np.int64)
 
     def judged(self, release: list[ReleasedCodes], scored: Scored | None = None) -> Explained:
         """Evaluate its predictions, or others, from a release."""
@@ -119,7 +125,7 @@ class Case:
         (source,), scored, errors = self.own, self.scored, []
         away = scored.predicted.points - source.problem.mean
         for number in range(_DECODINGS):
-            again = replace(source, codes=self.released(number)[0].codes)
+            again = replace(source, codes=self._sent(number)[1])
             decoded = decode_labels([again], self.support, scored, source.problem.mean)
             errors.append(np.mean(away * (decoded.helped - self.labels)))
         return float(np.mean(errors) / (np.sqrt(np.mean(away**2)) * decoded.trusted))

@@ -78,7 +78,7 @@ def test_a_simulation_has_every_section(rendered: str) -> None:
     assert page.tags.count("h1") == 1
     assert "Better than no features: yes." in page.text
     assert "and 35% (95%: 27% to 43%) if the model's own distributions" in page.text
-    assert "The model reads 1 columns: age. Not read: id (the key), note (left out" in page.text
+    assert "The model reads 1 column: age. Not read: id (the key), note (left out" in page.text
     assert "shop: shop 2" in page.text
     assert "Estimated deviance 1.2." in page.text
     assert "predicting a probability for each cell of the labels" in page.text

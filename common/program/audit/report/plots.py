@@ -36,9 +36,9 @@ def beliefs(data: Mapping[str, Any]) -> Markup:
         grid = np.linspace(-16, 9, 300)
         curve = 1 / (1 + np.exp(-grid))
         for sign in (-1, 1):
-            axes.plot(curve, 1 / (1 + np.exp(-(grid + sign * epsilon))), color=INK, linewidth=1.2)
-        axes.plot([1e-7, 1], [1e-7, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
-        axes.plot(prior, posterior, ".", color=MAIN, alpha=0.35, markersize=4)
+            (most,) = axes.plot(curve, 1 / (1 + np.exp(-(grid + sign * epsilon))), color=INK)
+        (same,) = axes.plot([1e-7, 1], [1e-7, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+        (pairs,) = axes.plot(prior, posterior, ".", color=MAIN, alpha=0.35, markersize=4)
         # a label that next to never occurs must not squeeze all others into a corner
         low = max(float(np.quantile(np.minimum(prior, posterior), 0.05)) / 2, 1e-6)
         for set_scale, set_limit in (
@@ -53,8 +53,10 @@ def beliefs(data: Mapping[str, Any]) -> Markup:
         ]
         axes.set_xticks([10.0**ten for ten in tens], names)
         axes.set_yticks([10.0**ten for ten in tens], names)
-        axes.set_xlabel("probability of the label before")
-        axes.set_ylabel("after the message")
+        of_a_label = "" if narrow else "probability of a label "
+        axes.set_xlabel(f"{of_a_label}before the message (logarithmic)")
+        axes.set_ylabel(f"{of_a_label}after it")
+        axes.legend([most, same, pairs], ["the most that ε allows", "unchanged", "found"])
         axes.minorticks_off()
         clean(axes, grid="both")
 

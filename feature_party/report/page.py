@@ -157,8 +157,8 @@ def _calibration(inputs: ReportInputs) -> Section | None:
         " what its labels are like although no label is known."
     )
     text += "".join(f" {one[:1].upper()}{one[1:]}." for one in inputs.calibration)
-    grid = inputs.manifest.label.grid
-    picture = score_plots.calibration(inputs.tenths, inputs.axis, (grid[0], grid[-1]))
+    grid = inputs.released.grid
+    picture = score_plots.calibration(inputs.tenths, inputs.axis, (float(grid[0]), float(grid[-1])))
     return Section("calibration", "Are the predictions right on average?", text, picture)
 
 

@@ -132,7 +132,8 @@ def make_plan(
     on_epsilon
         Progress: called when everything at an ε has been judged.
     explained
-        Share of the label's variance that the features are taken to explain, in 0 … 1.
+        Share of the variance of the label's normal score that features are taken to explain,
+        in 0 … 1.
     """
     rows: list[PlanRow] = []
     unfit: dict[str, str] = {}

@@ -75,7 +75,8 @@ class Assessor:
     loss
         By which models are judged.
     explained
-        Share of the label's variance that features are taken to explain, in 0 … 1.
+        Share of the variance of the label's normal score that features are taken to explain, in
+        0 … 1.
     """
 
     def __init__(
@@ -120,8 +121,8 @@ class Assessor:
     def predicted(self, excess: float) -> float:
         """Loss of a model with this excess error; with no information, that of the constant.
 
-        The family is wider than the prior, so its excess error without any information is above
-        what features can explain; both are brought to the same scale.
+        A model is to learn the width and the shape of a distribution, too, so that its excess error
+        without any information is above what features can explain; both are brought to one scale.
         """
         return self.unavoidable + self._scale * excess
 

@@ -1,12 +1,19 @@
 """What the labels of one event may look like given its features: a family around the prior.
 
-The labels party sees no feature, so a channel is judged over *plausible* conditional distributions
+The labels party sees no feature, so a channel is judged over *plausible* conditional distributions:
+those of an ordered probit model. A latent standard normal variable, cut at the quantiles of the
+released prior p, gives the label, and features explain the share ρ of its variance. Where they put
+it at √ρ x, with x standard normal,
 
-    q_θ(y) ∝ p(y) exp(Σ_i θ_i φ_i(y)),    θ_i ~ N(0, τ² / 4^(i-1)),
+    q_x(y) = Φ((b_y − √ρ x) / √(1 − ρ)) − Φ((a_y − √ρ x) / √(1 − ρ)),   p_y = Φ(b_y) − Φ(a_y).
 
-exponential tilts of the released prior p along polynomials φ_i in the label's normal score that are
-orthonormal under p: the first moves the centre, the second the width, the others the shape. τ is
-set so that the conditional means explain a given share of the label's variance.
+Whatever ρ is, these add up to the prior, E q_x = p: the more features explain, the farther apart
+they are and the narrower is each. What a model has yet to learn of one is an exponential tilt,
+
+    q_θ(y) ∝ q_x(y) exp(Σ_i θ_i φ_i(y)),    θ_i ~ N(0, τ² / 4^(i-1)),    τ = √ρ / (1 − ρ),
+
+along polynomials φ_i in the label's normal score that are orthonormal under p: the first moves the
+centre, the second the width, the others the shape. (For a normal label a step of x is one of τ.)
 
 The *excess error* of a channel K is then what a model suffers that must learn θ locally from
 ``effective`` randomized labels. Its Fisher information about θ is
@@ -21,13 +28,15 @@ variance that the features could have explained (bias); with much of it, it is v
 effective sample size.
 
 With several labels p is over cells, and the φ_i are those of each label and, for each pair, the
-product of their first ones, so that features may also change how two labels go together. τ is
-common to all, set by the average over labels of the variance explained. What a channel tells of θ
+product of their first ones, so that features may also change how two labels go together. Their
+distributions are still such tilts of p itself; τ is common to all, set by the average over labels
+of the variance explained. What a channel tells of θ
 is the same whatever label is wanted: the families of the labels differ in g alone.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -41,7 +50,8 @@ from common.randomizers.grid import Grid
 from common.randomizers.losses import Loss
 
 EXPLAINED = 0.3
-"""Share of the label's variance that features are taken to explain, where nothing is known."""
+"""Share of the variance of the label's normal score that features are taken to explain, where
+nothing is known."""
 
 ORDER = 4
 """Number of tilts φ_i."""
@@ -49,7 +59,8 @@ ORDER = 4
 TEMPER = 0.75
 """Power of what a draw's features could explain by which its error is divided in a design."""
 
-_DRAWS = 32
+_DRAWS = 16
+_TILTS = 32
 _LOCALITY = 50.0
 _SATURATION = 350.0
 _TINY = 1e-9
@@ -64,9 +75,9 @@ class ConditionalFamily:
     labels
         (k,) the label's value in each cell: ascending if there is no other label.
     distributions
-        (m, k) probabilities q_θ for m draws of θ.
+        (m, k) probabilities q_x for m draws of x.
     scores
-        (m, k, r) derivatives ∂q_θ(y) / ∂θ_i.
+        (m, k, r) derivatives ∂q_θ(y) / ∂θ_i at θ = 0.
     gradients
         (m, r) gradient of the best prediction over θ, times √(half the loss's curvature) there.
     precision
@@ -149,7 +160,7 @@ def plausible_conditionals(
     loss
         The loss by which predictions are judged.
     explained
-        Share of the label's variance that the conditional means are to explain, in 0 … 1.
+        Share ρ of the variance of the label's normal score that features explain, in 0 … 1.
     """
     (family,) = joint_conditionals(Cells((Grid(labels),)), prior, (loss,), explained)
     return family
@@ -177,9 +188,13 @@ def joint_conditionals(
     """
     prior = (prior + _TINY) / (1 + _TINY * prior.size)
     basis, shape = _basis(cells, prior)
-    directions = _normal_points(shape.size, _DRAWS * len(cells.grids)) * shape
-    width = _spread(cells.points, prior, basis, directions, explained)
-    distributions = _tilted(prior, basis, width * directions)
+    if len(cells.grids) == 1:
+        width = math.sqrt(explained) / (1 - explained)
+        distributions = _conditionals(prior, explained)
+    else:
+        directions = _normal_points(shape.size, _TILTS * len(cells.grids)) * shape
+        width = _spread(cells.points, prior, basis, directions, explained)
+        distributions = _tilted(prior, basis, width * directions)
     centred = basis[None] - (distributions @ basis)[:, None, :]
     scores = distributions[:, :, None] * centred
     precision: Floats = 1.0 / np.square(width * shape)
@@ -206,6 +221,16 @@ def _basis(cells: Cells, prior: Floats) -> tuple[Floats, Floats]:
     pairs = [one[:, :1] * two[:, :1] for one, two in combinations(columns, 2)]
     shape = np.concatenate([*sizes, np.full(len(pairs), 0.5)])
     return np.concatenate(columns + pairs, axis=1), shape
+
+
+def _conditionals(prior: Floats, explained: float) -> Floats:
+    """(m, k) distributions of a latent normal variable cut at the prior's quantiles, given x."""
+    draws = scipy.special.ndtri((np.arange(_DRAWS) + 0.5) / _DRAWS)
+    centres = math.sqrt(explained) * draws / draws.std()
+    cuts = scipy.special.ndtri(np.minimum(np.cumsum(prior[:-1]), 1 - _TINY))
+    below = scipy.special.ndtr((cuts - centres[:, None]) / math.sqrt(1 - explained))
+    found = np.diff(below, axis=1, prepend=0.0, append=1.0) + _TINY * prior
+    return np.asarray(found / found.sum(axis=1, keepdims=True))
 
 
 def _tilts(prior: Floats, order: int) -> Floats:

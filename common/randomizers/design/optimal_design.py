@@ -316,7 +316,8 @@ def build_optimal_design(
     points
         Knots that the grid is rounded to, 2 … 64.
     explained
-        Share of the label's variance that the features are taken to explain, in 0 … 1.
+        Share of the variance of the label's normal score that features are taken to explain,
+        in 0 … 1.
     threshold_share
         Share of the events that uniform randomized thresholds get, 0 … 0.9; None chooses it.
     """

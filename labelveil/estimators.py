@@ -39,8 +39,9 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     channel
-        How labels were randomized: a release, its folder, what ``lv.randomize_labels`` returned, a
-        randomizer or a channel. It may be given to :meth:`fit` instead.
+        How labels were randomized: a release, its folder, what ``lv.randomize_labels`` returned,
+        one label of what ``lv.randomize_events`` did, a randomizer or a channel. It may be given to
+        :meth:`fit` instead.
     head, learner, ensemble, epochs
         As in ``[training]``; ``auto`` is the default training.
     random_state
@@ -233,12 +234,12 @@ class LabelDPClassifier(ClassifierMixin, _LabelDPEstimator):  # type: ignore[mis
         problem, _ = self._facts(y, self.channel if channel is None else channel)
         if not problem.values_alone:
             raise ConfigError(
-                f"{problem.grid.size} labels from {problem.grid[0]:g} to {problem.grid[-1]:g} are"
+                f"{problem.values.size} labels from {problem.grid[0]:g} to {problem.grid[-1]:g} are"
                 " places on a range; use LabelDPRegressor, or name the values when randomizing"
             )
         super().fit(X, y, channel)
-        whole = problem.grid.astype(np.int64)
-        self.classes_ = whole if np.array_equal(whole, problem.grid) else problem.grid
+        whole = problem.values.astype(np.int64)
+        self.classes_ = whole if np.array_equal(whole, problem.values) else problem.values
         return self
 
     def predict_proba(self, X: Any) -> Floats:
@@ -252,9 +253,9 @@ class LabelDPClassifier(ClassifierMixin, _LabelDPEstimator):  # type: ignore[mis
 
     def score(self, X: Any, y: ArrayLike) -> float:
         """Estimate the accuracy on true labels from codes y of unseen rows, without bias."""
-        from feature_party.learning.decoding import indicator_decoder
+        from feature_party.learning.decoding import decoder
 
         places = self.predict_proba(X).argmax(axis=1)
         problem, found = self._facts(y, self.model_.problem)
-        told = indicator_decoder(problem).values[:, problem.row_of]
+        told = decoder(problem, np.eye(problem.values.size)[problem.value_of]).values
         return float(np.mean(told[found, places]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from common.arrays import Floats, Integers
 from common.entropy import Entropy, system_entropy
+from common.errors import ConfigError
 from common.exact.channel import Codes, FiniteChannel
 from common.guarantees import PureDP
 from common.randomizers.base import ROUNDING_STREAM
@@ -65,10 +66,56 @@ class PrivateEvents:
         (n,) uint16 what was sent for each event.
     made
         Priors and randomizers.
+    terms
+        What is public about each label.
     """
 
     codes: Codes
     made: Several
+    terms: tuple[LabelTerms, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the labels."""
+        return self.made.names
+
+    @property
+    def guarantee(self) -> PureDP:
+        """Of the whole message, for all labels of an event together."""
+        return self.made.guarantee
+
+    def __getitem__(self, name: str) -> EventLabel:
+        """One label alone, for a model of it."""
+        if name not in self.names:
+            raise ConfigError(f"label={name!r} must be one of {', '.join(self.names)}")
+        return EventLabel(self, name)
+
+
+@dataclass(frozen=True)
+class EventLabel:
+    """One label of randomized events.
+
+    Attributes
+    ----------
+    events
+        With all their labels.
+    name
+        The label's.
+    """
+
+    events: PrivateEvents
+    name: str
+
+    @property
+    def codes(self) -> Codes:
+        """(n,) uint16 what the channel of this label, and maybe of others, sent."""
+        book = self.events.made.codebook
+        return book.split(self.events.codes)[:, book.for_label(self.name).column]
+
+    @property
+    def loss(self) -> str:
+        """What a model is to be judged by."""
+        return self.events.terms[self.events.names.index(self.name)].loss
 
 
 def randomize(
@@ -148,4 +195,49 @@ def randomize_several(
     book = made.codebook
     codes = book.randomize(values, entropy)
     columns = zip(book.split(codes).T, book.radices, strict=True)
-    return PrivateEvents(codes, made.decode([np.bincount(c, minlength=d) for c, d in columns]))
+    made = made.decode([np.bincount(c, minlength=d) for c, d in columns])
+    return PrivateEvents(codes, made, tuple(terms))
+
+
+def randomize_events(
+    labels: Mapping[str, ArrayLike],
+    bounds: Mapping[str, tuple[float, float]],
+    *,
+    epsilon: float,
+    weights: Mapping[str, float] | None = None,
+    division: Division = "auto",
+) -> PrivateEvents:
+    """Randomize several labels of each event in one message, as a release does.
+
+    ::
+
+        private = lv.randomize_events(table, {"returned": (0, 1), "amount": (0, 400)}, epsilon=1)
+        models = {name: lv.LabelDPRegressor().fit(X, private[name]) for name in private.names}
+
+    Parameters
+    ----------
+    labels
+        A table, or anything that gives (n,) numbers by a label's name.
+    bounds
+        Public bounds of each label, by its name, chosen without looking at the labels.
+    epsilon
+        What the message may reveal about all labels of one event together, 0 < epsilon <= 40.
+    weights
+        What each label's error counts for; the default is 1.
+    division
+        ``split`` gives each label a share of ε, ``joint`` sends all by one channel, and ``auto``
+        takes what is predicted to serve better.
+
+    Raises
+    ------
+    ConfigError, PrivacyError, DataError
+        For bounds, an ε or labels that cannot be.
+    """
+    worth = weights or {}
+    terms = [LabelTerms(name, *ends, weight=worth.get(name, 1.0)) for name, ends in bounds.items()]
+    columns = np.column_stack([np.asarray(labels[name], np.float64) for name in bounds])
+    entropy = system_entropy()
+    try:
+        return randomize_several(columns, terms, epsilon, entropy, division)
+    finally:
+        entropy.destroy()

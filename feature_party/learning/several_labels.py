@@ -37,7 +37,7 @@ class LabelView:
     histogram
         Those counts, in the order of the problem's grid.
     codes
-        (d,) what each of the message's codes is among the problem's outputs.
+        (d,) what each of the message's codes is to the channel that sent this label.
     """
 
     problem: LabelProblem
@@ -117,19 +117,17 @@ def label_view(
         # a code of several labels stands for no value of one, but for what is then expected of it
         told = prior[:, None] * seen.rows[row_of]
         outputs = (grid @ told) / np.maximum(told.sum(axis=0), 1e-300)
-    ranked = np.argsort(outputs, kind="stable")
     problem = replace(
         seen,
         grid=grid,
         prior=prior,
-        rows=seen.rows[:, ranked],
         row_of=row_of,
-        outputs=outputs[ranked],
+        outputs=outputs,
         values_alone=np.unique(grid).size == 2,
         together=points[order] if len(taken.labels) > 1 else None,
     )
     ordered = replace(histogram, noisy_counts=histogram.noisy_counts[order])
-    return LabelView(problem, ordered, np.argsort(ranked)[codes])
+    return LabelView(problem, ordered, codes)
 
 
 def joint_support(problem: LabelProblem, support: Support) -> tuple[Support, Indices]:

@@ -12,15 +12,26 @@ from common.arrays import Floats
 from common.errors import ConfigError, DataError
 from common.exact.channel import FiniteChannel
 from common.randomizers import Randomizer
-from common.randomizers.private_labels import PrivateLabels
+from common.randomizers.private_labels import EventLabel, PrivateLabels
 from common.release.folder import read_manifest
 from common.release.manifest import Manifest
 from common.release.table import Release
 from feature_party.learning.problem import LabelProblem
+from feature_party.learning.several_labels import label_view
 
 _ROUNDS = 300
 
-Source = Release | Manifest | PrivateLabels | Randomizer | FiniteChannel | LabelProblem | Path | str
+Source = (
+    Release
+    | Manifest
+    | PrivateLabels
+    | EventLabel
+    | Randomizer
+    | FiniteChannel
+    | LabelProblem
+    | Path
+    | str
+)
 """What says how labels were randomized; a path is that of a release's folder."""
 
 
@@ -43,6 +54,10 @@ def problem_of(source: Source, codes: NDArray[Any] | None = None) -> LabelProble
             return LabelProblem.from_manifest(source)
         case PrivateLabels():
             return LabelProblem.from_channel(source.channel, source.prior, source.loss)
+        case EventLabel():
+            made = source.events.made
+            priors = [(group, prior) for group, prior in made.priors if prior is not None]
+            return label_view(made.codebook, priors, source.name, source.loss).problem
         case Randomizer():
             return LabelProblem.from_channel(source.channel, source.prior, source.loss.name)
         case FiniteChannel():

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from common.arrays import Floats
+from common.arrays import Floats, Indices
 from common.exact.channel import Codes
 from common.release.manifest import Manifest
 from common.release.sections import LabelSection, PriorSection, StatedRandomizer
@@ -35,7 +35,9 @@ class ReleasedLabel:
         (k, d) probability of each output; of what was sent with other labels, on average over
         these as the prior has them.
     outputs
-        (d,) values that they stand for.
+        (d,) values that they stand for, ascending.
+    rank
+        (d,) place of each code among them.
     """
 
     section: LabelSection
@@ -44,6 +46,7 @@ class ReleasedLabel:
     mass: Floats
     channel: Floats
     outputs: Floats
+    rank: Indices
 
     @classmethod
     def of(cls, manifest: Manifest, label: str = "") -> ReleasedLabel:
@@ -57,7 +60,9 @@ class ReleasedLabel:
         channel = np.zeros((mass.size, problem.outputs.size))
         np.add.at(channel, problem.value_of, within[:, None] * problem.channel)
         channel /= channel.sum(axis=1, keepdims=True)
-        return cls(section, stated, problem.values, mass, channel, problem.outputs)
+        order = np.argsort(problem.outputs, kind="stable")
+        sent = channel[:, order], problem.outputs[order], np.argsort(order)
+        return cls(section, stated, problem.values, mass, *sent)
 
     @property
     def bin_edges(self) -> list[float]:

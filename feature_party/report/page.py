@@ -106,7 +106,9 @@ def _joint(inputs: ReportInputs) -> Section:
         )
     edges = scoring.label_boundaries(labels, (label.grid[0], label.grid[-1]))
     shares, middles = (
-        scoring.joint_shares(labels, codes, label.outputs.size, edges),
+        scoring.joint_shares(
+            labels, label.rank[codes].astype(np.uint16), label.outputs.size, edges
+        ),
         (edges[1:] + edges[:-1]) / 2,
     )
     return Section(

@@ -134,3 +134,26 @@ def test_what_cannot_be_is_said(tmp_path: Any) -> None:
     release = lv.read_release(build_world(tmp_path, rows=50).directory)
     with pytest.raises(ConfigError, match="rows are in the order of its keys"):
         lv.LabelDPRegressor().fit(pd.DataFrame({"x": range(50)}), release)
+
+
+@pytest.mark.parametrize("division", ["split", "joint"])
+def test_each_label_of_an_event_gets_a_model(division: str) -> None:
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(1500, 2))
+    amount = np.clip(5 + 2 * x[:, 0] + rng.normal(size=1500), 0, 10)
+    table = {"returned": rng.random(1500) < 1 / (1 + np.exp(-2 * x[:, 1])), "amount": amount}
+    bounds = {"returned": (0, 1), "amount": (0, 10)}
+    with repeatable_entropy():
+        private = lv.randomize_events(table, bounds, epsilon=6.0, division=division)
+    assert private.names == ("returned", "amount")
+    assert private.guarantee.epsilon <= 6
+    with pytest.raises(ConfigError, match="label='kept' must be one of returned, amount"):
+        private["kept"]
+    chosen = {"learner": "linear", "head": "auto"}
+    bought = lv.LabelDPClassifier(**chosen).fit(x, private["returned"])
+    assert bought.classes_.tolist() == [0, 1]
+    assert np.corrcoef(bought.predict_proba(x)[:, 1], x[:, 1])[0, 1] > 0.9
+    paid = lv.LabelDPRegressor(**chosen).fit(x, private["amount"])
+    assert np.corrcoef(paid.predict(x), x[:, 0])[0, 1] > 0.9
+    decoded = lv.decoded_labels(private["amount"]).targets
+    assert abs(decoded.mean() - amount.mean()) < 1

@@ -14,7 +14,7 @@ from tests.engines import Failing, SparkSession, needs_java
 from tests.label_party import engines
 from tests.label_party.engines import JOIN, RELEASE_KEY, Message, settings
 
-pytestmark = needs_java
+pytestmark = [needs_java, pytest.mark.slow]
 
 SIZES = Sizes(slice_rows=8_000, bucket_rows=8_000, part_rows=1 << 16)
 
@@ -31,7 +31,6 @@ def expected(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Message:
     return engines.in_memory(tmp_path_factory.mktemp("expected"), settings(events))
 
 
-@pytest.mark.slow
 def test_17_partitions(
     spark: SparkSession, events: Path, expected: Message, tmp_path: Path
 ) -> None:
@@ -51,7 +50,6 @@ def test_3_partitions_and_no_secret_in_what_spark_keeps(
             assert form not in kept
 
 
-@pytest.mark.slow
 def test_tasks_that_fail_are_repeated(
     spark: SparkSession, events: Path, expected: Message, tmp_path: Path
 ) -> None:
@@ -63,7 +61,6 @@ def test_tasks_that_fail_are_repeated(
     assert failed == {str(step + 1) for step in range(failing.steps)}  # in every step
 
 
-@pytest.mark.slow
 def test_a_refusal_is_not_repeated_and_stays_one_line(
     spark: SparkSession, events: Path, tmp_path: Path
 ) -> None:

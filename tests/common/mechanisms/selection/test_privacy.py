@@ -327,7 +327,13 @@ def test_draws_follow_the_law(case: Case, counts: Counts) -> None:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("name", ["stable", "gaussian", "pulled", "fixed", "unlisted", "limited"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("stable", "gaussian", "pulled", "fixed", "limited"),
+        pytest.param("unlisted", marks=pytest.mark.slow),
+    ],
+)
 def test_whole_selectors_follow_their_laws(name: str) -> None:
     counts = (1, 9, 2, 0) if name == "limited" else (1, 9, 2)
     selector, law = {

@@ -59,7 +59,7 @@ def test_a_named_randomizer(name: str) -> None:
         pytest.param("right_response", set(), marks=pytest.mark.slow),
         pytest.param("constant_seed", {"cold starts"}, marks=pytest.mark.slow),
         pytest.param("float_laplace", {"float mantissa", "every label"}, marks=pytest.mark.slow),
-        ("slow_flips", {"timing"}),
+        pytest.param("slow_flips", {"timing"}, marks=pytest.mark.slow),
     ],
 )
 def test_a_callable(name: str, names: set[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -246,7 +246,7 @@ def test_who_looks_at_labels_reads_the_same_from_memory_and_in_parts(
         assert one is not None
         assert np.array_equal(one, other)
     grid = Grid(np.linspace(0, 100, 11))
-    clipped = np.clip(found[0][1], 0, 100)
+    clipped = np.clip(found[0][1][:, 0], 0, 100)
     expected = (interpolation(clipped, grid.points)).mean(axis=0)
     np.testing.assert_allclose(known[1].over(grid), expected, rtol=1e-10)
     left = {path.name for path in (tmp_path / "store").rglob("*")}

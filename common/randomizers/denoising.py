@@ -112,12 +112,12 @@ def denoise_histogram(
     if not _FEWEST_CELLS <= noisy.size <= MOST_CELLS:
         return projected
     freedom = int(np.count_nonzero(projected)) - 1
-    misfit = fit.misfit(rows / deviation * projected)
+    misfit = fit.misfit(rows / deviation * projected, besides_total=True)
     estimates, criteria = [projected], [misfit + _PRICE * freedom]
     for penalty in _PENALTIES:
         estimate, freedom_used = fit.smooth(float(penalty))
         estimates.append(estimate / estimate.sum())
-        criteria.append(fit.misfit(estimate) + _PRICE * freedom_used)
+        criteria.append(fit.misfit(estimate, besides_total=True) + _PRICE * freedom_used)
     weights = np.exp((min(criteria) - np.array(criteria)) / _TEMPERATURE)
     average = weights @ np.array(estimates)
     # Far below the noise, and coarse enough that every machine rounds to the same numbers.
@@ -174,9 +174,9 @@ class _Fit:
         self.theta: Floats = np.log(np.maximum(window, 0.2))
         self.floor = float(np.log(_LEAST_MASS / counts.size))
 
-    def misfit(self, masses: Floats) -> float:
+    def misfit(self, masses: Floats, *, besides_total: bool = False) -> float:
         """Squared distance of (k,) masses to what was observed."""
-        apart = self.known @ masses - self.wanted
+        apart = (self.known @ masses - self.wanted)[besides_total:]
         return float(np.sum((self.counts - masses) ** 2)) + float(apart @ apart)
 
     def projected(self) -> Floats:

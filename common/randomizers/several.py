@@ -317,11 +317,15 @@ def own_channels(
 
 def lost(targets: Targets, cells: Cells, channels: Channels) -> float:
     """What channels are predicted to lose: :meth:`Targets.lost` of the codes of all of them."""
-    knots = targets.rounding.argmax(axis=0)  # the cells that are knots
+    return targets.lost(at_knots(targets, cells, channels))
+
+
+def at_knots(targets: Targets, cells: Cells, channels: Channels) -> Floats:
+    """(k, d) probabilities of the combined codes in the cells that are knots."""
+    knots = targets.rounding.argmax(axis=0)
     indices = cells.indices(knots)
     parts = [one.channel.probabilities[group.number(indices)] for group, one in channels]
-    whole = reduce(lambda a, b: (a[:, :, None] * b[:, None, :]).reshape(knots.size, -1), parts)
-    return targets.lost(whole)
+    return reduce(lambda a, b: (a[:, :, None] * b[:, None, :]).reshape(knots.size, -1), parts)
 
 
 def cell_grids(terms: Sequence[LabelTerms], rows: int, epsilon: float) -> tuple[Grid, ...] | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from common.config import setting
 from common.config.answers import Json, print_json
 from common.console import numbers, progress, stderr
+from common.errors import ConfigError
 from common.outputs import check_plot
 from common.randomizers.design.conditionals import EXPLAINED
 from label_party.commands.options import options
@@ -17,6 +18,7 @@ from label_party.config.sections import LabelPartyConfig
 
 if TYPE_CHECKING:
     from label_party.release.plan import Plan
+    from label_party.release.plan_divisions import DivisionPlan
 
 _WIDTH = 80
 _LINE = "{}{:<21}{:>8}{:>12}{:>8}{:>7}{:>11}{:>11}"
@@ -50,6 +52,9 @@ def plan(config: LabelPartyConfig, wanted: PlanOptions) -> None:
     from common.randomizers.base import check_epsilon
     from label_party.release import plan as planning
 
+    if len(config.labels) > 1:
+        plan_several(config, wanted)
+        return
     events = planning.planned_rows(config, wanted.rows)
     knowledge = planning.choose_knowledge(
         config, wanted.prior_release, wanted.prior_file, wanted.raw_labels, events
@@ -73,6 +78,77 @@ def plan(config: LabelPartyConfig, wanted: PlanOptions) -> None:
     print_plan(found, as_json=wanted.as_json)
     if wanted.plot is not None:
         draw_plan(found, wanted.plot)
+
+
+def plan_several(config: LabelPartyConfig, wanted: PlanOptions) -> None:
+    """Compare the ways in which several labels can share one ε."""
+    from common.randomizers.base import check_epsilon
+    from label_party.release.plan import planned_rows
+    from label_party.release.plan_divisions import plan_divisions
+
+    asked = [wanted.prior_release, wanted.prior_file, wanted.raw_labels or None, wanted.plot]
+    if any(one is not None for one in asked):
+        raise ConfigError(
+            "a plan for several labels assumes nothing about them; leave out --prior-release,"
+            " --prior-file, --raw-labels and --plot"
+        )
+    budgets = numbers("--epsilons", wanted.epsilons)
+    for epsilon in budgets:
+        check_epsilon(epsilon)
+    with progress(quiet=wanted.as_json) as bar:
+        task = bar.add_task("Comparing", total=len(budgets), note="")
+        found = plan_divisions(
+            config.terms,
+            planned_rows(config, wanted.rows),
+            budgets,
+            lambda epsilon: bar.update(task, advance=1),
+            wanted.explained,
+            config.privacy.group,
+            config.privacy.prior_share,
+        )
+    print_divisions(found, as_json=wanted.as_json)
+
+
+def print_divisions(plan: DivisionPlan, *, as_json: bool) -> None:
+    """Print what each label's model is predicted to lose, by ε and division."""
+    names = [one.name for one in plan.terms]
+    if as_json:
+        constants, truths = plan.constant_errors, plan.true_label_errors
+        print_json(
+            {
+                "events": plan.events,
+                "explained": plan.explained,
+                "labels": names,
+                "constant_errors": constants,
+                "true_label_errors": truths,
+                "derived": plan.derived,
+                "candidates": [row.to_json() for row in plan.rows],
+            }
+        )
+        return
+    cells = "".join(f"{name:>14.13}" for name in names)
+    print(f"{'ε':<6}  {'division':<10}{'ε prior':>9}{cells}")
+    for row in plan.rows:
+        mark = "*" if row.auto else " "
+        errors = "".join(f"{error:>14.5g}" for error in row.predicted_errors)
+        print(f"{row.epsilon:<6g}{mark} {row.division:<10}{row.epsilon_prior:>9.3g}{errors}")
+    for name, errors in (
+        ("constant", plan.constant_errors),
+        ("true labels", plan.true_label_errors),
+    ):
+        print(f"{'':<6}  {name:<19}" + "".join(f"{error:>14.5g}" for error in errors))
+    notes = [
+        f"Predicted error of a model of each label, {plan.events:,} events, over uniform labels:"
+        f" nothing is known about them. Features explain {plan.explained:.0%} of the variances;"
+        " --explained sets that.",
+        '*: what "auto" takes here; a release decides by its own noisy histogram. joint: one'
+        " channel for all labels; separate: the same histogram and a channel a label; split: a"
+        " histogram and a channel a label.",
+        *([plan.derived] if plan.derived else []),
+    ]
+    print()
+    for line in notes:
+        print(textwrap.fill(line, _WIDTH, break_on_hyphens=False))
 
 
 def print_plan(plan: Plan, *, as_json: bool) -> None:

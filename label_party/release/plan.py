@@ -156,7 +156,7 @@ def make_plan(
             )
             for assessment in assessments
         ]
-        constant, true_labels = assessor.constant, assessor.with_true_labels
+        constant, true_labels = assessor.forecast.constant, assessor.forecast.with_true_labels
         on_epsilon(epsilon)
     return Plan(rows, knowledge, config.only_label.loss, unfit, constant, true_labels, explained)
 

@@ -24,7 +24,7 @@ from common.randomizers.design.conditionals import (
 )
 from common.randomizers.design.knots import choose_knots, interpolation
 from common.randomizers.design.optimal_design import decoding_values
-from common.randomizers.losses import LossFunction, get_loss
+from common.randomizers.losses import Loss, LossFunction, get_loss
 
 _POINTS = 64
 _BISECTIONS = 60
@@ -59,6 +59,53 @@ class Assessment:
     effective_share: float
     effective_sample_size: float
     predicted_error: float
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Predicted losses of models of one label.
+
+    Attributes
+    ----------
+    constant
+        Of the best constant prediction.
+    unavoidable
+        Of the best predictions from the features: the floor of every model.
+    with_true_labels
+        Of a model trained on the true labels.
+    nothing
+        Excess error of the family with no label at all.
+    """
+
+    constant: float
+    unavoidable: float
+    with_true_labels: float
+    nothing: float
+
+    @classmethod
+    def of(cls, family: ConditionalFamily, prior: Floats, loss: Loss, effective: float) -> Forecast:
+        """Forecast for a tempered family around a (k,) prior."""
+
+        def constant(distribution: Floats) -> float:
+            """Loss of the best constant prediction, over a fine set of constants."""
+            constants = np.linspace(family.labels.min(), family.labels.max(), 1001)
+            return float(np.nanmin(loss.matrix(constants, family.labels) @ distribution))
+
+        least = constant(prior)
+        gain = constant(family.distributions.mean(axis=0)) - family.least_loss
+        nothing, truth = (
+            family.excess_error(channel, effective)
+            for channel in (np.ones((prior.size, 1)), np.eye(prior.size))
+        )
+        return cls(least, least - gain, least - gain * (1 - truth / nothing), nothing)
+
+    def error(self, excess: float) -> float:
+        """Loss of a model with this excess error; with no information, that of the constant.
+
+        A model is to learn the width and the shape of a distribution, too, so that its excess error
+        without any information is above what features can explain; both are brought to one scale.
+        """
+        return self.unavoidable + (self.constant - self.unavoidable) * excess / self.nothing
 
 
 class Assessor:
@@ -97,34 +144,7 @@ class Assessor:
         family = plausible_conditionals(self._places, self._mass, self.loss, explained)
         self._family = family.tempered()  # as the default is chosen
         self._effective = effective_rows(rows)
-        self.constant = self._constant(self._mass)
-        self._gain = self._constant(self._family.distributions.mean(axis=0))
-        self._gain -= self._family.least_loss
-        nothing = np.ones((self._places.size, 1))
-        self._scale = self._gain / self._family.excess_error(nothing, self._effective)
-
-    def _constant(self, distribution: Floats) -> float:
-        """Loss of the best constant prediction, over a fine set of constants."""
-        constants = np.linspace(self._places[0], self._places[-1], 1001)
-        return float(np.nanmin(self.loss.matrix(constants, self._places) @ distribution))
-
-    @property
-    def unavoidable(self) -> float:
-        """Loss of the best predictions from the features: the floor of every model."""
-        return self.constant - self._gain
-
-    @property
-    def with_true_labels(self) -> float:
-        """Predicted loss of a model trained on the true labels."""
-        return self.predicted(self._family.excess_error(np.eye(self._places.size), self._effective))
-
-    def predicted(self, excess: float) -> float:
-        """Loss of a model with this excess error; with no information, that of the constant.
-
-        A model is to learn the width and the shape of a distribution, too, so that its excess error
-        without any information is above what features can explain; both are brought to one scale.
-        """
-        return self.unavoidable + self._scale * excess
+        self.forecast = Forecast.of(self._family, self._mass, self.loss, self._effective)
 
     def assess(self, randomizer: Randomizer) -> Assessment:
         """Judge one randomizer built on the same grid."""
@@ -140,7 +160,7 @@ class Assessor:
             float(np.sqrt(self._mass @ (decoded - self._places) ** 2)),
             effective_share,
             effective_share * self.rows,
-            self.predicted(excess),
+            self.forecast.error(excess),
         )
 
     def compare(

@@ -20,6 +20,7 @@ from common.arrays import Floats
 from common.exact.channel import FiniteChannel, exp_lower_bound
 from common.randomizers.base import Randomizer, check_epsilon, check_prior, register_joint
 from common.randomizers.cells import Cells
+from common.randomizers.design.assessment import Forecast
 from common.randomizers.design.conditionals import (
     EXPLAINED,
     ConditionalFamily,
@@ -31,7 +32,7 @@ from common.randomizers.design.mixture import Mixture, best_mixture
 from common.randomizers.design.optimal_design import POINTS, largest_share, uniform_thresholds
 from common.randomizers.exact_rows import check_size, exact_rows
 from common.randomizers.grid import Grid
-from common.randomizers.losses import get_loss
+from common.randomizers.losses import Loss, get_loss
 
 JOINT = "joint-design"
 
@@ -65,6 +66,8 @@ class Targets:
         all is the sum of the weights.
     plain
         The same neither tempered nor scaled: in the units of the losses.
+    losses
+        By which models of each label are judged.
     effective
         Number of randomized events that bear on one prediction.
     """
@@ -74,6 +77,7 @@ class Targets:
     rounding: Floats
     families: tuple[ConditionalFamily, ...]
     plain: tuple[ConditionalFamily, ...]
+    losses: tuple[Loss, ...]
     effective: float
 
     @classmethod
@@ -95,15 +99,14 @@ class Targets:
         parts = [interpolation(g.points, p) for g, p in zip(cells.grids, points, strict=True)]
         rounding = reduce(_kron, parts)
         knots = Cells(tuple(map(Grid, points)))
-        plain = joint_conditionals(
-            knots, prior @ rounding, [get_loss(loss) for loss in losses], explained
-        )
+        judges = tuple(map(get_loss, losses))
+        plain = joint_conditionals(knots, prior @ rounding, judges, explained)
         effective = effective_rows(rows)
         families = tuple(
             _scaled(family.tempered(), weight, effective)
             for family, weight in zip(plain, weights, strict=True)
         )
-        return cls(knots, prior @ rounding, rounding, families, plain, effective)
+        return cls(knots, prior @ rounding, rounding, families, plain, judges, effective)
 
     def lost(self, channel: Floats) -> float:
         """Weighted sum of the shares of what could be gained that a (k, d) channel loses."""
@@ -114,6 +117,21 @@ class Targets:
         """Predicted excess error of each label, in the units of its loss."""
         information = self.effective * self._information(channel)
         return [family.excess_given(information) for family in self.plain]
+
+    def forecasts(self) -> list[Forecast]:
+        """What models of each label are to be compared with, in the units of its loss."""
+        return [
+            Forecast.of(family, self.prior, loss, self.effective)
+            for family, loss in zip(self.families, self.losses, strict=True)
+        ]
+
+    def predicted(self, channel: Floats) -> list[float]:
+        """Predicted loss of a model of each label."""
+        information = self.effective * self._information(channel)
+        return [
+            forecast.error(family.excess_given(information))
+            for forecast, family in zip(self.forecasts(), self.families, strict=True)
+        ]
 
     def _information(self, channel: Floats) -> Floats:
         """As :meth:`ConditionalFamily.information`, for thousands of outputs too."""

@@ -29,15 +29,16 @@ def test_worth_is_the_sample_of_true_labels_with_the_same_predicted_error() -> N
     found = assessor.assess(built)
     assert found.effective_sample_size == pytest.approx(found.effective_share * 10_000)
     same = assessor._family.excess_error(np.eye(21), found.effective_share * assessor._effective)
-    assert assessor.predicted(same) == pytest.approx(found.predicted_error, rel=1e-6)
+    assert assessor.forecast.error(same) == pytest.approx(found.predicted_error, rel=1e-6)
 
 
 @pytest.mark.parametrize("loss", ["squared", "absolute", "poisson"])
 def test_predictions_lie_between_the_constant_and_the_true_labels(loss: str) -> None:
     assessor = Assessor(GRID, PRIOR, rows=10_000, loss=loss)
-    assert assessor.unavoidable < assessor.with_true_labels < assessor.constant
+    forecast = assessor.forecast
+    assert forecast.unavoidable < forecast.with_true_labels < forecast.constant
     tiny = build_randomizer("two-point", labels=GRID, prior=PRIOR, epsilon=1e-4)
-    assert assessor.assess(tiny).predicted_error == pytest.approx(assessor.constant, rel=1e-3)
+    assert assessor.assess(tiny).predicted_error == pytest.approx(forecast.constant, rel=1e-3)
 
 
 def test_an_unbiased_randomizer_has_no_bias_and_the_published_one_has() -> None:

@@ -1,0 +1,178 @@
+"""``label-party plan`` for several labels: compare the ways in which they can share one ε.
+
+As for one label, nothing here looks at a label: cells are as likely as a released prior says, or
+all alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from common.arrays import Floats
+from common.randomizers.base import build_randomizer
+from common.randomizers.cells import Cells
+from common.randomizers.design.assessment import Assessor
+from common.randomizers.design.conditionals import EXPLAINED
+from common.randomizers.design.joint import Targets
+from common.randomizers.several import (
+    LabelTerms,
+    at_knots,
+    cell_grids,
+    joint_channel,
+    own_channels,
+    shares_of_epsilon,
+)
+from common.randomizers.two_step import round_down, split_budget
+
+JOINT, SEPARATE, SPLIT = "joint", "separate", "split"
+
+
+@dataclass(frozen=True)
+class DivisionRow:
+    """One way at one ε.
+
+    Attributes
+    ----------
+    epsilon
+        Of the whole message.
+    division
+        ``joint``: one channel; ``separate``: one prior over cells and a channel a label; ``split``:
+        a prior and a channel a label.
+    epsilon_prior, epsilon_labels
+        What goes to priors, and to each channel.
+    predicted_errors
+        Of a model of each label, in the units of its loss.
+    auto
+        Whether ``auto`` takes it.
+    """
+
+    epsilon: float
+    division: str
+    epsilon_prior: float
+    epsilon_labels: list[float]
+    predicted_errors: list[float]
+    auto: bool = False
+
+    def to_json(self) -> dict[str, object]:
+        """Return a flat record."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class DivisionPlan:
+    """All ways, by ε, and what the errors are to be compared with, a label each."""
+
+    rows: list[DivisionRow]
+    terms: Sequence[LabelTerms]
+    events: int
+    explained: float
+    constant_errors: list[float]
+    true_label_errors: list[float]
+
+    @property
+    def derived(self) -> str | None:
+        """Say which label may be left out, judging by bounds alone."""
+        binary = [one.name for one in self.terms if (one.lower, one.upper) == (0, 1)]
+        amounts = [o.name for o in self.terms if o.lower == 0 and o.name not in binary]
+        if not (binary and amounts):
+            return None
+        return (
+            f"derived: if {' or '.join(binary)} only says whether {' or '.join(amounts)} is above"
+            " 0, leave it out: the amount's codes tell that already, with all of ε."
+        )
+
+
+def plan_divisions(
+    terms: Sequence[LabelTerms],
+    events: int,
+    epsilons: Sequence[float],
+    on_epsilon: Callable[[float], None] = lambda epsilon: None,
+    explained: float = EXPLAINED,
+    group: int = 1,
+    prior_share: float | Fraction = Fraction(1, 8),
+) -> DivisionPlan:
+    """Judge every division at every ε.
+
+    Parameters
+    ----------
+    terms
+        What is public about the labels, two or more.
+    events
+        Their number.
+    epsilons
+        Whole budgets of one privacy unit, priors included.
+    on_epsilon
+        Progress: called when everything at an ε has been judged.
+    explained
+        Share of the labels' variances that the features are taken to explain, in 0 … 1.
+    group
+        Records of one privacy unit.
+    prior_share
+        The largest share of ε that priors may take.
+    """
+    losses, weights = [one.loss for one in terms], [one.weight for one in terms]
+    rows: list[DivisionRow] = []
+    constant: list[float] = []
+    truth: list[float] = []
+    for epsilon in sorted(epsilons):
+        grids = cell_grids(terms, events, epsilon)
+        members = []
+        if grids is not None:
+            cells = Cells(grids)
+            even: Floats = np.full(len(cells), 1 / len(cells))
+            budget = split_budget(epsilon, len(cells), events, largest_share=prior_share)
+            targets = Targets.of(cells, even, losses, weights, events, explained)
+            each = round_down(budget.labels / group)
+            found = []
+            for name, make in ((JOINT, joint_channel), (SEPARATE, own_channels)):
+                channels = make(terms, cells, even, each, events)
+                codes = at_knots(targets, cells, channels)
+                spent = [group * one.channel.epsilon for _, one in channels]
+                row = DivisionRow(
+                    epsilon, name, float(budget.prior), spent, targets.predicted(codes)
+                )
+                found.append((targets.lost(codes), row))
+            least = min(loss for loss, _ in found)
+            members = [replace(row, auto=loss == least) for loss, row in found]
+        split, constant, truth = _split(terms, events, epsilon, explained, group, prior_share)
+        members.append(replace(split, auto=grids is None))
+        rows += members
+        on_epsilon(epsilon)
+    return DivisionPlan(rows, terms, events, explained, constant, truth)
+
+
+def _split(
+    terms: Sequence[LabelTerms],
+    events: int,
+    epsilon: float,
+    explained: float,
+    group: int,
+    prior_share: float | Fraction,
+) -> tuple[DivisionRow, list[float], list[float]]:
+    """Judge labels that are sent as if alone; and constants, and models of true labels."""
+    spent, errors, constants, truths, paid = [], [], [], [], 0.0
+    for one, share in zip(terms, shares_of_epsilon(terms, events, epsilon), strict=True):
+        own = round_down(Fraction(epsilon) * share)
+        grid, recipe = one.own_grid(events, own), one.recipe(group, prior_share)
+        budget = recipe.split(grid, own, events)
+        even: Floats = np.full(len(grid), 1 / len(grid))
+        assessor = Assessor(grid.points, even, events, one.loss, explained)
+        built = build_randomizer(
+            one.randomizer if recipe.needs_prior(grid) else "randomized-response",
+            labels=grid.points,
+            prior=even,
+            epsilon=round_down(budget.labels / group),
+            loss=one.loss,
+            rows=events,
+            **one.options,
+        )
+        paid += float(budget.prior)
+        spent.append(group * built.channel.epsilon)
+        errors.append(assessor.assess(built).predicted_error)
+        constants.append(assessor.forecast.constant)
+        truths.append(assessor.forecast.with_true_labels)
+    return DivisionRow(epsilon, SPLIT, paid, spent, errors), constants, truths

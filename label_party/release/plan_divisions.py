@@ -1,7 +1,6 @@
 """``label-party plan`` for several labels: compare the ways in which they can share one ε.
 
-As for one label, nothing here looks at a label: cells are as likely as a released prior says, or
-all alike.
+Nothing here looks at a label: each is taken to be uniform between its bounds, or over its points.
 """
 
 from __future__ import annotations
@@ -9,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from functools import reduce
 
 import numpy as np
 
 from common.arrays import Floats
 from common.randomizers.base import build_randomizer
 from common.randomizers.cells import Cells
-from common.randomizers.design.assessment import Assessor
+from common.randomizers.design.assessment import Assessor, Forecast
 from common.randomizers.design.conditionals import EXPLAINED
 from common.randomizers.design.joint import Targets
+from common.randomizers.design.knots import interpolation
+from common.randomizers.grid import Grid
 from common.randomizers.several import (
     LabelTerms,
     at_knots,
@@ -26,9 +28,10 @@ from common.randomizers.several import (
     own_channels,
     shares_of_epsilon,
 )
-from common.randomizers.two_step import round_down, split_budget
+from common.randomizers.two_step import BudgetSplit, round_down, split_budget
 
 JOINT, SEPARATE, SPLIT = "joint", "separate", "split"
+_FINE = 401
 
 
 @dataclass(frozen=True)
@@ -114,35 +117,61 @@ def plan_divisions(
     prior_share
         The largest share of ε that priors may take.
     """
-    losses, weights = [one.loss for one in terms], [one.weight for one in terms]
     rows: list[DivisionRow] = []
-    constant: list[float] = []
-    truth: list[float] = []
+    forecasts: list[Forecast] = []
     for epsilon in sorted(epsilons):
+        split, forecasts = _split(terms, events, epsilon, explained, group, prior_share)
         grids = cell_grids(terms, events, epsilon)
-        members = []
         if grids is not None:
             cells = Cells(grids)
-            even: Floats = np.full(len(cells), 1 / len(cells))
             budget = split_budget(epsilon, len(cells), events, largest_share=prior_share)
-            targets = Targets.of(cells, even, losses, weights, events, explained)
-            each = round_down(budget.labels / group)
-            found = []
-            for name, make in ((JOINT, joint_channel), (SEPARATE, own_channels)):
-                channels = make(terms, cells, even, each, events)
-                codes = at_knots(targets, cells, channels)
-                spent = [group * one.channel.epsilon for _, one in channels]
-                row = DivisionRow(
-                    epsilon, name, float(budget.prior), spent, targets.predicted(codes)
-                )
-                found.append((targets.lost(codes), row))
-            least = min(loss for loss, _ in found)
-            members = [replace(row, auto=loss == least) for loss, row in found]
-        split, constant, truth = _split(terms, events, epsilon, explained, group, prior_share)
-        members.append(replace(split, auto=grids is None))
-        rows += members
+            rows += _over_cells(terms, events, epsilon, budget, cells, forecasts, explained, group)
+        rows.append(replace(split, auto=grids is None))
         on_epsilon(epsilon)
-    return DivisionPlan(rows, terms, events, explained, constant, truth)
+    return DivisionPlan(
+        rows,
+        terms,
+        events,
+        explained,
+        [forecast.constant for forecast in forecasts],
+        [forecast.with_true_labels for forecast in forecasts],
+    )
+
+
+def _even(one: LabelTerms, grid: Grid) -> Floats:
+    """(k,) a label that is uniform between its bounds, or over its points, rounded to a grid."""
+    fine = one.grid or Grid.from_count(one.lower, one.upper, _FINE)
+    return np.asarray(interpolation(fine.points, grid.points).mean(axis=0))
+
+
+def _over_cells(
+    terms: Sequence[LabelTerms],
+    events: int,
+    epsilon: float,
+    budget: BudgetSplit,
+    cells: Cells,
+    forecasts: Sequence[Forecast],
+    explained: float,
+    group: int,
+) -> list[DivisionRow]:
+    """Judge one channel, and one a label, by the share that each label loses."""
+    even = reduce(np.kron, [_even(one, g) for one, g in zip(terms, cells.grids, strict=True)])
+    losses, weights = [one.loss for one in terms], [one.weight for one in terms]
+    targets = Targets.of(cells, even, losses, weights, events, explained)
+    each = round_down(budget.labels / group)
+    judged = []
+    for name, make in ((JOINT, joint_channel), (SEPARATE, own_channels)):
+        channels = make(terms, cells, even, each, events)
+        codes = at_knots(targets, cells, channels)
+        errors = [
+            forecast.error(share * forecast.nothing)
+            for forecast, share in zip(forecasts, targets.shares_lost(codes), strict=True)
+        ]
+        spent = [group * one.channel.epsilon for _, one in channels]
+        row = DivisionRow(epsilon, name, float(budget.prior), spent, errors)
+        judged.append((targets.lost(codes), row))
+    least = min(loss for loss, _ in judged)
+    return [replace(row, auto=loss == least) for loss, row in judged]
 
 
 def _split(
@@ -152,14 +181,14 @@ def _split(
     explained: float,
     group: int,
     prior_share: float | Fraction,
-) -> tuple[DivisionRow, list[float], list[float]]:
-    """Judge labels that are sent as if alone; and constants, and models of true labels."""
-    spent, errors, constants, truths, paid = [], [], [], [], 0.0
+) -> tuple[DivisionRow, list[Forecast]]:
+    """Judge labels that are sent as if alone; and say what errors are to be compared with."""
+    spent, errors, forecasts, paid = [], [], [], 0.0
     for one, share in zip(terms, shares_of_epsilon(terms, events, epsilon), strict=True):
         own = round_down(Fraction(epsilon) * share)
         grid, recipe = one.own_grid(events, own), one.recipe(group, prior_share)
         budget = recipe.split(grid, own, events)
-        even: Floats = np.full(len(grid), 1 / len(grid))
+        even = _even(one, grid)
         assessor = Assessor(grid.points, even, events, one.loss, explained)
         built = build_randomizer(
             one.randomizer if recipe.needs_prior(grid) else "randomized-response",
@@ -173,6 +202,5 @@ def _split(
         paid += float(budget.prior)
         spent.append(group * built.channel.epsilon)
         errors.append(assessor.assess(built).predicted_error)
-        constants.append(assessor.forecast.constant)
-        truths.append(assessor.forecast.with_true_labels)
-    return DivisionRow(epsilon, SPLIT, paid, spent, errors), constants, truths
+        forecasts.append(assessor.forecast)
+    return DivisionRow(epsilon, SPLIT, paid, spent, errors), forecasts

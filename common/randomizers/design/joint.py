@@ -20,7 +20,6 @@ from common.arrays import Floats
 from common.exact.channel import FiniteChannel, exp_lower_bound
 from common.randomizers.base import Randomizer, check_epsilon, check_prior, register_joint
 from common.randomizers.cells import Cells
-from common.randomizers.design.assessment import Forecast
 from common.randomizers.design.conditionals import (
     EXPLAINED,
     ConditionalFamily,
@@ -32,7 +31,7 @@ from common.randomizers.design.mixture import Mixture, best_mixture
 from common.randomizers.design.optimal_design import POINTS, largest_share, uniform_thresholds
 from common.randomizers.exact_rows import check_size, exact_rows
 from common.randomizers.grid import Grid
-from common.randomizers.losses import Loss, get_loss
+from common.randomizers.losses import get_loss
 
 JOINT = "joint-design"
 
@@ -66,8 +65,8 @@ class Targets:
         all is the sum of the weights.
     plain
         The same neither tempered nor scaled: in the units of the losses.
-    losses
-        By which models of each label are judged.
+    weights
+        How much each label counts.
     effective
         Number of randomized events that bear on one prediction.
     """
@@ -77,7 +76,7 @@ class Targets:
     rounding: Floats
     families: tuple[ConditionalFamily, ...]
     plain: tuple[ConditionalFamily, ...]
-    losses: tuple[Loss, ...]
+    weights: tuple[float, ...]
     effective: float
 
     @classmethod
@@ -99,39 +98,31 @@ class Targets:
         parts = [interpolation(g.points, p) for g, p in zip(cells.grids, points, strict=True)]
         rounding = reduce(_kron, parts)
         knots = Cells(tuple(map(Grid, points)))
-        judges = tuple(map(get_loss, losses))
+        judges = [get_loss(loss) for loss in losses]
         plain = joint_conditionals(knots, prior @ rounding, judges, explained)
         effective = effective_rows(rows)
         families = tuple(
             _scaled(family.tempered(), weight, effective)
             for family, weight in zip(plain, weights, strict=True)
         )
-        return cls(knots, prior @ rounding, rounding, families, plain, judges, effective)
+        return cls(knots, prior @ rounding, rounding, families, plain, tuple(weights), effective)
 
     def lost(self, channel: Floats) -> float:
         """Weighted sum of the shares of what could be gained that a (k, d) channel loses."""
+        return float(np.dot(self.weights, self.shares_lost(channel)))
+
+    def shares_lost(self, channel: Floats) -> list[float]:
+        """Share, 0 … 1, of what could be gained for each label that a (k, d) channel loses."""
         information = self.effective * self._information(channel)
-        return sum(family.excess_given(information) for family in self.families)
+        return [
+            family.excess_given(information) / weight
+            for family, weight in zip(self.families, self.weights, strict=True)
+        ]
 
     def excess_errors(self, channel: Floats) -> list[float]:
         """Predicted excess error of each label, in the units of its loss."""
         information = self.effective * self._information(channel)
         return [family.excess_given(information) for family in self.plain]
-
-    def forecasts(self) -> list[Forecast]:
-        """What models of each label are to be compared with, in the units of its loss."""
-        return [
-            Forecast.of(family, self.prior, loss, self.effective)
-            for family, loss in zip(self.families, self.losses, strict=True)
-        ]
-
-    def predicted(self, channel: Floats) -> list[float]:
-        """Predicted loss of a model of each label."""
-        information = self.effective * self._information(channel)
-        return [
-            forecast.error(family.excess_given(information))
-            for forecast, family in zip(self.forecasts(), self.families, strict=True)
-        ]
 
     def _information(self, channel: Floats) -> Floats:
         """As :meth:`ConditionalFamily.information`, for thousands of outputs too."""

@@ -132,11 +132,11 @@ def print_divisions(plan: DivisionPlan, *, as_json: bool) -> None:
         mark = "*" if row.auto else " "
         errors = "".join(f"{error:>14.5g}" for error in row.predicted_errors)
         print(f"{row.epsilon:<6g}{mark} {row.division:<10}{row.epsilon_prior:>9.3g}{errors}")
-    for name, errors in (
+    for name, known in (
         ("constant", plan.constant_errors),
         ("true labels", plan.true_label_errors),
     ):
-        print(f"{'':<6}  {name:<19}" + "".join(f"{error:>14.5g}" for error in errors))
+        print(f"{'':<6}  {name:<19}" + "".join(f"{error:>14.5g}" for error in known))
     notes = [
         f"Predicted error of a model of each label, {plan.events:,} events, over uniform labels:"
         f" nothing is known about them. Features explain {plan.explained:.0%} of the variances;"

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from functools import reduce
 
 import numpy as np
 
@@ -155,7 +154,9 @@ def _over_cells(
     group: int,
 ) -> list[DivisionRow]:
     """Judge one channel, and one a label, by the share that each label loses."""
-    even = reduce(np.kron, [_even(one, g) for one, g in zip(terms, cells.grids, strict=True)])
+    even = np.ones(1)
+    for one, grid in zip(terms, cells.grids, strict=True):
+        even = np.kron(even, _even(one, grid))
     losses, weights = [one.loss for one in terms], [one.weight for one in terms]
     targets = Targets.of(cells, even, losses, weights, events, explained)
     each = round_down(budget.labels / group)

@@ -154,9 +154,9 @@ def _over_cells(
     group: int,
 ) -> list[DivisionRow]:
     """Judge one channel, and one a label, by the share that each label loses."""
-    even = np.ones(1)
+    even: Floats = np.ones(1)
     for one, grid in zip(terms, cells.grids, strict=True):
-        even = np.kron(even, _even(one, grid))
+        even = np.asarray(np.kron(even, _even(one, grid)))
     losses, weights = [one.loss for one in terms], [one.weight for one in terms]
     targets = Targets.of(cells, even, losses, weights, events, explained)
     each = round_down(budget.labels / group)

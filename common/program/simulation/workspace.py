@@ -94,6 +94,7 @@ class Workspace:
             self.logs,
             self.predictions,
             self.report,
+            *self.root.glob(f"{self.report.stem}-*{self.report.suffix}"),
             self.metrics,
         )
 
@@ -156,33 +157,19 @@ def label_party_config(
         "epoch": "1",
         "duplicates": settings.duplicates,
     }
-    first, *others = settings.columns
-    labels: dict[str, Any] = {}
-    randomizer = {"name": settings.randomizer}
-    if others:
-        labels["label"] = [
-            {
-                "name": one.column,
-                "lower": one.lower,
-                "upper": one.upper,
-                "missing": settings.missing_value(one),
-                "loss": settings.loss,
-            }
-            for one in settings.columns
-        ]
+    if len(settings.columns) > 1:
+        labels = _label_tables(settings)
     else:
-        data |= {"label": first.column, "missing": settings.missing_value(first)}
-        labels["domain"] = {"lower": first.lower, "upper": first.upper}
-        randomizer["loss"] = settings.loss
-    if inputs.population is not None:
-        data["population"] = "population.parquet"
-    elif settings.submit_population:
-        data["population"] = "submitted"
+        (label,) = settings.columns
+        data |= {"label": label.column, "missing": settings.missing_value(label)}
+        labels = {
+            "domain": {"lower": label.lower, "upper": label.upper},
+            "randomizer": {"name": settings.randomizer, "loss": settings.loss},
+        }
     return {
         "data": data,
         **labels,
         "privacy": {"epsilon": settings.epsilon},
-        "randomizer": randomizer,
         "keys": {"secret_file": _beside(files.join_secret)},
         "store": {"directory": "store"},
         "server": {
@@ -194,6 +181,22 @@ def label_party_config(
             "grace_seconds": 2.0,
         },
     }
+
+
+def _label_tables(settings: Settings) -> dict[str, Any]:
+    """Several labels; whoever names a randomizer is told by the labels party that there is none."""
+    named = {} if settings.randomizer == "auto" else {"randomizer": {"name": settings.randomizer}}
+    tables = [
+        {
+            "name": one.column,
+            "lower": one.lower,
+            "upper": one.upper,
+            "missing": settings.missing_value(one),
+            "loss": settings.loss,
+        }
+        for one in settings.columns
+    ]
+    return {"label": tables, **named}
 
 
 def feature_party_config(

@@ -222,6 +222,32 @@ def test_an_interrupted_run_leaves_nobody_behind(
 
 
 @pytest.mark.slow
+def test_two_labels_have_figures_and_a_page_each(table: pl.DataFrame, tmp_path: Path) -> None:
+    both = table.with_columns(high=(pl.col("y") > 6).cast(pl.Int64))
+    settings = {"label": ["y:0:12", "high:0:1"], "lower": None, "upper": None}
+    both.write_parquet(tmp_path / "all.parquet")
+    outcome = run_simulation(
+        _settings(
+            tmp_path / "all.parquet",
+            tmp_path / "out",
+            **settings,
+            randomizer="auto",
+            head="auto",
+            feature_settings=[*QUICK, "training.learner=linear"],
+            nonprivate=False,
+        )
+    )
+    assert [one.name for one in outcome.release.manifest.labels] == ["y", "high"]
+    assert outcome.metrics["epsilon"] == 3
+    for one in outcome.metrics["labels"]:
+        assert one["test_r2"] > 0.2
+        assert (tmp_path / "out" / f"report-{one['name']}.html").is_file()
+        assert one["name"] in repr(outcome)
+    columns = pl.read_parquet(tmp_path / "out" / "predictions.parquet").columns
+    assert {"y", "y_median", "high", "high_probability"} <= {*columns}
+
+
+@pytest.mark.slow
 def test_one_line_in_a_notebook(tmp_path: Path) -> None:
     pd = pytest.importorskip("pandas")
     generator = np.random.default_rng(3)

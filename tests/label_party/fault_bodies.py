@@ -41,6 +41,7 @@ def settings(folder: str, **changes: Any) -> config.LabelPartyConfig:
 
 PURCHASES = {
     "release": LABELS,
+    "several": LABELS,
     "watched": LABELS,
     "leaders": "top-k by kind",
     "table": "synthetic table of kind",
@@ -51,6 +52,18 @@ PURCHASES = {
 
 def release(folder: str, epoch: str) -> None:
     run_release(settings(folder, data__epoch=epoch), quiet=True)
+
+
+def several(folder: str, epoch: str) -> None:
+    """A release of two labels, each of few values, so that nothing takes long."""
+    asked = settings(folder, data__labels="several.csv", data__epoch=epoch)
+    given = asked.model_dump(exclude_unset=True, exclude={"domain", "randomizer"})
+    rows = [f"event-{i},{i % 3},{i % 2}" for i in range(40)]
+    Path("several.csv").write_text("\n".join(["key,stars,kept", *rows]) + "\n")
+    stars = {"name": "stars", "kind": "category", "values": [0, 1, 2]}
+    tables = [stars, {"name": "kept", "kind": "binary"}]
+    given["privacy"]["division"] = "split"
+    run_release(config.LabelPartyConfig.model_validate({**given, "label": tables}), quiet=True)
 
 
 def watched(folder: str, epoch: str) -> None:

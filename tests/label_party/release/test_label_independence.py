@@ -35,6 +35,15 @@ Connect = Callable[..., Client]
 Answer = tuple[Any, ...]
 
 QUESTIONS = 150
+TABLES = """
+[[label]]
+name = "label"
+kind = "category"
+values = [0, 5, 10]
+[[label]]
+name = "high"
+kind = "binary"
+"""
 
 
 @dataclass(frozen=True)
@@ -51,11 +60,13 @@ class World:
 
 
 @contextmanager
-def worlds(party: Party, connect: Connect, rows: int) -> Iterator[list[World]]:
+def worlds(
+    party: Party, connect: Connect, rows: int, several: bool = False
+) -> Iterator[list[World]]:
     """Two data sets with the same events: all labels at one end, and all at the other.
 
     The first leaves half of the events without a label. ε is so large that codes are as different
-    as labels.
+    as labels. With ``several`` each event has two labels.
     """
     keys = [f"event-{i}" for i in range(rows)]
     party.write_population({"key": keys})
@@ -63,8 +74,16 @@ def worlds(party: Party, connect: Connect, rows: int) -> Iterator[list[World]]:
     settings = {"randomizer__name": "randomized-response", "privacy__epsilon": 8}
     settings |= {"privacy__total_epsilon": 16, "privacy__account": "both"}
     names = {"all-low": (keys[::2], 0.0), "is-high": (keys, 10.0)}
+    if several:  # of few values, whose channels are those of randomized response as well
+        path = party.folder / "label_party.toml"
+        before, _, after = path.read_text().partition("[domain]")
+        path.write_text(before + "[privacy]" + after.partition("[privacy]")[2] + TABLES)
+        path.write_text(path.read_text().replace('name = "rr-on-bins"', ""))
+        settings |= {"privacy__division": "split"}
+        del settings["randomizer__name"]
     for name, (labelled, label) in names.items():
-        party.write_labels({"key": labelled, "label": [label] * len(labelled)})
+        high = [float(label > 0)] * len(labelled)
+        party.write_labels({"key": labelled, "label": [label] * len(labelled), "high": high})
         assert party.release(**settings, data__data_set=name).code == 0
     limits = {"server__requests_per_minute": 100_000, "server__data_sets": json.dumps([*names])}
     with running(party.config(**settings, **limits)) as address:
@@ -127,15 +146,16 @@ def _public(described: wire.DescribeReleaseResponse) -> Answer:
     """Everything of a manifest that no label may reach."""
     manifest = Manifest.from_bytes(described.manifest)
     data = json.loads(manifest.to_bytes())
-    for free in ("created", "data_set", "randomizer", "prior"):
-        data.pop(free)
+    for free in ("created", "data_set", "randomizer", "prior", "randomizers", "priors"):
+        data.pop(free, None)
     for digest in ("blocks", "digest"):
         data["content"].pop(digest)
     return data, len(manifest.content.blocks), len(described.signature)
 
 
-def test_nothing_but_time_depends_on_labels(party: Party, connect: Connect) -> None:
-    with worlds(party, connect, EVENTS) as (low, high):
+@pytest.mark.parametrize("several", [False, True], ids=["one label", "two labels"])
+def test_nothing_but_time_depends_on_labels(party: Party, connect: Connect, several: bool) -> None:
+    with worlds(party, connect, EVENTS, several) as (low, high):
         assert observe(low) == observe(high)
 
 

@@ -1,0 +1,162 @@
+"""A manifest of several labels that claims too little, or says too much, is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Callable
+from copy import deepcopy
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.entropy import Entropy
+from common.errors import ReleaseError
+from common.exact.channel import FiniteChannel, randomized_response_rows
+from common.guarantees import PureDP
+from common.release.manifest import Manifest
+from label_party.config.sections import LabelPartyConfig
+from label_party.events.completion import Completed
+from label_party.events.tally import Tally
+from label_party.release.message import build
+from tests.label_party.release.test_message import Rows
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+def message(division: str) -> dict[str, Any]:
+    """The manifest of 400 events with two labels of few values, as JSON values."""
+    stars = {"name": "stars", "kind": "category", "values": [0, 1, 2]}
+    chosen = LabelPartyConfig.model_validate(
+        {
+            "data": {"labels": "none.csv"},
+            "privacy": {"epsilon": 2.0, "division": division},
+            "label": [stars, {"name": "kept", "kind": "binary"}],
+        }
+    )
+    rows = np.arange(400)
+    keys = np.array([int(i).to_bytes(16, "big") for i in rows + 1], dtype="S16")
+    labels = np.column_stack([rows % 3, rows % 2]).astype(float)
+    entropy = Entropy(hashlib.sha256(b"test").digest())
+    built = build(Completed(keys, labels, Tally(400)), chosen, entropy, Rows())
+    found: dict[str, Any] = json.loads(built.manifest_bytes)
+    return found
+
+
+SPLIT, JOINT = message("split"), message("joint")
+
+
+def read(data: dict[str, Any]) -> Manifest:
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return Manifest.from_bytes(text.encode())
+
+
+def response(inputs: list[float], epsilon: float) -> dict[str, Any]:
+    size = len(inputs)
+    rows = randomized_response_rows(size, epsilon)
+    return FiniteChannel(inputs, inputs, rows).to_json()
+
+
+def all_of_epsilon_on_each(data: dict[str, Any]) -> None:
+    """Channels of ε each, where a half of it is stated: the codes of one event say 2 ε."""
+    for label, one in zip(data["labels"], data["randomizers"], strict=True):
+        one["channel"] = response(label["grid"], 2.0)
+
+
+def all_of_epsilon_on_each_stated(data: dict[str, Any]) -> None:
+    """The same, with each of them rightly stated, and the total as if one of them counted."""
+    all_of_epsilon_on_each(data)
+    for one in data["randomizers"]:
+        spent = PureDP.of_channel(FiniteChannel.from_json(one["channel"]))
+        one["guarantee"] = spent.to_json()
+    data["privacy"]["total"] = spent.to_json()
+
+
+def both_at_once(data: dict[str, Any]) -> None:
+    """A change of either label alone says ε, and one of both says twice that."""
+    grids = [label["grid"] for label in data["labels"]]
+    cells = [(a / max(grids[0]), b / max(grids[1])) for a in grids[0] for b in grids[1]]
+    total, rows = 1 << 64, []
+    for a, b in cells:
+        low = round(0.02 * np.exp(1.9 * (a + b)) * 2**60) * 16
+        rows.append([total - low, low])
+    distinct = sorted({tuple(row) for row in rows})
+    (one,) = data["randomizers"]
+    one["channel"] |= {
+        "outputs": [0.0, 1.0],
+        "rows": [[str(weight) for weight in row] for row in distinct],
+        "row_of": [distinct.index(tuple(row)) for row in rows],
+    }
+    ratios = [Fraction(rows[i][z], rows[j][z]) for i, j in ((1, 0), (4, 0)) for z in (0, 1)]
+    assert max(ratios) < Fraction(np.exp(2.0))  # one label alone is within the claim
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (all_of_epsilon_on_each, "the channel's weights give"),
+        (all_of_epsilon_on_each_stated, "the parts add up to"),
+        (lambda d: d["randomizers"].pop(), "exactly one prior and one randomizer"),
+        (lambda d: d["priors"].pop(), "exactly one prior and one randomizer"),
+        (lambda d: d["randomizers"][0]["labels"].append("kept"), "exactly one prior"),
+        (lambda d: d["randomizers"][0].update(labels=["kept"]), "exactly one prior"),
+        (lambda d: d["labels"][1].update(name="stars"), "two of one name"),
+        (lambda d: d.update(format="labelveil-release/1"), "format labelveil-release/1"),
+        (lambda d: d["labels"].extend(deepcopy(d["labels"]) * 4), "at most 8"),
+        (lambda d: d["randomizers"].reverse(), None),
+        (lambda d: d["content"].update(code_bytes=2), "codes of 2 bytes for 6 outputs"),
+        (lambda d: d["labels"][0].update(note=1), "labels.0.note"),
+        (lambda d: d["randomizers"][0].update(name="unbiased"), "such codes"),
+        (lambda d: d["priors"][0]["guarantee"].update(epsilon="1"), "decoded from the codes"),
+        (lambda d: d.update(prior=d["priors"][0]), "prior"),
+    ],
+)
+def test_a_manifest_of_own_channels(change: Change, said: str | None) -> None:
+    data = deepcopy(SPLIT)
+    assert read(data).codebook.outputs == 6
+    change(data)
+    if said is None:  # another order of the channels is another, consistent claim
+        assert read(data).codebook.radices == (2, 3)
+        return
+    with pytest.raises(ReleaseError, match=said):
+        read(data)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (both_at_once, "the channel's weights give"),
+        (lambda d: d["randomizers"][0]["labels"].reverse(), None),
+        (lambda d: d["priors"][0]["noisy_counts"].pop(), "5 cells for 6"),
+        (lambda d: d["randomizers"][0]["channel"]["inputs"].__setitem__(5, 6.0), "not defined on"),
+        (lambda d: d["priors"][0].update(scale="1"), "scale times epsilon"),
+        (lambda d: d.update(drift={"in_force": {}}), "drift"),
+    ],
+)
+def test_a_manifest_of_a_joint_channel(change: Change, said: str | None) -> None:
+    data = deepcopy(JOINT)
+    assert read(data).codebook.cells.shape == (3, 2)
+    change(data)
+    if said is None:
+        assert read(data).codebook.groups[0].labels == (1, 0)
+        return
+    with pytest.raises(ReleaseError, match=said):
+        read(data)
+
+
+@pytest.mark.parametrize("data", [SPLIT, JOINT], ids=["split", "joint"])
+def test_damaged_bytes_are_refused_or_change_nothing_that_is_exact(data: dict[str, Any]) -> None:
+    """One byte of a thousand, each drawn anew, never ends in anything but a refusal."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    generator = random.Random(7)
+    for _ in range(300):
+        at = generator.randrange(len(text))
+        touched = text[:at] + bytes([generator.randrange(256)]) + text[at + 1 :]
+        try:
+            found = Manifest.from_bytes(touched)
+        except ReleaseError:
+            continue
+        assert found.total_guarantee == read(data).total_guarantee

@@ -111,6 +111,8 @@ def example_data(folder: Path) -> None:
     ).select("click_id", "amount", "product")
     table.write_parquet(folder / "clicks.parquet")
     table[:100].write_parquet(folder / "new_clicks.parquet")
+    orders = sales.select("click_id", "amount", returned=pl.col("amount") % 3 < 1)
+    orders[::2].write_parquet(folder / "orders.parquet")
     sales[:1500].write_parquet(folder / "shoes.parquet")
     sales[1500:].with_columns(pl.col("amount") * 150).write_parquet(folder / "lamps.parquet")
     table.select("click_id").write_parquet(folder / "landings.parquet")

@@ -234,9 +234,11 @@ def privacy_statements(manifest: Manifest, name: str = "") -> list[Statement]:
     total = total_epsilon(manifest)
     labels = manifest.labels_guarantee.epsilon
     group, several = manifest.privacy.records_per_unit, len(manifest.labels) > 1
-    label, what = name or manifest.labels[0].name, "The label"
+    label = name or manifest.labels[0].name
+    what = f"The label “{label}”"
     if several:
-        label, what = "”, “".join(one.name for one in manifest.labels), "All labels together,"
+        names = "”, “".join(one.name for one in manifest.labels)
+        label, what = "each label", f"All labels together (“{names}”)"
     who = (
         "one event"
         if group == 1
@@ -246,7 +248,7 @@ def privacy_statements(manifest: Manifest, name: str = "") -> list[Statement]:
     return [
         Statement(
             "Protected",
-            f"{what} “{label}” of {who}. Anyone who reads the whole message, knows every other"
+            f"{what} of {who}. Anyone who reads the whole message, knows every other"
             " label and all features, and has any amount of time, can change the odds of one"
             f" value against another by a factor of at most {number(math.exp(total), 3)}, which is"
             f" e to the power ε: a guess that is right with 50% becomes one of at most"

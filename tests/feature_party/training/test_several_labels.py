@@ -69,6 +69,7 @@ def test_two_labels_go_all_the_way(tmp_path: Path, division: Division) -> None:
         assert (tmp_path / f"report-{one['name']}.html").is_file()
     page = (tmp_path / "report.html").read_text()
     assert all(f"report-{name}.html" in page for name in NAMES)
+    assert "All labels together (“returned”, “amount”) of one event." in page
     assert scores["returned"].fitting is not None  # a label of two values has a log loss
     assert ("joint" in models.by_label["amount"].facts.heads) == (division == "joint")
 

@@ -29,20 +29,24 @@ def labels(config: FeaturePartyConfig, wanted: LabelsOptions, shown: Shown) -> N
     """Write code, decoded label and weight of every matched event, for any other program.
 
     Beside it a .json file says what was sent how: the labels' grid, their released prior and the
-    probability of each code given each label, for a likelihood of your own. Of several labels
-    parties there are two such files for each, which end in its name.
+    probability of each code given each label, for a likelihood of your own. Of several labels, or
+    labels parties, there are two such files for each, which end in its name.
     """
     check_output("--output", wanted.output, (".csv", *PARQUET_SUFFIXES), makes_folder=True)
     start()
+    from feature_party.model.several_labels import label_paths
     from feature_party.notebook.files import write_labels
     from feature_party.pipeline.learning import Learning
     from feature_party.tables import file_of
 
-    events = Learning(config, shown.quiet).prepared
-    documents, lines = [], [str(events.matches)]
-    for name in events.problem.names:
-        own, output = events.of(name) if name else events, file_of(wanted.output, name)
-        channel = write_labels(own, output, wanted.method)
-        documents.append({**asdict(own.matches), "labels": output, "channel": channel})
-        lines.append(f"{own.matches.matched:,} labels in {output}; the channel in {channel}")
-    shown.answer(documents if events.problem.sources else documents[0], *lines)
+    stages = Learning(config, shown.quiet)
+    documents, lines = [], [str(stages.prepared.matches)]
+    paths = label_paths(Path(), stages.labels)
+    for label, events in stages.labels.items():
+        of_label = file_of(wanted.output, paths[label].name)
+        for name in events.problem.names:
+            own, output = events.of(name) if name else events, file_of(of_label, name)
+            channel = write_labels(own, output, wanted.method)
+            documents.append({**asdict(own.matches), "labels": output, "channel": channel})
+            lines.append(f"{own.matches.matched:,} labels in {output}; the channel in {channel}")
+    shown.answer(documents if len(documents) > 1 else documents[0], *lines)

@@ -75,7 +75,11 @@ class LabelModels:
         for name, model in self.by_label.items():
             asked = [value for value in above if not name or model.reaches(value)]
             predicted = model.predict(table, interval, quantiles, asked)
-            columns |= {output_name(name, one.name): one for one in predicted}
+            for one in predicted:
+                column = output_name(name, one.name)
+                if column in columns:
+                    raise DataError(f"two labels both predict a column {column!r}; rename one")
+                columns[column] = one
         return pl.DataFrame(columns)
 
     def save(self, directory: Path) -> None:

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
 from common.errors import ConfigError, DataError
 from common.release.table import write_release
+from feature_party.commands.cli import app
 from feature_party.config import FeaturePartyConfig, TrueLabels
 from feature_party.model.export.run import export_model
 from feature_party.model.several_labels import LabelModels
@@ -115,6 +117,26 @@ def test_one_file_serves_all_labels(tmp_path: Path) -> None:
     assert names == [*(f"{a}{b}" for a in NAMES for b in ("", "_probabilities"))]
 
 
+def test_decoded_labels_are_a_file_each(tmp_path: Path) -> None:
+    run = stages(tmp_path, "joint")
+    done = CliRunner().invoke(
+        app,
+        [
+            *("labels", "--output", str(tmp_path / "labels.csv"), "--key", "event", "--json"),
+            *("--features", str(run.config.features), "--secret-file", str(run.config.secret_file)),
+            *("--release", str(tmp_path / "release"), "--quiet"),
+        ],
+    )
+    assert done.exit_code == 0, done.output
+    truth = pl.read_parquet(tmp_path / "truth.parquet")
+    for name in NAMES:
+        found = pl.read_csv(tmp_path / f"labels-{name}.csv").join(truth, on="event")
+        apart = found["target"] - found[name]
+        assert found.height == ROWS
+        assert abs(apart.mean()) < 5 * apart.std() / ROWS**0.5
+        assert np.corrcoef(found["target"], found[name])[0, 1] > 0.2
+
+
 def test_what_is_about_one_label_says_so(tmp_path: Path) -> None:
     run = stages(tmp_path, "split", learner="linear")
     models = run.train()
@@ -128,7 +150,11 @@ def test_what_is_about_one_label_says_so(tmp_path: Path) -> None:
 
 
 def test_labels_may_have_any_name(tmp_path: Path) -> None:
-    models = stages(tmp_path, "split", learner="linear").train().by_label.values()
+    models = [*stages(tmp_path, "split", learner="linear").train().by_label.values()]
+    with pytest.raises(DataError, match="two labels both predict a column 'y_probability'"):
+        LabelModels(dict(zip(["y", "y_probability"], models, strict=True))).predict(
+            tmp_path / "features.parquet"
+        )
     names = ["a/b", "../c"]
     LabelModels(dict(zip(names, models, strict=True))).save(tmp_path / "other")
     assert sorted(one.name for one in (tmp_path / "other").iterdir()) == [

@@ -11,6 +11,7 @@ from common.config import Choice, Section, setting
 from common.errors import ConfigError
 from common.randomizers.grid import Grid
 from common.randomizers.losses import LOSS_NAMES
+from common.release.facts import check_digits
 
 
 class DomainSection(Section):
@@ -142,6 +143,7 @@ class LabelTable(DomainSection):
 
     @model_validator(mode="after")
     def _check_kind(self) -> Self:
+        check_digits({"weight": self.weight})
         if self.kind == "category" and self.values is None:
             raise ConfigError("kind='category' needs all values; set [[label]] values")
         if self.kind == "binary" and self.values != [0.0, 1.0]:

@@ -266,7 +266,10 @@ class LabelPartyConfig(Section):
             "[domain]": self.domain is not None,
             "[data] label": "label" in self.data.model_fields_set,
             "[data] missing": self.data.missing is not None,
-            **{f"[randomizer] {key}": True for key in self.randomizer.model_fields_set},
+            **{
+                f"[randomizer] {key}": value != getattr(RandomizerSection(), key)
+                for key, value in self.randomizer
+            },
         }
         return [place for place, is_said in said.items() if is_said]
 

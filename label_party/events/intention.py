@@ -120,8 +120,7 @@ def _of_label(rows: int, tally: LabelTally) -> list[str]:
         found.append(f"all {rows:,} events have the same label, {tally.smallest:g}")
     if tally.outside > _CLIPPED * labelled:
         found.append(
-            f"{_of(tally.outside, labelled, 'labels')} lie outside [domain] lower … upper and are"
-            " clipped"
+            f"{_of(tally.outside, labelled, 'labels')} lie outside lower … upper and are clipped"
         )
     return found
 

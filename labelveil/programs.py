@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from importlib import import_module
@@ -32,13 +31,8 @@ def _start(module: str) -> None:
         raise SystemExit(f"error: {error}") from None
     # What this process starts, workers included, must not look into the working directory first.
     os.environ["PYTHONSAFEPATH"] = "1"
-    # Libraries leave hundreds of thousands of objects that stay: looking through them for garbage,
-    # while they are imported and once more at the end, is a quarter of a short command's time.
-    gc.set_threshold(50_000)
     try:
         import_module(module).main()
     except KeyboardInterrupt:  # later ones are answered by the program
         print("interrupted; nothing was done yet", file=sys.stderr)
         raise SystemExit(130) from None
-    finally:
-        gc.freeze()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # there are as many of these as cores
@@ -28,9 +27,3 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("labelveil")
-
-
-def pytest_collection_finish() -> None:
-    """Let the garbage collector pass over libraries and collected tests: a sixth of the time."""
-    gc.freeze()
-    gc.set_threshold(50_000)

@@ -164,7 +164,7 @@ def test_a_dry_run_knows_the_cap_in_the_ledger(shop: Party) -> None:
 def test_warnings_go_to_the_console_and_nowhere_else(shop: Party) -> None:
     done = shop.release()
     assert done.code == 0
-    assert "warning: 200 of 200 labels (100.00%) lie outside [domain]" in done.err
+    assert "warning: 200 of 200 labels (100.00%) lie outside lower … upper" in done.err
     for name, data in files(shop.store).items():
         assert b"lie outside" not in data, name
     assert b"200 of 200" not in (shop.store / "releases/labels/1" / MANIFEST_FILE).read_bytes()

@@ -32,6 +32,8 @@ _MOST_ROWS = 24
 """Labels that are drawn one by one, and not as an axis."""
 _MOST_NAMES = 12
 """Of these so many are named."""
+_FEW_VALUES = 8
+"""Labels that have a tick each."""
 
 
 def prior(label: ReleasedLabel, axis: str) -> Markup:
@@ -210,27 +212,30 @@ def predicted_against_actual(
     """Two-dimensional histogram of predictions and true labels."""
     up = label_boundaries(labels, bounds)
     lower, upper = float(up[0]), float(up[-1])
-    clipped = np.clip(predictions, lower, upper), np.clip(labels, lower, upper)
+    values = np.unique(np.clip(labels, lower, upper))
+    few = 2 <= values.size <= _FEW_VALUES
+    ends = (float(values[0]), float(values[-1])) if few else (lower, upper)
+    clipped = np.clip(predictions, *ends), np.clip(labels, lower, upper)
 
     def draw(figure: Figure, narrow: bool) -> None:
         axes = figure.subplots()
         cells = 34 if narrow else 48
-        across = np.linspace(lower, upper, cells + 1)
+        across = np.linspace(*ends, cells + 1)
         counts, xs, ys = np.histogram2d(*clipped, bins=[across, up])
         shown = np.ma.masked_equal(counts.T, 0)
         mesh = axes.pcolormesh(
             xs, ys, np.ma.log10(shown), cmap=COLOUR_MAP, rasterized=True, linewidth=0
         )
         axes.plot(
-            [lower, upper],
-            [lower, upper],
+            ends,
+            ends,
             color=INK,
             linewidth=1,
             linestyle=(0, (4, 3)),
             label="a perfect prediction",
         )
         legend_above(axes, columns=1)
-        axes.set_aspect("equal")
+        axes.set_aspect("auto" if few else "equal")
         axes.set_xlabel(f"predicted {label_name}")
         axes.set_ylabel(f"true {label_name}")
         bar = figure.colorbar(mesh, ax=axes, pad=0.02, aspect=28)
@@ -242,6 +247,8 @@ def predicted_against_actual(
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(5 if narrow else 6))
             axis.set_major_formatter(compact_ticks)
+        if few:
+            axes.yaxis.set_ticks(values)
         clean(axes, grid="")
 
     return responsive_figure(

@@ -35,7 +35,7 @@ def unary(method: Callable[..., T]) -> Callable[..., T]:
             try:
                 return method(self, request, context, call)
             except Refusal as refusal:
-                failure = refusal
+                failure = refusal.with_traceback(None)  # see _end
             except Exception:
                 failure = _unforeseen(method.__name__)
             _end(call, context, failure)
@@ -54,7 +54,7 @@ def streaming(method: Callable[..., Iterator[T]]) -> Callable[..., Iterator[T]]:
                 yield from method(self, request, context, call)
                 return
             except Refusal as refusal:
-                failure = refusal
+                failure = refusal.with_traceback(None)  # see _end
             except Exception:
                 failure = _unforeseen(method.__name__)
             _end(call, context, failure)
@@ -69,5 +69,10 @@ def _unforeseen(method: str) -> Refusal:
 
 
 def _end(call: Call, context: grpc.ServicerContext, refusal: Refusal) -> None:
+    """End a call; the refusal must have let go of where it was raised.
+
+    That is a frame that holds the refusal, and the call: until garbage is collected, its place on
+    the connection would stay taken, and gRPC refuses streams beyond so many.
+    """
     call.refuse(refusal.code.name, refusal.reason, context.peer())
     context.abort(refusal.code, refusal.text)

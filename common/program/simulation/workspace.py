@@ -157,6 +157,10 @@ def label_party_config(
         "epoch": "1",
         "duplicates": settings.duplicates,
     }
+    if inputs.population is not None:
+        data["population"] = "population.parquet"
+    elif settings.submit_population:
+        data["population"] = "submitted"
     if len(settings.columns) > 1:
         labels = _label_tables(settings)
     else:

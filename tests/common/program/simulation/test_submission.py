@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,20 @@ def settings(tmp_path: Path) -> Settings:
         ),
         nonprivate=False,
     )
+
+
+@pytest.mark.parametrize("submitted", [True, False])
+def test_the_labels_party_is_told_of_the_population(settings: Settings, submitted: bool) -> None:
+    if not submitted:
+        given = {"submit_population": False, "population": settings.features}
+        settings = settings.model_copy(update=given)
+    workspace = Workspace(settings.out)
+    workspace.claim(overwrite=False)
+    furnish(workspace, read_inputs(settings), settings)
+    written = tomllib.loads((workspace.label_party / "label_party.toml").read_text())
+    wanted = "submitted" if submitted else "population.parquet"
+    assert written["data"]["population"] == wanted
+    assert (workspace.label_party / "population.parquet").exists() != submitted
 
 
 @pytest.mark.slow

@@ -17,7 +17,6 @@ import torch
 
 from common.errors import DataError
 from common.files import write_text
-from common.release.claims import NAME_PATTERN
 from feature_party.model.encoding import Encoder
 from feature_party.model.model import MODEL_FILE, Model
 from feature_party.tables import Table, collect_table
@@ -116,11 +115,11 @@ class LabelModels:
 
 
 def label_paths(within: Path, labels: Mapping[str, object]) -> dict[str, Path]:
-    """Folders within one for each label: the folder itself for a label without a name, and of no
-    other name than files may have."""
+    """Folders within one for each label: the folder itself for a label without a name. A name that
+    the labels party chose is no folder's unless it is plain, and so never ``model.json``."""
     if "" in labels:
         return {"": within}
-    plain = all(re.fullmatch(NAME_PATTERN, name) for name in labels)
+    plain = all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in labels)
     return {
         name: within / (name if plain else f"label-{number}")
         for number, name in enumerate(labels, start=1)

@@ -44,6 +44,13 @@ def label_facts(tally: Tally, missing: Mapping[str, float]) -> Iterator[tuple[st
         yield f"  outside the domain{of}", f"{found.outside:,} (clipped)"
 
 
+def aligned(facts: Sequence[tuple[str, object]]) -> Iterator[str]:
+    """Yield plain lines: a digest that a narrow terminal cuts off cannot be compared."""
+    width = max(21, *(len(name) for name, _ in facts))
+    for name, value in facts:
+        yield f"{name:<{width}} {value}"
+
+
 class BeforeOptions(Section):
     dry_run: bool = setting(
         False,
@@ -128,8 +135,7 @@ class Before:
                 outlook = rehearsal.buy(intention.purchases)
         warnings = intention.warnings()
         if self.wanted.dry_run:
-            facts = self._facts(intention, outlook)
-            lines = [f"{name:<21} {value}" for name, value in facts]
+            lines = aligned(self._facts(intention, outlook))
             self.shown.answer(self._document(intention, outlook, warnings), *lines)
         for warning in warnings:
             print(f"warning: {warning}", file=sys.stderr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from label_party.commands.before import Before, BeforeOptions, label_facts, short
+from label_party.commands.before import Before, BeforeOptions, aligned, label_facts, short
 from label_party.commands.options import Shown, options
 from label_party.config.sections import LabelPartyConfig
 
@@ -74,9 +74,7 @@ def _lines(outcome: ReleaseOutcome) -> Iterator[str]:
             f"already released: data set {manifest.data_set!r}, epoch {manifest.epoch!r};"
             " serving the same bytes, nothing spent"
         )
-    # plain lines: a digest that a narrow terminal cuts off cannot be compared
-    for name, value in _facts(outcome):
-        yield f"{name:<21} {value}"
+    yield from aligned(_facts(outcome))
 
 
 def epoch_line(outcome: ReleaseOutcome) -> str:

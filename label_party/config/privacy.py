@@ -17,7 +17,8 @@ from common.release.facts import check_digits
 NOT_IN_REQUEST = {
     "total_epsilon", "total_delta", "epochs", "account", "separate", "separate_reason", "division"
 }  # fmt: skip
-"""Settings that say what may be spent, and so do not change what a release is."""
+"""Settings that say what may be spent, and so do not change what a release is; and the division,
+which says nothing where there is one label, and is asked beside the labels where there are more."""
 
 
 class PrivacySection(Section):

@@ -84,7 +84,7 @@ class DivisionPlan:
             return None
         return (
             f"derived: if {' or '.join(binary)} only says whether {' or '.join(amounts)} is above"
-            " 0, leave it out: the amount's codes tell that already, with all of ε."
+            " 0, leave it out: the codes of that tell it already, with all of ε."
         )
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, model_validator
 
 from common.config import Choice, Section, setting
+from common.config.names import bounded_column
 from common.errors import ConfigError
 from common.randomizers import randomizer_names
 from common.randomizers.base import MAX_EPSILON
@@ -97,10 +98,9 @@ class DataSettings(Section):
         return tuple(map(self._column, self.label))
 
     def _column(self, text: str) -> LabelColumn:
-        column, *bounds = text.rsplit(":", 2)
         try:
-            lower, upper = map(float, bounds)
-        except ValueError:
+            column, lower, upper = bounded_column("--label", text)
+        except ConfigError:
             if len(self.label) > 1:
                 raise ConfigError(
                     f"--label {text} needs bounds of its own among several: {text}:LOWER:UPPER"
@@ -109,6 +109,9 @@ class DataSettings(Section):
                 option = "--lower" if self.lower is None else "--upper"
                 raise ConfigError(f"{option} is missing: a public bound of {text}") from None
             column, lower, upper = text, self.lower, self.upper
+        else:
+            if self.lower is not None or self.upper is not None:
+                raise ConfigError(f"--label {text} has its bounds; leave out --lower and --upper")
         if not -math.inf < lower < upper < math.inf:
             raise ConfigError(
                 f"--lower {lower:g} must be below --upper {upper:g}; the label domain of {column}"

@@ -52,7 +52,7 @@ def test_several_labels_are_withheld_and_completed_each_by_itself(
 ) -> None:
     table = pl.DataFrame({"id": ["a", "b"], "x": [1, 2], "y": [3.0, None], "z": [True, False]})
     table.write_parquet(tmp_path / "all.parquet")
-    inputs = read_inputs(settings(key="id", label=["y:2:8", "z:0:1"]))
+    inputs = read_inputs(settings(key="id", label=["y:2:8", "z:0:1"], lower=None, upper=None))
     assert inputs.features.columns == ["id", "x"]
     assert inputs.labels.columns == ["id", "y", "z"]
     assert inputs.truth.rows() == [("a", 3.0, 1.0), ("b", 2.0, 0.0)]

@@ -22,6 +22,7 @@ RIGHT: dict[str, Any] = {
     "out": Path("out"),
     "randomizer": "rr-on-bins",
 }
+WITHIN = {"lower": None, "upper": None}  # bounds stand in --label
 
 
 def test_the_missing_value_is_zero_where_it_can_be() -> None:
@@ -31,10 +32,9 @@ def test_the_missing_value_is_zero_where_it_can_be() -> None:
 
 
 def test_several_labels_have_bounds_of_their_own() -> None:
-    several = Settings(**RIGHT | {"label": ["y:0:10", "order: value:-5:2.5"]})
+    several = Settings(**RIGHT | WITHIN | {"label": ["y:0:10", "order: value:-5:2.5"]})
     assert several.columns == (LabelColumn("y", 0, 10), LabelColumn("order: value", -5, 2.5))
-    alone = {name: value for name, value in RIGHT.items() if name not in ("lower", "upper")}
-    assert Settings(**alone | {"label": "y:0:3"}).columns == (LabelColumn("y", 0, 3),)
+    assert Settings(**RIGHT | WITHIN | {"label": "y:0:3"}).columns == (LabelColumn("y", 0, 3),)
 
 
 @pytest.mark.parametrize(
@@ -45,10 +45,14 @@ def test_several_labels_have_bounds_of_their_own() -> None:
         ({"lower": 10.0}, "--lower 10 must be below --upper 10"),
         ({"upper": float("inf")}, "--upper=inf must be a finite number"),
         ({"lower": None}, "--lower is missing: a public bound of y"),
-        ({"label": ["y:0:1", "z"]}, "--label z needs bounds of its own among several"),
-        ({"label": ["y:0:1", "y:0:2"]}, "--label y stands twice"),
-        ({"label": "y:1:0"}, "--lower 1 must be below --upper 0; the label domain of y is empty"),
-        ({"label": "y:0:inf"}, "--lower 0 must be below --upper inf"),
+        (WITHIN | {"label": ["y:0:1", "z"]}, "--label z needs bounds of its own among several"),
+        (WITHIN | {"label": ["y:0:1", "y:0:2"]}, "--label y stands twice"),
+        (
+            WITHIN | {"label": "y:1:0"},
+            "--lower 1 must be below --upper 0; the label domain of y is empty",
+        ),
+        (WITHIN | {"label": "y:0:inf"}, "--lower 0 must be below --upper inf"),
+        ({"label": "y:0:1"}, "--label y:0:1 has its bounds; leave out --lower and --upper"),
         ({"label": []}, "--label=[] must"),
         ({"holdout": 0.0}, "--holdout=0.0 must be a number above 0 and below 1"),
         ({"holdout": 1.0}, "--holdout=1.0 must be a number above 0 and below 1"),

@@ -106,7 +106,7 @@ def answers(config: LabelPartyConfig, folder: Path, sessions: int, questions: in
     lower, upper = config.only_label.bounds
     gain = PairedGain.of_ends(lower, upper)
     with open_events(config, quiet=True) as events:
-        labels = np.concatenate([part[:, 0] for _, part in events.parts()])
+        labels = np.concatenate([part[:, 0] for _, part in events.parts()]).clip(lower, upper)
     asked = []
     for left_out in range(questions):
         predictions = np.full(labels.size, lower)
@@ -114,9 +114,9 @@ def answers(config: LabelPartyConfig, folder: Path, sessions: int, questions: in
         asked.append((predictions, question_name("", b"", predictions)))
     found = []
     for _ in range(sessions):
-        session = Session.begin(np.clip(labels, lower, upper))
-        given = [evaluation.answer(session, gain, *question) for question in asked]
-        found.append({"key": session.key.hex(), "answers": given})
+        key = Session.begin(labels[:, None]).key
+        given = [evaluation.answer(key, gain, points, labels, name) for points, name in asked]
+        found.append({"key": key.hex(), "answers": given})
     said = {"questions": [name for _, name in asked], "sessions": found}
     (folder / "answers.json").write_text(json.dumps(said), encoding="utf-8")
 

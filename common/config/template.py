@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import textwrap
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +20,10 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 def commented_toml(
-    model: type[BaseModel], head: str, values: Mapping[str, Any] | None = None
+    model: type[BaseModel],
+    head: str,
+    values: Mapping[str, Any] | None = None,
+    without: Collection[str] = (),
 ) -> str:
     """Return a file with every setting, its description above it.
 
@@ -31,20 +34,37 @@ def commented_toml(
     head
         What stands above it all.
     values
-        Dotted key to value, where it is not the default or the example; None is left out.
+        Dotted key to value, where it is not the default or the example; None is left out. Of a
+        table that may stand several times its name to a list of tables.
+    without
+        Sections, and dotted keys, that are not to stand there.
     """
     chosen = {key: value for key, value in (values or {}).items() if value is not None}
     blocks = [_comment(head)]
     for name, section in sections(model):
+        if name in without:
+            continue
+        shown = [one for one in declared(model) if one.section == name and one.name not in without]
         lines = [_comment(doc(section)), f"[{name}]"] if name else []
-        left_out = name and model.model_fields[name].default_factory is list
-        if left_out:  # a table that may stand several times, and need not stand at all
-            lines[1] = f"# [[{name}]]"
-        for one in declared(model):
-            if one.section == name:
-                lines += _lines(one, chosen, shown=bool(left_out))
+        if name and model.model_fields[name].default_factory is list:
+            blocks += _tables(name, lines[0], shown, chosen.get(name, []))
+            continue
+        for one in shown:
+            lines += _lines(one, chosen, one.written or one.example is None)
         blocks.append("\n".join(line for line in lines if line))
     return "\n\n".join(blocks) + "\n"
+
+
+def _tables(
+    name: str, head: str, settings: Sequence[Setting], given: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    """Yield tables of one name: the first explains every key, and is a comment if none is given."""
+    first, *others = given or [{}]
+    values = {f"{name}.{key}": value for key, value in first.items()}
+    lines = [line for one in settings for line in _lines(one, values, live=False)]
+    yield "\n".join([head, f"{'' if given else '# '}[[{name}]]", *filter(None, lines)])
+    for table in others:
+        yield "\n".join([f"[[{name}]]", *(f"{k} = {as_toml(v)}" for k, v in table.items())])
 
 
 def write_config(
@@ -52,11 +72,12 @@ def write_config(
     model: type[ModelT],
     head: str,
     values: Mapping[str, Any] | None = None,
+    without: Collection[str] = (),
     *,
     force: bool = False,
 ) -> ModelT:
     """Write the file, unless there is one or it would be refused, and return what it says."""
-    text = commented_toml(model, head, values)
+    text = commented_toml(model, head, values, without)
     config = load_config(model, None, tomllib.loads(text))
     flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
     try:
@@ -70,7 +91,8 @@ def write_config(
     return config
 
 
-def _lines(one: Setting, values: Mapping[str, Any], *, shown: bool) -> Iterator[str]:
+def _lines(one: Setting, values: Mapping[str, Any], live: bool) -> Iterator[str]:
+    """Yield its description and the setting, as a comment unless it is live or given."""
     text = one.description
     if one.says_more_than_its_type:
         text += f" Value: {one.bounds}."
@@ -78,8 +100,7 @@ def _lines(one: Setting, values: Mapping[str, Any], *, shown: bool) -> Iterator[
     value = values.get(one.name)
     if value is None:
         value = one.default if one.example is None else one.example
-    live = not shown and (one.name in values or one.written or one.example is None)
-    yield f"{'' if live else '# '}{one.key} = {as_toml(value)}"
+    yield f"{'' if live or one.name in values else '# '}{one.key} = {as_toml(value)}"
 
 
 def _comment(text: str) -> str:

@@ -92,7 +92,7 @@ class Manifest(ManifestSection):
 
     @model_validator(mode="after")
     def _check_groups(self) -> Self:
-        names = [label.name for label in self.labels]
+        names = self.names
         if (len(names) == 1) != (self.format == FORMAT) or len(set(names)) < len(names):
             raise ValueError(f"{len(names)} labels in format {self.format}, or two of one name")
         sections: tuple[list[PriorSection] | list[StatedRandomizer], ...]
@@ -105,7 +105,7 @@ class Manifest(ManifestSection):
         if len(self.labels) > 1:
             raise ReleaseError(
                 f"a release of {len(self.labels)} labels"
-                f" ({', '.join(label.name for label in self.labels):.200}) where one is expected"
+                f" ({', '.join(self.names):.200}) where one is expected"
             )
         return sections[0]
 
@@ -137,10 +137,21 @@ class Manifest(ManifestSection):
         """(k,) released prior over the grid, estimated from the noisy counts."""
         return self.histogram.probabilities
 
+    @property
+    def names(self) -> list[str]:
+        """Of the labels."""
+        return [label.name for label in self.labels]
+
+    def marginal(self, name: str) -> tuple[Floats, Floats]:
+        """(k,) points of one label's grid, and their shares in the released prior."""
+        each = zip(self.priors, self.histograms, strict=True)
+        counted, shares = next((p.labels, h.probabilities) for p, h in each if name in p.labels)
+        cells, place = self.group(counted).cells, counted.index(name)
+        return cells.grids[place].points, cells.marginal(shares, place)
+
     def group(self, names: Sequence[str]) -> Group:
         """Return some labels with the cells of their grids."""
-        every = [label.name for label in self.labels]
-        places = tuple(every.index(name) for name in names)
+        places = tuple(map(self.names.index, names))
         grids = (Grid.from_edges(self.labels[place].grid) for place in places)
         return Group(places, Cells(tuple(grids)))
 
@@ -148,7 +159,7 @@ class Manifest(ManifestSection):
     def codebook(self) -> Codebook:
         """What the codes mean."""
         groups = tuple(self.group(one.labels) for one in self.randomizers)
-        return Codebook(tuple(label.name for label in self.labels), groups, tuple(self.channels))
+        return Codebook(tuple(self.names), groups, tuple(self.channels))
 
     @property
     def channels(self) -> list[FiniteChannel]:

@@ -15,16 +15,18 @@ LOSS_SOURCE_ESTIMATE: LossSource
 LOSS_SOURCE_TRUE_LABELS: LossSource
 
 class DescribeEvaluationRequest(_message.Message):
-    __slots__ = ("data_set", "epoch", "manifest_sha256", "loss_name")
+    __slots__ = ("data_set", "epoch", "manifest_sha256", "loss_name", "label")
     DATA_SET_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_SHA256_FIELD_NUMBER: _ClassVar[int]
     LOSS_NAME_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
     data_set: str
     epoch: str
     manifest_sha256: bytes
     loss_name: str
-    def __init__(self, data_set: _Optional[str] = ..., epoch: _Optional[str] = ..., manifest_sha256: _Optional[bytes] = ..., loss_name: _Optional[str] = ...) -> None: ...
+    label: str
+    def __init__(self, data_set: _Optional[str] = ..., epoch: _Optional[str] = ..., manifest_sha256: _Optional[bytes] = ..., loss_name: _Optional[str] = ..., label: _Optional[str] = ...) -> None: ...
 
 class DescribeEvaluationResponse(_message.Message):
     __slots__ = ("epsilon", "answers", "answers_left", "largest_loss", "tolerance")
@@ -49,18 +51,20 @@ class EvaluatePredictionsRequest(_message.Message):
     def __init__(self, header: _Optional[_Union[EvaluationHeader, _Mapping]] = ..., predictions: _Optional[bytes] = ...) -> None: ...
 
 class EvaluationHeader(_message.Message):
-    __slots__ = ("data_set", "epoch", "manifest_sha256", "loss_name", "estimate")
+    __slots__ = ("data_set", "epoch", "manifest_sha256", "loss_name", "estimate", "label")
     DATA_SET_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_SHA256_FIELD_NUMBER: _ClassVar[int]
     LOSS_NAME_FIELD_NUMBER: _ClassVar[int]
     ESTIMATE_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
     data_set: str
     epoch: str
     manifest_sha256: bytes
     loss_name: str
     estimate: float
-    def __init__(self, data_set: _Optional[str] = ..., epoch: _Optional[str] = ..., manifest_sha256: _Optional[bytes] = ..., loss_name: _Optional[str] = ..., estimate: _Optional[float] = ...) -> None: ...
+    label: str
+    def __init__(self, data_set: _Optional[str] = ..., epoch: _Optional[str] = ..., manifest_sha256: _Optional[bytes] = ..., loss_name: _Optional[str] = ..., estimate: _Optional[float] = ..., label: _Optional[str] = ...) -> None: ...
 
 class EvaluatePredictionsResponse(_message.Message):
     __slots__ = ("loss", "source", "answers_left", "largest_loss", "tolerance", "noise_scale")

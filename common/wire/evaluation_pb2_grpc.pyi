@@ -41,14 +41,14 @@ class EvaluationServiceStub:
         common.wire.evaluation_pb2.EvaluatePredictionsResponse,
     ]
     """Compares predictions with true labels. Asking the same question again gives the same answer and
-    uses nothing up; a question is the same if the release, the loss and every byte of the
-    predictions are.
+    uses nothing up; a question is the same if the release, the label, the loss and every byte of
+    the predictions are.
 
     FAILED_PRECONDITION when the labels party offers no evaluation of this release by this loss,
     when all of its answers are used up, or when the answer would be less sure than the tolerance
     allows. NOT_FOUND when the epoch has no committed release. INVALID_ARGUMENT when the first
-    message is not the header or a later one is, when the estimate is not a finite number, or when
-    the predictions are not one for each row of the release or all left out. RESOURCE_EXHAUSTED
+    message is not the header or a later one is, when the estimate is not a finite number, when the
+    label is none of the release's, or when the predictions are not one for each row of the release or all left out. RESOURCE_EXHAUSTED
     when too many streams run at once, and UNAVAILABLE while a release is being built; try again
     later.
     """
@@ -69,14 +69,14 @@ class EvaluationServiceAsyncStub:
         common.wire.evaluation_pb2.EvaluatePredictionsResponse,
     ]
     """Compares predictions with true labels. Asking the same question again gives the same answer and
-    uses nothing up; a question is the same if the release, the loss and every byte of the
-    predictions are.
+    uses nothing up; a question is the same if the release, the label, the loss and every byte of
+    the predictions are.
 
     FAILED_PRECONDITION when the labels party offers no evaluation of this release by this loss,
     when all of its answers are used up, or when the answer would be less sure than the tolerance
     allows. NOT_FOUND when the epoch has no committed release. INVALID_ARGUMENT when the first
-    message is not the header or a later one is, when the estimate is not a finite number, or when
-    the predictions are not one for each row of the release or all left out. RESOURCE_EXHAUSTED
+    message is not the header or a later one is, when the estimate is not a finite number, when the
+    label is none of the release's, or when the predictions are not one for each row of the release or all left out. RESOURCE_EXHAUSTED
     when too many streams run at once, and UNAVAILABLE while a release is being built; try again
     later.
     """
@@ -101,14 +101,14 @@ class EvaluationServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[common.wire.evaluation_pb2.EvaluatePredictionsResponse, collections.abc.Awaitable[common.wire.evaluation_pb2.EvaluatePredictionsResponse]]:
         """Compares predictions with true labels. Asking the same question again gives the same answer and
-        uses nothing up; a question is the same if the release, the loss and every byte of the
-        predictions are.
+        uses nothing up; a question is the same if the release, the label, the loss and every byte of
+        the predictions are.
 
         FAILED_PRECONDITION when the labels party offers no evaluation of this release by this loss,
         when all of its answers are used up, or when the answer would be less sure than the tolerance
         allows. NOT_FOUND when the epoch has no committed release. INVALID_ARGUMENT when the first
-        message is not the header or a later one is, when the estimate is not a finite number, or when
-        the predictions are not one for each row of the release or all left out. RESOURCE_EXHAUSTED
+        message is not the header or a later one is, when the estimate is not a finite number, when the
+        label is none of the release's, or when the predictions are not one for each row of the release or all left out. RESOURCE_EXHAUSTED
         when too many streams run at once, and UNAVAILABLE while a release is being built; try again
         later.
         """

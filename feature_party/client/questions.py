@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import grpc
 import numpy as np
@@ -154,6 +155,14 @@ def released_rows(folder: Path, held_out: pl.Series, rows: Integers, secret: byt
     return matched.cast(pl.Int64).to_numpy()
 
 
+def topics(labels: Iterable[str]) -> dict[str, tuple[str, LossName]]:
+    """Which label and loss one may ask about, by how it is written: LABEL:LOSS, or LABEL for its
+    squared loss; LOSS where there is one label, which goes by no name."""
+    pairs: list[tuple[str, LossName]] = list(product(labels, get_args(LossName)))
+    written = {f"{label}:{loss}" if label else loss: (label, loss) for label, loss in pairs}
+    return written | {label: (label, "squared") for label, _ in pairs if label}
+
+
 @dataclass
 class Questions:
     """Asks about one release.
@@ -166,6 +175,8 @@ class Questions:
         The manifest of the release that the model was trained on.
     loss
         ``squared`` or ``absolute``.
+    label
+        Which of the release's labels; the only one needs no name.
     retry
         When a broken connection is tried again.
     """
@@ -173,6 +184,7 @@ class Questions:
     settings: LabelsPartySection
     manifest_bytes: bytes
     loss: LossName
+    label: str = ""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
     def terms(self, points: Floats) -> Terms:
@@ -186,10 +198,10 @@ class Questions:
             If it offers no evaluation.
         """
         manifest = self._manifest
-        grid = np.asarray(manifest.label.grid)
         request = pb2.DescribeEvaluationRequest(**self._names)
         told = self._call(lambda stub, timeout: stub.DescribeEvaluation(request, timeout=timeout))
-        gain = PairedGain.of_prior(grid, manifest.noisy_prior, self.loss, told.largest_loss)
+        released = manifest.marginal(self.label or manifest.label.name)
+        gain = PairedGain.of_prior(*released, self.loss, told.largest_loss)
         group = manifest.privacy.records_per_unit
         answers = NoisyAnswers(parse_rational(told.epsilon), told.answers, group)
         scale = answers.unsure(gain, gain.span(points), points.size)
@@ -254,6 +266,7 @@ class Questions:
             "epoch": self._manifest.epoch,
             "manifest_sha256": bytes.fromhex(manifest_digest(self.manifest_bytes)),
             "loss_name": f"{self.loss} gain",
+            "label": self.label,
         }
 
     def _call(self, call: Callable[[pb2_grpc.EvaluationServiceStub, float], T]) -> T:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from common.config import Section, setting
 from common.config.answers import Json
@@ -27,8 +27,11 @@ class Compared(Section):
         None, "Metrics of a model trained on true labels, to show beside."
     )
     by: list[str] = setting(list, "Columns of the features to compare segments by.")
-    ask: Literal["squared", "absolute"] | None = setting(
-        None, "Ask the labels party how far the true loss is below a constant's."
+    ask: list[str] = setting(
+        list,
+        'Ask the labels party how far the true loss is below a constant\'s: "squared" or'
+        ' "absolute"; of several labels LABEL or LABEL:LOSS. Repeatable.',
+        metavar="LOSS|LABEL",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from common.files import write_text
 from common.mechanisms.paired_gain import LossName
 from common.release.event_keys import read_secret
 from common.release.folder import read_manifest
-from feature_party.client.questions import Questions, Verdict, released_rows
+from feature_party.client.questions import Questions, Verdict, released_rows, topics
 from feature_party.evaluation.scores import Scores, labels_json, score
 from feature_party.model.several_labels import LabelModels, label_paths
 from feature_party.pipeline.learning import Learning
@@ -35,7 +35,7 @@ class Stages(Learning):
         self,
         models: LabelModels,
         nonprivate: Path | None = None,
-        ask_loss: LossName | None = None,
+        ask: Sequence[str] = (),
         by: Sequence[str] = (),
     ) -> dict[str, Scores]:
         """Score the held-out events by each label; writes metrics and reports.
@@ -47,20 +47,26 @@ class Stages(Learning):
         nonprivate
             Metrics file of a model that was trained on true labels, in simulations: its errors are
             shown beside this model's.
-        ask_loss
-            Have the labels party compare predictions with a constant by this loss on true labels.
+        ask
+            What the labels party is to compare with a constant on true labels, of
+            :func:`~feature_party.client.questions.topics`.
         by
             Columns of the features to compare segments by.
         """
         output, found = self.config.output, {}
+        offered = topics(self.labels)
+        for topic in ask:
+            if topic not in offered:
+                raise ConfigError(f"--ask {topic!r} must be one of {', '.join(offered)}")
         with self._timed("evaluate"):
             for label, events in self.labels.items():
                 truths = None if self.truth.true_labels is None else self._truths(label)
                 given = models.by_label[label], events, self.manifests, truths, nonprivate, by
                 found[label] = score(*given, label=label)
-            if ask_loss is not None:
-                answer = self._ask(found, ask_loss)
-                found[""] = replace(found[""], answer=(ask_loss, answer))
+            for topic in ask:
+                label, loss = offered[topic]
+                answer = loss, self._ask(found[label], loss)
+                found[label] = replace(found[label], answer=answer)
         with self._timed("report"):
             paths = label_paths(Path(), found)
             pages = {label: file_of(output.report, one.name) for label, one in paths.items()}
@@ -84,22 +90,16 @@ class Stages(Learning):
         else:
             write_report(page, ReportInputs.of(scores, *shown))
 
-    def _ask(self, by_label: Mapping[str, Scores], loss: LossName) -> Verdict:
+    def _ask(self, scores: Scores, loss: LossName) -> Verdict:
         """What the labels party says of the held-out events."""
         config, folders = self.config, self.config.release_folders
-        if "" not in by_label:
-            raise ConfigError(
-                f"a question is about one label and the release has {', '.join(by_label)}; leave"
-                " --ask out"
-            )
-        scores = by_label[""]
         party = config.only_labels_party
         if len(folders) > 1:
             raise ConfigError(
                 f"a question is about one release and {len(folders)} are learned from; leave"
                 " --ask out, or set [labels_party] epoch to one of them"
             )
-        questions = Questions(party, read_manifest(folders[0]), loss)
+        questions = Questions(party, read_manifest(folders[0]), loss, scores.label)
         terms = questions.terms(scores.points)
         free = scores.explained.free
         terms.check((free.high - free.low) / 2 if loss == "squared" else math.inf)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from common.config import Section, setting
+from common.config.names import bounded_column
 from common.config.options import Given
 from common.config.template import write_config
+from common.errors import ConfigError
 from label_party.commands.options import options
 from label_party.config.sections import LabelPartyConfig
 
@@ -17,7 +21,17 @@ Configuration of the labels party. Relative paths are relative to the working di
 can be overridden: label-party release --set privacy.epsilon=0.5"""
 
 
+OF_ONE_LABEL = "domain", "data.label", "data.missing", "randomizer.loss"
+"""What each [[label]] says of itself."""
+
+
 class New(Section):
+    label: list[str] = setting(
+        list,
+        "Label column; with its public bounds COLUMN:LOWER:UPPER, repeatable for several labels of"
+        " one event.",
+        metavar="COLUMN[:LOWER:UPPER]",
+    )
     new_secret: bool = setting(False, "Make the join secret, too.")
     new_signing_key: bool = setting(False, "Make the signing key, too.")
     force: bool = setting(False, "Overwrite an existing file.")
@@ -27,7 +41,6 @@ class New(Section):
     "data.labels",
     "data.population",
     "data.key",
-    "data.label",
     "data.data_set",
     "data.epoch",
     "domain.lower",
@@ -50,11 +63,16 @@ def init(given: Given, new: New) -> None:
     from common.release.event_keys import write_secret
     from common.release.signature import SIGNING_KEY, write_signing_key
 
-    values = dict(given.values)
+    values = dict(given.values) | _labels(new.label, given.values)
     if new.new_signing_key:
         values.setdefault("keys.signing_key", Path("certificates") / SIGNING_KEY)
-    config = write_config(given.path, LabelPartyConfig, HEAD, values, force=new.force)
+    several = "label" in values
+    without = OF_ONE_LABEL if several else ()
+    config = write_config(given.path, LabelPartyConfig, HEAD, values, without, force=new.force)
     typer.echo(f"wrote {given.path}; read it, then run: label-party release")
+    if several:
+        kinds = ", ".join(f"{one['name']} {one['kind']}" for one in values["label"])
+        typer.echo(f"kinds proposed from the bounds alone: {kinds}; correct them there")
     if new.new_secret:
         write_secret(config.keys.secret_file)
         typer.echo(f"wrote {config.keys.secret_file}; give the features party a copy, safely")
@@ -64,3 +82,34 @@ def init(given: Given, new: New) -> None:
             f"wrote {config.keys.signing_key} and {public}; give the features party the latter, in"
             " a way that it can trust"
         )
+
+
+def _labels(given: Sequence[str], others: Mapping[str, Any]) -> dict[str, Any]:
+    """What the file says of labels: of one its column and perhaps bounds, of several a table each.
+
+    Raises
+    ------
+    ConfigError
+        If bounds are missing, or stand twice.
+    """
+    if len(given) == 1 and given[0].count(":") < 2:
+        return {"data.label": given[0]}
+    labels = [bounded_column("--label", text) for text in given]
+    said = {"--lower": "domain.lower", "--upper": "domain.upper"}
+    said |= {"--loss": "randomizer.loss"} if len(labels) > 1 else {}
+    for flag, name in said.items():
+        if labels and name in others:
+            raise ConfigError(f"{flag} has no effect beside --label {given[0]}; leave it out")
+    if len(labels) == 1:
+        ((column, lower, upper),) = labels
+        return {"data.label": column, "domain.lower": lower, "domain.upper": upper}
+    tables = [
+        {"name": name, "kind": _kind(lower, upper), "lower": lower, "upper": upper}
+        for name, lower, upper in labels
+    ]
+    return {"label": tables} if tables else {}
+
+
+def _kind(lower: float, upper: float) -> str:
+    """What a label may be, for its owner to correct: nothing but its bounds is looked at."""
+    return "binary" if (lower, upper) == (0, 1) else "amount"

@@ -21,8 +21,8 @@ class EvaluationSection(Section):
         False,
         "Whether predictions may be compared with true labels, in numbers. The features party asks"
         " with `feature-party evaluate --ask`. All answers of an epoch are charged at the first"
-        " question, from which on the server keeps the labels in memory, 8 bytes an event; a"
-        " question takes as much again.",
+        " question, from which on the server keeps the labels in memory, 8 bytes each; a question"
+        " takes 8 an event.",
     )
     epsilon: float = setting(
         0.5,

@@ -223,10 +223,10 @@ class LabelPartyConfig(Section):
                 "hits has no effect on several [[label]], whose priors every epoch pays for without"
                 " a test; remove [watch] hits"
             )
-        if several and self.evaluation.offered:
+        if several and self.evaluation.largest_loss is not None:
             raise ConfigError(
-                "questions are answered about one label, and there are several [[label]]; remove"
-                " [evaluation] offered"
+                f"largest_loss={self.evaluation.largest_loss:g} is in units of one label, and there"
+                " are several [[label]]; remove [evaluation] largest_loss"
             )
         return self
 

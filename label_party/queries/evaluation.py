@@ -1,7 +1,8 @@
 """Answer by how much a model's loss on true labels is below a constant's, under one budget.
 
-All answers for an epoch are paid for at once, before the first: that buys a *session*, a secret key
-and the labels as they are then, clipped to the domain. Noise is a function of that key and the
+All answers for an epoch are paid for at once, before the first, whichever of an event's labels they
+are about: that buys a *session*, a secret key and the labels as they are then, clipped to their
+domains. Noise is a function of that key and the
 question, and every answer is on the disk before anybody sees it. So a process may die at any point:
 what it had not answered is answered the same way by the next one, and the same question has the
 same answer forever. Labels that change later change nothing, and nobody can tell from an answer, or
@@ -76,7 +77,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class Session:
-    """What answers are made of: the key of their noise, and (rows,) labels in release order."""
+    """What answers are made of: the key of their noise, and (rows, m) labels in release order."""
 
     key: bytes
     labels: Floats
@@ -88,7 +89,8 @@ class Session:
 
     def to_bytes(self) -> bytes:
         """A line of JSON, and the labels."""
-        header = json.dumps({"format": FORMAT, "key": self.key.hex()}, sort_keys=True)
+        facts = {"format": FORMAT, "key": self.key.hex(), "labels": self.labels.shape[1]}
+        header = json.dumps(facts, sort_keys=True)
         return header.encode() + b"\n" + self.labels.astype("<f8").tobytes()
 
     @classmethod
@@ -98,7 +100,9 @@ class Session:
         header = json.loads(line)
         if header["format"] != FORMAT:
             return None
-        return cls(bytes.fromhex(header["key"]), np.frombuffer(labels, "<f8"))
+        # sessions from before there were several labels do not say how many
+        columns = np.frombuffer(labels, "<f8").reshape(-1, header.get("labels", 1))
+        return cls(bytes.fromhex(header["key"]), columns)
 
 
 class Evaluation:
@@ -138,13 +142,14 @@ class Evaluation:
         """Whether questions about a release and a loss are taken, or were before 0.2."""
         manifest, data, own = release.manifest, self._config.data, self.settings.loss
         mine = (manifest.data_set, manifest.epoch) == (data.data_set, data.epoch)
-        return self.settings.offered and mine and loss in (f"{own} gain", own)
+        released, names = manifest.names, [one.name for one in self._config.labels]
+        same = released == names or len(released) == len(names) == 1
+        return self.settings.offered and mine and same and loss in (f"{own} gain", own)
 
-    def gain(self, release: StoredRelease) -> PairedGain:
-        """What answers are the mean of."""
-        manifest, settings = release.manifest, self.settings
-        grid = np.asarray(manifest.label.grid)
-        return PairedGain.of_prior(grid, manifest.noisy_prior, settings.loss, settings.largest_loss)
+    def gain(self, release: StoredRelease, label: str) -> PairedGain:
+        """What answers about one of a release's labels are the mean of."""
+        settings, released = self.settings, release.manifest.marginal(label)
+        return PairedGain.of_prior(*released, settings.loss, settings.largest_loss)
 
     def answers_left(self, release: StoredRelease) -> int:
         """How many questions will still be answered."""
@@ -152,13 +157,15 @@ class Evaluation:
         known = _read_answers(self._store.answers(purchase.data_set, purchase.epoch))
         return max(0, self.mechanism.most - len(known))
 
-    def ask(self, release: StoredRelease, predictions: Floats) -> Answered:
+    def ask(self, release: StoredRelease, label: str, predictions: Floats) -> Answered:
         """Answer one question.
 
         Parameters
         ----------
         release
             A release that :meth:`offers` accepts.
+        label
+            Which of its labels predictions are of.
         predictions
             (rows,) in label units, in release order; NaN where a row is left out.
 
@@ -171,11 +178,12 @@ class Evaluation:
         LabelveilError
             If labels, store or ledger cannot be used.
         """
-        question = question_name(
-            release.digest, b"gain " + self.settings.loss.encode(), predictions
-        )
+        names, kind = release.manifest.names, f"gain {self.settings.loss}"
+        if len(names) > 1:  # the same predictions of another label are another question
+            kind += f" {label}"
+        question = question_name(release.digest, kind.encode(), predictions)
         asked = ~np.isnan(predictions)
-        gain, points = self.gain(release), predictions[asked]
+        gain, points = self.gain(release, label), predictions[asked]
         noise = self.mechanism.unsure(gain, gain.span(points), points.size)
         purchase = self._purchase(release)
         folder = self._store.answers(purchase.data_set, purchase.epoch)
@@ -195,18 +203,19 @@ class Evaluation:
                 if self._session is None:
                     self._session = self._open(release, purchase, paid)
                 left = self.mechanism.most - len(known) - 1
-                value = self.answer(self._session, gain, predictions, question)
+                truth = self._session.labels[:, names.index(label)]
+                value = self.answer(self._session.key, gain, predictions, truth, question)
                 answer = Answered(value, True, left, noise)
                 _write(folder / f"{question}.json", answer)
         return answer
 
     def answer(
-        self, session: Session, gain: PairedGain, predictions: Floats, question: str
+        self, key: bytes, gain: PairedGain, predictions: Floats, labels: Floats, question: str
     ) -> float:
-        """Answer a question by this name; nothing is written, or charged."""
-        asked, entropy = ~np.isnan(predictions), Entropy(session.key)
+        """Answer a question by this name about (rows,) labels; nothing is written, or charged."""
+        asked, entropy = ~np.isnan(predictions), Entropy(key)
         return self.mechanism.answer(
-            gain, predictions[asked], session.labels[asked], question=question, entropy=entropy
+            gain, predictions[asked], labels[asked], question=question, entropy=entropy
         )
 
     def recall(self, release: StoredRelease, predictions: Floats, estimate: float) -> Answered:
@@ -220,11 +229,13 @@ class Evaluation:
 
     def _purchase(self, release: StoredRelease) -> Purchase:
         config, settings = self._config, self.settings
+        terms = {
+            one.name: {"domain": list(one.bounds), "missing": one.missing} for one in config.labels
+        }
         asked = {
             "release": release.digest,
             "loss": f"{settings.loss} gain",
-            "domain": list(config.only_label.bounds),
-            "missing": config.only_label.missing,
+            **({"labels": terms} if len(terms) > 1 else next(iter(terms.values()))),
             "largest_loss": settings.largest_loss,
             "epsilon": settings.epsilon,
             "answers": settings.answers,
@@ -255,11 +266,12 @@ class Evaluation:
         return found
 
     def _labels(self, release: StoredRelease, events: Completed | StoredEvents) -> Floats:
-        """The true labels in release order, as they are now."""
-        terms, digest, parts = self._config.only_label, hashlib.sha256(), []
+        """(rows, m) true labels in release order, as they are now."""
+        lower, upper = np.array([terms.bounds for terms in self._config.labels]).T
+        digest, parts = hashlib.sha256(), []
         for keys, labels in events.parts():
             digest.update(keys.tobytes())
-            parts.append(np.clip(labels[:, 0], *terms.bounds))
+            parts.append(np.clip(labels, lower, upper))
         if digest.hexdigest() != release.manifest.population.digest:
             raise DataError(
                 f"the population is no longer that of epoch {self._config.data.epoch!r};"

@@ -54,14 +54,14 @@ class EvaluationService(stubs.EvaluationServiceServicer):
     ) -> wire.DescribeEvaluationResponse:
         client = self._releases.client(context, call)
         self._releases.check_entitled(client, self._evaluation.data_set)
-        release = self._find(client, request, call)
+        release, label = self._find(client, request, call)
         evaluation = self._evaluation
         with _refusing(call):
             return wire.DescribeEvaluationResponse(
                 epsilon=str(evaluation.mechanism.epsilon),
                 answers=evaluation.mechanism.most,
                 answers_left=evaluation.answers_left(release),
-                largest_loss=evaluation.gain(release).bound,
+                largest_loss=evaluation.gain(release, label).bound,
                 tolerance=evaluation.settings.tolerance,
             )
 
@@ -79,38 +79,42 @@ class EvaluationService(stubs.EvaluationServiceServicer):
                 header = next(request, wire.EvaluatePredictionsRequest()).header
                 if not math.isfinite(header.estimate):
                     raise invalid("estimate must be a finite number")
-                release = self._find(client, header, call)
+                release, label = self._find(client, header, call)
                 predictions = _predictions(request, release.rows, stream.progress)
             except grpc.RpcError as error:  # the client left, or stood still for too long
                 raise Refusal(grpc.StatusCode.CANCELLED, "the question broke off") from error
             with _refusing(call):
                 if header.loss_name.endswith(" gain"):
-                    answer = self._evaluation.ask(release, predictions)
+                    answer = self._evaluation.ask(release, label, predictions)
                 else:
                     answer = self._evaluation.recall(release, predictions, header.estimate)
         _log.info("evaluated", extra={**call.facts, "answers_left": answer.answers_left})
-        return self._response(release, answer)
+        return self._response(release, label, answer)
 
     def _find(
         self,
         client: str,
         asked: wire.EvaluationHeader | wire.DescribeEvaluationRequest,
         call: Call,
-    ) -> StoredRelease:
-        """The release that a request names, if questions about it are taken."""
+    ) -> tuple[StoredRelease, str]:
+        """The release and the label that a request names, if questions about them are taken."""
         release = self._releases.find(client, asked.data_set, asked.epoch or None)
         call.facts |= {"data_set": asked.data_set, "epoch": asked.epoch}
         if asked.manifest_sha256.hex() != release.digest:
             raise _refused("manifest_sha256 is not this release's", "another_release")
         if not self._evaluation.offers(release, asked.loss_name):
             raise _refused("no evaluation of this release by this loss is offered", "not_offered")
-        return release
+        names = release.manifest.names
+        label = asked.label or names[0]
+        if label not in names or (len(names) > 1 and not asked.label):
+            raise invalid(f"label must be one of {', '.join(names)}")
+        return release, label
 
     def _response(
-        self, release: StoredRelease, answer: Answered
+        self, release: StoredRelease, label: str, answer: Answered
     ) -> wire.EvaluatePredictionsResponse:
         evaluation = self._evaluation
-        largest = evaluation.gain(release).bound
+        largest = evaluation.gain(release, label).bound
         return wire.EvaluatePredictionsResponse(
             loss=answer.loss,
             source=wire.LOSS_SOURCE_TRUE_LABELS

@@ -107,7 +107,7 @@ def question(folder: str, epoch: str) -> None:
     store = Store(loaded.store.directory)
     found = Catalog(store).find("labels", epoch)
     assert found is not None
-    Evaluation(loaded, store).ask(found, np.zeros(found.rows))
+    Evaluation(loaded, store).ask(found, "label", np.zeros(found.rows))
 
 
 def population(seed: str) -> bytes:

@@ -140,8 +140,8 @@ def test_decoded_labels_are_a_file_each(tmp_path: Path) -> None:
 def test_what_is_about_one_label_says_so(tmp_path: Path) -> None:
     run = stages(tmp_path, "split", learner="linear")
     models = run.train()
-    with pytest.raises(ConfigError, match="returned, amount; leave --ask out"):
-        run.evaluate(models, ask_loss="squared")
+    with pytest.raises(ConfigError, match="'squared' must be one of returned:squared"):
+        run.evaluate(models, ask=["squared"])
     with pytest.raises(DataError, match="above=100 must be some label's value"):
         models.predict(tmp_path / "features.parquet", above=[100.0])
     models.by_label["returned"].save(tmp_path / "model")

@@ -83,6 +83,48 @@ def test_init_writes_a_file_that_release_accepts(
     assert loaded.data.population is None
 
 
+def test_init_writes_a_table_for_each_of_several_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Result]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    labels = ["--label", "returned:0:1", "--label", "a value:0:400"]
+    said = run_cli("init", *labels, "--epsilon", "2").out
+    assert "from the bounds alone: returned binary, a value amount" in said
+    written = tomllib.loads(Path("label_party.toml").read_text())
+    assert [sorted(one) for one in written["label"]] == [["kind", "lower", "name", "upper"]] * 2
+    loaded = config.load(Path("label_party.toml"))
+    assert [(one.name, *one.bounds) for one in loaded.labels] == [
+        ("returned", 0, 1),
+        ("a value", 0, 400),
+    ]
+    assert [one.domain.grid for one in loaded.labels] == ["values", "auto"]
+    assert "domain" not in written
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--label", "a:0:1", "--label", "b"], "'b' must be COLUMN:LOWER:UPPER"),
+        (["--label", "a:0:1", "--label", "a:0:2"], "'a' is that of two labels"),
+        (["--label", "a:0:1", "--label", "b:5:5"], "lower=5 must be below upper=5"),
+        (["--label", "a:0:1", "--label", "b:0:2", "--loss", "absolute"], "--loss has no effect"),
+        (["--label", "a:0:1", "--upper", "3"], "--upper has no effect beside --label a:0:1"),
+    ],
+)
+def test_init_refuses_labels_that_do_not_fit(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    run_cli: Callable[..., Result],
+    arguments: list[str],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert said in run_cli("init", *arguments).error
+    assert not Path("label_party.toml").exists()
+    assert run_cli("init", "--label", "a:0:3").code == 0
+    assert config.load(Path("label_party.toml")).only_label.bounds == (0, 3)
+
+
 def test_init_never_overwrites_unless_forced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Result]
 ) -> None:

@@ -279,7 +279,7 @@ def test_a_session_is_for_its_owner_alone(serve: Any, party: Party) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     kept = Session.from_bytes(path.read_bytes())
     assert kept is not None
-    assert sorted(kept.labels.tolist()) == sorted(TRUTH.tolist())
+    assert sorted(kept.labels[:, 0].tolist()) == sorted(TRUTH.tolist())
 
 
 def test_a_backup_holds_no_key_of_noise_and_no_label(serve: Any, party: Party) -> None:
@@ -366,6 +366,7 @@ def test_a_session_whose_noise_an_asker_could_cancel_is_closed(
         ({"loss_name": "absolute gain"}, np.zeros(EVENTS), "FAILED_PRECONDITION"),
         ({"loss_name": "squared"}, np.zeros(EVENTS), "FAILED_PRECONDITION"),
         ({"estimate": float("nan")}, np.zeros(EVENTS), "INVALID_ARGUMENT"),
+        ({"label": "other"}, np.zeros(EVENTS), "INVALID_ARGUMENT"),
         ({}, np.zeros(EVENTS - 1), "INVALID_ARGUMENT"),
         ({}, np.zeros(EVENTS + 1), "INVALID_ARGUMENT"),
         ({}, np.full(EVENTS, np.nan), "INVALID_ARGUMENT"),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from common.arrays import Floats, Integers
 from common.errors import LabelveilError
 from common.release.manifest import Manifest
 from common.security.pilot_certificates import Credentials
@@ -18,7 +21,9 @@ from feature_party.commands.cli import app
 from feature_party.config import FeaturePartyConfig
 from feature_party.training.holdout import split_holdout
 from label_party.server.run import running
+from label_party.store.entries import EVALUATION
 from tests.label_party.conftest import EVENTS, Party
+from tests.label_party.release.test_several import with_labels
 
 
 @pytest.fixture
@@ -83,16 +88,60 @@ def test_the_labels_party_compares_the_held_out_events(party: Party, features: l
         invoke("evaluate", "--ask", "squared", *features, f"--set=labels_party.address={address}")
 
 
-def _true_gain(folder: Path, largest: float) -> float:
+def test_each_label_of_several_is_asked_about_by_name(party: Party, features: list[str]) -> None:
+    with_labels(party)
+    offered = {
+        "privacy__epsilon": 8,
+        "privacy__division": "split",
+        "privacy__total_epsilon": 60,
+        "evaluation__offered": "true",
+        "evaluation__epsilon": 40,
+        "evaluation__answers": 2,
+    }
+    assert party.release(**offered).code == 0
+    with running(party.config(**offered)) as address:
+        features = [*features, f"--set=labels_party.address={address}"]
+        for command in ("fetch", "train", "predict"):
+            invoke(command, *features)
+        with pytest.raises(LabelveilError, match="'amount:1' must be one of returned:squared, "):
+            invoke("evaluate", "--ask", "amount:1", *features)
+        assert len(charges(party)) == 1
+        said = invoke("evaluate", "--ask", "returned", "--ask", "amount:squared", *features)
+    assert said.count("labels party, from true labels: the squared error is") == 2
+    assert [charge["purpose"] for charge in charges(party)] == ["labels", EVALUATION]
+    returned, amount = json.loads(Path("metrics.json").read_text())["labels"]
+    assert [returned["asked_answers_left"], amount["asked_answers_left"]] == [1, 0]
+    for found, truth in (
+        (returned, lambda i: np.where(i % 3 == 0, 1.0, 0.0)),
+        (amount, lambda i: np.where(i % 2 == 1, i % 100, 0.0)),
+    ):
+        scale = (found["asked_gain_high"] - found["asked_gain"]) / math.log(20)
+        true = _true_gain(party.folder, found["asked_largest_loss"], truth, found["name"])
+        assert abs(found["asked_gain"] - true) < 21 * scale
+
+
+def charges(party: Party) -> list[dict[str, Any]]:
+    (account,) = json.loads(party.run("budget", "--json").out)
+    found: list[dict[str, Any]] = account["charges"]
+    return found
+
+
+def _true_gain(
+    folder: Path,
+    largest: float,
+    label: Callable[[Integers], Floats] = lambda i: np.where(i % 2 == 0, i % 10, 0.0),
+    name: str = "",
+) -> float:
     """Of the held-out events, from files that only this test has together."""
     predicted = pl.read_parquet(folder / "predictions.parquet")
     number = predicted["key"].str.strip_prefix("event-").cast(pl.Int64).to_numpy()
     matched = np.flatnonzero(number < EVENTS)
     training = FeaturePartyConfig().training
     held = matched[split_holdout(matched.size, training.holdout, training.seed)[1]]
-    truth = np.where(number[held] % 2 == 0, number[held] % 10, 0)
-    points = np.clip(predicted["prediction"].to_numpy()[held], 0, 10)
+    truth = label(number[held])
     manifest = Manifest.from_bytes((folder / "release" / "manifest.json").read_bytes())
-    constant = manifest.noisy_prior @ np.asarray(manifest.label.grid)
+    grid, prior = manifest.marginal(name or manifest.label.name)
+    points = np.clip(predicted[name or "prediction"].to_numpy()[held], grid[0], grid[-1])
+    constant = prior @ grid
     differences = (constant - truth) ** 2 - (points - truth) ** 2
     return float(np.mean(np.clip(differences, -largest, largest)))

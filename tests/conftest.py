@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # there are as many of these as cores
@@ -27,3 +29,10 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("labelveil")
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over libraries and collected tests: a sixth of the time."""
+    gc.freeze()
+    gc.set_threshold(50_000)
+    atexit.register(gc.freeze)

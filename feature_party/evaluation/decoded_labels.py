@@ -1,14 +1,19 @@
-"""Labels decoded from their codes, row by row: without bias, and with the model's help.
+"""Labels decoded from their codes, row by row: without bias, with little, with the model's help.
 
 *Unbiased*: of all u with E[u | y] = y the one of least variance. Of a channel that does not tell
 all labels apart it errs by b(y) = E[u | y] − y, which is 0 on average over the prior.
+
+*Bounded*: the u with the least ``E b(y)² + E u² / n``. Whatever labels have to do with predictions,
+a mean of s_i u_i is off by at most √(E s² · E b²), of which the histogram tells E b².
 
 *Helped*: the biased u with the least ``E b(y)² + E u² / (n κ²)``, and the model's own word for the
 bias: u(z) − E_q[b(y) | x]. It is right if either the decoding or the model is. The model's word may
 err by as much as a correlation κ between what it is weighted with and b(y) − E_q[b(y) | x].
 
-Source: Robins, Rotnitzky, Zhao, *Estimation of Regression Coefficients When Some Regressors Are Not
-Always Observed*, JASA 1994, for the form of the second.
+Sources: Donoho, *Statistical Estimation and Optimal Recovery*, Annals of Statistics 1994, for bias
+in exchange for variance where its worst is known; Robins, Rotnitzky, Zhao, *Estimation of
+Regression Coefficients When Some Regressors Are Not Always Observed*, JASA 1994, for the form of
+the last.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from common.arrays import Booleans, Floats, Indices
-from feature_party.evaluation.spread import ReleasedCodes
+from feature_party.evaluation.spread import ReleasedCodes, label_means, mean_error
 from feature_party.learning.decoding import decoder
 from feature_party.learning.problem import sums
 from feature_party.learning.support import Support
@@ -36,6 +41,9 @@ _GROUPS = 16
 """Groups of rows with decoders of their own."""
 _OPEN = 0.2
 """Share of the released prior in what such a decoder expects of the labels."""
+_DOUBT = 0.3
+"""Standard deviations of the histogram's noise that count as labels where bias is traded for
+variance: without them it lies where the histogram shows next to nothing, and cannot be bounded."""
 _TILTS = 201
 _STEEPEST = 40.0
 
@@ -101,23 +109,30 @@ class DecodedLabels:
 
     Attributes
     ----------
-    unbiased, helped
-        (n,) without bias, and with little variance and the model's help.
-    hidden, trusted
-        Standard deviation of the bias b(y) of the first, and of the second without the model.
+    unbiased, bounded, helped
+        (n,) without bias, with a bounded one, and with little variance and the model's help.
+    hidden, limit, trusted
+        Root mean square of the bias b(y) of the first, at most of the second, and of the third
+        without the model.
+    unsure
+        Standard error of ``limit``.
     misfit
         κ, the correlation by which the model's word may err as one standard error.
     """
 
     unbiased: Floats
+    bounded: Floats
     helped: Floats
     hidden: float
+    limit: float
+    unsure: float
     trusted: float
     misfit: float
 
     def of(self, rows: Indices) -> DecodedLabels:
         """Those of some rows."""
-        return replace(self, unbiased=self.unbiased[rows], helped=self.helped[rows])
+        some = {name: getattr(self, name)[rows] for name in ("unbiased", "bounded", "helped")}
+        return replace(self, **some)
 
 
 def decode_labels(
@@ -140,13 +155,16 @@ def decode_labels(
     points, beliefs = scored.predicted.points, believed(support, scored.predicted)
     away = points - centre
     rows, total = away.size, max(float(away @ away), 1e-300)
-    misfit = scored.misfit(centre)
-    unbiased, helped = np.zeros(rows), np.zeros(rows)
+    misfit, dependence = scored.misfit(centre), scored.dependence(centre)
+    unbiased, bounded, helped = np.zeros(rows), np.zeros(rows), np.zeros(rows)
     hidden = trusted = 0.0
+    worst = []
     group = np.empty(rows, np.int64)
     for number, part in enumerate(np.array_split(np.argsort(points, kind="stable"), _GROUPS)):
         group[part] = number
     for source in sources:
+        histogram, squares = source.histogram, np.zeros(source.problem.grid.size)
+        doubted = source.problem.prior + _DOUBT * histogram.deviation / histogram.rows
         common = decoder(source.problem, source.problem.grid)
         hidden += source.rows.size / rows * float(source.problem.prior @ common.bias[:, 0] ** 2)
         for number in range(_GROUPS):
@@ -162,9 +180,24 @@ def decode_labels(
             prior = _OPEN * source.problem.prior + (1 - _OPEN) * expected
             problem = replace(source.problem, prior=prior)
             exact = decoder(problem, problem.grid) if common.exact else common
+            near = decoder(problem, problem.grid, dependence / rows, doubted)
             biased = decoder(problem, problem.grid, ridge=1 / (rows * misfit**2))
             word = sums(support.cell_of, support.within * biased.bias[:, 0], support.size)
-            unbiased[mine] = exact.values[codes, 0]
+            unbiased[mine], bounded[mine] = exact.values[codes, 0], near.values[codes, 0]
+            squares = np.maximum(squares, near.bias[:, 0] ** 2)
             helped[mine] = biased.values[codes, 0] - beliefs[mine] @ word
             trusted += share * float(prior @ biased.bias[:, 0] ** 2)
-    return DecodedLabels(unbiased, helped, math.sqrt(hidden), math.sqrt(trusted), misfit)
+        worst.append(squares[:, None])
+    decoded = unbiased, bounded, helped
+    limit, unsure = _limit(sources, worst)
+    return DecodedLabels(*decoded, math.sqrt(hidden), limit, unsure, math.sqrt(trusted), misfit)
+
+
+def _limit(sources: Sequence[ReleasedCodes], squares: Sequence[Floats]) -> tuple[float, float]:
+    """√E b², b(y)² the largest of any group, with its standard error: no group's labels are known,
+    those of all are."""
+    values, variances, terms = label_means(sources, squares)
+    error = math.hypot(math.sqrt(variances[0]), mean_error(terms))
+    limit = math.sqrt(max(float(values[0]), 0.0))
+    # the error of a root, also where the square itself cannot be told from 0
+    return limit, min(error / (2 * max(limit, 1e-300)), math.sqrt(error))

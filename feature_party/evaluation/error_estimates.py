@@ -21,7 +21,7 @@ from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
 from feature_party.model.model import Predictions
 
-Method = Literal["unbiased", "unbiased-under-prior", "model-within-groups", "model"]
+Method = Literal["unbiased", "bounded-bias", "model-within-groups", "model"]
 
 _CHUNK_ELEMENTS = 1 << 22
 
@@ -37,8 +37,8 @@ class Estimate:
     low, high
         95% confidence interval; None for the method ``model``, whose own error nobody knows.
     method
-        ``unbiased``: right on average whatever the labels are. ``unbiased-under-prior``: y is
-        decoded without bias only on average over the released prior. ``model-within-groups``:
+        ``unbiased``: right on average whatever the labels are. ``bounded-bias``: off on average by
+        no more than the interval has room for, whatever the labels are. ``model-within-groups``:
         unbiased between groups of labels that the channel tells apart, the model's word within
         them. ``model``: the model's word, given the privatized labels.
     """

@@ -6,13 +6,14 @@ For a prediction f of a row that f has not seen and a constant c
 
 is linear in y, as for every loss of :mod:`feature_party.evaluation.losses`, so that a label's
 decoding takes its place (see :mod:`feature_party.evaluation.decoded_labels`) and y² never enters.
-Then R² = G / V, with V = E(y − c)². *Assumption-free*: from labels decoded without bias; where that
-is impossible, what |E[(f − c) b(y)]| <= sd(f) sd(b) leaves open is added to the interval.
+Then R² = G / V, with V = E(y − c)². *Assumption-free*: from labels decoded with a bias b whose
+largest effect, |E[s b(y)]|² <= E s² · E b² for a slope s, the interval has room for.
 *Model-assisted*: from labels decoded with the model's help; what it may err by counts as one more
 standard error.
 
-Source: for intervals of a ratio, Fieller, *Some Problems in Interval Estimation*, JRSS B 1954.
-docs/evaluation.md derives all of it.
+Sources: for intervals of a ratio, Fieller, *Some Problems in Interval Estimation*, JRSS B 1954; for
+intervals with room for a bias, Armstrong and Kolesár, *Optimal Inference in a Class of Regression
+Models*, Econometrica 2018. docs/evaluation.md derives all of it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from scipy.special import chndtrix, ndtri
 
 from common.arrays import Floats
 from feature_party.evaluation.decoded_labels import MISFIT, DecodedLabels, Scored, believed
@@ -38,6 +40,7 @@ NEGLIGIBLE = 0.01
 """A model that explains less than this share of the variance is no better than a constant."""
 
 _EXACT = 1e-3
+_ONE_SIDED = 5.0
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class _Gain:
     """(n,) terms whose mean is G, and what else G may err by."""
 
     terms: Floats
-    unseen: float = 0.0
+    bias: float = 0.0
     """At most, in either direction."""
     error: float = 0.0
     """Standard error besides that of the mean."""
@@ -123,10 +126,14 @@ def explained(
     reach = math.sqrt(float(np.mean(slope**2)))
     known = offset + ~scored.held_out * scored.averaging
     dependence = scored.dependence(spread.centre)
-    free = _Gain(known + slope * labels.unbiased, reach * labels.hidden, dependence=dependence)
-    assisted = _Gain(known + slope * labels.helped, dependence=dependence)
+    unbiased, bounded, helped = (
+        _Gain(known + slope * decoded, dependence=dependence)
+        for decoded in (labels.unbiased, labels.bounded, labels.helped)
+    )
+    free = replace(bounded, bias=reach * labels.limit, error=reach * labels.unsure)
     word = reach * labels.misfit * labels.trusted
-    assisted = replace(assisted, error=max(word, _shown(free, assisted)))
+    shown = _shown(replace(unbiased, bias=reach * labels.hidden), helped)
+    assisted = replace(helped, error=max(word, shown))
     ratio = float(assisted.terms.mean()) / spread.shown
     constant = loss.of(np.array([spread.centre]), support.values)
     apart = _between_samples(support, scored, (offset, slope), ratio * constant)
@@ -142,26 +149,43 @@ def explained(
     return Explained(of_free, of_assisted, lost, spread.shown, verdict, *needed)
 
 
-def _shown(free: _Gain, assisted: _Gain) -> float:
+def half_width(error: float, bias: float) -> float:
+    """Half of a 95% interval around a normal estimate of this standard error and at most this bias.
+
+    It is the 95% quantile of |error · Z + bias| (Armstrong and Kolesár 2018), Z standard normal:
+    shorter than 1.96 standard errors and the bias, as an estimate is off to one side alone.
+    """
+    ratio = bias / max(error, 1e-300)
+    if ratio > _ONE_SIDED:  # the other side is out of reach
+        return bias - error * float(ndtri(0.05))
+    return error * math.sqrt(float(chndtrix(0.95, 1, ratio**2)))
+
+
+def _shown(unbiased: _Gain, helped: _Gain) -> float:
     """What the codes themselves show of the error in the model's word, beyond their own noise."""
-    apart = free.terms - assisted.terms
-    gap = max(abs(float(apart.mean())) - free.unseen, 0.0)
-    return math.sqrt(max(gap**2 - free.dependence * mean_error(apart) ** 2, 0.0))
+    apart = unbiased.terms - helped.terms
+    gap = max(abs(float(apart.mean())) - unbiased.bias, 0.0)
+    return math.sqrt(max(gap**2 - unbiased.dependence * mean_error(apart) ** 2, 0.0))
 
 
 def _share(gain: _Gain, spread: Spread, apart: float) -> Share:
     """R² = G / V with Fieller's interval, cut at what V is certainly above, and at 1."""
     g, v, n = float(gain.terms.mean()), spread.value, gain.terms.size
-    error = math.sqrt(gain.noise**2 + gain.error**2 + apart) + gain.unseen / NORMAL_95
+    variance = gain.noise**2 + gain.error**2 + apart
     together = float(np.cov(gain.terms, spread.terms)[0, 1]) / n
+    # G − R² V has room for the bias of G at the R² that is estimated
+    ratio = min(max(g / spread.shown, 0.0), 1.0)
+    spent = max(variance - 2 * ratio * together + (ratio * spread.error) ** 2, 1e-300)
     z = NORMAL_95**2
-    a, b, c = v**2 - z * spread.error**2, g * v - z * together, g**2 - z * error**2
+    room = half_width(math.sqrt(spent), gain.bias) ** 2 - z * spent
+    a, b, c = v**2 - z * spread.error**2, g * v - z * together, g**2 - z * variance - room
     low, high = -math.inf, math.inf
     if a > 0 and v > 0:
         root = math.sqrt(max(b**2 - a * c, 0.0))
         low, high = (b - root) / a, (b + root) / a
-    low = max(low, min(g - NORMAL_95 * error, 0.0) / spread.least)
-    high = min(high, max(g + NORMAL_95 * error, 0.0) / spread.least, 1.0)
+    half = half_width(math.sqrt(variance), gain.bias)
+    low = max(low, min(g - half, 0.0) / spread.least)
+    high = min(high, max(g + half, 0.0) / spread.least, 1.0)
     low = min(low, high)
     return Share(float(np.clip(g / spread.shown, low, high)), low, high)
 
@@ -169,9 +193,9 @@ def _share(gain: _Gain, spread: Spread, apart: float) -> Share:
 def _loss(gain: _Gain, spread: Spread, apart: float) -> Estimate:
     value = spread.value - float(gain.terms.mean())
     own = mean_error(spread.terms - gain.terms)
-    more = (gain.dependence - 1) * mean_error(gain.terms) ** 2 + apart
-    half = NORMAL_95 * math.hypot(own, spread.histogram_error, math.sqrt(more)) + gain.unseen
-    method: Method = "unbiased" if gain.unseen <= _EXACT * half else "unbiased-under-prior"
+    more = (gain.dependence - 1) * mean_error(gain.terms) ** 2 + gain.error**2 + apart
+    half = half_width(math.hypot(own, spread.histogram_error, math.sqrt(more)), gain.bias)
+    method: Method = "unbiased" if gain.bias <= _EXACT * half else "bounded-bias"
     return Estimate(value, value - half, value + half, method)
 
 

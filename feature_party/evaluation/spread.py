@@ -104,23 +104,13 @@ def label_spread(sources: Sequence[ReleasedCodes], loss: MeanLoss = SQUARED) -> 
         The releases; their rows are all rows scored, and each counts by its number of rows.
     """
     rows = sum(source.rows.size for source in sources)
-    centre = sum(s.rows.size / rows * s.problem.mean for s in sources)
-    values, variances, shown = np.zeros(len(_CEILINGS) + 1), np.zeros(len(_CEILINGS) + 1), 0.0
-    terms = np.zeros((rows, len(_CEILINGS) + 1))
-    for source in sources:
-        problem, share = source.problem, source.rows.size / rows
-        whole = loss.of_constant(centre, problem)
-        targets = np.stack([*_cut_off(whole, problem.prior), whole], axis=1)
-        decoded, left, constant = _divide(source, targets)
-        counts = source.histogram.noisy_counts / source.histogram.rows
-        values += share * (constant + counts @ left)
-        law = source.histogram.probabilities
-        sampled = np.maximum(law @ left**2 - (law @ left) ** 2, 0)
-        noise = (left**2).sum(axis=0) * (source.histogram.deviation / source.histogram.rows) ** 2
-        variances += share**2 * (noise + sampled / source.histogram.rows)
-        terms[source.rows] = decoded[source.codes]
-        shown += share * float(problem.prior @ whole)
-    values += terms.mean(axis=0)
+    shares = [source.rows.size / rows for source in sources]
+    centre = sum(p * s.problem.mean for p, s in zip(shares, sources, strict=True))
+    losses = [loss.of_constant(centre, source.problem) for source in sources]
+    cut = [_cut_off(w, s.problem.prior) for w, s in zip(losses, sources, strict=True)]
+    values, variances, terms = label_means(sources, cut)
+    told = zip(shares, sources, losses, strict=True)
+    shown = sum(share * float(s.problem.prior @ w) for share, s, w in told)
     errors = np.sqrt(variances + terms.var(axis=0, ddof=1) / rows)
     value, error = float(values[-1]), float(errors[-1])
     least = float((values - NORMAL_95 * errors).max())
@@ -135,11 +125,43 @@ def label_spread(sources: Sequence[ReleasedCodes], loss: MeanLoss = SQUARED) -> 
     )
 
 
-def _cut_off(whole: Floats, prior: Floats) -> list[Floats]:
-    """(k,) functions below w that the histogram and the codes tell more about."""
+def label_means(
+    sources: Sequence[ReleasedCodes], functions: Sequence[Floats]
+) -> tuple[Floats, Floats, Floats]:
+    """Estimate means of functions of the label from histograms and codes together.
+
+    Parameters
+    ----------
+    sources
+        The releases; each counts by its number of rows.
+    functions
+        Of each release (k, m) values on its problem's grid.
+
+    Returns
+    -------
+    (m,) estimates without bias, (m,) variances of the histograms' part, and the (n, m) terms that
+    the rows' codes give, times n.
+    """
+    rows, wide = sum(source.rows.size for source in sources), functions[0].shape[1]
+    values, variances, terms = np.zeros(wide), np.zeros(wide), np.zeros((rows, wide))
+    for source, targets in zip(sources, functions, strict=True):
+        histogram, share = source.histogram, source.rows.size / rows
+        decoded, left, constant = _divide(source, targets)
+        values += share * (constant + histogram.noisy_counts / histogram.rows @ left)
+        law = histogram.probabilities
+        sampled = np.maximum(law @ left**2 - (law @ left) ** 2, 0)
+        noise = (left**2).sum(axis=0) * (histogram.deviation / histogram.rows) ** 2
+        variances += share**2 * (noise + sampled / histogram.rows)
+        terms[source.rows] = decoded[source.codes]
+    return values + terms.mean(axis=0), variances, terms
+
+
+def _cut_off(whole: Floats, prior: Floats) -> Floats:
+    """(k, m) functions below w that the histogram and the codes tell more about, and w itself."""
     order = np.argsort(whole)
     at = np.searchsorted(np.cumsum(prior[order]), _CEILINGS)
-    return [np.minimum(whole, whole[order][min(i, whole.size - 1)]) for i in at]
+    below = [np.minimum(whole, whole[order][min(i, whole.size - 1)]) for i in at]
+    return np.stack([*below, whole], axis=1)
 
 
 def _divide(source: ReleasedCodes, targets: Floats) -> tuple[Floats, Floats, Floats]:

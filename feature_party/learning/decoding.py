@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from common.arrays import Floats
-from feature_party.learning.problem import LabelProblem
+from feature_party.learning.problem import LabelProblem, sums
 
 _RELATIVE_RANK = 1e-10
 _EXACT = 1e-6
@@ -46,7 +46,9 @@ class Decoder:
     each: tuple[bool, ...] = ()
 
 
-def decoder(problem: LabelProblem, targets: Floats, ridge: float = 0.0) -> Decoder:
+def decoder(
+    problem: LabelProblem, targets: Floats, ridge: float = 0.0, weights: Floats | None = None
+) -> Decoder:
     """Minimum-variance decoder of functions of the label, unbiased where the channel allows it.
 
     Parameters
@@ -57,10 +59,12 @@ def decoder(problem: LabelProblem, targets: Floats, ridge: float = 0.0) -> Decod
         (k,) or (k, m) values of the target functions on the grid.
     ridge
         >= 0; how much bias is traded for variance. The decoder minimises
-        Σ_y p_y (Σ_z K[y, z] u_z − h(y))² + ridge · Σ_z P(z) u_z².
+        Σ_y w_y (Σ_z K[y, z] u_z − h(y))² + ridge · Σ_z P(z) u_z².
+    weights
+        (k,) weights w > 0 of the labels' biases; the prior by default.
     """
     # every release by its own channel: labels may have drifted from one to the next
-    found = [_decoder(part, targets, ridge) for part in problem.releases]
+    found = [_decoder(part, targets, ridge, weights) for part in problem.releases]
     each = tuple(all(flags) for flags in zip(*(one.each for one in found), strict=True))
     return Decoder(
         values=np.concatenate([one.values for one in found]),
@@ -70,19 +74,23 @@ def decoder(problem: LabelProblem, targets: Floats, ridge: float = 0.0) -> Decod
     )
 
 
-def _decoder(problem: LabelProblem, targets: Floats, ridge: float) -> Decoder:
+def _decoder(
+    problem: LabelProblem, targets: Floats, ridge: float, weights: Floats | None
+) -> Decoder:
     wanted = targets.reshape(targets.shape[0], -1).astype(np.float64)
     if problem.ends is not None:  # no label of this release is beyond them
         wanted = wanted[np.clip(np.arange(wanted.shape[0]), *problem.ends)]
-    weight = np.maximum(problem.row_prior, 1e-9 / problem.rows.shape[0])
+    weights = problem.prior if weights is None else weights
+    of_rows = sums(problem.row_of, weights, problem.rows.shape[0])
+    weight = np.maximum(of_rows, 1e-9 / problem.rows.shape[0])
     means = np.zeros((problem.rows.shape[0], wanted.shape[1]))
-    prior = problem.prior + 1e-12
-    np.add.at(means, problem.row_of, prior[:, None] * wanted)
-    means /= np.bincount(problem.row_of, weights=prior)[:, None]
+    each_label = weights + 1e-12
+    np.add.at(means, problem.row_of, each_label[:, None] * wanted)
+    means /= np.bincount(problem.row_of, weights=each_label)[:, None]
 
     # With v = √P · u and rows scaled by √(row prior), u solves an ordinary (ridge) least squares.
     marginal = np.maximum(problem.output_prior, 1e-300)
-    centre = problem.row_prior @ means
+    centre = of_rows @ means / of_rows.sum()
     scaled = problem.rows / np.sqrt(marginal)
     if ridge > 0:
         root = np.sqrt(weight)[:, None]

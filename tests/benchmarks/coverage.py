@@ -11,8 +11,9 @@ release: one histogram for several of them would make their errors one.
 from the release that it was trained on, as anybody does; and the same with the labels of other
 events.
 
-Models and results are kept in ``out/coverage`` and taken up again; the tables of docs/evaluation.md
-are written from all that lies there.
+Models, with the histograms of their releases, and results are kept in ``out/coverage`` and taken up
+again: without the results all is evaluated anew, from the same releases. The tables of
+docs/evaluation.md are written from all that lies there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import json
 import pickle
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from common.arrays import Floats, Indices
 from common.entropy import seeded_entropy
 from common.exact.channel import FiniteChannel
 from common.randomizers.grid import Grid
-from common.randomizers.prior import private_prior
+from common.randomizers.prior import NoisyPrior, private_prior
 from common.randomizers.two_step import Recipe, two_step
 from feature_party.config import DataSection, TrainingSection
 from feature_party.evaluation.decoded_labels import Scored, decode_labels
@@ -79,6 +80,8 @@ class Case:
         How labels are released.
     own
         The release that the model was trained on.
+    histograms
+        Those of fresh releases so far, whose smoothing takes longer than all that is measured.
     """
 
     labels: Floats
@@ -88,6 +91,7 @@ class Case:
     channel: FiniteChannel
     prior_epsilon: float
     own: list[ReleasedCodes]
+    histograms: dict[int, NoisyPrior] = field(default_factory=dict)
 
     @property
     def truth(self) -> float:
@@ -100,8 +104,11 @@ class Case:
     def released(self, number: int) -> list[ReleasedCodes]:
         """Return a fresh release of the labels."""
         places, codes = self._sent(number)
-        counts = np.bincount(places, minlength=len(self.grid))
-        histogram = private_prior(counts, self.prior_epsilon, seeded_entropy(1000 + number))
+        if number not in self.histograms:
+            counts = np.bincount(places, minlength=len(self.grid))
+            entropy = seeded_entropy(1000 + number)
+            self.histograms[number] = private_prior(counts, self.prior_epsilon, entropy)
+        histogram = self.histograms[number]
         problem = LabelProblem.from_channel(self.channel, histogram.probabilities)
         rows = np.arange(self.labels.size)
         return [ReleasedCodes(problem, histogram, self.grid.points, rows, codes)]
@@ -232,6 +239,7 @@ def main() -> None:
             case = pickle.loads(model.read_bytes())
             found = fixed(case, options.releases) if options.what == "fixed" else trained(case)
             result.write_text(json.dumps(found))
+            model.write_bytes(pickle.dumps(case))
             print(place.name, *_cells(found), flush=True)
     head, _, rest = PAGE.read_text("utf-8").partition("<!-- begin: written by make coverage -->\n")
     tail = rest.partition("<!-- end -->")[2]

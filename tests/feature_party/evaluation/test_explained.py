@@ -90,7 +90,7 @@ def test_a_channel_that_merges_labels_widens_the_assumption_free_interval() -> N
     )
     truth = share_explained(means, labels)
     found = [evaluate(means, labels, 2.0, seed, channel=channel)[0] for seed in range(RELEASES)]
-    assert {one.loss.method for one in found} == {"unbiased-under-prior"}
+    assert {one.loss.method for one in found} == {"bounded-bias"}
     least = binomial_range(RELEASES, 0.95)[0]
     for name in ("free", "assisted"):
         assert sum(getattr(s, name).low <= truth <= getattr(s, name).high for s in found) >= least

@@ -100,24 +100,24 @@ def start(events: Completed | StoredEvents, codebook: Codebook) -> bytes:
 
 
 def answers(config: LabelPartyConfig, folder: Path, sessions: int, questions: int) -> None:
-    """Ask each of so many sessions how good the lowest label is as a prediction of all events,
-    then of all but the first, the first two, and so on; keep answers and keys."""
+    """Ask each of so many sessions, about every label, how good its lower bound is as a prediction
+    of all events, then of all but the first, the first two, and so on; keep answers and keys."""
     evaluation = Evaluation(config, Store(config.store.directory))
-    lower, upper = config.only_label.bounds
-    gain = PairedGain.of_ends(lower, upper)
     with open_events(config, quiet=True) as events:
-        labels = np.concatenate([part[:, 0] for _, part in events.parts()]).clip(lower, upper)
+        labels = np.concatenate([part for _, part in events.parts()])
     asked = []
-    for left_out in range(questions):
-        predictions = np.full(labels.size, lower)
-        predictions[:left_out] = np.nan
-        asked.append((predictions, question_name("", b"", predictions)))
+    for column, terms in enumerate(config.labels):
+        truth = labels[:, column].clip(*terms.bounds)
+        for left_out in range(questions):
+            points = np.full(truth.size, terms.bounds[0])
+            points[:left_out] = np.nan
+            name = question_name("", terms.name.encode(), points)
+            asked.append((PairedGain.of_ends(*terms.bounds), points, truth, name))
     found = []
     for _ in range(sessions):
-        key = Session.begin(labels[:, None]).key
-        given = [evaluation.answer(key, gain, points, labels, name) for points, name in asked]
-        found.append({"key": key.hex(), "answers": given})
-    said = {"questions": [name for _, name in asked], "sessions": found}
+        key = Session.begin(labels).key
+        found.append({"key": key.hex(), "answers": [evaluation.answer(key, *one) for one in asked]})
+    said = {"questions": [name for *_, name in asked], "sessions": found}
     (folder / "answers.json").write_text(json.dumps(said), encoding="utf-8")
 
 

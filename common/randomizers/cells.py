@@ -239,8 +239,11 @@ class Codebook:
     @cached_property
     def likelihood(self) -> Floats:
         """(k, d) probability of each combined code in each cell of all labels."""
-        indices = self.cells.indices(np.arange(len(self.cells)))
-        table = np.ones((len(self.cells), 1))
+        return self.of_labels(self.cells.indices(np.arange(len(self.cells))))
+
+    def of_labels(self, indices: NDArray[np.integer]) -> Floats:
+        """(n, d) probability of each combined code for (n, m) indices into the grids."""
+        table = np.ones((len(indices), 1))
         for group, channel in zip(self.groups, self.channels, strict=True):
             part = channel.probabilities[group.number(indices)]
             table = (table[:, :, None] * part[:, None, :]).reshape(table.shape[0], -1)

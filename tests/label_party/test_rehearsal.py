@@ -19,7 +19,8 @@ from common.program.audit.party.rehearsals import (
     rehearsed_answers,
     rehearsed_messages,
 )
-from common.program.audit.verdict import Verdict
+from common.program.audit.party.run import _labels
+from common.program.audit.verdict import Audit, Verdict
 from label_party.config.sections import load
 from label_party.rehearsal import rehearse
 
@@ -57,6 +58,30 @@ def test_noise_of_a_stream_of_its_own(
     ]
 
 
+def test_messages_of_two_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make_worlds(Plan(tmp_path / "canaries", rows=1000, labels=2)).whole
+    messages = messages_of(world, monkeypatch)
+    served = answer(messages[0]), answer(messages[1])
+    checks = rehearsal_checks(messages, world.in_row_order, served)
+    assert [check.name for check in checks if check.verdict is Verdict.FAIL] == []
+    assert checks[0].verdict is Verdict.PASS  # noise and outputs, made again from the key
+    audit = Audit("party", "two labels")
+    _labels(audit, world, served[0], messages[0].manifest)
+    # the same codes, of a message that says that it spends half of what it does
+    halved = messages[0].manifest.model_copy(
+        update={
+            "randomizers": [
+                one.model_copy(update={"guarantee": one.guarantee | {"epsilon": "1/10"}})
+                for one in messages[0].manifest.randomizers
+            ]
+        }
+    )
+    _labels(audit, world, served[0], halved)
+    told = [check.verdict for check in audit.checks if check.name == "one run"]
+    assert told == [Verdict.PASS, Verdict.FAIL]
+
+
+@pytest.mark.parametrize("labels", [1, 2])
 @pytest.mark.parametrize(
     ("fault", "failed"),
     [
@@ -69,10 +94,11 @@ def test_noise_of_a_stream_of_its_own(
 def test_answers(
     fault: Callable[[bytes, str], tuple[bytes, str]],
     failed: set[str],
+    labels: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = make_worlds(Plan(tmp_path / "canaries", rows=1000)).few
+    world = make_worlds(Plan(tmp_path / "canaries", rows=1000, labels=labels)).few
     monkeypatch.chdir(world.folder)
     real = Entropy.words
 

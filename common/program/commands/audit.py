@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -98,6 +99,14 @@ def mechanism(
     upper: Annotated[float, typer.Option(help="Highest label.")] = 10.0,
     points: Annotated[int, typer.Option(help="Grid points between them, at least 2.")] = 11,
     loss: Annotated[str, typer.Option(help="squared, absolute or poisson.")] = "squared",
+    also: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LOWER:UPPER",
+            help="Another label of each event, at one of its ends; repeatable. A function then"
+            " takes an array of a row an event.",
+        ),
+    ] = None,
     runs: Annotated[int, typer.Option(help="Runs for each suspected pair of labels.")] = 1_000_000,
     records: Annotated[int, typer.Option(help="Records of the one-run audit.")] = 1_000_000,
     releases: Annotated[int, typer.Option(help="Two-step releases in each world.")] = 500_000,
@@ -105,7 +114,7 @@ def mechanism(
     """Attack a randomizer, or any Python callable, as a black box, and exactly where possible."""
     from common.errors import ConfigError
     from common.program.audit.mechanism.run import audit_mechanism, mechanism_cost, step_names
-    from common.program.audit.mechanism.subject import CallableSubject, NamedSubject
+    from common.program.audit.mechanism.subject import CallableSubject, NamedSubject, Subject
     from common.program.audit.mechanism.trial import Sizes, Trial
     from common.randomizers.base import check_epsilon
     from common.randomizers.grid import Grid
@@ -115,16 +124,37 @@ def mechanism(
         if size < 1000:
             raise ConfigError(f"{name} {size} must be at least 1000: fewer bound nothing")
     labels = Grid.from_count(lower, upper, points).points
-    chosen = (
-        CallableSubject(subject, np.asarray(labels), epsilon)
-        if ":" in subject
-        else NamedSubject(subject, np.asarray(labels), epsilon, loss)
-    )
+    chosen: Subject
+    if ":" not in subject:
+        if also:
+            raise ConfigError(
+                f"--also is for module:function: {subject} randomizes one label; a release of"
+                " several is for `labelveil audit certificate`, and its software for `party"
+                " --labels`"
+            )
+        chosen = NamedSubject(subject, np.asarray(labels), epsilon, loss)
+    elif also:
+        chosen = CallableSubject.of_several(subject, [labels.tolist(), *map(_ends, also)], epsilon)
+    else:
+        chosen = CallableSubject(subject, np.asarray(labels), epsilon)
     sizes = Sizes(runs=runs, records=records, releases=releases)
     announce(f"about {mechanism_cost(Trial(chosen, sizes)):.0f} s of CPU", shown)
     with checks_bar("mechanism", len(step_names(chosen)), shown.quiet) as advance:
         found = audit_mechanism(chosen, sizes, advance)
     finish(found, shown)
+
+
+def _ends(text: str) -> tuple[float, float]:
+    """Read ``LOWER:UPPER``."""
+    from common.errors import ConfigError
+
+    try:
+        lower, upper = map(float, text.split(":"))
+    except ValueError:
+        lower = upper = math.nan
+    if not -math.inf < lower < upper < math.inf:
+        raise ConfigError(f"--also {text!r:.100} must be LOWER:UPPER, as in 0:1")
+    return lower, upper
 
 
 @audit.command(
@@ -152,8 +182,9 @@ def party(
     rows: Annotated[int, typer.Option(help="Events in the canary data sets.")] = 20_000,
     epsilon: Annotated[float, typer.Option(help="ε of the canary releases.")] = 1.0,
     randomizer: Annotated[str, typer.Option(help="Randomizer of the canary releases.")] = "auto",
+    labels: Annotated[int, typer.Option(help="Labels of each canary event, 1 to 8.")] = 1,
 ) -> None:
-    """Question a labels party, and run its software on two data sets that differ in one label."""
+    """Question a labels party, and run its software on two data sets that differ in one event."""
     import tempfile
 
     from common.errors import ConfigError
@@ -167,10 +198,15 @@ def party(
         canary_cost,
     )
     from common.randomizers.base import check_epsilon
+    from common.randomizers.several import MOST_LABELS
 
     check_epsilon(epsilon, "--epsilon")
     if rows < 1000:
         raise ConfigError(f"--rows {rows} must be at least 1000: fewer canaries show nothing")
+    if not 1 <= labels <= MOST_LABELS:
+        raise ConfigError(f"--labels {labels} must be 1 … {MOST_LABELS}")
+    if labels > 1 and randomizer != "auto":
+        raise ConfigError(f"--randomizer {randomizer} is of one label; leave it or --labels out")
     if canaries is None:
         canaries = address is None
     if address is None and not canaries:
@@ -182,7 +218,8 @@ def party(
         )
     steps = len(RUNNING_STEPS) * (address is not None) + len(CANARY_STEPS) * canaries
     with tempfile.TemporaryDirectory() as folder:
-        plan = Plan(Path(folder) / "canaries", rows, epsilon, randomizer) if canaries else None
+        made = Path(folder) / "canaries"
+        plan = Plan(made, rows, epsilon, randomizer, labels) if canaries else None
         costs = [RUNNING_COST] * (connection is not None)
         if plan is not None and not shown.quiet:
             costs.append(

@@ -22,12 +22,14 @@ import numpy as np
 
 from common.arrays import Integers
 from common.entropy import Entropy, Words
-from common.exact.channel import FiniteChannel
 from common.exact.noise import discrete_laplace
 from common.exact.rational import parse_rational
 from common.program.audit.attacks.rows_apart import Association, Outputs, cells_of, largest_sum
 from common.program.audit.verdict import GATE, Check, Power, Verdict, verdict_of
 from common.randomizers import decoded_prior
+from common.randomizers.base import LABEL_STREAM
+from common.randomizers.cells import Codebook, stream
+from common.randomizers.prior import PRIOR_STREAM
 from common.release.manifest import Manifest
 
 NAME = "two noises"
@@ -97,24 +99,31 @@ def known_answer_check(
     manifest, codes
         The message.
     indices
-        (n,) grid indices of the labels, in the order of the rows; labels lie on grid points, so
+        (n, m) grid indices of the labels, in the order of the rows; labels lie on grid points, so
         that no rounding is drawn.
     key
         That the subject handed over.
     what
         The message, in words.
     """
-    entropy = Entropy(key, secure=False)
-    channel: FiniteChannel = manifest.channel
-    truth = np.bincount(indices, minlength=len(manifest.label.grid))
-    if manifest.prior.decoded:
-        counts = decoded_prior(channel, np.bincount(codes, minlength=truth.size)).noisy_counts
-    else:
-        scale = parse_rational(manifest.prior.scale)
-        counts = truth + discrete_laplace(scale, truth.size, entropy.source("prior"))
-    prior = bool(np.array_equal(counts, manifest.prior.noisy_counts))
-    drawn = channel.sample(indices, entropy.words("labels", 0, codes.size))
-    rows = bool(np.array_equal(drawn, codes))
+    entropy, codebook = Entropy(key, secure=False), manifest.codebook
+    columns = codebook.split(codes)
+    prior, drawn = True, []
+    for stated in manifest.priors:
+        group = manifest.group(stated.labels)
+        truth = np.bincount(group.number(indices), minlength=len(group.cells))
+        if stated.decoded:
+            sent = next(i for i, one in enumerate(codebook.groups) if one.labels == group.labels)
+            seen = np.bincount(columns[:, sent], minlength=truth.size)
+            counts = decoded_prior(codebook.channels[sent], seen).noisy_counts
+        else:
+            words = entropy.source(stream(PRIOR_STREAM, group.labels[0]))
+            counts = truth + discrete_laplace(parse_rational(stated.scale), truth.size, words)
+        prior &= bool(np.array_equal(counts, stated.noisy_counts))
+    for i, (group, channel) in enumerate(zip(codebook.groups, codebook.channels, strict=True)):
+        words = entropy.words(stream(LABEL_STREAM, i), 0, codes.size)
+        drawn.append(channel.sample(group.number(indices), words))
+    rows = bool(np.array_equal(np.column_stack(drawn), columns))
     return Check(
         name=f"{NAME}: known answers",
         verdict=verdict_of(prior and rows),
@@ -164,20 +173,20 @@ def correlation(noise: Integers, outputs: Outputs, alpha: float = GATE) -> Assoc
     )
 
 
-def same_noise_check(one: Outputs, other: Outputs, channel: FiniteChannel, what: str) -> Check:
+def same_noise_check(one: Outputs, other: Outputs, codebook: Codebook, what: str) -> Check:
     """Two messages about the same labels share no stretch of rows.
 
-    The outputs agree in a row with probability at most q, the channel's largest, so that n rows
+    The outputs agree in a row with probability at most q, the channels' largest, so that n rows
     hold a stretch of w equal ones with probability at most n · q^w.
 
     Parameters
     ----------
     one, other
         (n,) outputs for the same labels, in the same order.
-    channel
+    codebook
         That both were drawn from.
     """
-    share = float(channel.row_probabilities.max())
+    share = math.prod(float(channel.row_probabilities.max()) for channel in codebook.channels)
     chance = math.ceil(math.log(one.size / GATE) / -math.log(share))
     edges = np.flatnonzero(np.diff(np.concatenate([[0], one == other, [0]])))
     longest = int((edges[1::2] - edges[::2]).max()) if edges.size else 0

@@ -33,7 +33,7 @@ def every_label_check(trial: Trial) -> Check:
     labels = subject.labels[found.looked_at]
     some = found.looked_at.size < subject.labels.size
     sides = [
-        f"{labels[side[0]]:g}" if side.size == 1 else "all others"
+        subject.shown(labels[side[0]]) if side.size == 1 else "all others"
         for side in (worst.suspect.likely, worst.suspect.unlikely)
     ]
     check = statistical(
@@ -59,7 +59,7 @@ def every_label_check(trial: Trial) -> Check:
 def one_run_check(trial: Trial) -> Check:
     """Every record carries a secret bit; one run gives the bound."""
     subject, records = trial.subject, trial.sizes.records
-    low, high = trial.ends
+    low, high = map(subject.shown, trial.ends)
     secrets = draw_secrets(records, 2)
     found = one_run(trial.of_bits(secrets), secrets)
     guesses = max(found.guesses, 1)
@@ -69,7 +69,7 @@ def one_run_check(trial: Trial) -> Check:
         "one run",
         claim=f"A uniform secret bit is guessed with probability at most"
         f" e^ε/(e^ε+1) = {1 / (1 + math.exp(-subject.epsilon)):.4f}.",
-        tried=f"{records:,} labels were drawn among {low:g} and {high:g}, randomized once, and"
+        tried=f"{records:,} labels were drawn among {low} and {high}, randomized once, and"
         f" guessed: {found.correct:,} of {found.guesses:,} guesses were right. (A tight mechanism"
         f" would show {reach:.3f} at 95%.)",
         claimed=subject.epsilon,
@@ -203,14 +203,15 @@ def black_box_range_check(subject: CallableSubject) -> Check:
         outside = subject.mechanism(np.full(100_000, far))
     except Exception as error:  # anybody's code may refuse in any way
         refusal = f"It was refused: {error!r:.120}."
-        tried = f"A label of {far:g} was passed."
+        tried = f"A label far above {subject.shown(high)} was passed."
         return Check(name, Verdict.NOT_CHECKABLE, claim, tried, refusal)
     found = two_worlds(subject.mechanism(np.full(100_000, low)), outside)
     rarest = two_worlds_rarest(50_000, subject.epsilon, GATE)
     return statistical(
         name,
         claim=claim,
-        tried=f"100,000 runs for each of the labels {low:g} and {far:g}.",
+        tried=f"100,000 runs for each of the labels {subject.shown(low)} and one far above"
+        f" {subject.shown(high)}.",
         claimed=subject.epsilon,
         bound=found.bound,
         shown=found.shown,

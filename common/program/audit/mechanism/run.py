@@ -250,7 +250,7 @@ def audit_mechanism(
     audit = Audit("mechanism", subject.title, subject.epsilon)
     audit.facts = {
         "subject": subject.title,
-        "labels": f"{subject.labels.size} from {subject.labels[0]:g} to {subject.labels[-1]:g}",
+        "labels": f"{subject.labels.size} from {' to '.join(map(subject.shown, trial.ends))}",
         "ε claimed for one label": f"{subject.epsilon:g}",
         "CPU seconds expected": f"{mechanism_cost(trial):.0f}",
     }

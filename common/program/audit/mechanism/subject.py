@@ -8,12 +8,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from itertools import product
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,6 +138,10 @@ class NamedSubject:
 
         return rule
 
+    def shown(self, label: float) -> str:
+        """A label in words."""
+        return f"{label:g}"
+
     def spec(self) -> dict[str, Any]:
         return {
             "randomizer": self.name,
@@ -155,7 +160,7 @@ class NamedSubject:
 
 @dataclass(frozen=True)
 class CallableSubject:
-    """An importable callable ``module:function`` from (n,) labels to (n,) outputs.
+    """An importable callable ``module:function`` from (n,) or (n, m) labels to (n,) outputs.
 
     Attributes
     ----------
@@ -164,12 +169,22 @@ class CallableSubject:
     labels
         (k,) labels that it may be asked about.
     epsilon
-        Claimed ε of one label.
+        Claimed ε of one label, or of all labels of an event.
+    events
+        (k, m) what it is asked about instead where an event has several labels; ``labels`` are then
+        the numbers 0 … k − 1 of these rows, and neighbours differ in any or all labels of an event.
     """
 
     target: str
     labels: Labels
     epsilon: float
+    events: Labels | None = None
+
+    @classmethod
+    def of_several(cls, target: str, ends: Sequence[Sequence[float]], epsilon: float) -> Self:
+        """Ask about every combination of each label's values."""
+        events = np.array([*product(*ends)])
+        return cls(target, np.arange(float(len(events))), epsilon, events)
 
     @cached_property
     def function(self) -> Mechanism:
@@ -181,10 +196,27 @@ class CallableSubject:
 
     @property
     def mechanism(self) -> Mechanism:
-        return checked(self.function, self.target)
+        call, events = checked(self.function, self.target), self.events
+        if events is None:
+            return call
+        last = len(events) - 1
+
+        def of_rows(numbers: Labels) -> NDArray[Any]:
+            # a number beyond the last stands for labels as far beyond their upper ends
+            beyond = np.maximum(numbers / last - 1, 0)[:, None] * (events[-1] - events[0])
+            return call(events[np.minimum(numbers, last).astype(np.int64)] + beyond)
+
+        return of_rows
+
+    def shown(self, label: float) -> str:
+        """A label, or all labels of an event, in words."""
+        if self.events is None:
+            return f"{label:g}"
+        return f"({', '.join(f'{one:g}' for one in self.events[int(label)])})"
 
     def spec(self) -> dict[str, Any]:
-        return {"callable": self.target, "labels": self.labels.tolist()}
+        events = None if self.events is None else self.events.tolist()
+        return {"callable": self.target, "labels": self.labels.tolist(), "events": events}
 
     @property
     def sources(self) -> list[Path]:
@@ -223,14 +255,15 @@ def load_callable(target: str) -> Mechanism:
 
 
 def checked(function: Mechanism, name: str) -> Mechanism:
-    """The callable, held to its contract: one output for each label."""
+    """The callable, held to its contract: one output for each label, or event."""
 
     def call(labels: Labels) -> NDArray[Any]:
         outputs = np.asarray(function(labels))
-        if outputs.shape != labels.shape:
+        if outputs.shape != labels.shape[:1]:
+            what = "label" if labels.ndim == 1 else "event"
             raise ConfigError(
-                f"{name} gave outputs of shape {outputs.shape} for {labels.size} labels; it must"
-                " give one a label"
+                f"{name} gave outputs of shape {outputs.shape} for {len(labels)} {what}s; it must"
+                f" give one {'a' if what == 'label' else 'an'} {what}"
             )
         return outputs
 
@@ -241,7 +274,8 @@ def from_spec(spec: Mapping[str, Any]) -> Subject:
     """Rebuild a subject in another process."""
     labels = np.asarray(spec["labels"], dtype=np.float64)
     if "callable" in spec:
-        return CallableSubject(spec["callable"], labels, 1.0)
+        events = None if spec["events"] is None else np.asarray(spec["events"])
+        return CallableSubject(spec["callable"], labels, 1.0, events)
     return NamedSubject(spec["randomizer"], labels, spec["epsilon"], spec["loss"], spec["options"])
 
 

@@ -1,7 +1,8 @@
 """Canary data sets that the auditor makes, and labels parties that run on them as processes.
 
 All labels are uniform secrets, the domain's lower or upper bound, so that one release is a one-run
-audit too. One world lacks a label: its event is in the population all the same.
+audit too; of several labels of an event all lie at the same end. One world lacks a label: its event
+is in the population all the same.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class Plan:
     epsilon
         Budget of the one release.
     randomizer
-        The randomizer that the labels party is configured with.
+        The randomizer that the labels party is configured with; of several labels it is none.
+    labels
+        How many labels an event has.
     rehearsal
         The module of the labels party that rehearses, and what it is told first.
     """
@@ -64,7 +67,13 @@ class Plan:
     rows: int = 20_000
     epsilon: float = 1.0
     randomizer: str = "auto"
+    labels: int = 1
     rehearsal: tuple[str, ...] = ("label_party.rehearsal",)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the labels."""
+        return ["label", *(f"label{number}" for number in range(2, self.labels + 1))]
 
 
 class World:
@@ -102,7 +111,7 @@ class World:
     def write_labels(self, secrets: Secrets, missing: int | None = None) -> None:
         """Write (or replace) the labels file alone."""
         labels = np.where(secrets == 1, UPPER, LOWER)
-        table = pl.DataFrame({"key": self._keys, "label": labels})
+        table = pl.DataFrame({"key": self._keys, **dict.fromkeys(self.plan.names, labels)})
         if missing is not None:
             table = table.filter(pl.arange(0, pl.len()) != missing)
         table.write_parquet(self.folder / "labels.parquet")
@@ -151,13 +160,10 @@ class World:
                 "labels": "labels.parquet",
                 "population": "population.parquet",
                 "key": "key",
-                "label": "label",
                 "data_set": DATA_SET,
                 "epoch": "1",
             },
-            "domain": {"lower": LOWER, "upper": UPPER},
             "privacy": {"epsilon": self.plan.epsilon},
-            "randomizer": {"name": self.plan.randomizer},
             "keys": {"secret_file": str(files.join_secret.absolute())},
             "store": {"directory": "store"},
             "evaluation": ANSWERS,
@@ -171,9 +177,15 @@ class World:
                 "grace_seconds": 2.0,
             },
         }
+        ends = {"lower": LOWER, "upper": UPPER}
+        if self.plan.labels == 1:
+            sections |= {"domain": ends, "randomizer": {"name": self.plan.randomizer}}
+        tables = [(f"[{section}]", values) for section, values in sections.items()]
+        if self.plan.labels > 1:
+            tables += [("[[label]]", {"name": name, **ends}) for name in self.plan.names]
         lines: list[str] = []
-        for section, values in sections.items():
-            lines += [f"[{section}]", *(f"{k} = {json.dumps(v)}" for k, v in values.items()), ""]
+        for head, values in tables:
+            lines += [head, *(f"{k} = {json.dumps(v)}" for k, v in values.items()), ""]
         return "\n".join(lines)
 
 

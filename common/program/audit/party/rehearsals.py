@@ -113,11 +113,12 @@ def rehearsed_answers(folder: Path, bits: Integers) -> Asked:
     """Questions and answers that were rehearsed, for (n,) labels at either end of the domain."""
     said = json.loads((folder / "answers.json").read_text(encoding="utf-8"))
     labels, sessions = np.where(bits, UPPER, LOWER), said["sessions"]
+    each = [labels[left_out:] for left_out in range(QUESTIONS)]
     return Asked(
         NoisyAnswers(Fraction(ANSWERS["epsilon"]), ANSWERS["answers"]),
         PairedGain.of_ends(LOWER, UPPER),
         LOWER,
-        [labels[left_out:] for left_out in range(len(said["questions"]))],
+        each * (len(said["questions"]) // QUESTIONS),  # of every label the same
         said["questions"],
         [bytes.fromhex(session["key"]) for session in sessions],
         np.array([session["answers"] for session in sessions]),
@@ -159,7 +160,7 @@ def rehearsal_checks(
     messages
         At least two.
     bits
-        (n,) which of the two outermost labels each row has.
+        (n,) which end all labels of each row are at.
     served
         Releases of two parties with the same labels.
     sessions
@@ -167,7 +168,8 @@ def rehearsal_checks(
     """
     found = []
     for number, message in enumerate(messages):
-        indices = bits * (len(message.manifest.label.grid) - 1)
+        highest = np.array(message.manifest.codebook.cells.shape) - 1
+        indices = bits[:, None] * highest
         what = f"message {number + 1} of {len(messages)}"
         found.append(
             known_answer_check(message.manifest, message.codes, indices, message.key, what)
@@ -179,14 +181,14 @@ def rehearsal_checks(
         | {f"session {n + 1}": key for n, key in enumerate(sessions)}
     )
     epochs = same_noise_check(
-        messages[0].codes, messages[1].codes, messages[0].manifest.channel, "epoch against epoch"
+        messages[0].codes, messages[1].codes, messages[0].manifest.codebook, "epoch against epoch"
     )
     manifests = [Manifest.parse(answer.manifest) for answer in served]
     codes = [
         decode_codes(answer.codes, manifest.content.code_bytes).astype(np.int64)
         for answer, manifest in zip(served, manifests, strict=True)
     ]
-    releases = same_noise_check(codes[0], codes[1], manifests[0].channel, "release against release")
+    releases = same_noise_check(*codes, manifests[0].codebook, "release against release")
     questions = {
         known.name: "Have histogram and rows noise of their own, as the key says?",
         keys.name: "Is any key used twice?",

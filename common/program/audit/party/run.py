@@ -202,20 +202,21 @@ def _labels(audit: Audit, world: World, answer: Fetched, manifest: Manifest) -> 
     """What the order and the outputs of the rows say about the canary labels."""
     secrets = world.in_row_order
     audit.run(lambda: permutation_check(secrets.astype(np.float64)))
-    codes = decode_codes(answer.codes, manifest.content.code_bytes)
+    codes, codebook = decode_codes(answer.codes, manifest.content.code_bytes), manifest.codebook
+    several = len(manifest.labels) > 1
     epsilon = manifest.labels_guarantee.epsilon
 
     def check() -> Check:
-        planted = Canaries(
-            np.arange(codes.size), secrets, 0, manifest.channel.inputs.size - 1, planted=True
-        )
-        channel = manifest.channel.probabilities
+        planted = Canaries(np.arange(codes.size), secrets, 0, 1, planted=True)
+        highest = np.array(codebook.cells.shape) - 1
+        channel = codebook.of_labels(np.stack([0 * highest, highest]))
         found = attack_control(channel, codes.astype(np.int64), None, planted, epsilon).result
         return statistical(
             "one run",
             question="How well does an output tell two labels apart?",
-            claim=f"An output reveals at most ε₂ = {epsilon:.4g} about its label.",
-            tried=f"{codes.size:,} labels were secret bits; {found.correct:,} of"
+            claim=f"An output reveals at most ε₂ = {epsilon:.4g} about its label{'s' * several}.",
+            tried=f"{codes.size:,} labels were secret bits"
+            f"{', all labels of an event the same one' * several}; {found.correct:,} of"
             f" {found.guesses:,} guesses from the message were right.",
             claimed=epsilon,
             bound=found.bound,
@@ -345,7 +346,8 @@ def _spent(accounts: list[dict[str, Any]]) -> Fraction:
 
 def _noise(answer: Fetched) -> bytes:
     """Everything random in an answer."""
-    return repr(Manifest.parse(answer.manifest).prior.noisy_counts).encode() + answer.codes
+    counts = [prior.noisy_counts for prior in Manifest.parse(answer.manifest).priors]
+    return repr(counts).encode() + answer.codes
 
 
 def _unable(refused: str) -> Check:

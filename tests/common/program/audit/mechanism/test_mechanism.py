@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from common.errors import ConfigError
 from common.program.audit.attacks import implementation
@@ -16,11 +17,12 @@ from common.program.audit.attacks.exact_channel import (
     exp_series,
     randomizer_sampler,
 )
-from common.program.audit.mechanism.black_box import black_box_range_check
+from common.program.audit.mechanism.black_box import black_box_range_check, every_label_check
 from common.program.audit.mechanism.run import audit_mechanism, step_names
 from common.program.audit.mechanism.subject import CallableSubject, NamedSubject
-from common.program.audit.mechanism.trial import Sizes
+from common.program.audit.mechanism.trial import Sizes, Trial
 from common.program.audit.verdict import Verdict
+from common.program.cli import app
 from common.randomizers import build_randomizer
 from tests.common.program.audit.conftest import without_power
 from tests.common.program.audit.twins import samplers as twins
@@ -73,6 +75,44 @@ def test_a_callable(name: str, names: set[str], monkeypatch: pytest.MonkeyPatch)
     assert without_power(audit) == []
     # what leaks in one way is often seen in others, too
     assert not failed if not names else not audit.passed
+
+
+def of_two_labels(name: str) -> CallableSubject:
+    target = f"tests.common.program.audit.twins.samplers:{name}"
+    return CallableSubject.of_several(target, [(0.0, 1.0)] * 2, 1.0)
+
+
+def test_a_callable_of_two_labels_that_spends_all_on_each_is_caught() -> None:
+    checks = {
+        name: every_label_check(Trial(of_two_labels(name), replace(SMALL, runs=100_000)))
+        for name in ("right_pair", "epsilon_for_each")
+    }
+    assert [check.verdict for check in checks.values()] == [Verdict.PASS, Verdict.FAIL]
+    # no label alone tells so much: both change at once
+    worst = {name: sorted(check.details["worst"]) for name, check in checks.items()}
+    assert worst["epsilon_for_each"] in (["(0, 0)", "(1, 1)"], ["(0, 1)", "(1, 0)"])
+    far = black_box_range_check(of_two_labels("right_pair"))
+    assert (far.verdict, "far above (1, 1)" in far.tried) == (Verdict.PASS, True)
+
+
+@pytest.mark.slow
+def test_two_labels_pass_every_probe_of_a_callable() -> None:
+    audit = audit_mechanism(of_two_labels("right_pair"), SMALL)
+    assert [c.name for c in audit.checks if c.verdict is Verdict.FAIL] == []
+    assert audit.facts["labels"] == "4 from (0, 0) to (1, 1)"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rr-on-bins", "--also", "0:1"], "randomizes one label"),
+        (["tests.nowhere:f", "--also", "1"], "'1' must be LOWER:UPPER"),
+        (["tests.nowhere:f", "--also", "1:0"], "'1:0' must be LOWER:UPPER"),
+    ],
+)
+def test_further_labels_that_do_not_fit_are_refused(arguments: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        CliRunner().invoke(app, ["audit", "mechanism", *arguments], catch_exceptions=False)
 
 
 def test_a_callable_that_refuses_far_labels_is_not_judged() -> None:

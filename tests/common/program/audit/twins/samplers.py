@@ -164,6 +164,19 @@ def right_response(labels: Labels) -> Integers:
     return mechanism(word_sampler(randomized_response_rows(2, 1.0)))(np.clip(labels, 0, 1))
 
 
+def right_pair(labels: Labels) -> Integers:
+    """Two labels of an event, (n, 2), by randomized response at ε = 1/2 each."""
+    one = mechanism(word_sampler(randomized_response_rows(2, 0.5)))
+    first, second = (one(column) for column in np.clip(labels, 0, 1).T)
+    return 2 * first + second
+
+
+def epsilon_for_each(labels: Labels) -> Integers:
+    """Two labels of an event, (n, 2), with the whole of ε = 1 spent on each."""
+    first, second = (right_response(column) for column in labels.T)
+    return 2 * first + second
+
+
 def strict_response(labels: Labels) -> Integers:
     """Randomized response that refuses labels outside its domain."""
     if labels.min() < 0 or labels.max() > 1:

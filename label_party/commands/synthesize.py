@@ -24,6 +24,7 @@ class TableOptions(Shown):
         "A category column and its public list of values, one a line; repeatable.",
         metavar="NAME=FILE",
     )
+    label: str | None = setting(None, "Which label, where an event has several.", metavar="NAME")
     bins: int = setting(8, "Bins of the label, equally wide.", ge=2)
     edges: str | None = setting(
         None, "Ends of the bins instead, from lower to upper.", metavar="NUMBER,…"
@@ -58,11 +59,13 @@ def synthesize(wanted: TableOptions, config: LabelPartyConfig, how: BeforeOption
     if wanted.out is not None:
         check_output("--out", wanted.out, (".csv", ".json", *PARQUET_SUFFIXES))
     edges = numbers("--edges", wanted.edges) if wanted.edges else None
+    label = config.place_of(wanted.label)
     request = synthesis.TableRequest(
         columns=synthesis.named_lists(wanted.column),
-        edges=synthesis.label_edges(config, wanted.bins, edges),
+        edges=synthesis.label_edges(config.labels[label].bounds, wanted.bins, edges),
         order=wanted.order,
         delta=wanted.delta,
+        label=label,
     )
     outputs = [] if wanted.out is None else [wanted.out]
     with Before(config, how, wanted, outputs) as before:

@@ -300,6 +300,21 @@ class LabelPartyConfig(Section):
             )
         return self.labels[0]
 
+    def place_of(self, name: str | None) -> int:
+        """Where a label stands among all; the only one needs no name.
+
+        Raises
+        ------
+        ConfigError
+            If there is none of that name, or one must be named.
+        """
+        names = [one.name for one in self.labels]
+        if name is None and len(names) > 1:
+            raise ConfigError(f"this takes one of the labels {', '.join(names)}; set --label")
+        if name is not None and name not in names:
+            raise ConfigError(f"--label {name!r} must be one of {', '.join(names)}")
+        return 0 if name is None else names.index(name)
+
     def _check_submitted(self) -> None:
         # nothing but the submitter's word would say that these claims are true
         if self.privacy.unit == "user":

@@ -42,6 +42,7 @@ from common.mechanisms.synthesis import (
 )
 from common.randomizers.grid import Grid
 from common.version import software
+from label_party.config.labels import ConfiguredLabel
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.columns import NONE, Column
 from label_party.events.completion import Completed
@@ -71,17 +72,26 @@ class TableRequest:
         The table is made to agree on all sets of up to so many columns.
     delta
         δ where noise is Gaussian, accounted in zCDP; None for pure ε.
+    label
+        The label's place among those of an event.
     """
 
     columns: tuple[tuple[str, Path], ...]
     edges: tuple[float, ...]
     order: int
     delta: float | None = None
+    label: int = 0
 
-    @property
-    def purpose(self) -> str:
-        """Name of the charge in the ledger."""
-        return "synthetic table of " + ", ".join(name for name, _ in self.columns)
+    def purpose(self, config: LabelPartyConfig) -> str:
+        """Name of the charge in the ledger; of several labels each has tables of its own."""
+        columns = [name for name, _ in self.columns]
+        if len(config.labels) > 1:
+            columns.append(self.terms(config).name)
+        return "synthetic table of " + ", ".join(columns)
+
+    def terms(self, config: LabelPartyConfig) -> ConfiguredLabel:
+        """What is asked about the label."""
+        return config.labels[self.label]
 
 
 @dataclass(frozen=True)
@@ -132,7 +142,7 @@ def named_lists(options: list[str]) -> tuple[tuple[str, Path], ...]:
 
 
 def label_edges(
-    config: LabelPartyConfig, bins: int, edges: list[float] | None
+    bounds: tuple[float, float], bins: int, edges: list[float] | None
 ) -> tuple[float, ...]:
     """Ends of the label's bins: those given, or equally wide ones.
 
@@ -141,7 +151,7 @@ def label_edges(
     ConfigError
         If they are not ascending from the domain's lower to its upper bound.
     """
-    lower, upper = config.only_label.bounds
+    lower, upper = bounds
     if edges is None:
         return tuple(Grid.from_count(lower, upper, bins + 1).points.tolist())
     grid = Grid.from_edges(edges)
@@ -173,7 +183,8 @@ def synthesize(
         For any refusal; then nothing was spent.
     """
     lists = _lists(config, request)
-    names = (*lists, config.only_label.name)
+    label = request.terms(config).name
+    names = (*lists, label)
     domain = Domain(names, (*(len(values) for values in lists.values()), len(request.edges) - 1))
     workload = Marginals.up_to(domain, min(request.order, len(names)))
     privacy = config.privacy
@@ -185,7 +196,7 @@ def synthesize(
         unit=privacy.privacy_unit,
     )
     purchase = Purchase.configured(
-        config, request.purpose, guarantee, _meaning(config, request, lists)
+        config, request.purpose(config), guarantee, _meaning(config, request, lists)
     )
     store = Store(config.store.directory)
     paid = find_paid(store, purchase)
@@ -198,7 +209,7 @@ def synthesize(
                 (purchase,),
                 events.tally,
                 events.fingerprints,
-                labels=[config.only_label.name],
+                labels=[label],
                 spreads=tuple(
                     Spread.of(name, events.codes[name], len(values) - 1)
                     for name, values in lists.items()
@@ -228,7 +239,7 @@ def _lists(config: LabelPartyConfig, request: TableRequest) -> dict[str, list[st
         raise ConfigError("a table needs at least one category column; set --column NAME=FILE")
     found: dict[str, list[str]] = {}
     for name, path in request.columns:
-        if name in found or name in (config.only_label.column, config.data.key):
+        if name in (*found, config.data.key, *(one.column for one in config.labels)):
             raise ConfigError(
                 f"column {name!r} must be named once, and be neither label nor key; set --column"
             )
@@ -256,12 +267,12 @@ def _budget(config: LabelPartyConfig, request: TableRequest) -> Budget:
 def _meaning(
     config: LabelPartyConfig, request: TableRequest, lists: dict[str, list[str]]
 ) -> dict[str, Any]:
-    privacy = config.privacy
+    privacy, terms = config.privacy, request.terms(config)
     day = {} if config.data.date is None else {"date": config.data.date}
     return {
         **day,
-        "label": config.only_label.name,
-        "missing": config.only_label.missing,
+        "label": terms.name,
+        "missing": terms.missing,
         "duplicates": config.data.duplicates,
         "columns": {
             name: hashlib.sha256("\n".join(values).encode()).hexdigest()
@@ -301,7 +312,7 @@ def _records(events: Completed, request: TableRequest, lists: dict[str, list[str
         for name, values in lists.items()
     ]
     edges = np.array(request.edges)
-    labels = np.clip(events.labels[:, 0], edges[0], edges[-1])
+    labels = np.clip(events.labels[:, request.label], edges[0], edges[-1])
     bins = np.clip(np.searchsorted(edges, labels, side="right") - 1, 0, edges.size - 2)
     return np.stack([*codes, bins], axis=1).astype(np.int64)
 
@@ -336,7 +347,7 @@ def _document(
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "data_set": config.data.data_set,
         "epoch": config.data.epoch,
-        "label": config.only_label.name,
+        "label": request.terms(config).name,
         "edges": list(request.edges),
         "categories": [{"column": name, "values": values} for name, values in lists.items()],
         "records": records,

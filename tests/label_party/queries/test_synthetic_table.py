@@ -17,6 +17,7 @@ from label_party.queries.synthetic_table import OTHER, TableRequest
 from label_party.store.ledger import Ledger
 from label_party.store.release_store import Store
 from tests.label_party.conftest import Party
+from tests.label_party.release.test_several import with_labels
 
 ROWS = 3000
 LISTS = {"product": ["hats", "shoes"], "country": ["CH", "DE", "FR"]}
@@ -92,6 +93,27 @@ def test_a_table_is_released_once_and_stays_the_same_bytes(shop: Party) -> None:
     (charge,) = account["charges"]
     assert charge["purpose"] == "synthetic table of product, country"
     assert charge["guarantee"]["epsilon"] == "1"
+
+
+def test_of_several_labels_one_is_named(shop: Party) -> None:
+    frame = write_shop(shop).rename({"label": "amount"})
+    with_labels(shop)
+    shop.write_labels({**frame.to_dict(as_series=False), "returned": [0.0] * ROWS})
+    assert "one of the labels returned, amount; set --label" in shop.run(*arguments()).error
+    assert "'x' must be one of returned, amount" in shop.run(*arguments("--label", "x")).error
+    other = [*arguments("--label", "returned"), "--column=amount=product.txt"]
+    assert "'amount' must be named once" in shop.run(*other).error
+    assert not shop.store.exists() or shop.nothing_left()
+    made = shop.run(*arguments("--label", "amount", "--edges", "0,2,10,100", "--out", "t.csv"))
+    assert made.code == 0, made
+    shoes = pl.read_csv(shop.folder / "t.csv").filter(pl.col("product") == "shoes")
+    assert shoes.filter(pl.col("amount_from") == 2).height > 0.7 * shoes.height
+    assert shop.run(*arguments("--label", "returned", "--bins", "2")).code == 0
+    (account,) = json.loads(shop.run("budget", "--json").out)
+    assert [charge["purpose"].rpartition(", ")[2] for charge in account["charges"]] == [
+        "amount",
+        "returned",
+    ]
 
 
 def test_every_event_is_one_record_in_the_cell_that_it_belongs_to(shop: Party) -> None:

@@ -90,7 +90,7 @@ def tapes_check(parts: Mapping[str, Callable[[Entropy], Any]], key: bytes) -> Ch
 
 
 def known_answer_check(
-    manifest: Manifest, codes: Outputs, indices: Integers, key: bytes, what: str
+    manifest: Manifest, codes: Integers, indices: Integers, key: bytes, what: str
 ) -> Check:
     """A message is what its key says that it must be.
 
@@ -117,8 +117,8 @@ def known_answer_check(
             seen = np.bincount(columns[:, sent], minlength=truth.size)
             counts = decoded_prior(codebook.channels[sent], seen).noisy_counts
         else:
-            words = entropy.source(stream(PRIOR_STREAM, group.labels[0]))
-            counts = truth + discrete_laplace(parse_rational(stated.scale), truth.size, words)
+            source = entropy.source(stream(PRIOR_STREAM, group.labels[0]))
+            counts = truth + discrete_laplace(parse_rational(stated.scale), truth.size, source)
         prior &= bool(np.array_equal(counts, stated.noisy_counts))
     for i, (group, channel) in enumerate(zip(codebook.groups, codebook.channels, strict=True)):
         words = entropy.words(stream(LABEL_STREAM, i), 0, codes.size)

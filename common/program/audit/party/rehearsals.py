@@ -188,7 +188,9 @@ def rehearsal_checks(
         decode_codes(answer.codes, manifest.content.code_bytes).astype(np.int64)
         for answer, manifest in zip(served, manifests, strict=True)
     ]
-    releases = same_noise_check(*codes, manifests[0].codebook, "release against release")
+    releases = same_noise_check(
+        codes[0], codes[1], manifests[0].codebook, "release against release"
+    )
     questions = {
         known.name: "Have histogram and rows noise of their own, as the key says?",
         keys.name: "Is any key used twice?",

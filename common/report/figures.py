@@ -35,7 +35,8 @@ SERIES = (
     *("#3fa3b8", "#7a8a1f", "#8c5a3c", "#e58ab8", INK, MUTED),
 )
 """Colours of many lines in one picture, in the order in which they are used."""
-MARKERS = "osD^vP*Xhd<>"
+MARKERS = "osD^vP*Xhd<"
+"""One fewer, so that a colour comes back with another marker."""
 
 COLOUR_MAP = "cividis"
 """Even in lightness, and made for people with any colour vision."""

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from common.report.template import page_template
 from feature_party.evaluation.breakdown import number
+from feature_party.evaluation.explained import Share
 from feature_party.evaluation.scores import Scores
 from feature_party.evaluation.sentences import share_words
 from feature_party.report.page import Section
@@ -70,6 +71,14 @@ def write_labels_overview(
     _write(path, first, headline, warnings, statements, matched, section)
 
 
+_NAMED = 4
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" * (len(names) > _NAMED)
+    return f"{', '.join(names[:_NAMED])}{more}"
+
+
 _ESTIMATED = "All figures are estimated from privatized labels of events that were not trained on."
 
 
@@ -85,7 +94,7 @@ def _write(
     facts, last = scores.facts, scores.manifests[-1]
     text = page_template("feature_party.report", "report.html.j2").render(
         headline=headline,
-        eyebrow=", ".join(scores.sources) or f"{last.data_set}, epoch {last.epoch}",
+        eyebrow=_few(list(scores.sources)) or f"{last.data_set}, epoch {last.epoch}",
         warnings=warnings,
         simulated=False,
         errors=None,
@@ -111,24 +120,30 @@ def _table(
     identifier: str, kind: str, text: str, each: Mapping[str, Scores], pages: Mapping[str, Path]
 ) -> Section:
     rows: list[tuple[str, ...]] = [
-        (kind, "ε", "events", "R², assumption-free (95%)", "R², model-assisted (95%)",
-         "MSE", "a constant's", "page")
+        (kind, "ε", "events", "R² (95%), assumption-free", "R² (95%), model-assisted", "MSE",
+         "a constant's")
     ]  # fmt: skip
     for name, one in each.items():
         told = one.explained
         rows.append(
             (
-                name,
+                Markup('<a href="{}">{}</a>').format(pages[name].name, name),
                 f"{one.epsilon:g}",
                 f"{one.unseen.codes.size:,}",
-                share_words(told.free),
-                share_words(told.assisted),
+                _narrow(told.free),
+                _narrow(told.assisted),
                 number(told.loss.value),
                 number(told.constant),
-                Markup('<a href="{0}">{0}</a>').format(pages[name].name),
             )
         )
     return Section(identifier, f"How good it is for each {kind}", text, rows=rows)
+
+
+def _narrow(share: Share) -> str:
+    """R² and its interval, for a column: a line breaks between the two alone."""
+    value, interval = share_words(share).replace("95%: ", "").split(" ", 1)
+    kept_together = interval.replace(" ", "\u00a0")
+    return f"{value} {kept_together}"
 
 
 def _statements(scores: Scores) -> list[Statement]:

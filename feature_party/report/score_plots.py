@@ -65,7 +65,7 @@ def error_scale(rows: Sequence[ErrorRow], unit: str = "") -> Markup:
                     axes.plot([end], [y], ">", color=row.colour, markersize=7, clip_on=False)
             at = min(max(row.value, 0.0), end)
             axes.plot([at], [y], "o", color=row.colour, markersize=9, clip_on=False)
-            share = "" if row.share is None else f" · R² {row.share:.2f}".replace("-", "−")
+            share = "" if row.share is None else f" · R² {row.share:z.2f}".replace("-", "−")
             axes.annotate(
                 f"{compact(row.value, 4)}{share}",
                 (at, y),

@@ -117,7 +117,8 @@ def output_ranges(data: Mapping[str, Any], epsilon: float) -> Markup:
         '<figcaption>probability, over all labels (logarithmic)</figcaption><div class="ranges"'
         ' role="img" aria-label="{}">{}<svg viewBox="0 0 {} 1" preserveAspectRatio="none"'
         ' style="width:{:.1%}">{}</svg>{}<b class="epsilon" style="top:{:.1%};height:{:.1%}">'
-        "<span>ε = {:.3g}</span></b></div><figcaption>value sent, each output once</figcaption>"
+        "<span>ε\u00a0= {:.3g}</span></b></div>"
+        "<figcaption>value sent, each output once</figcaption>"
     ).format(
         words,
         Markup().join(levels),

@@ -12,6 +12,7 @@ from common.errors import PrivacyError
 _RATIONAL = re.compile(r"[0-9]{1,1000}(/0*[1-9][0-9]{0,999})?")
 _LARGEST = 10**200
 _TAYLOR_TERMS = 200
+_SCALE = 1 << 192
 _DIGITS = 100
 
 
@@ -37,13 +38,12 @@ def exp_lower_bound(epsilon: float | Fraction) -> Fraction:
     """
     if not 0 <= epsilon <= 40:  # refuses NaN too
         raise PrivacyError(f"epsilon={float(epsilon):g} must lie in 0 … 40")
-    value = Fraction(epsilon)
-    term, total = Fraction(1), Fraction(1)
-    scale = 1 << 192
+    numerator, denominator = Fraction(epsilon).as_integer_ratio()
+    term = total = _SCALE
     for j in range(1, _TAYLOR_TERMS):
-        term = Fraction(math.floor(term * value / j * scale), scale)
+        term = term * numerator // (denominator * j)
         total += term
-    return total
+    return Fraction(total, _SCALE)
 
 
 def log_upper_bound(ratio: Fraction) -> float:

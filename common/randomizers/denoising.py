@@ -125,6 +125,12 @@ def denoise_histogram(
     return np.asarray(rounded / rounded.sum())
 
 
+def _bent(theta: Floats) -> Floats:
+    """Second differences; ``np.diff`` takes ten times as long."""
+    slopes = theta[1:] - theta[:-1]
+    return np.asarray(slopes[1:] - slopes[:-1])
+
+
 @dataclass
 class _Bends:
     """Second differences: their weights, and the banded matrix of their penalty."""
@@ -144,10 +150,10 @@ class _Bends:
         return bands
 
     def cost(self, theta: Floats) -> float:
-        return float(np.sum(self.weights * np.diff(theta, 2) ** 2))
+        return float((self.weights * _bent(theta) ** 2).sum())
 
     def gradient(self, theta: Floats) -> Floats:
-        bent = self.weights * np.diff(theta, 2)
+        bent = self.weights * _bent(theta)
         out = np.zeros(theta.size)
         out[:-2] += bent
         out[1:-1] -= 2 * bent
@@ -177,7 +183,7 @@ class _Fit:
     def misfit(self, masses: Floats, *, besides_total: bool = False) -> float:
         """Squared distance of (k,) masses to what was observed."""
         apart = (self.known @ masses - self.wanted)[besides_total:]
-        return float(np.sum((self.counts - masses) ** 2)) + float(apart @ apart)
+        return float(((self.counts - masses) ** 2).sum()) + float(apart @ apart)
 
     def projected(self) -> Floats:
         """(k,) probabilities of least misfit, by Newton's method on the dual.
@@ -208,7 +214,7 @@ class _Fit:
         bends = _Bends(self._free_ends(np.ones(self.counts.size - 2)))
         for _ in range(_REWEIGHTINGS):
             self._newton(penalty, bends)
-            bent = np.diff(self.theta, 2) / _BEND
+            bent = _bent(self.theta) / _BEND
             bends = _Bends(self._free_ends(1 / (1 + bent**2)))
         return np.exp(self.theta), self._freedom(penalty, bends)
 
@@ -254,7 +260,10 @@ class _Fit:
         bands = penalty * bends.matrix()
         bands[2] += masses**2 + damping
         known = (self.known * masses).T
-        both = scipy.linalg.solveh_banded(bands, np.concatenate([known, right], axis=1))
+        # without scipy's checks, which take several times as long as the work
+        _, both, failed = scipy.linalg.lapack.dpbsv(bands, np.concatenate([known, right], axis=1))
+        if failed:
+            raise np.linalg.LinAlgError(f"the histogram cannot be smoothed (pbsv: {failed})")
         low, inner = np.split(both, [known.shape[1]], axis=1)
         scale = np.eye(known.shape[1]) + known.T @ low
         return np.asarray(inner - low @ np.linalg.solve(scale, known.T @ inner))

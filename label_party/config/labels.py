@@ -139,8 +139,12 @@ class LabelTable(DomainSection):
         if kind in ("binary", "category") and found.get("values"):
             ends = {"lower": min(found["values"]), "upper": max(found["values"])}
             found = {**ends, **found}
-            if found.get("grid", "auto") == "auto":
-                found["grid"] = "values"
+            if (grid := found.pop("grid", "auto")) not in ("auto", "values"):
+                raise ConfigError(
+                    f"grid={grid!r} is not for kind={kind!r}, whose points are its values;"
+                    " remove [[label]] grid"
+                )
+            found["grid"] = "values"
         return found
 
     @model_validator(mode="after")
@@ -148,11 +152,6 @@ class LabelTable(DomainSection):
         check_digits({"weight": self.weight})
         if self.kind == "category" and self.values is None:
             raise ConfigError("kind='category' needs all values; set [[label]] values")
-        if self.kind in ("binary", "category") and self.grid != "values":
-            raise ConfigError(
-                f"grid={self.grid!r} is not for kind={self.kind!r}, whose points are its values;"
-                " remove [[label]] grid"
-            )
         if self.kind == "binary" and self.values != [0.0, 1.0]:
             raise ConfigError("kind='binary' is 0 or 1; remove values, or set [[label]] kind")
         if self.kind == "count" and any(end % 1 for end in (self.lower, self.upper)):

@@ -53,7 +53,9 @@ def stages(folder: Path, division: Division, **training: object) -> Stages:
     return Stages(config, quiet=True, truth=TrueLabels(true_labels=folder / "truth.parquet"))
 
 
-@pytest.mark.parametrize("division", ["split", "separate", "joint"])
+@pytest.mark.parametrize(
+    "division", ["split", pytest.param("separate", marks=pytest.mark.slow), "joint"]
+)
 def test_two_labels_go_all_the_way(tmp_path: Path, division: Division) -> None:
     run = stages(
         tmp_path, division, learner="linear" if division == "separate" else "auto", epochs=8
@@ -104,6 +106,7 @@ def test_shards_hold_what_memory_holds(tmp_path: Path) -> None:
         assert np.concatenate(streamed).max() < events.problem.outputs.size
 
 
+@pytest.mark.slow
 def test_one_file_serves_all_labels(tmp_path: Path) -> None:
     run = stages(tmp_path, "joint", head="gaussian", learner="linear")
     models = run.train()

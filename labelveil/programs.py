@@ -35,7 +35,7 @@ def _start(module: str) -> None:
     os.environ["PYTHONSAFEPATH"] = "1"
     if sys.argv[1:2] != ["serve"]:  # which runs for weeks
         # Libraries leave hundreds of thousands of objects that stay: looking through them for
-        # garbage, while they are imported and once more at the end, is a fifth of a short command.
+        # garbage, while they are imported and once more at the end, is a sixth of a short command.
         gc.set_threshold(50_000)
         atexit.register(gc.freeze)
     try:

@@ -153,6 +153,7 @@ def fetch(folder: Path, rows: int) -> dict[str, Any]:
     facts = folder / "server.toml"
     facts.write_text(_toml(chosen), encoding="utf-8")
     port = folder / "port"
+    port.unlink(missing_ok=True)
     command = [sys.executable, "-m", "label_party", "serve", "--config", str(facts)]
     server = subprocess.Popen([*command, "--port-file", str(port)], stderr=subprocess.DEVNULL)
     try:

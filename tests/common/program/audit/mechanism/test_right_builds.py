@@ -27,6 +27,7 @@ from common.program.audit.attacks.two_worlds import two_worlds
 from common.program.audit.bounds import histogram_event_probability, one_run_bound, two_world_bound
 from common.program.audit.verdict import GATE, Verdict
 from tests.common.program.audit.twins import samplers as twins
+from tests.effort import effort
 
 REPETITIONS = 200
 COUNTS = np.array([2, 2, 0, 0])
@@ -113,6 +114,6 @@ def test_noise_over_many_repetitions() -> None:
 @pytest.mark.slow
 def test_timing_over_many_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(implementation, "clock", twins.CLOCK)
-    for _ in range(REPETITIONS):
+    for _ in range(effort(REPETITIONS // 4, REPETITIONS)):
         timed = timing_check(twins.right_response, 0.0, 1.0, 1.0, 60)
         assert timed.verdict is Verdict.PASS

@@ -82,6 +82,7 @@ def decoded_labels(
     release: Source,
     codes: ArrayLike | None = None,
     method: Literal["unbiased", "low-variance"] = "unbiased",
+    around: ArrayLike | None = None,
 ) -> Targets:
     """Return numbers in place of codes, and their weights, for anything that fits numbers.
 
@@ -94,13 +95,21 @@ def decoded_labels(
     method
         ``unbiased``: right on average for every single label. ``low-variance``: right on average
         over all labels, with the least noise that can be.
+    around
+        (n,) predictions of the labels, out of fold: targets of least noise for labels that are
+        near them, whatever ``method`` is, with weights by how much a code says there. A model that
+        is fitted to these comes close to one that is trained by the likelihood.
 
     Raises
     ------
     ConfigError
         If there are no codes, or for another method.
+    DataError
+        If there are not as many predictions as codes.
     """
-    from common.errors import ConfigError
+    import numpy as np
+
+    from common.errors import ConfigError, DataError
     from feature_party.notebook.sources import check_codes, problem_of
     from feature_party.notebook.targets import decode_targets
 
@@ -110,4 +119,8 @@ def decoded_labels(
             f"{type(release).__name__} holds no codes; give them, or a release that was read"
         )
     problem = problem_of(release)
-    return decode_targets(problem, check_codes(given, problem), method)
+    checked = check_codes(given, problem)
+    points = None if around is None else np.asarray(around, dtype=np.float64)
+    if points is not None and points.shape != checked.shape:
+        raise DataError(f"around={points.shape} must be a prediction for each of {checked.shape}")
+    return decode_targets(problem, checked, method, points)

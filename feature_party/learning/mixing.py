@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 
 from common.arrays import Floats
 
@@ -14,6 +13,9 @@ _LEAST_MASS = 1e-12
 _ENOUGH = 1000.0
 """True labels that a family's shape takes to be trusted as much as the first's, and the labels
 themselves as much as the released prior."""
+_SHARES = np.linspace(0, 1, 51)
+_PLAIN = 100.0
+"""Nats in all that leave no doubt that a model has learned something."""
 _STANDARD_ERRORS = 2.0
 _FARTHEST = 4.0
 """Standard errors from which on it does not matter how far behind a candidate is: what adds to the
@@ -65,21 +67,36 @@ def choose_mixture(
     return both[: plain.shape[0]], both[plain.shape[0] :]
 
 
-def null_probability(model: Floats, nothing: Floats) -> float:
-    """Probability that the model has learned nothing, from out-of-fold losses.
+def null_share(model: Floats, nothing: Floats, effective_labels: float) -> float:
+    """Share of the prior that predictions should be mixed with, from out-of-fold losses.
 
-    Before the privatized labels are seen the odds are even.
+    Before privatized labels are seen, it is as likely that the model has learned nothing as that
+    some share of it is right, any share being as likely as another; and as that all of it is, where
+    labels are worth a thousand true ones, and less so where they are worth fewer. The expectation
+    of 1 less that share, given the labels, is returned: a gain of a few nats whose standard error
+    is as large speaks for a model that is right in part.
 
     Parameters
     ----------
     model, nothing
         (n,) losses −ln L of the same rows under the model, and under the prior alone.
+    effective_labels
+        How many true labels the privatized ones say as much as, >= 0.
 
     Returns
     -------
-    The probability; 0 where it is negligible.
+    The share; 0 where it is negligible.
     """
-    found = float(scipy.special.expit(np.sum(model - nothing)))
+    gains = nothing - model
+    if gains.sum() > _PLAIN:
+        return 0.0
+    with np.errstate(divide="ignore"):
+        mixed = [np.logaddexp(np.log1p(-a), np.log(a) + gains).sum() for a in _SHARES]
+    weights = np.full(_SHARES.size, 1 / _SHARES.size)
+    weights[0] += 1
+    weights[-1] += min(effective_labels / _ENOUGH, 1.0)
+    posterior = weights * np.exp(np.array(mixed) - max(mixed))
+    found = 1 - float(posterior @ _SHARES / posterior.sum())
     return found if found > _NEGLIGIBLE else 0.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,12 @@ from numpy.typing import NDArray
 from common.arrays import Floats
 from common.errors import ConfigError, DataError
 from common.exact.channel import FiniteChannel
-from common.randomizers import Randomizer
+from common.randomizers import NoisyPrior, Randomizer
 from common.randomizers.private_labels import EventLabel, PrivateLabels
 from common.release.folder import read_manifest
 from common.release.manifest import Manifest
 from common.release.table import Release
-from feature_party.learning.problem import LabelProblem
+from feature_party.learning.problem import LabelProblem, prior_given_codes
 from feature_party.learning.several_labels import label_view
 
 _ROUNDS = 300
@@ -36,7 +37,7 @@ Source = (
 
 
 def problem_of(source: Source, codes: NDArray[Any] | None = None) -> LabelProblem:
-    """Take the facts from a source; a prior that it does not know is estimated from codes.
+    """Take the facts from a source; codes to learn from tell its prior more than a histogram does.
 
     Raises
     ------
@@ -47,17 +48,24 @@ def problem_of(source: Source, codes: NDArray[Any] | None = None) -> LabelProble
         case LabelProblem():
             return source
         case Path() | str():
-            return problem_of(Manifest.from_bytes(read_manifest(Path(source))))
+            return problem_of(Manifest.from_bytes(read_manifest(Path(source))), codes)
         case Release():
-            return LabelProblem.from_manifest(source.manifest)
+            return problem_of(source.manifest, codes)
         case Manifest():
-            return LabelProblem.from_manifest(source)
+            loss = source.label.loss
+            return _told(source.histogram, source.channel, loss, codes)
         case PrivateLabels():
-            return LabelProblem.from_channel(source.channel, source.prior, source.loss)
+            return _told(source.made.prior, source.channel, source.loss, codes)
         case EventLabel():
             made = source.events.made
             priors = [(group, prior) for group, prior in made.priors if prior is not None]
-            return label_view(made.codebook, priors, source.name, source.loss).problem
+            view = label_view(made.codebook, priors, source.name, source.loss)
+            if codes is None:
+                return view.problem
+            first = np.unique(view.codes, return_index=True)[1]  # a message of each of its codes
+            sent = first[check_codes(codes, view.problem)]
+            counts = np.bincount(sent, minlength=view.codes.size)
+            return label_view(made.codebook, priors, source.name, source.loss, counts).problem
         case Randomizer():
             return LabelProblem.from_channel(source.channel, source.prior, source.loss.name)
         case FiniteChannel():
@@ -68,6 +76,17 @@ def problem_of(source: Source, codes: NDArray[Any] | None = None) -> LabelProble
         f"{type(source).__name__} says nothing of how labels were randomized; give a release, its"
         " folder, what lv.randomize_labels returned, or a channel"
     )
+
+
+def _told(
+    histogram: NoisyPrior, channel: FiniteChannel, loss: str, codes: NDArray[Any] | None
+) -> LabelProblem:
+    """The facts that a histogram tells, and codes besides, if there are any."""
+    problem = LabelProblem.from_channel(channel, histogram.probabilities, loss)
+    if codes is None:
+        return problem
+    counts = np.bincount(check_codes(codes, problem), minlength=problem.outputs.size)
+    return replace(problem, prior=prior_given_codes(histogram, channel.probabilities, counts))
 
 
 def prior_of_codes(channel: FiniteChannel, codes: NDArray[Any]) -> Floats:

@@ -5,12 +5,23 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from common.arrays import Floats
 from common.errors import ConfigError
 from feature_party.learning.decoding import decoder
 from feature_party.learning.problem import LabelProblem
+from feature_party.learning.support import Support
+from feature_party.notebook.torch_loss import SKEWED, likelihood
+
+_WIDTHS = np.linspace(-4, 1, 21)
+"""Logarithms of a law's scale, in standard deviations of all labels, among which to choose."""
+_PLACES = np.linspace(-6, 6, 241)
+_LEAST_TOLD = 1e-3
+"""Share of a law's variance that a code is taken to explain at least: targets stay bounded."""
+_LEAST_NOISE = 0.05
+"""Of decoded labels around any prediction, as a share of that around the prior's mean."""
 
 Method = Literal["unbiased", "low-variance"]
 
@@ -31,7 +42,10 @@ class Targets(NamedTuple):
 
 
 def decode_targets(
-    problem: LabelProblem, codes: NDArray[np.integer], method: Method = "unbiased"
+    problem: LabelProblem,
+    codes: NDArray[np.integer],
+    method: Method = "unbiased",
+    around: Floats | None = None,
 ) -> Targets:
     """Decode codes to numbers whose mean given the features is that of the label.
 
@@ -40,6 +54,9 @@ def decode_targets(
     prior's mean and I = Var(E[y | z])/Var(y), so that Cov(u, y) = Var(y). Its variance Var(y)/I is
     the least that can be; what it says of labels that the channel hardly tells apart is wrong, in
     return, by a function of the label that is uncorrelated with the label.
+
+    ``around`` predictions, the same under the law that each event's label is taken to have, in the
+    prior's place: least squares on these targets and weights is a step of Fisher scoring.
 
     Raises
     ------
@@ -50,13 +67,59 @@ def decode_targets(
         raise ConfigError(f"method={method!r} must be unbiased or low-variance")
     targets, noise = np.empty(codes.size), np.empty(codes.size)
     for part, mine, own in problem.by_release(codes):
-        told = part.channel * part.prior[:, None]
-        if method == "unbiased":
+        if around is not None:
+            targets[mine], found = _around(part, own, around[mine])
+            noise[mine] = np.maximum(found, _LEAST_NOISE * part.deviation**2 / part.informativeness)
+        elif method == "unbiased":
             values = decoder(part, part.grid).values[:, 0]
+            told = part.channel * part.prior[:, None]
+            targets[mine] = values[own]
+            noise[mine] = np.sum(told * (values - part.grid[:, None]) ** 2)
         else:
-            means = (part.grid - part.mean) @ told / np.maximum(part.output_prior, 1e-300)
-            values = part.mean + means / max(part.informativeness, 1e-12)
-        targets[mine] = values[own]
-        noise[mine] = np.sum(told * (values - part.grid[:, None]) ** 2)
+            one = _LowVariance.under(part.prior[None], part.grid, part.channel)
+            targets[mine], noise[mine] = one.targets[0, own], one.noise[0]
     weights = 1 / np.maximum(noise, 1e-12 * problem.deviation**2)
     return Targets(targets, weights / weights.mean())
+
+
+class _LowVariance(NamedTuple):
+    """Under each of m laws: (m, d) targets of codes, and (m,) their variance."""
+
+    targets: Floats
+    noise: Floats
+
+    @classmethod
+    def under(cls, laws: Floats, values: Floats, told: Floats) -> _LowVariance:
+        """Of (m, k) laws over (k,) labels, whose codes have (k, d) probabilities."""
+        means = (laws @ values)[:, None]
+        marginal = np.maximum(laws @ told, 1e-300)
+        moved = (laws * values) @ told / marginal - means
+        variance = np.maximum(laws @ values**2 - means[:, 0] ** 2, 1e-300)
+        told_of = np.sum(marginal * moved**2, axis=1) / variance
+        informative = np.maximum(told_of, _LEAST_TOLD)
+        return cls(means + moved / informative[:, None], variance / informative)
+
+
+def _around(
+    problem: LabelProblem, codes: NDArray[np.integer], points: Floats
+) -> tuple[Floats, Floats]:
+    """(n,) targets and their variances, given (n,) predictions.
+
+    Labels are taken to have normal laws, or log-normal ones if they are >= 0 and skewed, with the
+    predicted means; their width is the one that makes the codes likeliest.
+    """
+    support = Support.of(problem)
+    skewed = support.values[0] >= 0 and support.skewness > SKEWED
+    law = likelihood(problem, "log-normal" if skewed else "gaussian")
+    best = np.inf
+    for width in _WIDTHS:
+        raw = torch.zeros(_PLACES.size, law.outputs, dtype=torch.float64)
+        raw[:, -2], raw[:, -1] = torch.as_tensor(_PLACES), width
+        laws = law.distributions(raw).numpy()
+        means = np.maximum.accumulate(laws @ support.values)
+        nearest = np.searchsorted((means[1:] + means[:-1]) / 2, points)
+        loss = -np.log((laws @ support.likelihood)[nearest, codes]).mean()
+        if loss < best:
+            best, kept, at = loss, laws, nearest
+    decoded = _LowVariance.under(kept, support.values, support.likelihood)
+    return decoded.targets[at, codes], decoded.noise[at]

@@ -8,7 +8,7 @@ from feature_party.learning.objectives import LikelihoodObjective, build_objecti
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
 
-_SKEWED = 1.0
+SKEWED = 1.0
 
 
 def likelihood(problem: LabelProblem, head: str = "auto") -> LikelihoodObjective:
@@ -28,7 +28,7 @@ def likelihood(problem: LabelProblem, head: str = "auto") -> LikelihoodObjective
 def _law(support: Support) -> str:
     if support.values_alone:
         return "bernoulli" if support.size == 2 else "softmax"
-    return "log-normal" if support.values[0] >= 0 and support.skewness > _SKEWED else "gaussian"
+    return "log-normal" if support.values[0] >= 0 and support.skewness > SKEWED else "gaussian"
 
 
 class ReleaseLoss(nn.Module):

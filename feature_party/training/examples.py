@@ -227,11 +227,7 @@ class PreparedShards:
 
     def _held(self, index: int) -> Booleans:
         """Which labels of a shard are to be scored on."""
-        rows = _kept(self.joined, index)
-        first = sum(self.joined.events[:index])
-        events = first + np.cumsum(np.diff(rows, prepend=rows[:1]) != 0)
-        at = np.searchsorted(self.held, events)
-        return np.take(self.held, at, mode="clip") == events if self.held.size else events < 0
+        return _held_labels(self.joined, self.held, index)
 
     def _mine(self, index: int) -> Booleans:
         """Which labels of a shard are of the source."""
@@ -244,6 +240,23 @@ class PreparedShards:
         """Their codes among those of all releases, as the label's own channels have them."""
         codes = rows[CODE].to_numpy()
         return codes if self.own is None else self.own[codes].astype(np.uint32)
+
+
+def count_training_codes(joined: JoinedShards, held: Integers, outputs: int) -> Integers:
+    """(d,) how many labels to train on have each code, of (h,) events that are held out."""
+    counts = np.zeros(outputs, dtype=np.int64)
+    for index, part in enumerate(joined.parts([CODE])):
+        kept = part[CODE].to_numpy()[~_held_labels(joined, held, index)]
+        counts += np.bincount(kept, minlength=outputs)
+    return counts
+
+
+def _held_labels(joined: JoinedShards, held: Integers, index: int) -> Booleans:
+    rows = _kept(joined, index)
+    first = sum(joined.events[:index])
+    events = first + np.cumsum(np.diff(rows, prepend=rows[:1]) != 0)
+    at = np.searchsorted(held, events)
+    return np.take(held, at, mode="clip") == events if held.size else events < 0
 
 
 @lru_cache(maxsize=2)

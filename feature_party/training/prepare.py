@@ -27,7 +27,12 @@ from feature_party.learning.problem import LabelProblem, first_codes
 from feature_party.learning.several_labels import views_of
 from feature_party.learning.sources import join_sources
 from feature_party.tables import Table, scan_table, streamed_file
-from feature_party.training.examples import MOST_HELD_OUT, Prepared, PreparedShards
+from feature_party.training.examples import (
+    MOST_HELD_OUT,
+    Prepared,
+    PreparedShards,
+    count_training_codes,
+)
 from feature_party.training.holdout import held_events, split_events, split_holdout
 from feature_party.training.workers import ALONE, Workers
 
@@ -83,7 +88,9 @@ def prepare(
         share = min(training.holdout, MOST_HELD_OUT / joined.rows)
         held = held_events(sum(joined.events), share, training.seed)
         rows = np.sum(joined.labels, axis=0).tolist()
-        labels = _by_label(manifests, rows, parties, [None] * len(several))
+        outputs = np.cumsum([manifest.codebook.outputs for manifest in manifests])
+        counts = count_training_codes(joined, held, outputs[-1])
+        labels = _by_label(manifests, rows, parties, np.split(counts, outputs[:-1]))
         return {
             name: PreparedShards(joined, held, problem, identity, key, own=codes)
             for name, (problem, codes) in labels.items()
@@ -95,7 +102,7 @@ def _by_label(
     manifests: Sequence[Manifest],
     rows: Sequence[float],
     parties: Sequence[Party],
-    counts: Sequence[Integers | None],
+    counts: Sequence[Integers],
 ) -> dict[str, tuple[LabelProblem, Indices | None]]:
     """Each label's problem, and what each code is to its channels if that is another.
 

@@ -23,7 +23,7 @@ from feature_party.learning.mixing import (
     Gain,
     choose_mixture,
     decoded_gain,
-    null_probability,
+    null_share,
     prior_adjustment,
 )
 from feature_party.learning.objectives import Objective, SharedObjective, build_objective
@@ -50,6 +50,8 @@ from feature_party.training.workers import ALONE, Workers
 
 ProgressCallback = Callable[[str, EpochRecord], None]
 """Called after every epoch with what is being trained."""
+_MANY_LABELS = 2000.0
+"""True labels' worth that laws of many parameters are tried for: with fewer none was taken up."""
 
 
 def train(
@@ -189,7 +191,7 @@ class _Run:
     def train(self) -> Model:
         mixture = self._mixture()
         likely = mixture.main.objective == "likelihood"
-        shrinkage = self._null_probability(mixture) if likely else 0.0
+        shrinkage = self._null_share(mixture) if likely else 0.0
         gain = adjustment = None
         if self._everything:
             adjustment = self._adjustment(mixture)
@@ -225,7 +227,7 @@ class _Run:
         self.warnings += notes
         fits |= trees
         mixture = self._mixed(fits, {})
-        if not flexible or not networks:
+        if not flexible or not networks or self._effective_labels < _MANY_LABELS:
             return mixture
         mixed = -np.log(mixture.average(lambda fit: np.exp(-fit.losses)))
 
@@ -326,13 +328,13 @@ class _Run:
         mixed = mixture.average(lambda fit: fit.predictions)
         return np.asarray((1 - shrinkage) * mixed + shrinkage * self.problem.mean)
 
-    def _null_probability(self, mixture: Mixture) -> float:
-        """How far out-of-fold likelihoods leave it open that the mixture has learned nothing."""
+    def _null_share(self, mixture: Mixture) -> float:
+        """How much of the prior out-of-fold likelihoods leave in the predictions."""
         codes = self.rows.codes_of(mixture.fits[mixture.main].rows)
         mixed = mixture.average(lambda fit: np.exp(-fit.losses))
         likelihood = self.support.likelihood  # losses are relative to each code's largest
         alone = self.support.prior @ (likelihood / likelihood.max(axis=0))
-        return null_probability(-np.log(mixed), -np.log(alone[codes]))
+        return null_share(-np.log(mixed), -np.log(alone[codes]), self._effective_labels)
 
     def _candidates(self) -> tuple[list[Candidate], list[Candidate]]:
         """Those trusted, and those that must prove themselves."""

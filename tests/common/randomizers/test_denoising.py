@@ -76,6 +76,43 @@ def test_point_masses_at_both_ends_stay() -> None:
         assert ends == pytest.approx([9_000, 7_000], rel=0.05)
 
 
+def test_noise_on_the_last_cell_is_no_point_mass() -> None:
+    """Two and a half deviations there would be half as much again as the mean of all labels."""
+    counts = geometric_counts(80, 0.8) // 16
+    truth = counts @ np.arange(80) / counts.sum()
+    for prior in noisy_priors(counts, 0.125, 5):
+        noisy = prior.noisy_counts.astype(float)
+        noisy[-1] = 2.5 * prior.deviation
+        found = denoise_histogram(noisy, prior.rows, prior.deviation)
+        assert found[-1] < 0.5 * noisy[-1] / prior.rows
+        noisy[-1] = 8 * prior.deviation  # of this size it is one
+        found = denoise_histogram(noisy, prior.rows, prior.deviation)
+        assert found[-1] == pytest.approx(noisy[-1] / prior.rows, rel=0.2)
+        assert found @ np.arange(80) > 2 * truth
+
+
+@pytest.mark.parametrize("law", ["normal", "log-normal", "gamma"])
+def test_few_events_of_a_common_law_tell_its_mean(law: str) -> None:
+    """Root mean square errors over ten releases, as a share of those of the projection."""
+    cells = np.arange(60)
+    logarithm = {
+        "normal": -0.5 * ((cells - 20) / 6) ** 2,
+        "log-normal": -0.5 * ((np.log1p(cells) - 2) / 0.7) ** 2,
+        "gamma": np.log1p(cells) - cells / 5,
+    }[law]
+    counts = np.round(1_250 * np.exp(logarithm) / np.exp(logarithm).sum()).astype(np.int64)
+    truth = counts @ cells / counts.sum()
+    errors = [
+        (
+            prior.probabilities @ cells - truth,
+            project_to_simplex(prior.noisy_counts / prior.rows) @ cells - truth,
+        )
+        for prior in noisy_priors(counts, 0.125, 10)
+    ]
+    ours, projected = np.sqrt(np.square(errors).mean(axis=0))
+    assert ours < 0.6 * projected, (ours, projected)
+
+
 def test_the_larger_the_data_the_closer() -> None:
     shape = np.abs(np.sin(np.arange(100) / 3)) + 0.1  # nothing that the penalty likes
     errors = []

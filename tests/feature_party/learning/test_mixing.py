@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from feature_party.learning.mixing import choose_mixture, null_probability, prior_adjustment
+from feature_party.learning.mixing import choose_mixture, null_share, prior_adjustment
 
 
 def _losses(gain: float, spread: float, rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -15,22 +15,34 @@ def _losses(gain: float, spread: float, rows: int) -> tuple[np.ndarray, np.ndarr
 
 
 def test_a_model_that_explains_the_labels_is_believed() -> None:
-    assert null_probability(*_losses(0.02, 0.05, 20_000)) == 0.0
+    assert null_share(*_losses(0.02, 0.05, 20_000), 1e4) == 0.0
 
 
 def test_a_model_that_is_worse_than_nothing_is_not() -> None:
-    assert null_probability(*_losses(-0.05, 0.05, 5_000)) > 1 - 1e-9
+    assert null_share(*_losses(-0.05, 0.05, 5_000), 1e4) > 1 - 1e-4
 
 
 def test_belief_starts_from_even_odds() -> None:
     model, nothing = np.full(100, 1.0), np.full(100, 1.0)
-    assert null_probability(model, nothing) == pytest.approx(0.5)
-    assert null_probability(model - np.log(3) / 100, nothing) == pytest.approx(0.25)
+    assert null_share(model, nothing, 1e4) == pytest.approx(0.5)
+    # nothing and a sure gain of ln 3 nats at odds 1 : 3, and every share a of it at 1 + 2 a, nearly
+    shares = np.linspace(0, 1, 51)
+    between = np.exp(shares * np.log(3))
+    wanted = (1 + (between * (1 - shares)).mean()) / (4 + between.mean())
+    found = null_share(model - np.log(3) / 100, nothing, 1e4)
+    assert found == pytest.approx(wanted, abs=1e-3)
+
+
+def test_a_gain_as_large_as_its_error_is_half_believed() -> None:
+    """The same gain, of rows that agree and of rows that do not."""
+    sure, unsure = (_losses(0.005, spread, 1_000) for spread in (0.01, 0.2))
+    assert null_share(*sure, 1e4) < 0.1
+    assert 0.15 < null_share(*unsure, 1e4) < null_share(*unsure, 50) < 0.5
 
 
 def test_extreme_losses_do_not_overflow() -> None:
-    assert null_probability(np.full(10, 1e5), np.zeros(10)) == 1.0
-    assert null_probability(np.zeros(1000), np.full(1000, 1e5)) == 0.0
+    assert null_share(np.full(10, 1e5), np.zeros(10), 1e4) > 0.99
+    assert null_share(np.zeros(1000), np.full(1000, 1e5), 1e4) == 0.0
 
 
 def test_flexible_parts_must_prove_themselves() -> None:

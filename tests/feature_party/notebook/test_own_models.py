@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -96,6 +97,47 @@ def test_decoded_labels_are_right_on_average(epsilon: float, method: str) -> Non
         assert targets.var() < noisier.var()
 
 
+@pytest.mark.parametrize("skewed", [False, True])
+def test_labels_decoded_around_predictions_say_more(skewed: bool) -> None:
+    """Right on average where the predictions are, with less noise than around the prior."""
+    rng = np.random.default_rng(3)
+    points = 2 + rng.exponential(4, 40_000) if skewed else rng.uniform(2, 18, 40_000)
+    labels = rng.gamma(9, points / 9) if skewed else rng.normal(points, 2)
+    labels = labels.clip(0, 50 if skewed else 20)
+    with repeatable_entropy():
+        private = lv.randomize_labels(labels, lower=0, upper=labels.max(), epsilon=2.0)
+    plain = lv.decoded_labels(private, method="low-variance").targets
+    targets, weights = lv.decoded_labels(private, around=points)
+    noise = np.average((targets - labels) ** 2, weights=weights)
+    assert noise < 0.7 * np.mean((plain - labels) ** 2)
+    for low in (3, 6, 10):
+        near = (low < points) & (points < low + 3)
+        assert abs(np.mean(targets[near] - labels[near])) < 0.3
+    with pytest.raises(DataError, match=r"around=\(2,\) must be a prediction for each of"):
+        lv.decoded_labels(private, around=points[:2])
+
+
+@pytest.mark.parametrize("division", ["alone", "joint", "split"])
+def test_codes_to_learn_from_tell_the_prior(division: str) -> None:
+    """A histogram that is off by noise alone comes nearer to what the codes say."""
+    rng = np.random.default_rng(4)
+    labels = rng.gamma(2.0, 2.0, 1500).clip(0, 20)
+    private: Any
+    with repeatable_entropy():
+        if division == "alone":
+            private = lv.randomize_labels(labels, lower=0, upper=20, epsilon=1.0)
+        else:
+            terms = {"amount": (0, 20), "high": (0, 1)}
+            events = {"amount": labels, "high": labels > 4}
+            made = lv.randomize_events(events, terms, epsilon=2.0, division=division)
+            private = made["amount"]
+    alone, told = problem_of(private), problem_of(private, private.codes[:1200])
+    seen = np.bincount(private.codes[:1200], minlength=alone.outputs.size)
+    assert seen @ np.log(told.output_prior) > seen @ np.log(alone.output_prior)
+    with pytest.raises(DataError, match="codes must be a column of whole numbers"):
+        problem_of(private, np.array([0.5]))
+
+
 def test_codes_that_cannot_be_are_refused(private: lv.PrivateLabels) -> None:
     most = private.channel.outputs.size - 1
     for codes, line in (
@@ -180,7 +222,7 @@ def test_lightgbm_and_xgboost_learn_from_codes(head: str, outputs: int) -> None:
     )
     learned["xgboost"] = other.predict(rounds.predict(matrix, output_margin=True))
     for name, points in learned.items():
-        assert np.mean((points - labels) ** 2) < 0.7 * labels.var(), name
+        assert np.mean((points - labels) ** 2) < 0.8 * labels.var(), name
         law = other.distribution(np.zeros((1, outputs)))
         np.testing.assert_allclose(law.sum(), 1, rtol=1e-6)
 

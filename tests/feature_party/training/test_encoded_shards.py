@@ -95,6 +95,7 @@ def test_shards_hold_every_training_row_once_with_its_code(world: World, tmp_pat
     assert isinstance(data, PreparedShards)
     assert isinstance(memory, Prepared)
     assert np.array_equal(memory.holdout, data.holdout)
+    assert np.array_equal(memory.problem.prior, data.problem.prior)  # codes told it, too
     assert np.array_equal(memory.trained(100, 900), data.trained(100, 900))
     assert data.held_out()[0].equals(memory.held_out()[0])
     assert np.array_equal(data.held_out()[1], memory.held_out()[1])

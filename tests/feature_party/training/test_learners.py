@@ -22,7 +22,7 @@ from feature_party.learning.problem import LabelProblem
 from feature_party.model.export.run import export_model
 from feature_party.model.model import Model
 from feature_party.model.trees import Trees
-from feature_party.training import trees
+from feature_party.training import run, trees
 from feature_party.training.examples import Prepared
 from feature_party.training.fitting import EpochRecord, out_of_reach
 from feature_party.training.holdout import split_holdout
@@ -207,6 +207,7 @@ def test_progress_tells_of_every_learner() -> None:
         on_epoch=lambda what, record: seen.setdefault(what, []).append(record),
     )
     assert {"likelihood-linear-gaussian", "likelihood-trees-gaussian"} <= set(seen)
+    assert not any("prior-tilt" in name for name in seen)  # 1,000 labels' worth is too little
     assert all(records[-1].epoch <= records[-1].epochs for records in seen.values())
 
 
@@ -221,7 +222,10 @@ def test_a_loss_is_out_of_reach_if_its_own_pace_does_not_lead_there() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_behind_on_a_part_of_the_rows_is_not_trained_in_full() -> None:
+def test_what_is_behind_on_a_part_of_the_rows_is_not_trained_in_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run, "_MANY_LABELS", 0.0)  # it is tried with few labels, too
     data, _ = interaction()
     section = {"ensemble": 4, "epochs": 3, "hidden": [8]}
     config = FeaturePartyConfig.model_validate({"data": {"key": "event"}, "training": section})

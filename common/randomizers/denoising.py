@@ -82,7 +82,12 @@ class Told:
 
 
 def denoise_histogram(
-    noisy: Floats, rows: int, deviation: float, told: Told | None = None
+    noisy: Floats,
+    rows: int,
+    deviation: float,
+    told: Told | None = None,
+    *,
+    as_first: bool = False,
 ) -> Floats:
     """Estimate the histogram of ``rows`` labels from noisy counts.
 
@@ -112,6 +117,8 @@ def denoise_histogram(
         Standard deviation σ >= 0 of the noise on each cell, in counts.
     told
         What else is known; every misfit ‖c − ĉ‖²/σ² above then has the means' own added.
+    as_first
+        As channels were first designed from it: without laws, always with masses at both ends.
 
     Returns
     -------
@@ -126,12 +133,13 @@ def denoise_histogram(
     freedom = int(np.count_nonzero(projected)) - 1
     misfit = fit.misfit(rows / deviation * projected, besides_total=True)
     estimates, criteria = [projected], [misfit + _PRICE * freedom]
-    for ends in itertools.product(*fit.plausible_ends()):
+    for ends in itertools.product(*([(True,)] * 2 if as_first else fit.plausible_ends())):
         fit = _Fit(noisy / deviation, rows / deviation, told, ends)
-        for estimate, freedom_used in fit.candidates():
+        price = 0.0 if as_first else _END_PRICE * sum(ends)
+        for estimate, freedom_used in fit.candidates(laws=not as_first):
             estimates.append(estimate / estimate.sum())
             misfit = fit.misfit(estimate, besides_total=True)
-            criteria.append(misfit + _PRICE * freedom_used + _END_PRICE * sum(ends))
+            criteria.append(misfit + _PRICE * freedom_used + price)
     weights = np.exp((min(criteria) - np.array(criteria)) / _TEMPERATURE)
     average = weights @ np.array(estimates)
     # Far below the noise, and coarse enough that every machine rounds to the same numbers.
@@ -234,10 +242,12 @@ class _Fit:
         beside = self.counts[[0, -1]] - [self.counts[1:5].mean(), self.counts[-5:-1].mean()]
         return [(False, True) if abs(apart) > _END_DEVIATIONS else (False,) for apart in beside]
 
-    def candidates(self) -> Iterator[tuple[Floats, float]]:
+    def candidates(self, *, laws: bool) -> Iterator[tuple[Floats, float]]:
         """Yield (k,) estimates, in units of σ, and their degrees of freedom."""
         for penalty in _PENALTIES:  # falling: each starts from the one before
             yield self.smooth(float(penalty))
+        if not laws:
+            return
         cells = np.linspace(0, 1, self.counts.size)
         logarithms = np.log1p(np.arange(self.counts.size)) / np.log(self.counts.size)
         atoms = np.eye(self.counts.size)[:, [0, -1]][:, list(self.ends)]

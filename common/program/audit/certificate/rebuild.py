@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,10 @@ CLOSE = 1e-6
 """Largest difference of a probability that another solver or processor may explain."""
 
 
-def rebuild(manifest: Manifest, name: str) -> Randomizer:
+def rebuild(manifest: Manifest, name: str, *, as_first: bool = False) -> Randomizer:
     """Build the only label's randomizer, as a builder makes it of the noisy prior and public facts.
+
+    ``as_first`` takes the estimate of the histogram from which channels were first designed.
 
     ε₂ is what was asked for less what else these labels paid for (ε₁, a test), divided among the
     labels of one unit and rounded down, as the two-step procedure does it.
@@ -42,7 +45,7 @@ def rebuild(manifest: Manifest, name: str) -> Randomizer:
     return build_randomizer(
         name,
         labels=np.asarray(manifest.label.grid),
-        prior=manifest.noisy_prior,
+        prior=manifest.histogram.first_estimate if as_first else manifest.noisy_prior,
         epsilon=round_down(share),
         loss=manifest.label.loss,
         rows=manifest.population.rows,
@@ -137,7 +140,8 @@ def _candidates(manifest: Manifest) -> Iterator[Callable[[], Sequence[Randomizer
     """Yield ways to build the randomizers again, in the manifest's order."""
     if len(manifest.labels) == 1:
         for name in dict.fromkeys((manifest.randomizer.name, "auto")):
-            yield lambda name=name: [rebuild(manifest, name)]  # type: ignore[misc]
+            yield partial(_only, manifest, name, as_first=False)
+            yield partial(_only, manifest, name, as_first=True)
         return
 
     def several() -> list[Randomizer]:
@@ -151,6 +155,10 @@ def _candidates(manifest: Manifest) -> Iterator[Callable[[], Sequence[Randomizer
         return [made[group] for group in groups]
 
     yield several
+
+
+def _only(manifest: Manifest, name: str, *, as_first: bool) -> list[Randomizer]:
+    return [rebuild(manifest, name, as_first=as_first)]
 
 
 def rebuilt_check(manifest: Manifest) -> Check:

@@ -129,9 +129,13 @@ def _problem(
     source = f" in {path}" if path else ""
     if problem["type"] == "extra_forbidden":
         return f"{where} is not a known setting{source}; {_nearest(where, model)}"
+    several = isinstance(data.get(names[0]), list) if names else False
+    if problem["type"] == "missing" and several:
+        return (
+            f"{names[-1]} is missing in table {table + 1} of [[{names[0]}]]{source}; set it there"
+        )
     if problem["type"] == "missing":
         return f"{where} is missing{source}; set it there or with --set {where}=…"
-    several = isinstance(data.get(names[0]), list) if names else False
     if problem["type"] in ("model_type", "model_attributes_type") or (
         problem["type"] == "list_type" and where not in known
     ):

@@ -238,10 +238,11 @@ def from_priors(
     check_terms(terms)
     grids = cell_grids(terms, rows, epsilon)
     if division == "joint" and grids is None:
+        sizes = [len(one.grid or one.coarse_grid(_FEWEST_POINTS)) for one in terms]
         raise ConfigError(
-            f"no channel for {len(terms)} labels at once: it needs grids of {_FEWEST_POINTS} points"
-            f" or more with at most {MOST_CELLS} cells in all, and labels that name no randomizer;"
-            " set division = 'split'"
+            f"no channel for {len(terms)} labels at once: {' × '.join(map(str, sizes))} ="
+            f" {math.prod(sizes):,} cells must be at most {MOST_CELLS} cells, of labels that name"
+            " no randomizer; set division = 'split', or coarser grids"
         )
     if len(terms) == 1 or grids is None or division == "split":
         return _split(pay, terms, rows, epsilon, group, prior_share)
@@ -378,9 +379,11 @@ def knot_options(outputs: Sequence[int | None]) -> dict[str, int]:
     room = MAX_OUTPUTS // math.prod(size for size in outputs if size)
     points = int(room ** (1 / designed) / _OUTPUTS_A_POINT + 1e-9) if designed else POINTS
     if points < 2 or not room:
+        sizes = [size or 2 * _OUTPUTS_A_POINT for size in outputs]
         raise ConfigError(
-            f"{len(outputs)} labels with channels of their own need more than {MAX_OUTPUTS:,}"
-            " combined codes; send fewer of them in one message"
+            f"{len(outputs)} labels with channels of their own need at least"
+            f" {' × '.join(map(str, sizes))} = {math.prod(sizes):,} combined codes, more than"
+            f" {MAX_OUTPUTS:,}; send fewer of them in one message"
         )
     return {"points": points} if points < POINTS else {}
 

@@ -139,7 +139,8 @@ def optimal_design(
             objective.along(masses, direction), bounds=(0.0, 1.0), method="bounded"
         )
         masses = masses + float(step.x) * direction
-    used = masses > _DROP
+    # masses are about e^-ε: beyond ε = 10 what is otherwise nothing may be all that there is
+    used = masses > min(_DROP, 1e-2 * float(masses.max()))
     parts = [columns[:, used] * masses[used], fixed[:, fixed.sum(axis=0) > 0]]
     channel = _within(np.concatenate(parts, axis=1), 1.0 + boost)
     return Design(channel, family.excess_error(channel, effective), gap, masses / free)

@@ -101,17 +101,20 @@ def test_what_is_fetched_is_what_was_released(two: Party, connect: Connect) -> N
 @pytest.mark.parametrize(
     ("tables", "said"),
     [
-        (TABLES.replace("upper = 100\n", ""), ["label.upper is missing"]),
+        (TABLES.replace("upper = 100\n", ""), ["upper is missing in table 2"]),
         (TABLES.replace('"amount"\n', '"amount"\ncolumn = "returned"\n'), ["'returned'", "column"]),
         (TABLES.replace('"amount"', '"returned"'), ["'returned'", "name"]),
         (TABLES.replace("lower = 0", "lower = 100"), ["lower=100", "[[label]]"]),
         (TABLES.replace("weight = 2.0", "weight = 0"), ["weight=0", "above 0", "table 2"]),
         (TABLES.replace("weight = 2.0", "weight = 0.1234567"), ["weight=0.1234567", "round it"]),
-        (TABLES.replace('"binary"', '"binary"\ngrid = "log"'), ["grid='log'", "kind='binary'"]),
+        (TABLES.replace('"binary"', '"binary"\ngrid = "step"\nstep = 1'), ["'step'", "'binary'"]),
         (TABLES + "[randomizer]\nloss = 'absolute'\n", ["[randomizer] loss", "[[label]]"]),
         (TABLES + "[data.options]\n", ["data.options"]),
         (TABLES.replace("weight = 2.0", "missing = 101"), ["missing=101", "amount"]),
-        (TABLES.replace('kind = "binary"', 'kind = "category"'), ["label.lower is missing"]),
+        (
+            TABLES.replace('kind = "binary"', 'kind = "category"'),
+            ["lower is missing in table 1"],
+        ),
         (TABLES + "[domain]\nlower = 0\nupper = 1\n", ["[domain]", "[[label]]"]),
         (TABLES + "[evaluation]\nlargest_loss = 9\n", ["largest_loss=9", "remove [evaluation]"]),
         (TABLES + '[[label]]\nname="x"\nkind="binary"\n' * 7, ["9 labels", "8"]),
@@ -131,7 +134,7 @@ def test_a_product_that_is_too_large_is_refused_before_anything_is_spent(two: Pa
     fine = f"lower = 0\nupper = 300\ngrid = 'edges'\nedges = {edges}"
     path.write_text(path.read_text().replace("lower = 0\nupper = 100", fine))
     error = two.release(privacy__division="joint").error
-    assert "400 cells" in error
+    assert "2 × 301 = 602 cells must be at most 400 cells" in error
     assert "split" in error
     assert len(error.splitlines()) == 1
     assert two.nothing_left()

@@ -250,6 +250,16 @@ def test_the_unit_of_the_label_does_not_matter(scale: float) -> None:
     assert scaled.details["predicted_excess_error"] == pytest.approx(scale**2 * excess, rel=0.01)
 
 
+@pytest.mark.parametrize("epsilon", [14.0, 20.0])
+def test_masses_that_are_next_to_nothing_still_make_a_channel(epsilon: float) -> None:
+    weights = seeded_entropy(5).words("prior", 0, 11).astype(np.float64)
+    for points in (2, 5, 11):
+        built = build_randomizer(
+            "auto", labels=range(11), prior=weights, epsilon=epsilon, rows=3000, points=points
+        )
+        assert built.channel.satisfies(epsilon)
+
+
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 3.29289, 8.0])
 @pytest.mark.parametrize("seed", range(6))
 def test_any_small_noisy_prior_gives_a_channel(epsilon: float, seed: int) -> None:

@@ -84,7 +84,7 @@ def _check_codes(manifest: Manifest, codes: Codes) -> None:
         raise ReleaseError(f"code {int(codes.max())} is outside the {outputs} outputs")
 
 
-def read_release(directory: Path) -> Release:
+def read_release(directory: str | Path) -> Release:
     """Read and verify a release directory, as it was fetched or as a store keeps it.
 
     Raises
@@ -92,6 +92,7 @@ def read_release(directory: Path) -> Release:
     ReleaseError
         If a file is missing or damaged, or the rows do not give the manifest's digests.
     """
+    directory = Path(directory)
     data = read_manifest(directory)
     manifest = Manifest.from_bytes(data)
     labels = read_labels(directory, manifest)

@@ -47,7 +47,7 @@ def test_round_trip(tmp_path: Path, rows: int, keyed: bool) -> None:
     data = manifest.to_bytes()
     write_release(tmp_path, data, labels_frame(manifest, keys, codes))
     assert sorted(path.name for path in tmp_path.iterdir()) == [LABELS_FILE, MANIFEST_FILE]
-    release = read_release(tmp_path)
+    release = read_release(str(tmp_path))
     assert isinstance(release, Release)
     assert release.manifest == manifest
     assert release.manifest_bytes == data

@@ -11,7 +11,8 @@ All of this is post-processing of the released integers.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,6 +87,7 @@ def denoise_histogram(
     rows: int,
     deviation: float,
     told: Told | None = None,
+    shape: tuple[int, ...] = (),
     *,
     as_first: bool = False,
 ) -> Floats:
@@ -102,6 +104,9 @@ def denoise_histogram(
     weights exp(−Cp/8) is returned: the least Cp alone is often that of an estimate which noise has
     flattered.
 
+    Over cells of several labels there are second differences along each label and across each pair,
+    which are 0 where labels are independent; no laws, and point masses at the ends of all lines.
+
     Source: Mallows, *Some Comments on Cp*, Technometrics 1973; Stein, *Estimation of the Mean of a
     Multivariate Normal Distribution*, Annals of Statistics 1981, for the degrees of freedom; Leung
     and Barron, *Information Theory and Mixing Least-Squares Regressions*, IEEE Transactions on
@@ -117,6 +122,8 @@ def denoise_histogram(
         Standard deviation σ >= 0 of the noise on each cell, in counts.
     told
         What else is known; every misfit ‖c − ĉ‖²/σ² above then has the means' own added.
+    shape
+        Over cells, the number of values of each label, the last label's cells side by side.
     as_first
         As channels were first designed from it: without laws, always with masses at both ends.
 
@@ -126,17 +133,19 @@ def denoise_histogram(
     """
     if deviation < _LEAST_NOISE:
         return project_to_simplex(noisy / rows)
-    fit = _Fit(noisy / deviation, rows / deviation, told)
+    shape = shape or noisy.shape
+    plain = as_first or len(shape) > 1
+    fit = _Fit(noisy / deviation, rows / deviation, shape, told)
     projected = project_to_simplex(noisy / rows) if told is None else fit.projected()
-    if not _FEWEST_CELLS <= noisy.size <= MOST_CELLS:
+    if max(shape) < _FEWEST_CELLS or noisy.size > MOST_CELLS:
         return projected
     freedom = int(np.count_nonzero(projected)) - 1
     misfit = fit.misfit(rows / deviation * projected, besides_total=True)
     estimates, criteria = [projected], [misfit + _PRICE * freedom]
-    for ends in itertools.product(*([(True,)] * 2 if as_first else fit.plausible_ends())):
-        fit = _Fit(noisy / deviation, rows / deviation, told, ends)
-        price = 0.0 if as_first else _END_PRICE * sum(ends)
-        for estimate, freedom_used in fit.candidates(laws=not as_first):
+    for ends in itertools.product(*([(True,)] * 2 if plain else fit.plausible_ends())):
+        fit = _Fit(noisy / deviation, rows / deviation, shape, told, ends)
+        price = 0.0 if plain else _END_PRICE * sum(ends)
+        for estimate, freedom_used in fit.candidates(laws=not plain):
             estimates.append(estimate / estimate.sum())
             misfit = fit.misfit(estimate, besides_total=True)
             criteria.append(misfit + _PRICE * freedom_used + price)
@@ -147,40 +156,80 @@ def denoise_histogram(
     return np.asarray(rounded / rounded.sum())
 
 
-def _bent(theta: Floats) -> Floats:
-    """Second differences; ``np.diff`` takes ten times as long."""
-    slopes = theta[1:] - theta[:-1]
-    return np.asarray(slopes[1:] - slopes[:-1])
+def _window(line: Floats) -> Floats:
+    """Average every five neighbours."""
+    return np.convolve(np.pad(line, 2, mode="edge"), np.full(5, 0.2), "valid")
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Bends:
-    """Second differences: their weights, and the banded matrix of their penalty."""
+    """Weighed second differences of cells: along one label, or across two.
 
+    Attributes
+    ----------
+    one, other
+        Steps to the next value of the label, or of the two.
+    weights
+        (k − one − other,) what the difference that begins at each cell counts; 0 for none.
+    """
+
+    one: int
+    other: int
     weights: Floats
 
-    def matrix(self) -> Floats:
-        """Upper bands (3, k) of Δ²ᵀ diag(ω) Δ², as LAPACK wants them."""
-        w, k = self.weights, self.weights.size + 2
-        bands = np.zeros((3, k))
-        bands[2, :-2] += w
-        bands[2, 1:-1] += 4 * w
-        bands[2, 2:] += w
-        bands[1, 1:-1] -= 2 * w
-        bands[1, 2:] -= 2 * w
-        bands[0, 2:] += w
-        return bands
+    @classmethod
+    def of(cls, shape: tuple[int, ...], theta: Floats, ends: tuple[bool, ...]) -> list[_Bends]:
+        """Take the weight off bends that ``theta`` has, and off ends of lines with point masses."""
+        places = np.arange(theta.size).reshape(shape)
+        steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        found = []
+        for i, j in itertools.combinations_with_replacement(range(len(shape)), 2):
+            if i == j and shape[i] < _FEWEST_CELLS:
+                continue
+            ahead = np.bincount([i, j], minlength=len(shape))
+            first = places[tuple(map(slice, shape - ahead))]
+            bends = cls(steps[i], steps[j], np.zeros(theta.size - steps[i] - steps[j]))
+            weights = 1 / (1 + (bends.bent(theta)[first] / _BEND) ** 2)
+            if i == j:
+                lines = np.moveaxis(weights, i, 0)
+                lines[0] *= not ends[0]
+                lines[-1] *= not ends[1]
+            bends.weights[first] = weights
+            found.append(bends)
+        return found
+
+    @property
+    def parts(self) -> dict[int, int]:
+        """How far each cell of a difference is from its first, and what it is multiplied by."""
+        if self.one == self.other:
+            return {0: 1, self.one: -2, 2 * self.one: 1}
+        return {0: 1, self.other: -1, self.one: -1, self.one + self.other: 1}
+
+    def bent(self, theta: Floats) -> Floats:
+        """Differences that begin at each cell; ``np.diff`` takes ten times as long."""
+        slopes = theta[self.other :] - theta[: -self.other]
+        return np.asarray(slopes[self.one :] - slopes[: -self.one])
 
     def cost(self, theta: Floats) -> float:
-        return float((self.weights * _bent(theta) ** 2).sum())
+        return float((self.weights * self.bent(theta) ** 2).sum())
 
     def gradient(self, theta: Floats) -> Floats:
-        bent = self.weights * _bent(theta)
-        out = np.zeros(theta.size)
-        out[:-2] += bent
-        out[1:-1] -= 2 * bent
-        out[2:] += bent
+        """(k,) derivatives of half the cost."""
+        bent, out = self.weights * self.bent(theta), np.zeros(theta.size)
+        for at, times in self.parts.items():
+            out[at : at + bent.size] += times * bent
         return out
+
+    @classmethod
+    def matrix(cls, bends: Sequence[_Bends], k: int) -> Floats:
+        """Upper bands (b, k) of the matrix of all their costs, as LAPACK wants them."""
+        bands = np.zeros((max(one.one + one.other for one in bends) + 1, k))
+        for each in bends:
+            for (near, one), (far, two) in itertools.combinations_with_replacement(
+                each.parts.items(), 2
+            ):
+                bands[near - far - 1, far : far + each.weights.size] += one * two * each.weights
+        return bands
 
 
 class _Fit:
@@ -194,18 +243,19 @@ class _Fit:
         self,
         counts: Floats,
         total: float,
+        shape: tuple[int, ...],
         told: Told | None,
         ends: tuple[bool, ...] = (False, False),
     ) -> None:
-        self.counts, self.ends = counts, ends
+        self.counts, self.shape, self.ends = counts, shape, ends
         root = _TOTAL_WEIGHT**0.5
         self.known, self.wanted = np.full((1, counts.size), root), np.array([root * total])
         if told is not None:
             functions = told.functions.T / (total * told.deviation)
             self.known = np.concatenate([self.known, functions])
             self.wanted = np.append(self.wanted, told.means / told.deviation)
-        window = np.convolve(np.pad(counts, 2, mode="edge"), np.full(5, 0.2), "valid")
-        self.theta: Floats = np.log(np.maximum(window, 0.2))
+        means = np.apply_along_axis(_window, int(np.argmax(shape)), counts.reshape(shape))
+        self.theta: Floats = np.log(np.maximum(means.reshape(-1), 0.2))
         self.floor = float(np.log(_LEAST_MASS / counts.size))
 
     def misfit(self, masses: Floats, *, besides_total: bool = False) -> float:
@@ -280,27 +330,23 @@ class _Fit:
 
     def smooth(self, penalty: float) -> tuple[Floats, float]:
         """Return the (k,) estimate, in units of σ, and its degrees of freedom."""
-        bends = _Bends(self._free_ends(np.ones(self.counts.size - 2)))
+        bends = _Bends.of(self.shape, np.zeros(self.counts.size), self.ends)
         for _ in range(_REWEIGHTINGS):
             self._newton(penalty, bends)
-            bent = _bent(self.theta) / _BEND
-            bends = _Bends(self._free_ends(1 / (1 + bent**2)))
+            bends = _Bends.of(self.shape, self.theta, self.ends)
         return np.exp(self.theta), self._freedom(penalty, bends)
 
-    def _free_ends(self, weights: Floats) -> Floats:
-        weights[[0, -1]] *= np.logical_not(self.ends)
-        return weights
+    def _objective(self, theta: Floats, penalty: float, bends: Sequence[_Bends]) -> float:
+        cost = sum(one.cost(theta) for one in bends)
+        return 0.5 * (self.misfit(np.exp(theta)) + penalty * cost)
 
-    def _objective(self, theta: Floats, penalty: float, bends: _Bends) -> float:
-        return 0.5 * (self.misfit(np.exp(theta)) + penalty * bends.cost(theta))
-
-    def _newton(self, penalty: float, bends: _Bends) -> None:
+    def _newton(self, penalty: float, bends: Sequence[_Bends]) -> None:
         damping = 1e-3
         current = self._objective(self.theta, penalty, bends)
         for _ in range(_NEWTON_STEPS):
             masses = np.exp(self.theta)
             residual = masses - self.counts + (self.known @ masses - self.wanted) @ self.known
-            gradient = masses * residual + penalty * bends.gradient(self.theta)
+            gradient = masses * residual + penalty * sum(one.gradient(self.theta) for one in bends)
             step = -self._solve(masses, penalty, bends, damping, gradient[:, None])[:, 0]
             found = self._search(np.clip(step, -2, 2), current, penalty, bends)
             if found is None:
@@ -312,7 +358,7 @@ class _Fit:
                 return
 
     def _search(
-        self, step: Floats, current: float, penalty: float, bends: _Bends
+        self, step: Floats, current: float, penalty: float, bends: Sequence[_Bends]
     ) -> tuple[Floats, float] | None:
         for halving in range(12):
             theta = np.maximum(self.theta + step * 0.5**halving, self.floor)
@@ -322,11 +368,11 @@ class _Fit:
         return None
 
     def _solve(
-        self, masses: Floats, penalty: float, bends: _Bends, damping: float, right: Floats
+        self, masses: Floats, penalty: float, bends: Sequence[_Bends], damping: float, right: Floats
     ) -> Floats:
-        """Solve with the Gauss-Newton matrix: five bands, and low rank from what is known."""
-        bands = penalty * bends.matrix()
-        bands[2] += masses**2 + damping
+        """Solve with the Gauss-Newton matrix: a few bands, and low rank from what is known."""
+        bands = penalty * _Bends.matrix(bends, masses.size)
+        bands[-1] += masses**2 + damping
         known = (self.known * masses).T
         # without scipy's checks, which take several times as long as the work
         _, both, failed = scipy.linalg.lapack.dpbsv(bands, np.concatenate([known, right], axis=1))
@@ -336,7 +382,7 @@ class _Fit:
         scale = np.eye(known.shape[1]) + known.T @ low
         return np.asarray(inner - low @ np.linalg.solve(scale, known.T @ inner))
 
-    def _freedom(self, penalty: float, bends: _Bends) -> float:
+    def _freedom(self, penalty: float, bends: Sequence[_Bends]) -> float:
         """Trace of the derivative of all that is fitted over all that was observed, total aside."""
         masses = np.exp(self.theta)
         seen = np.concatenate([np.diag(masses), self.known[1:] * masses]).T

@@ -7,14 +7,14 @@ with Label Differential Privacy*, ICLR 2023, with discrete instead of continuous
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Floats, Integers
+from common.arrays import Floats, Indices, Integers
 from common.entropy import Entropy
 from common.errors import DataError, PrivacyError
 from common.exact.channel import TOTAL, FiniteChannel
@@ -50,6 +50,10 @@ class NoisyPrior:
     decoded
         For counts that were decoded from codes, which spends nothing: the standard deviation of
         their noise on each cell. None for a histogram with noise of its own.
+    shape
+        Of cells of several labels: how many values each label has, the last one's side by side.
+    order
+        (k,) which of these cells each count is of; None where they are in order.
     """
 
     noisy_counts: Integers
@@ -57,6 +61,12 @@ class NoisyPrior:
     rows: int
     group: int = 1
     decoded: float | None = None
+    shape: tuple[int, ...] = ()
+    order: Indices | None = None
+
+    def reordered(self, order: Indices) -> NoisyPrior:
+        """Return the same histogram with its cells in another order."""
+        return replace(self, noisy_counts=self.noisy_counts[order], order=order)
 
     @property
     def scale(self) -> Fraction:
@@ -82,7 +92,10 @@ class NoisyPrior:
         every empty cell, which is a heavy spurious tail on a long grid;
         :func:`common.randomizers.denoising.denoise_histogram` says what is done instead.
         """
-        return denoise_histogram(self.noisy_counts.astype(np.float64), self.rows, self.deviation)
+        order = np.arange(self.noisy_counts.size) if self.order is None else self.order
+        noisy = np.empty(order.size)
+        noisy[order] = self.noisy_counts
+        return denoise_histogram(noisy, self.rows, self.deviation, shape=self.shape)[order]
 
     @property
     def first_estimate(self) -> Floats:
@@ -150,6 +163,7 @@ def private_prior(
     *,
     group: int = 1,
     words: str = PRIOR_STREAM,
+    shape: tuple[int, ...] = (),
 ) -> NoisyPrior:
     """Release a histogram under ε-DP for one replaced label (or ``group`` of them).
 
@@ -168,6 +182,8 @@ def private_prior(
         Records of one privacy unit whose labels may change together, >= 1.
     words
         The stream of ``entropy``: no two histograms share one.
+    shape
+        Of cells of several labels: how many values each label has.
     """
     if not 1 <= group <= MAX_GROUP:
         raise PrivacyError(f"group={group} must lie in 1 … {MAX_GROUP:,}")
@@ -180,4 +196,4 @@ def private_prior(
     scale = SENSITIVITY * group / exact
     noise = discrete_laplace(scale, histogram.size, entropy.source(words))
     rows = max(int(histogram.sum()), 1)
-    return NoisyPrior(histogram.astype(np.int64) + noise, exact, rows, group)
+    return NoisyPrior(histogram.astype(np.int64) + noise, exact, rows, group, shape=shape)

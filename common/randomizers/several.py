@@ -207,7 +207,12 @@ def build_several(
     def pay(asked: Sequence[tuple[Group, Fraction]]) -> list[NoisyPrior]:
         return [
             private_prior(
-                each, spent, entropy, group=group, words=stream(PRIOR_STREAM, some.labels[0])
+                each,
+                spent,
+                entropy,
+                group=group,
+                words=stream(PRIOR_STREAM, some.labels[0]),
+                shape=some.cells.shape,
             )
             for each, (some, spent) in zip(count([one for one, _ in asked]), asked, strict=True)
         ]

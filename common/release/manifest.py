@@ -184,7 +184,8 @@ class Manifest(ManifestSection):
         group = self.privacy.records_per_unit
         if not prior.decoded:
             epsilon = _pure(prior.guarantee).exact_epsilon
-            return NoisyPrior(counts, epsilon, self.prior_rows, group)
+            shape = self.group(prior.labels).cells.shape if len(prior.labels) > 1 else ()
+            return NoisyPrior(counts, epsilon, self.prior_rows, group, shape=shape)
         k = len(prior.noisy_counts)
         even = np.full(k, self.population.rows // k)
         decoded = decoded_prior(self.channels[self._decodes(prior)], even, group)

@@ -307,4 +307,4 @@ def prior_given_codes(histogram: NoisyPrior, told: Floats, counts: Integers) -> 
     decoded = (functions[seen] / np.sqrt(marginal)).T
     means = Told(told @ decoded, counts @ decoded / rows, rows**-0.5)
     noisy = histogram.noisy_counts.astype(np.float64)
-    return denoise_histogram(noisy, histogram.rows, histogram.deviation, means)
+    return denoise_histogram(noisy, histogram.rows, histogram.deviation, means, histogram.shape)

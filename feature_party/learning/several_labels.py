@@ -17,6 +17,7 @@ import numpy as np
 from common.arrays import Floats, Indices, Integers
 from common.randomizers import NoisyPrior
 from common.randomizers.cells import Codebook, Group
+from common.randomizers.private_labels import EventLabel
 from common.release.manifest import Manifest
 from common.release.sections import LabelSection, StatedRandomizer
 from feature_party.learning.problem import LabelProblem, prior_given_codes
@@ -64,6 +65,15 @@ def view_of(manifest: Manifest, label: str = "") -> LabelView:
     """One label of a release alone, by its name; the only one needs none."""
     views = views_of(manifest)
     return views[label] if label else next(iter(views.values()))
+
+
+def event_view(label: EventLabel) -> LabelView:
+    """One label of events that were randomized here."""
+    events = label.events
+    codebook = events.made.codebook
+    priors = [(group, prior) for group, prior in events.made.priors if prior is not None]
+    counts = np.bincount(events.codes, minlength=codebook.outputs)
+    return label_view(codebook, priors, label.name, label.loss, counts)
 
 
 def stated_of(manifest: Manifest, label: str = "") -> tuple[LabelSection, StatedRandomizer]:
@@ -126,8 +136,7 @@ def label_view(
         values_alone=np.unique(grid).size == 2,
         together=points[order] if len(taken.labels) > 1 else None,
     )
-    ordered = replace(histogram, noisy_counts=histogram.noisy_counts[order])
-    return LabelView(problem, ordered, codes)
+    return LabelView(problem, histogram.reordered(order), codes)
 
 
 def joint_support(problem: LabelProblem, support: Support) -> tuple[Support, Indices]:

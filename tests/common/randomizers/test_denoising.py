@@ -123,6 +123,55 @@ def test_the_larger_the_data_the_closer() -> None:
     assert errors[0] > 10 * errors[1] > 100 * errors[2]
 
 
+def noisy_cells(seed: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Amounts down, and along whether they were returned, 2 % of them: true and noisy counts."""
+    amounts = 0.9 ** np.arange(40)
+    masses = np.outer(amounts / amounts.sum(), [0.98, 0.02])
+    counts = np.round(ROWS * masses).astype(np.int64)
+    return counts, private_prior(counts.reshape(-1), 0.05, seeded_entropy(seed)).noisy_counts, 56.0
+
+
+def test_cells_of_two_labels_are_smoothed_along_each() -> None:
+    """One after the other they jump from cell to cell; of two labels they bend little."""
+    apart, series = [], []
+    for seed in range(6):
+        counts, noisy, deviation = noisy_cells(seed)
+        rows = int(counts.sum())
+        for found, shape in ((apart, counts.shape), (series, ())):
+            law = denoise_histogram(noisy.astype(float), rows, deviation, shape=shape)
+            returned = law.reshape(counts.shape).sum(axis=0)[1]
+            found.append((returned - 0.02) ** 2)
+            assert law.sum() == pytest.approx(1.0, abs=1e-12)
+    assert np.mean(apart) < 0.3 * np.mean(series)
+
+
+def test_the_order_of_labels_says_nothing() -> None:
+    counts, noisy, deviation = noisy_cells(0)
+    rows, other = int(counts.sum()), noisy.reshape(counts.shape).T
+    law = denoise_histogram(noisy.astype(float), rows, deviation, shape=counts.shape)
+    turned = denoise_histogram(
+        other.reshape(-1).astype(float), rows, deviation, shape=counts.T.shape
+    )
+    found = turned.reshape(other.shape).T
+    assert found == pytest.approx(law.reshape(counts.shape), abs=1e-6)
+
+
+def test_one_label_is_a_single_line() -> None:
+    (prior,) = noisy_priors(geometric_counts(30, 0.8), 0.05, 1)
+    noisy, deviation = prior.noisy_counts.astype(float), prior.deviation
+    line = denoise_histogram(noisy, ROWS, deviation, shape=(30,))
+    assert np.array_equal(line, denoise_histogram(noisy, ROWS, deviation))
+
+
+def test_cells_in_another_order_have_the_same_probabilities() -> None:
+    counts, *_ = noisy_cells(0)
+    prior = private_prior(counts.reshape(-1), 0.5, seeded_entropy(0), shape=counts.shape)
+    order = np.argsort(np.arange(80) % 7, kind="stable")
+    other = prior.reordered(order)
+    assert np.array_equal(other.noisy_counts, prior.noisy_counts[order])
+    assert np.array_equal(other.probabilities, prior.probabilities[order])
+
+
 def test_hardly_any_noise_gives_the_counts() -> None:
     counts = np.array([5, 0, 90, 5, 0, 0, 1, 0])
     found = denoise_histogram(counts.astype(float), int(counts.sum()), 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,7 +18,7 @@ from common.randomizers.base import ROUNDING_STREAM
 from common.randomizers.cells import Group
 from common.randomizers.grid import Grid
 from common.randomizers.several import Division, LabelTerms, Several, build_several
-from common.randomizers.two_step import Recipe, TwoStep, one_step, two_step
+from common.randomizers.two_step import PRIOR_SHARE, Recipe, TwoStep, one_step, two_step
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,12 @@ class EventLabel:
         return book.split(self.events.codes)[:, book.for_label(self.name).column]
 
     @property
+    def randomizer(self) -> str:
+        """What sent it, maybe with others."""
+        made = self.events.made
+        return made.channels[made.codebook.for_label(self.name).column][1].name
+
+    @property
     def loss(self) -> str:
         """What a model is to be judged by."""
         return self.events.terms[self.events.names.index(self.name)].loss
@@ -182,6 +189,7 @@ def randomize_several(
     entropy: Entropy,
     division: Division = "auto",
     group: int = 1,
+    prior_share: float | Fraction = PRIOR_SHARE,
 ) -> PrivateEvents:
     """Randomize (n, m) labels as a release does; parameters as in :func:`build_several`."""
     values = np.asarray(labels, dtype=np.float64)
@@ -190,7 +198,14 @@ def randomize_several(
         return [np.bincount(g.round(values, entropy), minlength=len(g.cells)) for g in groups]
 
     made = build_several(
-        count, terms, values.shape[0], epsilon, entropy, division=division, group=group
+        count,
+        terms,
+        values.shape[0],
+        epsilon,
+        entropy,
+        division=division,
+        group=group,
+        prior_share=prior_share,
     )
     book = made.codebook
     codes = book.randomize(values, entropy)

@@ -205,17 +205,11 @@ def build_several(
     """
 
     def pay(asked: Sequence[tuple[Group, Fraction]]) -> list[NoisyPrior]:
-        return [
-            private_prior(
-                each,
-                spent,
-                entropy,
-                group=group,
-                words=stream(PRIOR_STREAM, some.labels[0]),
-                shape=some.cells.shape,
-            )
-            for each, (some, spent) in zip(count([one for one, _ in asked]), asked, strict=True)
-        ]
+        found = []
+        for each, (some, spent) in zip(count([one for one, _ in asked]), asked, strict=True):
+            words, shape = stream(PRIOR_STREAM, some.labels[0]), some.cells.shape
+            found.append(private_prior(each, spent, entropy, group=group, words=words, shape=shape))
+        return found
 
     return from_priors(
         pay, terms, rows, epsilon, division=division, group=group, prior_share=prior_share

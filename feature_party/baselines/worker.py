@@ -11,6 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TextIO
 
@@ -20,17 +21,19 @@ import polars as pl
 from common.arrays import Floats, Integers
 from common.entropy import system_entropy
 from common.errors import LabelveilError
+from common.exact.channel import Codes
 from common.mechanisms.central.names import (
     AS_PUBLISHED,
     CENTRAL,
     EQUAL_INFORMATION,
+    SEPARATE,
     TRUE_LABELS,
 )
 from common.randomizers import Recipe
 from common.randomizers.as_published import integers, randomize_as_published
-from common.randomizers.grid import Grid
 from common.randomizers.losses import get_loss
-from common.randomizers.private_labels import PrivateLabels, randomize
+from common.randomizers.private_labels import EventLabel, randomize_several
+from common.randomizers.several import LabelTerms
 from common.randomizers.two_step import PRIOR_SHARE
 from feature_party.baselines.as_published import published_predictions
 from feature_party.baselines.central import central_predictions
@@ -38,7 +41,7 @@ from feature_party.baselines.equal_information import equally_noisy, tree_predic
 from feature_party.config import DataSection, TrainingSection
 from feature_party.join.in_memory import Joined
 from feature_party.join.matches import MatchCounts
-from feature_party.learning.problem import LabelProblem
+from feature_party.learning.several_labels import LabelView, event_view
 from feature_party.training.examples import Prepared
 from feature_party.training.holdout import split_holdout
 from feature_party.training.run import train
@@ -54,27 +57,48 @@ class Experiment:
     ----------
     spec
         ``features`` and ``truth`` (Parquet files with the same events in the same order), ``key``,
-        ``lower``, ``upper``, ``loss``, ``holdout`` and ``training``.
+        ``loss``, ``holdout``, ``training``, and either ``lower`` and ``upper`` or, for several
+        labels of an event, ``labels``: each ``column``, ``lower`` and ``upper``.
     """
 
     def __init__(self, spec: dict[str, Any]) -> None:
         self.spec, self.columns = spec, DataSection(key=spec["key"])
         self.features = pl.read_parquet(spec["features"])
-        truth = pl.read_parquet(spec["truth"])
-        self.truth: Floats = np.clip(truth["label"].to_numpy(), spec["lower"], spec["upper"])
+        self.several = "labels" in spec
+        only = {"column": "label", "lower": spec.get("lower"), "upper": spec.get("upper")}
+        table, loss = pl.read_parquet(spec["truth"]), spec["loss"]
+        self.terms = [
+            LabelTerms(one["column"], one["lower"], one["upper"], loss=loss)
+            for one in spec.get("labels", [only])
+        ]
+        self.truths: dict[str, Floats] = {
+            one.name: np.clip(table[one.name].to_numpy(), one.lower, one.upper)
+            for one in self.terms
+        }
         self._simulate = lru_cache(maxsize=1)(self._release)
 
+    @property
+    def truth(self) -> Floats:
+        """(n,) the first label."""
+        return next(iter(self.truths.values()))
+
     def _release(
-        self, randomizer: str, options: tuple[tuple[str, Any], ...], epsilon: float, run: int
-    ) -> PrivateLabels:
+        self, name: str, options: tuple[tuple[str, Any], ...], epsilon: float, run: int
+    ) -> list[EventLabel]:
         """Randomize all labels with fresh noise; jobs that differ in learning alone share it."""
-        spec = self.spec
-        grid = Grid.default(spec["lower"], spec["upper"], self.truth.size, epsilon)
-        given = dict(options)
+        given, terms = dict(options), self.terms
         share = given.pop("prior_share", PRIOR_SHARE)
-        recipe = Recipe(randomizer, spec["loss"], given, prior_share=share)
-        entropy = system_entropy()
-        found = randomize(self.truth, grid, epsilon, entropy, recipe)
+        if not self.several:
+            terms = [replace(one, randomizer=name, options=given) for one in terms]
+        messages = [[one] for one in terms] if name == SEPARATE else [terms]
+        division: Any = name if name in ("split", "joint") else "auto"
+        found, entropy = list[EventLabel](), system_entropy()
+        for some in messages:
+            labels = np.column_stack([self.truths[one.name] for one in some])
+            events = randomize_several(
+                labels, some, epsilon / len(messages), entropy, division, prior_share=share
+            )
+            found += [events[one.name] for one in some]
         entropy.destroy()
         return found
 
@@ -94,25 +118,37 @@ class Experiment:
     def _released(self, job: dict[str, Any]) -> dict[str, Any]:
         """Randomize as a release does, and train as a features party does."""
         reference = job["objective"] == "true"
-        name = "rr-on-bins" if reference else job["randomizer"]
+        name = job["randomizer"]
+        if reference:
+            name = "split" if self.several else "rr-on-bins"
         options = tuple(sorted(job.get("options", {}).items()))
-        simulated = self._simulate(name, options, job["epsilon"] or _BASELINE_EPSILON, job["run"])
-        section = self._training(job)
-        events, labels = self._events(simulated, section), self.truth if reference else None
-        training, holdout = events.training, events.holdout
-        model = train(events, section, self.columns, true_labels=labels)
-        encoded = model.encoder.encode(self.features[holdout])
-        sent = self.truth if reference else simulated.channel.outputs[simulated.codes]
+        released = self._simulate(name, options, job["epsilon"] or _BASELINE_EPSILON, job["run"])
+        found = [self._of_label(label, job, reference=reference) for label in released]
+        return {"labels": found} if self.several else found[0]
+
+    def _of_label(
+        self, label: EventLabel, job: dict[str, Any], *, reference: bool
+    ) -> dict[str, Any]:
+        """Train on what was sent of one label, or on the true ones."""
+        view, truth, section = event_view(label), self.truths[label.name], self._training(job)
+        events = self._events(view, label.events.codes, section)
+        model = train(events, section, self.columns, true_labels=truth if reference else None)
+        predicted = model.distributions(model.encoder.encode(self.features[events.holdout]))
+        sent = truth if reference else view.problem.outputs[events.joined.codes]
+        error = float(np.mean((sent - truth) ** 2))
         return {
-            "label_mse": float(np.mean((sent - self.truth) ** 2)),
-            **self._scores(model.distributions(encoded).points, training, holdout),
-            "outputs": int(simulated.channel.outputs.size),
-            "chosen": f"{simulated.made.randomizer.name}, {model.facts.head}",
+            # a code of several labels stands for no value of one
+            **({"name": label.name} if self.several else {"label_mse": error}),
+            **self._scores(predicted.points, truth, events.training, events.holdout),
+            "outputs": int(view.problem.outputs.size),
+            "chosen": f"{label.randomizer}, {model.facts.head}",
         }
 
-    def _scores(self, predictions: Floats, training: Integers, holdout: Integers) -> dict[str, Any]:
+    def _scores(
+        self, predictions: Floats, truth: Floats, training: Integers, holdout: Integers
+    ) -> dict[str, Any]:
         """Errors of (h,) predictions for held-out events, and of the best constant."""
-        truth, mean = self.truth[holdout], self.truth[training].mean()
+        truth, mean = truth[holdout], truth[training].mean()
         loss = get_loss(self.spec["loss"])
         return {
             "test_mse": float(np.mean((predictions - truth) ** 2)),
@@ -151,16 +187,16 @@ class Experiment:
         )
         return {
             "label_mse": float(np.mean((sent - labels) ** 2)),
-            **self._scores(predictions, training, holdout),
+            **self._scores(predictions, self.truth, training, holdout),
             "outputs": outputs,
             "chosen": f"{job['randomizer']}, {AS_PUBLISHED}",
         }
 
     def _equal_information(self, job: dict[str, Any]) -> dict[str, Any]:
         """Networks and trees on labels as noisy as the default release; the better of the two."""
-        simulated = self._simulate("auto", (), job["epsilon"], job["run"])
+        (label,) = self._simulate("auto", (), job["epsilon"], job["run"])
         section = self._training({**job, "objective": "true", "head": "auto"})
-        events = self._events(simulated, section)
+        events = self._events(event_view(label), label.events.codes, section)
         training, holdout = events.training, events.holdout
         labels = equally_noisy(self.truth, events.problem.informativeness, job["run"])
         model = train(events, section, self.columns, true_labels=labels)
@@ -169,17 +205,18 @@ class Experiment:
             "networks": model.distributions(asked).points,
             "trees": tree_predictions(seen, labels[training], asked, job["run"]),
         }
-        scores = {name: self._scores(f, training, holdout) for name, f in predictions.items()}
+        scores = {
+            name: self._scores(f, self.truth, training, holdout) for name, f in predictions.items()
+        }
         best = min(scores, key=lambda name: float(scores[name]["test_mse"]))
         return {"label_mse": None, **scores[best], "outputs": None, "chosen": best}
 
-    def _events(self, simulated: PrivateLabels, section: TrainingSection) -> Prepared:
-        problem = LabelProblem.from_channel(simulated.channel, simulated.prior, simulated.loss)
-        rows = self.truth.size
+    def _events(self, view: LabelView, codes: Codes, section: TrainingSection) -> Prepared:
+        rows = codes.size
         split = split_holdout(rows, section.holdout, section.seed)
-        matches = MatchCounts(rows, rows, rows)
-        joined = Joined(self.features, simulated.codes, matches, np.arange(rows))
-        return Prepared(joined, *split, problem, "comparison", self.columns.key)
+        matches, own = MatchCounts(rows, rows, rows), view.codes[codes].astype(np.uint16)
+        joined = Joined(self.features, own, matches, np.arange(rows))
+        return Prepared(joined, *split, view.problem, "comparison", self.columns.key)
 
     def _central(self, job: dict[str, Any]) -> dict[str, Any]:
         """What a trusted curator would reach; there is no randomized label."""
@@ -198,7 +235,7 @@ class Experiment:
         )
         return {
             "label_mse": None,
-            **self._scores(found.predictions, training, holdout),
+            **self._scores(found.predictions, self.truth, training, holdout),
             "outputs": None,
             "chosen": found.chosen,
             "guarantee": found.guarantee.to_json(),

@@ -27,6 +27,7 @@ from common.release.manifest import Manifest
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.open import open_events
 from label_party.events.submitted import Populations
+from label_party.release.plan_divisions import plan_divisions
 from label_party.store.release_store import Store
 
 _USUAL_ROWS = 20_000
@@ -166,19 +167,43 @@ def too_few_events(config: LabelPartyConfig, rows: int) -> str | None:
 
     The prediction looks at no label, so to act on it tells nobody anything about them.
     """
-    if len(config.labels) > 1:
+    epsilon, gains = config.privacy.epsilon, _gains(config, rows)
+    few = {name: f"{gain:.1%}" for name, gain in gains.items() if gain < _USELESS}
+    if not few:
         return None
-    name, epsilon = config.randomizer.name, config.privacy.epsilon
-    plan = make_plan(config, from_domain(rows), [epsilon], names=[name])
-    gains = [plan.constant_error - row.assessment.predicted_error for row in plan.rows]
-    possible = plan.constant_error - plan.true_label_error
-    if not gains or gains[0] >= _USELESS * possible:
-        return None
+    each = [f"{gain} for {name!r:.60}" if name else gain for name, gain in few.items()]
     return (
         f"{rows:,} events are few for epsilon={epsilon:g}: a model is predicted to gain"
-        f" {gains[0] / possible:.1%} of what true labels would over a constant (label-party plan"
+        f" {' and '.join(each)} of what true labels would over a constant (label-party plan"
         f" --rows {rows})"
     )
+
+
+def _gains(config: LabelPartyConfig, rows: int) -> dict[str, float]:
+    """What a model of each label gains, as a share of what true labels would; one has no name."""
+    epsilon = config.privacy.epsilon
+    if len(config.labels) == 1:
+        plan = make_plan(config, from_domain(rows), [epsilon], names=[config.randomizer.name])
+        possible = plan.constant_error - plan.true_label_error
+        if not plan.rows:
+            return {}
+        return {"": (plan.constant_error - plan.rows[0].assessment.predicted_error) / possible}
+    privacy, found = config.privacy, dict[str, float]()
+    # a channel of each label's own is judged at once, and what is enough for that is for any
+    for over_cells in (False, privacy.division != "split"):
+        divisions = plan_divisions(
+            config.terms,
+            rows,
+            [epsilon],
+            group=privacy.group,
+            prior_share=privacy.prior_share,
+            over_cells=over_cells,
+        )
+        taken = [row for row in divisions.rows if row.taken_by(privacy.division)]
+        found = divisions.gains((taken or divisions.rows)[0])
+        if min(found.values()) >= _USELESS:
+            break
+    return found
 
 
 def choose_knowledge(

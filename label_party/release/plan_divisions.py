@@ -20,6 +20,7 @@ from common.randomizers.design.joint import Targets
 from common.randomizers.design.knots import interpolation
 from common.randomizers.grid import Grid
 from common.randomizers.several import (
+    Division,
     LabelTerms,
     at_knots,
     cell_grids,
@@ -63,6 +64,10 @@ class DivisionRow:
         """Return a flat record."""
         return asdict(self)
 
+    def taken_by(self, division: Division) -> bool:
+        """Whether that is what the configuration makes of a message."""
+        return self.auto if division == "auto" else self.division == division
+
 
 @dataclass(frozen=True)
 class DivisionPlan:
@@ -74,6 +79,20 @@ class DivisionPlan:
     explained: float
     constant_errors: list[float]
     true_label_errors: list[float]
+
+    def gains(self, row: DivisionRow) -> dict[str, float]:
+        """What a model of each label gains over a constant: the share of true labels' gain."""
+        found = zip(
+            self.terms,
+            self.constant_errors,
+            row.predicted_errors,
+            self.true_label_errors,
+            strict=True,
+        )
+        return {
+            one.name: (constant - error) / (constant - truth)
+            for one, constant, error, truth in found
+        }
 
     @property
     def derived(self) -> str | None:
@@ -96,6 +115,8 @@ def plan_divisions(
     explained: float = EXPLAINED,
     group: int = 1,
     prior_share: float | Fraction = Fraction(1, 8),
+    *,
+    over_cells: bool = True,
 ) -> DivisionPlan:
     """Judge every division at every ε.
 
@@ -115,12 +136,14 @@ def plan_divisions(
         Records of one privacy unit.
     prior_share
         The largest share of ε that priors may take.
+    over_cells
+        Whether to judge the ways that have one prior over cells, which takes seconds.
     """
     rows: list[DivisionRow] = []
     forecasts: list[Forecast] = []
     for epsilon in sorted(epsilons):
         split, forecasts = _split(terms, events, epsilon, explained, group, prior_share)
-        grids = cell_grids(terms, events, epsilon)
+        grids = cell_grids(terms, events, epsilon) if over_cells else None
         if grids is not None:
             cells = Cells(grids)
             budget = split_budget(epsilon, len(cells), events, largest_share=prior_share)

@@ -1,4 +1,4 @@
-"""Names of the baselines in which one party holds features and labels."""
+"""Names of what a comparison sets beside a release."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ TRUE_LABELS = "true-labels"
 
 EQUAL_INFORMATION = "equal-information"
 """Name of the reference that trains on labels with noise that leaves them what a release tells."""
+
+
+SEPARATE = "separate"
+"""Name of the reference in which every label of an event has a message, and its part of ε."""
 
 
 AS_PUBLISHED = "as-published"

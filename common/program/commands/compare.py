@@ -5,6 +5,7 @@ from __future__ import annotations
 from common.config.answers import Json
 from common.config.options import with_options
 from common.program.comparison import CompareSettings, run_comparison
+from common.program.comparison.tables import by_label
 
 
 @with_options()
@@ -13,4 +14,9 @@ def compare(settings: CompareSettings, shown: Json) -> None:
     found = run_comparison(settings)
     out = found.folder
     lines = () if settings.quiet else ((out / "table.md").read_text(), f"tables and plots: {out}")
-    shown.answer({"cells": [cell.to_json() for cell in found.cells], "folder": out}, *lines)
+    cells = {
+        name: [cell.to_json() for cell in cells] for name, cells in by_label(found.cells).items()
+    }
+    labels = [{"name": name, "cells": each} for name, each in cells.items()]
+    figures = {"labels": labels} if settings.several else {"cells": cells.get("", [])}
+    shown.answer({**figures, "folder": out}, *lines)

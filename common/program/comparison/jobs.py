@@ -13,11 +13,15 @@ from common.mechanisms.central.names import (
     AS_PUBLISHED,
     CENTRAL,
     EQUAL_INFORMATION,
+    SEPARATE,
     TRUE_LABELS,
 )
 from common.randomizers import randomizer_names
 from common.randomizers.additive.continuous import CONTINUOUS_NOISE
 from common.release.facts import check_options
+
+DIVISIONS = ("auto", "joint", "split", SEPARATE)
+"""How several labels of one event share ε."""
 
 
 @dataclass(frozen=True, order=True)
@@ -28,7 +32,8 @@ class Method:
     ----------
     randomizer
         A name that :func:`common.randomizers.build_randomizer` knows, ``true-labels``,
-        ``equal-information``, or one of :data:`CENTRAL`.
+        ``equal-information``, or one of :data:`CENTRAL`. For several labels of one event, which
+        the library chooses randomizers for, one of :data:`DIVISIONS`.
     objective, head
         As for training: ``raw``, ``debiased``, ``likelihood`` or ``auto``; a head for the last two.
         Or ``as-published``: the labels and the training of the paper.
@@ -43,19 +48,28 @@ class Method:
     options: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
-    def parse(cls, text: str) -> Method:
-        """Read ``RANDOMIZER[,OPTION=VALUE…][:OBJECTIVE[:HEAD]]``."""
+    def parse(cls, text: str, *, several: bool = False) -> Method:
+        """Read ``RANDOMIZER[,OPTION=VALUE…][:OBJECTIVE[:HEAD]]``.
+
+        With ``several`` labels, one of :data:`DIVISIONS` stands for the randomizer.
+        """
         parts = text.split(":")
         if not 1 <= len(parts) <= 3 or not all(parts):
             raise ConfigError(
                 f"method {text!r} must look like RANDOMIZER[,OPTION=VALUE][:OBJECTIVE[:HEAD]]"
             )
         name, *options = parts[0].split(",")
+        if several and (name not in DIVISIONS or options or AS_PUBLISHED in parts):
+            raise ConfigError(
+                f"method {text!r}: several labels are sent by one of {', '.join(DIVISIONS)},"
+                " without options; compare randomizers on one label"
+            )
         if name in (*CENTRAL, EQUAL_INFORMATION) and (len(parts) > 1 or options):
             raise ConfigError(
                 f"method {text!r}: {name} has no objective, head or options to choose"
             )
-        if name not in (TRUE_LABELS, EQUAL_INFORMATION, *CENTRAL, *randomizer_names()):
+        known = (TRUE_LABELS, EQUAL_INFORMATION, *CENTRAL, *randomizer_names())
+        if not several and name not in known:
             raise ConfigError(
                 f"method {text!r}: randomizer must be one of"
                 f" {', '.join([*randomizer_names(), *CENTRAL, EQUAL_INFORMATION])}"
@@ -152,6 +166,11 @@ def default_methods() -> list[Method]:
         Method("unbiased", "likelihood"),
         Method("randomized-thresholds", "likelihood"),
     ]
+
+
+def default_divisions() -> list[Method]:
+    """All ways in which several labels may share ε."""
+    return [Method(division) for division in DIVISIONS]
 
 
 def baselines(name: str) -> list[Method]:

@@ -42,9 +42,9 @@ class Comparison:
     records
         One a job: its settings, ``label_mse``, ``test_mse``, ``test_mae``, ``test_loss``,
         ``constant_mse``, ``outputs``, ``seconds``, and ``error`` where a randomizer does not fit
-        the grid.
+        the grid. Of several labels, these figures stand under ``labels``, a list, with a ``name``.
     cells
-        Means and deviations over the runs, one a method and ε.
+        Means and deviations over the runs, one a method and ε, of each label.
     folder
         With ``table.md``, ``table.csv`` and the plots.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -11,7 +12,14 @@ from common.config import Words, parse_settings, setting
 from common.console import numbers
 from common.errors import ConfigError
 from common.mechanisms.central.names import NEED_DELTA
-from common.program.comparison.jobs import Job, Method, baselines, default_methods, make_jobs
+from common.program.comparison.jobs import (
+    Job,
+    Method,
+    baselines,
+    default_divisions,
+    default_methods,
+    make_jobs,
+)
 from common.program.simulation.settings import DataSettings, Settings
 from common.randomizers.base import MAX_EPSILON
 
@@ -31,7 +39,9 @@ class CompareSettings(DataSettings):
     ] = setting((0.5, 1, 2, 4), "Budgets, the prior included.", metavar="NUMBER,…", min_length=1)
     methods: list[str] = setting(
         list,
-        "What to compare; repeatable. Default: the default, the published method, more.",
+        "What to compare; repeatable. Default: the default, the published method, more. For several"
+        " labels RANDOMIZER is how they share ε: auto, joint, split, or separate messages (all four"
+        " by default).",
         flag="--method",
         metavar="RANDOMIZER[,OPTION=VALUE][:OBJECTIVE[:HEAD]]",
     )
@@ -52,21 +62,27 @@ class CompareSettings(DataSettings):
     )
 
     @model_validator(mode="after")
-    def _check_one(self) -> Self:
-        if len(self.label) > 1:
+    def _check_baselines(self) -> Self:
+        if self.several and self.baselines is not None:
             raise ConfigError(
-                f"--label stands {len(self.label)} times, and methods are compared on one label;"
-                " name one, or run labelveil simulate"
+                f"--baselines {self.baselines} is about one label, and --label stands"
+                f" {len(self.label)} times; name one"
             )
         return self
 
     @property
+    def several(self) -> bool:
+        """Whether an event has several labels."""
+        return len(self.label) > 1
+
+    @property
     def jobs(self) -> list[Job]:
         """Everything that is to be run."""
-        methods = [Method.parse(text) for text in self.methods]
+        methods = [Method.parse(text, several=self.several) for text in self.methods]
         if self.baselines is not None:
             methods += baselines(self.baselines)
-        return make_jobs(methods or default_methods(), self.epsilons, self.runs)
+        usual = default_divisions() if self.several else default_methods()
+        return make_jobs(methods or usual, self.epsilons, self.runs)
 
     @property
     def processes(self) -> int:
@@ -80,10 +96,10 @@ class CompareSettings(DataSettings):
 
     def for_workers(self, jobs: list[Job]) -> dict[str, Any]:
         """What every job has in common."""
-        (label,) = self.columns
+        first = self.columns[0]
+        bounds = {"lower": first.lower, "upper": first.upper}
         shared = {
-            "lower": label.lower,
-            "upper": label.upper,
+            **({"labels": [asdict(one) for one in self.columns]} if self.several else bounds),
             "loss": self.loss,
             "holdout": self.holdout,
             "training": parse_settings(self.training),

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from common.mechanisms.central.names import TRUE_LABELS
+from common.mechanisms.central.names import SEPARATE, TRUE_LABELS
 from common.program.comparison.jobs import Job
 
 METRICS = ("label_mse", "test_mse", "test_mae", "test_loss")
+GAIN = "test_gain"
+"""Of several labels: how much lower the test error is than with a message a label, run by run."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Cell:
         of a method that randomizes no label.
     constant_mse
         Test error of the best constant.
+    label
+        Of several labels, which one this is about.
     """
 
     method: str
@@ -41,6 +45,7 @@ class Cell:
     means: dict[str, float]
     deviations: dict[str, float]
     constant_mse: float
+    label: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """JSON values; what is not a finite number is null."""
@@ -50,24 +55,24 @@ class Cell:
                 return {name: finite(inner) for name, inner in value.items()}
             return None if isinstance(value, float) and not math.isfinite(value) else value
 
-        return {name: finite(value) for name, value in asdict(self).items()}
+        values = {name: finite(value) for name, value in asdict(self).items()}
+        return {name: value for name, value in values.items() if name != "label"}
+
+
+def by_label(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    """The cells of each label; a single one has no name."""
+    names = dict.fromkeys(cell.label for cell in cells)
+    return {name: [cell for cell in cells if cell.label == name] for name in names}
 
 
 def summarise(records: Sequence[dict[str, Any]]) -> list[Cell]:
     """Aggregate over runs; jobs that could not be run are left out."""
-    rows = []
-    for record in records:
-        if "error" in record:
-            continue
-        job = Job.from_json(record)
-        # results of earlier versions have no test_loss
-        found = {name: record.get(name) for name in (*METRICS, "constant_mse")}
-        metrics = {name: math.nan if v is None else float(v) for name, v in found.items()}
-        rows.append({"method": str(job.method), "epsilon": job.epsilon, **metrics})
+    rows = [*_rows(records)]
     if not rows:
         return []
-    table = pl.DataFrame(rows).group_by("method", "epsilon", maintain_order=True)
-    names = (*METRICS, "constant_mse")
+    shown = [name for name in (*METRICS, GAIN) if name in rows[0]]
+    names = [*shown, "constant_mse"]
+    table = pl.DataFrame(rows).group_by("label", "method", "epsilon", maintain_order=True)
     means = table.agg(
         pl.len().alias("runs"),
         *(pl.col(name).mean().alias(f"{name} mean") for name in names),
@@ -78,23 +83,49 @@ def summarise(records: Sequence[dict[str, Any]]) -> list[Cell]:
             row["method"],
             row["epsilon"],
             row["runs"],
-            {name: row[f"{name} mean"] for name in METRICS},
-            {name: row[f"{name} sd"] for name in METRICS},
+            {name: row[f"{name} mean"] for name in shown},
+            {name: row[f"{name} sd"] for name in shown},
             row["constant_mse mean"],
+            row["label"],
         )
         for row in means.iter_rows(named=True)
     ]
 
 
+def _rows(records: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """One a job and label; NaN stands for what a job has no figure for."""
+    found = [(Job.from_json(record), record) for record in records if "error" not in record]
+    errors = {
+        (job, label["name"]): label["test_mse"]
+        for job, record in found
+        for label in record.get("labels", [])
+    }
+    for job, record in found:
+        apart = replace(job, method=replace(job.method, randomizer=SEPARATE))
+        for label in record.get("labels", [record]):
+            # results of earlier versions have no test_loss
+            values = {name: label.get(name) for name in (*METRICS, "constant_mse")}
+            name = label.get("name", "")
+            if name:
+                values[GAIN] = errors.get((apart, name), math.nan) - label["test_mse"]
+            yield {
+                "label": name,
+                "method": str(job.method),
+                "epsilon": job.epsilon,
+                **{name: math.nan if v is None else float(v) for name, v in values.items()},
+            }
+
+
 def write_csv(cells: Sequence[Cell], path: Path) -> None:
-    """One line a method and ε."""
+    """One line a method and ε, of each label."""
     rows = [
         {
+            **({"label": cell.label} if cell.label else {}),
             "method": cell.method,
             "epsilon": cell.epsilon,
             "runs": cell.runs,
-            **{f"{name}_mean": cell.means[name] for name in METRICS},
-            **{f"{name}_sd": cell.deviations[name] for name in METRICS},
+            **{f"{name}_mean": mean for name, mean in cell.means.items()},
+            **{f"{name}_sd": deviation for name, deviation in cell.deviations.items()},
             "constant_mse": cell.constant_mse,
         }
         for cell in cells
@@ -106,16 +137,18 @@ def write_markdown(
     cells: Sequence[Cell], path: Path, notes: Sequence[str] = (), loss: str = "squared"
 ) -> None:
     """Tables of test and label error: methods down, ε across, mean ± deviation; notes."""
-    judged = _table(cells, "test_loss", f"Test loss of the model ({loss})")
-    parts = [
-        "# Comparison",
-        "",
-        *(judged if loss != "squared" else []),
-        *_table(cells, "test_mse", "Test error of the model (mean squared error)"),
-        *_table(cells, "label_mse", "Error of the randomized label (mean squared error)"),
-        *(f"- {note}" for note in notes),
-    ]
-    path.write_text("\n".join(parts) + "\n")
+    titles = {
+        "test_loss": f"Test loss of the model ({loss})",
+        "test_mse": "Test error of the model (mean squared error)",
+        GAIN: "How much lower than with a message a label (paired, ± standard error)",
+        "label_mse": "Error of the randomized label (mean squared error)",
+    }
+    parts = ["# Comparison", ""]
+    for label, mine in by_label(cells).items():
+        for metric, title in titles.items():
+            if metric in mine[0].means and (metric, loss) != ("test_loss", "squared"):
+                parts += _table(mine, metric, f"{label}: {title}" if label else title)
+    path.write_text("\n".join([*parts, *(f"- {note}" for note in notes)]) + "\n")
 
 
 def _table(cells: Sequence[Cell], metric: str, title: str) -> list[str]:
@@ -124,10 +157,13 @@ def _table(cells: Sequence[Cell], metric: str, title: str) -> list[str]:
     ]
     epsilons = sorted({cell.epsilon for cell in private})
     methods = list(dict.fromkeys(cell.method for cell in private))
+    choose = max if metric == GAIN else min
     best = {
-        epsilon: min(c.means[metric] for c in private if c.epsilon == epsilon)
+        epsilon: choose(c.means[metric] for c in private if c.epsilon == epsilon)
         for epsilon in epsilons
     }
+    if not private:
+        return []
     lines = [f"## {title}", ""]
     lines.append("| method | " + " | ".join(f"ε = {epsilon:g}" for epsilon in epsilons) + " |")
     lines.append("|---" * (len(epsilons) + 1) + "|")
@@ -146,12 +182,14 @@ def _entry(cell: Cell | None, metric: str, best: float) -> str:
     if cell is None:
         return "–"
     text = _with_deviation(cell, metric)
-    return f"**{text}**" if cell.means[metric] <= best else text
+    return f"**{text}**" if cell.means[metric] == best else text
 
 
 def _with_deviation(cell: Cell, metric: str) -> str:
-    mean = f"{cell.means[metric]:.4g}"
-    return mean if cell.runs == 1 else f"{mean} ± {cell.deviations[metric]:.2g}"
+    mean, spread = f"{cell.means[metric]:.4g}", cell.deviations[metric]
+    if metric == GAIN:
+        spread /= math.sqrt(cell.runs)
+    return mean if cell.runs == 1 else f"{mean} ± {spread:.2g}"
 
 
 def _references(cells: Sequence[Cell]) -> list[str]:

@@ -59,3 +59,10 @@ def test_it_is_printed_with_what_may_be_left_out(
     assert shown.count("joint") >= 2
     assert max(map(len, shown.splitlines())) <= 80
     assert DivisionPlan([], [AMOUNT, AMOUNT], 9, 0.3, [], []).derived is None
+
+
+def test_gains_are_shares_of_what_true_labels_would(plan: DivisionPlan) -> None:
+    for row in plan.rows:
+        gains = plan.gains(row)
+        assert [*gains] == ["returned", "amount"]
+        assert all(0 < gain < 1 for gain in gains.values())

@@ -178,3 +178,11 @@ def test_the_bytes_do_not_depend_on_where_they_are_made(
     one = engines.in_memory(tmp_path / "one", chosen)
     assert engines.with_engine(tmp_path / "other", chosen, InProcess()) == one
     assert len(one.tally.labels) == 2
+
+
+def test_labels_that_events_are_too_few_for_are_named(two: Party) -> None:
+    assert "events are few" not in two.run("release", "--dry-run", "--epsilon=4").err
+    few = two.run("release", "--dry-run", "--epsilon=0.1").err
+    assert "events are few for epsilon=0.1: a model is predicted to gain" in few
+    assert "% for 'returned' and" in few
+    assert "% for 'amount' of what true labels would" in few

@@ -15,7 +15,14 @@ from common.entropy import seeded_entropy
 from common.errors import ConfigError
 from common.program.cli import main
 from common.program.comparison.jobs import Job, Method, make_jobs
-from common.program.comparison.tables import summarise
+from common.program.comparison.plots import draw
+from common.program.comparison.tables import (
+    GAIN,
+    by_label,
+    summarise,
+    write_csv,
+    write_markdown,
+)
 from tests.commands import Result, RunCommand
 
 
@@ -100,6 +107,23 @@ def test_bad_options_are_one_line(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--method", "rr-on-bins"], "several labels are sent by one of auto, joint, split, separ"),
+        (["--method", "joint:as-published"], "without options; compare randomizers on one label"),
+        (["--baselines", "central"], "is about one label, and --label stands 2 times"),
+    ],
+)
+def test_what_is_about_one_label_says_so(
+    run_command: RunCommand, events: Path, tmp_path: Path, options: list[str], message: str
+) -> None:
+    data = ["--labels", str(events), "--features", str(events), "--out", str(tmp_path / "out")]
+    labels = ["--label", "y:0:10", "--label", "id:0:600"]
+    assert message in run_command(main, "compare", *data, *labels, *options).error
+    assert not (tmp_path / "out").exists()
+
+
 def test_jobs_come_run_by_run_with_the_reference_first() -> None:
     methods = [Method("auto"), Method("rr-on-bins", "raw"), Method("auto")]
     jobs = make_jobs(methods, [0.5, 1.0], runs=2)
@@ -133,3 +157,40 @@ def test_summaries_are_means_and_sample_deviations() -> None:
     assert cell.runs == 3
     assert cell.means["test_mse"] == pytest.approx(3.0)
     assert cell.deviations["test_mse"] == pytest.approx(np.std([1, 2, 6], ddof=1))
+
+
+def test_figures_of_several_labels_stand_by_label(tmp_path: Path) -> None:
+    """Each way to share ε is set beside separate messages, run by run."""
+    base = {"objective": "auto", "head": "auto", "epsilon": 1.0}
+    figures = {"test_mae": 1.0, "test_loss": 1.0, "constant_mse": 9.0}
+    errors = {"separate": ([5.0, 7.0], [1.0, 1.0]), "joint": ([4.0, 7.0], [1.0, 3.0])}
+    records = [
+        {
+            **base,
+            "randomizer": name,
+            "run": run,
+            "labels": [
+                {"name": label, "test_mse": mine[run], **figures}
+                for label, mine in zip(("a", "b"), both, strict=True)
+            ],
+        }
+        for name, both in errors.items()
+        for run in (0, 1)
+    ]
+    cells = by_label(summarise(records))
+    assert [*cells] == ["a", "b"]
+    gains = {name: {one.method: one.means[GAIN] for one in each} for name, each in cells.items()}
+    assert gains["a"] == {"separate · auto": 0, "joint · auto": pytest.approx(0.5)}
+    assert gains["b"]["joint · auto"] == pytest.approx(-1.0)
+    every = [cell for each in cells.values() for cell in each]
+    write_markdown(every, tmp_path / "table.md")
+    text = (tmp_path / "table.md").read_text()
+    assert "## a: Test error of the model" in text
+    assert "| joint · auto | **0.5 ± 0.5** |" in text  # the standard error of the difference
+    assert "randomized label" not in text
+    write_csv(every, tmp_path / "table.csv")
+    table = pl.read_csv(tmp_path / "table.csv")
+    assert table["label"].to_list() == ["a", "a", "b", "b"]
+    draw(every, tmp_path)
+    assert (tmp_path / "test_error.png").read_bytes().startswith(b"\x89PNG")
+    assert not (tmp_path / "label_error.png").exists()

@@ -57,6 +57,10 @@ POINTS = 32
 DEFAULT_ROWS = 20_000
 """Number of labels assumed where none is given."""
 
+LARGEST_EPSILON = 16.0
+"""Beyond this ε the program is solved for this one: its outputs are already all but exact, and the
+solver's numbers end."""
+
 THRESHOLD_SHARES = (0.3, 0.2, 0.1, 0.05, 0.02)
 """Shares of the events that uniform randomized thresholds may get, the largest first."""
 
@@ -118,7 +122,7 @@ def optimal_design(
     start
         (J,) masses to start from, of an earlier design.
     """
-    boost = float(exp_lower_bound(epsilon)) - 1.0
+    boost = float(exp_lower_bound(min(epsilon, LARGEST_EPSILON))) - 1.0
     members = _interval_sets(family.labels.size)
     columns = 1.0 + boost * members
     fixed = threshold_share * uniform_thresholds(family.labels, boost)

@@ -250,7 +250,7 @@ def test_the_unit_of_the_label_does_not_matter(scale: float) -> None:
     assert scaled.details["predicted_excess_error"] == pytest.approx(scale**2 * excess, rel=0.01)
 
 
-@pytest.mark.parametrize("epsilon", [14.0, 20.0])
+@pytest.mark.parametrize("epsilon", [14.0, 25.0, 40.0])
 def test_masses_that_are_next_to_nothing_still_make_a_channel(epsilon: float) -> None:
     weights = seeded_entropy(5).words("prior", 0, 11).astype(np.float64)
     for points in (2, 5, 11):

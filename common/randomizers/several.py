@@ -5,7 +5,7 @@
 - *joint*: one prior over the cells of small grids, and one channel designed for all labels;
 - *auto*: one prior over cells is paid for, and from that alone it is decided whether one channel or
   one a label, on the same grids, is predicted to serve better. Where labels need more than 400
-  cells together, or ask for a randomizer by name, it is split.
+  cells together, it is split.
 
 With one label all three are the two-step procedure of :mod:`common.randomizers.two_step`.
 """
@@ -24,13 +24,13 @@ import numpy as np
 from common.arrays import Floats, Integers
 from common.entropy import Entropy
 from common.errors import ConfigError
-from common.exact.channel import MAX_OUTPUTS
 from common.guarantees import PureDP, Unit
 from common.randomizers.base import Randomizer, build_randomizer
 from common.randomizers.cells import Cells, Codebook, Group, stream
 from common.randomizers.design.allocation import allocate
 from common.randomizers.design.joint import Targets, build_joint_design
 from common.randomizers.design.optimal_design import POINTS
+from common.randomizers.design.room import fitting, most_knots
 from common.randomizers.grid import Grid
 from common.randomizers.prior import PRIOR_STREAM, NoisyPrior, decoded_prior, private_prior
 from common.randomizers.two_step import (
@@ -52,8 +52,6 @@ MOST_LABELS = 8
 _FEWEST_CELLS = 144
 _FEWEST_POINTS = 8
 _NEAR_ZERO = 50.0
-_OUTPUTS_A_POINT = 4
-"""A design for p points has 2(p − 1) thresholds, and seldom more than p other outputs."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class LabelTerms:
     values
         Whether the grid's points are all the labels there are.
     randomizer, options
-        As in :func:`common.randomizers.build_randomizer`; a joint channel has none of its own.
+        As in :func:`common.randomizers.build_randomizer`, of a label that is sent alone.
     """
 
     name: str
@@ -85,11 +83,6 @@ class LabelTerms:
     values: bool = False
     randomizer: str = "auto"
     options: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def plain(self) -> bool:
-        """Whether it leaves the choice of a randomizer to the library."""
-        return self.randomizer == "auto" and not self.options
 
     def own_grid(self, rows: int, epsilon: float) -> Grid:
         """Its points if it is sent alone."""
@@ -240,8 +233,8 @@ def from_priors(
         sizes = [len(one.grid or one.coarse_grid(_FEWEST_POINTS)) for one in terms]
         raise ConfigError(
             f"no channel for {len(terms)} labels at once: {' × '.join(map(str, sizes))} ="
-            f" {math.prod(sizes):,} cells must be at most {MOST_CELLS} cells, of labels that name"
-            " no randomizer; set division = 'split', or coarser grids"
+            f" {math.prod(sizes):,} cells must be at most {MOST_CELLS} cells; set division ="
+            " 'split', or coarser grids"
         )
     if len(terms) == 1 or grids is None or division == "split":
         return _split(pay, terms, rows, epsilon, group, prior_share)
@@ -299,20 +292,25 @@ def own_channels(
     marginals = [cells.marginal(prior, j) for j in range(len(terms))]
     losses, weights = [one.loss for one in terms], [one.weight for one in terms]
     shares = allocate(cells.grids, marginals, losses, weights, epsilon, rows)
-    options = knot_options([len(grid) if len(grid) == 2 else None for grid in cells.grids])
-    channels = []
-    for j, grid in enumerate(cells.grids):
-        built = build_randomizer(
-            "auto",
-            labels=grid.points,
-            prior=marginals[j],
-            epsilon=round_down(Fraction(epsilon) * shares[j]),
-            loss=losses[j],
-            rows=rows,
-            **(options if len(grid) > 2 else {}),
-        )
-        channels.append((Group((j,), Cells((grid,))), built))
-    return tuple(channels)
+
+    def build(points: int) -> list[Randomizer]:
+        return [
+            build_randomizer(
+                "auto",
+                labels=grid.points,
+                prior=marginals[j],
+                epsilon=round_down(Fraction(epsilon) * shares[j]),
+                loss=losses[j],
+                rows=rows,
+                **({"points": points} if len(grid) > 2 else {}),
+            )
+            for j, grid in enumerate(cells.grids)
+        ]
+
+    # never refused: at most five grids of three points or more make at most 400 cells
+    knots = most_knots([2 if len(grid) == 2 else None for grid in cells.grids])
+    groups = [Group((j,), Cells((grid,))) for j, grid in enumerate(cells.grids)]
+    return tuple(zip(groups, fitting(build, knots), strict=True))
 
 
 def lost(targets: Targets, cells: Cells, channels: Channels) -> float:
@@ -336,10 +334,8 @@ def cell_grids(terms: Sequence[LabelTerms], rows: int, epsilon: float) -> tuple[
 
     Returns
     -------
-    One a label; None where they would have fewer than 8 points, or labels name a randomizer.
+    One a label; None where they would have fewer than 8 points.
     """
-    if not all(one.plain for one in terms):
-        return None
     chosen = math.prod(len(one.grid) for one in terms if one.grid)
     free = sorted(
         (j for j, one in enumerate(terms) if not one.grid),
@@ -362,31 +358,6 @@ def cell_grids(terms: Sequence[LabelTerms], rows: int, epsilon: float) -> tuple[
     return None
 
 
-def knot_options(outputs: Sequence[int | None]) -> dict[str, int]:
-    """Choose how many knots designs may have so that all channels' codes fit two bytes.
-
-    Parameters
-    ----------
-    outputs
-        One a label: how many its channel has; None for those that a design decides.
-
-    Returns
-    -------
-    The designs' options: none where they may have as many knots as alone.
-    """
-    designed = sum(size is None for size in outputs)
-    room = MAX_OUTPUTS // math.prod(size for size in outputs if size)
-    points = int(room ** (1 / designed) / _OUTPUTS_A_POINT + 1e-9) if designed else POINTS
-    if points < 2 or not room:
-        sizes = [size or 2 * _OUTPUTS_A_POINT for size in outputs]
-        raise ConfigError(
-            f"{len(outputs)} labels with channels of their own need at least"
-            f" {' × '.join(map(str, sizes))} = {math.prod(sizes):,} combined codes, more than"
-            f" {MAX_OUTPUTS:,}; send fewer of them in one message"
-        )
-    return {"points": points} if points < POINTS else {}
-
-
 def check_terms(terms: Sequence[LabelTerms]) -> None:
     """Raise ``ConfigError`` for labels that no message can carry."""
     names = _names(terms)
@@ -398,6 +369,11 @@ def check_terms(terms: Sequence[LabelTerms]) -> None:
     for one in terms:
         if not 0 < one.weight < math.inf:
             raise ConfigError(f"label {one.name!r:.60}: weight={one.weight:g} must be above 0")
+        if len(names) > 1 and (one.randomizer != "auto" or one.options):
+            raise ConfigError(
+                f"label {one.name!r:.60} is one of {len(names)}, whose randomizers are chosen"
+                f" together; leave {one.randomizer!r:.60} and its options out"
+            )
 
 
 def _names(terms: Sequence[LabelTerms]) -> tuple[str, ...]:
@@ -431,18 +407,25 @@ def _split(
     groups = [Group((j,), Cells((grid,))) for j, grid in enumerate(grids)]
     recipes = [one.recipe(group, prior_share) for one in terms]
     needy = [j for j, recipe in enumerate(recipes) if recipe.needs_prior(grids[j])]
-    knots = knot_options([None if j in needy else len(grid) for j, grid in enumerate(grids)])
+    knots = most_knots([None if j in needy else len(grid) for j, grid in enumerate(grids)])
     splits = [one.split(grids[j], budgets[j], rows) for j, one in enumerate(recipes)]
     paid = pay([(groups[j], splits[j].prior) for j in needy]) if needy else []
-    priors: dict[int, NoisyPrior | None] = dict(zip(needy, paid, strict=True))
-    channels = []
-    for j, (one, recipe) in enumerate(zip(groups, recipes, strict=True)):
-        prior = priors.setdefault(j, None)
-        if prior is None:
-            built = recipe.respond(grids[j], budgets[j], rows)
-        else:
-            chosen = replace(recipe, options=recipe.options or knots)
-            built = chosen.build(prior, grids[j], splits[j], rows)
-        channels.append((one, built))
-    every = tuple((one, priors[j]) for j, one in enumerate(groups))
-    return Several(_names(terms), every, tuple(channels), group)
+    priors: dict[int, NoisyPrior | None] = dict.fromkeys(range(len(terms)))
+    priors |= dict(zip(needy, paid, strict=True))
+
+    def build(points: int) -> list[Randomizer]:
+        fewer = {"points": points} if points < POINTS else {}
+        built = []
+        for recipe, grid, budget, split, prior in zip(
+            recipes, grids, budgets, splits, priors.values(), strict=True
+        ):
+            if prior is None:
+                built.append(recipe.respond(grid, budget, rows))
+            else:
+                chosen = replace(recipe, options=recipe.options or fewer)
+                built.append(chosen.build(prior, grid, split, rows))
+        return built
+
+    channels = tuple(zip(groups, fitting(build, knots), strict=True))
+    every = tuple(zip(groups, priors.values(), strict=True))
+    return Several(_names(terms), every, channels, group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -25,7 +26,6 @@ from common.randomizers.several import (
     cell_grids,
     divide,
     joint_channel,
-    knot_options,
     lost,
     own_channels,
 )
@@ -167,7 +167,6 @@ def test_cells_are_few_enough_and_chosen_grids_stay() -> None:
 def test_what_has_no_joint_channel_is_split_or_refused() -> None:
     amounts = [LabelTerms(name, 0, 900.5) for name in "abc"]
     assert cell_grids(amounts, 10_000, 1.0) is None
-    assert cell_grids([RETURNED, LabelTerms("a", 0, 9, randomizer="rr-on-bins")], 99, 1.0) is None
     labels = np.zeros((50, 3))
     made = randomize_several(labels, amounts, 1.0, seeded_entropy(0)).made
     assert len(made.channels) == 3
@@ -180,11 +179,7 @@ def test_what_has_no_joint_channel_is_split_or_refused() -> None:
         randomize_several(labels, [RETURNED] * 9, 1.0, seeded_entropy(0))
 
 
-def test_knots_are_few_enough_that_all_codes_fit_two_bytes() -> None:
-    assert knot_options([None, None]) == {}
-    assert knot_options([2, None]) == {}
-    assert knot_options([None] * 3) == {"points": 10}
-    assert knot_options([None] * 4 + [2]) == {"points": 3}
-    assert knot_options([2] * 8) == {}
-    with pytest.raises(ConfigError, match="combined codes"):
-        knot_options([None] * 8)
+def test_no_label_of_several_names_a_randomizer() -> None:
+    named = replace(AMOUNT, randomizer="rr-on-bins")
+    with pytest.raises(ConfigError, match=r"'amount' is one of 2.*leave 'rr-on-bins'"):
+        randomize_several(events(50), [RETURNED, named], 1.0, seeded_entropy(0))

@@ -44,9 +44,9 @@ def test_one_channel_is_predicted_to_beat_one_a_label(plan: DivisionPlan) -> Non
     assert more.predicted_errors < less.predicted_errors
 
 
-def test_where_labels_name_a_randomizer_they_are_split() -> None:
-    named = LabelTerms("amount", 0, 60, randomizer="rr-on-bins")
-    (row,) = plan_divisions([RETURNED, named], 5000, [1.0]).rows
+def test_labels_of_too_many_cells_are_split() -> None:
+    three = [LabelTerms(name, 0, 900.5) for name in "abc"]
+    (row,) = plan_divisions(three, 5000, [1.0]).rows
     assert (row.division, row.auto) == ("split", True)
 
 

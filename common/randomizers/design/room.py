@@ -1,0 +1,61 @@
+"""How many knots several designs may have for the codes of all of them to fit two bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from common.errors import ConfigError
+from common.exact.channel import MAX_OUTPUTS
+from common.randomizers.base import Randomizer
+from common.randomizers.design.optimal_design import POINTS
+
+_OUTPUTS_A_POINT = 4
+"""A design for p points has 2(p − 1) thresholds, and seldom more than p other outputs."""
+
+
+def most_knots(outputs: Sequence[int | None]) -> int:
+    """Choose how many knots designs may have for all channels' codes to fit two bytes, as a rule.
+
+    Parameters
+    ----------
+    outputs
+        One a label: how many its channel has; None for those that a design decides.
+
+    Raises
+    ------
+    ConfigError
+        If not even designs of two knots would have room.
+    """
+    designed = sum(size is None for size in outputs)
+    room = MAX_OUTPUTS // math.prod(size for size in outputs if size)
+    points = int(room ** (1 / designed) / _OUTPUTS_A_POINT + 1e-9) if designed else POINTS
+    if points < 2 or not room:
+        sizes = [size or 2 * _OUTPUTS_A_POINT for size in outputs]
+        raise ConfigError(
+            f"{len(outputs)} labels with channels of their own need at least"
+            f" {' × '.join(map(str, sizes))} = {math.prod(sizes):,} combined codes, more than"
+            f" {MAX_OUTPUTS:,}; send fewer of them in one message"
+        )
+    return min(points, POINTS)
+
+
+def fitting(build: Callable[[int], list[Randomizer]], points: int) -> list[Randomizer]:
+    """Build randomizers whose combined codes fit two bytes, whatever the priors are.
+
+    A design with more outputs than its knots were given room for is built anew with fewer, from
+    the same priors: nothing is refused once these are paid for. It ends at two knots at the latest,
+    where a design has 4 outputs and :func:`most_knots` found room for 8.
+
+    Parameters
+    ----------
+    build
+        Builds the randomizers, designs with at most so many knots.
+    points
+        Knots to begin with, of :func:`most_knots`.
+    """
+    built = build(points)
+    while math.prod(one.channel.outputs.size for one in built) > MAX_OUTPUTS:
+        points -= 1
+        built = build(points)
+    return built

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from common.config import setting
 from common.config.answers import Json, print_json
 from common.console import numbers, progress, stderr
-from common.errors import ConfigError
 from common.outputs import check_plot
 from common.randomizers.design.conditionals import EXPLAINED
 from label_party.commands.options import options
@@ -32,7 +31,11 @@ class PlanOptions(Json):
     prior_release: Path | None = setting(
         None, "A release (or its manifest) whose noisy prior to use."
     )
-    prior_file: Path | None = setting(None, "Public knowledge: a table with columns label, weight.")
+    prior_file: Path | None = setting(
+        None,
+        "Public knowledge: a table with columns label, weight; of several labels a column named as"
+        " each of them, and weight.",
+    )
     raw_labels: bool = setting(
         False, "Use the labels themselves. The choice leaks.", flag="--raw-labels"
     )
@@ -51,12 +54,11 @@ def plan(config: LabelPartyConfig, wanted: PlanOptions) -> None:
     """Compare randomizers by the model they will give, without looking at a label."""
     from common.randomizers.base import check_epsilon
     from label_party.release import plan as planning
+    from label_party.release.plan_divisions import plan_divisions
+    from label_party.release.prior_knowledge import LEAK_WARNING, choose_knowledge
 
-    if len(config.labels) > 1:
-        plan_several(config, wanted)
-        return
     events = planning.planned_rows(config, wanted.rows)
-    knowledge = planning.choose_knowledge(
+    knowledge = choose_knowledge(
         config, wanted.prior_release, wanted.prior_file, wanted.raw_labels, events
     )
     budgets = numbers("--epsilons", wanted.epsilons)
@@ -64,49 +66,35 @@ def plan(config: LabelPartyConfig, wanted: PlanOptions) -> None:
         check_epsilon(epsilon)
     if wanted.plot is not None:
         check_plot(wanted.plot)
+    found: Plan | DivisionPlan
     with progress(quiet=wanted.as_json) as bar:
         task = bar.add_task("Comparing", total=len(budgets), note="")
-        found = planning.make_plan(
-            config,
-            knowledge,
-            budgets,
-            lambda epsilon: bar.update(task, advance=1),
-            explained=wanted.explained,
-        )
+
+        def advance(epsilon: float) -> None:
+            bar.update(task, advance=1)
+
+        if len(config.labels) > 1:
+            found = plan_divisions(
+                config.terms,
+                knowledge,
+                budgets,
+                advance,
+                wanted.explained,
+                config.privacy.group,
+                config.privacy.prior_share,
+            )
+        else:
+            found = planning.make_plan(
+                config, knowledge, budgets, advance, explained=wanted.explained
+            )
     if knowledge.leaks:
-        stderr.print(f"warning: {planning.LEAK_WARNING}", style="bold red", highlight=False)
-    print_plan(found, as_json=wanted.as_json)
+        stderr.print(f"warning: {LEAK_WARNING}", style="bold red", highlight=False)
+    if isinstance(found, planning.Plan):
+        print_plan(found, as_json=wanted.as_json)
+    else:
+        print_divisions(found, as_json=wanted.as_json)
     if wanted.plot is not None:
         draw_plan(found, wanted.plot)
-
-
-def plan_several(config: LabelPartyConfig, wanted: PlanOptions) -> None:
-    """Compare the ways in which several labels can share one ε."""
-    from common.randomizers.base import check_epsilon
-    from label_party.release.plan import planned_rows
-    from label_party.release.plan_divisions import plan_divisions
-
-    asked = [wanted.prior_release, wanted.prior_file, wanted.raw_labels or None, wanted.plot]
-    if any(one is not None for one in asked):
-        raise ConfigError(
-            "a plan for several labels assumes nothing about them; leave out --prior-release,"
-            " --prior-file, --raw-labels and --plot"
-        )
-    budgets = numbers("--epsilons", wanted.epsilons)
-    for epsilon in budgets:
-        check_epsilon(epsilon)
-    with progress(quiet=wanted.as_json) as bar:
-        task = bar.add_task("Comparing", total=len(budgets), note="")
-        found = plan_divisions(
-            config.terms,
-            planned_rows(config, wanted.rows),
-            budgets,
-            lambda epsilon: bar.update(task, advance=1),
-            wanted.explained,
-            config.privacy.group,
-            config.privacy.prior_share,
-        )
-    print_divisions(found, as_json=wanted.as_json)
 
 
 def print_divisions(plan: DivisionPlan, *, as_json: bool) -> None:
@@ -116,7 +104,9 @@ def print_divisions(plan: DivisionPlan, *, as_json: bool) -> None:
         constants, truths = plan.constant_errors, plan.true_label_errors
         print_json(
             {
-                "events": plan.events,
+                "events": plan.knowledge.rows,
+                "prior": plan.knowledge.source,
+                "leaks": plan.knowledge.leaks,
                 "explained": plan.explained,
                 "labels": names,
                 "constant_errors": constants,
@@ -138,8 +128,8 @@ def print_divisions(plan: DivisionPlan, *, as_json: bool) -> None:
     ):
         print(f"{'':<6}  {name:<19}" + "".join(f"{error:>14.5g}" for error in known))
     notes = [
-        f"Predicted error of a model of each label, {plan.events:,} events, over uniform labels:"
-        f" nothing is known about them. Features explain {plan.explained:.0%} of the variances;"
+        f"Predicted error of a model of each label, {plan.knowledge.rows:,} events, over"
+        f" {plan.knowledge.source}. Features explain {plan.explained:.0%} of the variances;"
         " --explained sets that.",
         '*: what "auto" takes here; a release decides by its own noisy histogram. joint: one'
         " channel for all labels; separate: the same histogram and a channel a label; split: a"
@@ -214,29 +204,48 @@ def _json(plan: Plan) -> dict[str, object]:
     }
 
 
-def draw_plan(plan: Plan, path: Path) -> None:
-    """Draw predicted model error and label error against ε; ``path`` is checked already."""
-    from common.report.figures import MARKERS, clean, epsilon_axis, level, logarithmic, picture
+def draw_plan(plan: Plan | DivisionPlan, path: Path) -> None:
+    """Draw predicted errors against ε; ``path`` is checked already.
 
-    with picture(path, 11, 4.6) as figure:
-        left, right = figure.subplots(1, 2)
-        names = sorted({row.assessment.name for row in plan.rows})
-        for name, marker in zip(names, cycle(MARKERS), strict=False):
-            rows = [row for row in plan.rows if row.assessment.name == name]
-            epsilons = [row.epsilon for row in rows]
-            width = 2.6 if name == "optimal-design" else 1.2
-            for axes, errors in (
-                (left, [row.assessment.predicted_error for row in rows]),
-                (right, [row.assessment.label_error for row in rows]),
-            ):
-                axes.plot(epsilons, errors, marker=marker, linewidth=width, label=name)
-        level(left, plan.constant_error, "constant")
-        level(left, plan.true_label_error, "true\nlabels")
-        left.set_title("Predicted error of the model")
-        right.set_title("Error of the randomized label")
-        for axes in (left, right):
-            epsilon_axis(axes, [row.epsilon for row in plan.rows])
-            clean(axes)
-        left.set_ylabel(f"{plan.loss} loss")
-        logarithmic(right, "y", f"{plan.loss} loss")
-        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    Of one label by randomizer, with the label's own error beside it; of several by division, a
+    picture each.
+    """
+    from common.report.figures import MARKERS, clean, epsilon_axis, level, logarithmic, picture
+    from label_party.release.plan import Plan
+
+    epsilons = [row.epsilon for row in plan.rows]
+    curves: dict[tuple[int, str], list[tuple[float, float]]] = {}
+    if isinstance(plan, Plan):
+        best, levels = "optimal-design", [(plan.constant_error, plan.true_label_error)]
+        titles = ["Predicted error of the model", "Error of the randomized label"]
+        losses = [plan.loss, plan.loss]
+        for row in sorted(plan.rows, key=lambda row: row.assessment.name):
+            found = row.assessment
+            for place, error in enumerate((found.predicted_error, found.label_error)):
+                curves.setdefault((place, found.name), []).append((row.epsilon, error))
+    else:
+        best, levels = "joint", list(zip(plan.constant_errors, plan.true_label_errors, strict=True))
+        titles = [f"Predicted error of the model of {one.name}" for one in plan.terms]
+        losses = [one.loss for one in plan.terms]
+        for each in plan.rows:
+            for place, error in enumerate(each.predicted_errors):
+                curves.setdefault((place, each.division), []).append((each.epsilon, error))
+    with picture(path, 5.5 * len(titles), 4.6) as figure:
+        axes = figure.subplots(1, len(titles))
+        marker = dict(zip(dict.fromkeys(name for _, name in curves), cycle(MARKERS), strict=False))
+        for (place, name), points in curves.items():
+            width = 2.6 if name == best else 1.2
+            axes[place].plot(
+                *zip(*points, strict=True), marker=marker[name], linewidth=width, label=name
+            )
+        for place, (title, loss) in enumerate(zip(titles, losses, strict=True)):
+            axes[place].set_title(title)
+            epsilon_axis(axes[place], epsilons)
+            clean(axes[place])
+            if place < len(levels):
+                axes[place].set_ylabel(f"{loss} loss")
+                level(axes[place], levels[place][0], "constant")
+                level(axes[place], levels[place][1], "true\nlabels")
+            else:  # that of the randomized label itself
+                logarithmic(axes[place], "y", f"{loss} loss")
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)

@@ -1,6 +1,7 @@
 """``label-party plan`` for several labels: compare the ways in which they can share one ε.
 
-Nothing here looks at a label: each is taken to be uniform between its bounds, or over its points.
+It looks at a prior (:mod:`label_party.release.prior_knowledge`); where none is known, each label is
+taken to be uniform between its bounds, or over its points.
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from functools import reduce
 
 import numpy as np
 
 from common.arrays import Floats
 from common.randomizers.base import build_randomizer
-from common.randomizers.cells import Cells
+from common.randomizers.cells import Cells, Group
 from common.randomizers.design.assessment import Assessor, Forecast
 from common.randomizers.design.conditionals import EXPLAINED
 from common.randomizers.design.joint import Targets
@@ -29,6 +31,7 @@ from common.randomizers.several import (
     shares_of_epsilon,
 )
 from common.randomizers.two_step import BudgetSplit, round_down, split_budget
+from label_party.release.prior_knowledge import PriorKnowledge
 
 JOINT, SEPARATE, SPLIT = "joint", "separate", "split"
 _FINE = 401
@@ -75,7 +78,7 @@ class DivisionPlan:
 
     rows: list[DivisionRow]
     terms: Sequence[LabelTerms]
-    events: int
+    knowledge: PriorKnowledge
     explained: float
     constant_errors: list[float]
     true_label_errors: list[float]
@@ -109,7 +112,7 @@ class DivisionPlan:
 
 def plan_divisions(
     terms: Sequence[LabelTerms],
-    events: int,
+    knowledge: PriorKnowledge,
     epsilons: Sequence[float],
     on_epsilon: Callable[[float], None] = lambda epsilon: None,
     explained: float = EXPLAINED,
@@ -124,8 +127,8 @@ def plan_divisions(
     ----------
     terms
         What is public about the labels, two or more.
-    events
-        Their number.
+    knowledge
+        Their prior, and the number of events.
     epsilons
         Whole budgets of one privacy unit, priors included.
     on_epsilon
@@ -141,34 +144,43 @@ def plan_divisions(
     """
     rows: list[DivisionRow] = []
     forecasts: list[Forecast] = []
+    events = knowledge.rows
     for epsilon in sorted(epsilons):
-        split, forecasts = _split(terms, events, epsilon, explained, group, prior_share)
+        split, forecasts = _split(terms, knowledge, epsilon, explained, group, prior_share)
         grids = cell_grids(terms, events, epsilon) if over_cells else None
         if grids is not None:
             cells = Cells(grids)
             budget = split_budget(epsilon, len(cells), events, largest_share=prior_share)
-            rows += _over_cells(terms, events, epsilon, budget, cells, forecasts, explained, group)
+            rows += _over_cells(
+                terms, knowledge, epsilon, budget, cells, forecasts, explained, group
+            )
         rows.append(replace(split, auto=grids is None))
         on_epsilon(epsilon)
     return DivisionPlan(
         rows,
         terms,
-        events,
+        knowledge,
         explained,
         [forecast.constant for forecast in forecasts],
         [forecast.with_true_labels for forecast in forecasts],
     )
 
 
-def _even(one: LabelTerms, grid: Grid) -> Floats:
-    """(k,) a label that is uniform between its bounds, or over its points, rounded to a grid."""
-    fine = one.grid or Grid.from_count(one.lower, one.upper, _FINE)
-    return np.asarray(interpolation(fine.points, grid.points).mean(axis=0))
+def _prior(terms: Sequence[LabelTerms], knowledge: PriorKnowledge, group: Group) -> Floats:
+    """(k,) prior over cells; a uniform one is rounded to them, whatever their points are."""
+    if knowledge.parts:
+        return knowledge.over(group)
+    parts = []
+    for label, grid in zip(group.labels, group.cells.grids, strict=True):
+        one = terms[label]
+        fine = one.grid or Grid.from_count(one.lower, one.upper, _FINE)
+        parts.append(interpolation(fine.points, grid.points).mean(axis=0))
+    return np.asarray(reduce(np.kron, parts))
 
 
 def _over_cells(
     terms: Sequence[LabelTerms],
-    events: int,
+    knowledge: PriorKnowledge,
     epsilon: float,
     budget: BudgetSplit,
     cells: Cells,
@@ -177,15 +189,13 @@ def _over_cells(
     group: int,
 ) -> list[DivisionRow]:
     """Judge one channel, and one a label, by the share that each label loses."""
-    even: Floats = np.ones(1)
-    for one, grid in zip(terms, cells.grids, strict=True):
-        even = np.asarray(np.kron(even, _even(one, grid)))
+    prior, events = _prior(terms, knowledge, Group(tuple(range(len(terms))), cells)), knowledge.rows
     losses, weights = [one.loss for one in terms], [one.weight for one in terms]
-    targets = Targets.of(cells, even, losses, weights, events, explained)
+    targets = Targets.of(cells, prior, losses, weights, events, explained)
     each = round_down(budget.labels / group)
     judged = []
     for name, make in ((JOINT, joint_channel), (SEPARATE, own_channels)):
-        channels = make(terms, cells, even, each, events)
+        channels = make(terms, cells, prior, each, events)
         codes = at_knots(targets, cells, channels)
         errors = [
             forecast.error(share * forecast.nothing)
@@ -200,7 +210,7 @@ def _over_cells(
 
 def _split(
     terms: Sequence[LabelTerms],
-    events: int,
+    knowledge: PriorKnowledge,
     epsilon: float,
     explained: float,
     group: int,
@@ -208,20 +218,20 @@ def _split(
 ) -> tuple[DivisionRow, list[Forecast]]:
     """Judge labels that are sent as if alone; and say what errors are to be compared with."""
     spent, errors, forecasts, paid = [], [], [], 0.0
-    for one, share in zip(terms, shares_of_epsilon(terms, events, epsilon), strict=True):
+    events, shares = knowledge.rows, shares_of_epsilon(terms, knowledge.rows, epsilon)
+    for j, (one, share) in enumerate(zip(terms, shares, strict=True)):
         own = round_down(Fraction(epsilon) * share)
         grid, recipe = one.own_grid(events, own), one.recipe(group, prior_share)
         budget = recipe.split(grid, own, events)
-        even = _even(one, grid)
-        assessor = Assessor(grid.points, even, events, one.loss, explained)
+        prior = _prior(terms, knowledge, Group((j,), Cells((grid,))))
+        assessor = Assessor(grid.points, prior, events, one.loss, explained)
         built = build_randomizer(
-            one.randomizer if recipe.needs_prior(grid) else "randomized-response",
+            "auto",
             labels=grid.points,
-            prior=even,
+            prior=prior,
             epsilon=round_down(budget.labels / group),
             loss=one.loss,
             rows=events,
-            **one.options,
         )
         paid += float(budget.prior)
         spent.append(group * built.channel.epsilon)

@@ -15,11 +15,12 @@ import pytest
 from common.engine.local import InProcess, Pool
 from common.engine.task import EngineError, Secrets
 from common.errors import DataError
+from common.randomizers.cells import Cells, Group
 from common.randomizers.design.knots import interpolation
 from common.randomizers.grid import Grid
 from label_party.events import open as opening
 from label_party.events.on_disk import Sizes
-from label_party.release.plan import from_raw_labels
+from label_party.release.prior_knowledge import from_raw_labels
 from label_party.store.disk import scratch
 from tests.engines import Dies
 from tests.label_party import engines
@@ -242,12 +243,12 @@ def test_who_looks_at_labels_reads_the_same_from_memory_and_in_parts(
     for whole, in_parts in zip(*found, strict=True):
         assert np.array_equal(whole, in_parts)
     assert known[0].rows == known[1].rows == found[0][1].size
-    for one, other in ((known[0].values, known[1].values), (known[0].weights, known[1].weights)):
-        assert one is not None
-        assert np.array_equal(one, other)
+    (one,), (other,) = (each.parts for each in known)
+    assert np.array_equal(one.values, other.values)
+    assert np.array_equal(one.weights, other.weights)
     grid = Grid(np.linspace(0, 100, 11))
     clipped = np.clip(found[0][1][:, 0], 0, 100)
     expected = (interpolation(clipped, grid.points)).mean(axis=0)
-    np.testing.assert_allclose(known[1].over(grid), expected, rtol=1e-10)
+    np.testing.assert_allclose(known[1].over(Group((0,), Cells((grid,)))), expected, rtol=1e-10)
     left = {path.name for path in (tmp_path / "store").rglob("*")}
     assert left <= {"releases", "scratch"}  # both empty, and no ledger

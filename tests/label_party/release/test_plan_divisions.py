@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
 import pytest
 
+from common.randomizers.cells import Cells, Group
 from common.randomizers.grid import Grid
 from common.randomizers.several import LabelTerms
+from common.release.event_keys import write_secret
 from label_party.commands.plan import print_divisions
 from label_party.release.plan_divisions import DivisionPlan, plan_divisions
+from label_party.release.prior_knowledge import KnownLabels, PriorKnowledge, from_domain
+from tests.commands import Result
 
 RETURNED = LabelTerms("returned", 0, 1, Grid.from_edges([0.0, 1.0]), values=True)
 AMOUNT = LabelTerms("amount", 0, 60)
@@ -15,7 +25,7 @@ AMOUNT = LabelTerms("amount", 0, 60)
 
 @pytest.fixture(scope="module")
 def plan() -> DivisionPlan:
-    return plan_divisions([RETURNED, AMOUNT], 20_000, [2.0, 0.5])
+    return plan_divisions([RETURNED, AMOUNT], from_domain(20_000), [2.0, 0.5])
 
 
 def test_every_division_is_judged_and_spends_no_more_than_epsilon(plan: DivisionPlan) -> None:
@@ -46,7 +56,7 @@ def test_one_channel_is_predicted_to_beat_one_a_label(plan: DivisionPlan) -> Non
 
 def test_labels_of_too_many_cells_are_split() -> None:
     three = [LabelTerms(name, 0, 900.5) for name in "abc"]
-    (row,) = plan_divisions(three, 5000, [1.0]).rows
+    (row,) = plan_divisions(three, from_domain(5000), [1.0]).rows
     assert (row.division, row.auto) == ("split", True)
 
 
@@ -58,7 +68,7 @@ def test_it_is_printed_with_what_may_be_left_out(
     assert "leave it out" in shown
     assert shown.count("joint") >= 2
     assert max(map(len, shown.splitlines())) <= 80
-    assert DivisionPlan([], [AMOUNT, AMOUNT], 9, 0.3, [], []).derived is None
+    assert DivisionPlan([], [AMOUNT, AMOUNT], from_domain(9), 0.3, [], []).derived is None
 
 
 def test_gains_are_shares_of_what_true_labels_would(plan: DivisionPlan) -> None:
@@ -66,3 +76,93 @@ def test_gains_are_shares_of_what_true_labels_would(plan: DivisionPlan) -> None:
         gains = plan.gains(row)
         assert [*gains] == ["returned", "amount"]
         assert all(0 < gain < 1 for gain in gains.values())
+
+
+def test_a_prior_over_cells_is_that_of_its_parts_whatever_their_order() -> None:
+    words = np.arange(1.0, 7.0) ** 2
+    grids = tuple(Grid.from_count(0, 1, points) for points in (2, 3, 4))
+    together = KnownLabels((2, 0), Cells((Grid.from_count(0, 1, 3), grids[0])).points, words)
+    alone = KnownLabels((1,), np.array([[0.0], [0.75], [9.0]]), np.array([1.0, 2.0, 1.0]))
+    known = PriorKnowledge((together, alone), 100, "a test")
+    every = known.over(Group((0, 1, 2), Cells(grids))).reshape(2, 3, 4)
+    assert every.sum() == pytest.approx(1)
+    np.testing.assert_allclose(every.sum(axis=(0, 2)), [0.25, 0.25, 0.5])  # 0.75 lies between two
+    first = np.array([1 + 9 + 25, 4 + 16 + 36]) / 91
+    np.testing.assert_allclose(every.sum(axis=(1, 2)), first)
+    for label, grid in enumerate(grids):
+        others = tuple(j for j in range(3) if j != label)
+        own = known.over(Group((label,), Cells((grid,))))
+        np.testing.assert_allclose(own, every.sum(axis=others))
+    pair = known.over(Group((0, 2), Cells((grids[0], grids[2]))))
+    np.testing.assert_allclose(pair, every.sum(axis=1).ravel())
+    assert not np.allclose(pair.reshape(2, 4), np.outer(first, every.sum(axis=(0, 1))))
+
+
+CONFIG = """
+[data]
+labels = "labels.csv"
+key = "id"
+data_set = "orders"
+[[label]]
+name = "amount"
+lower = 0
+upper = 20
+[[label]]
+name = "returned"
+lower = 0
+upper = 1
+[privacy]
+epsilon = 16
+[keys]
+secret_file = "join.key"
+"""
+
+
+@pytest.fixture
+def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    amounts = [float(i * i % 21) for i in range(900)]
+    table = pl.DataFrame({"id": range(900), "amount": amounts})
+    table.with_columns(returned=(pl.col("id") % 10 == 0).cast(pl.Float64)).write_csv(
+        tmp_path / "labels.csv"
+    )
+    write_secret(tmp_path / "join.key")
+    (tmp_path / "label_party.toml").write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("division", ["joint", "split"])
+def test_the_priors_of_a_release_are_planned_with(
+    orders: Path, run_cli: Callable[..., Result], division: str
+) -> None:
+    assert run_cli("release", "--set", f"privacy.division={division}").code == 0
+    picture = orders / "plan.png"
+    done = run_cli(
+        *("plan", "--epsilons", "1", "--prior-release", "label_store/releases/orders/1"),
+        *("--plot", str(picture), "--json"),
+    )
+    assert done.code == 0, done
+    stated = json.loads(done.out)
+    assert stated["prior"] == "the released prior of 'orders', epoch '1'"
+    assert stated["events"] == 900
+    assert not stated["leaks"]
+    assert 0.04 < stated["constant_errors"][1] < 0.16  # 0.09; of a uniform one it is a quarter
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_given_prior_and_raw_labels_are_of_all_labels(
+    orders: Path, run_cli: Callable[..., Result]
+) -> None:
+    guess = orders / "guess.csv"
+    guess.write_text("returned,amount,weight\n0,2,9\n1,20,1\n")
+    done = run_cli("plan", "--epsilons", "1", "--prior-file", str(guess), "--json", "--rows", "900")
+    assert done.code == 0, done
+    constants = json.loads(done.out)["constant_errors"]
+    np.testing.assert_allclose(constants, [0.09 * 18**2, 0.09], rtol=0.01)
+    done = run_cli("plan", "--epsilons", "1", "--raw-labels")
+    assert done.code == 0, done
+    assert "computed from the raw labels" in " ".join(done.err.split())
+    assert "900 events, over the raw labels" in " ".join(done.out.split())
+    guess.write_text("returned,weight\n0,2\n")
+    refused = run_cli("plan", "--prior-file", str(guess)).error
+    assert "has no column amount; it needs amount, returned and weight" in refused

@@ -1,0 +1,217 @@
+"""What a plan assumes about labels: a prior that was released, that is public, or that is uniform.
+
+Never, unless asked for with a warning, the labels themselves, for a choice made by looking at them
+leaks them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from common.arrays import Floats
+from common.csv_files import read_table
+from common.errors import ConfigError, DataError, ReleaseError
+from common.randomizers.cells import Cells, Group
+from common.randomizers.design.knots import interpolation
+from common.release.blocks import block_ranges
+from common.release.manifest import Manifest
+from label_party.config.sections import LabelPartyConfig
+from label_party.events.open import open_events
+
+LEAK_WARNING = (
+    "this table is computed from the raw labels: a choice made by it depends on them beyond what"
+    " epsilon states, so neither the table nor the choice may leave the labels party"
+)
+
+_VALUES_AT_ONCE = 1 << 12
+
+
+@dataclass(frozen=True)
+class KnownLabels:
+    """What is assumed of some labels, one or several, together.
+
+    Attributes
+    ----------
+    labels
+        (m,) their positions among all labels.
+    values, weights
+        (j, m) labels of an event, and their (j,) weights >= 0.
+    """
+
+    labels: tuple[int, ...]
+    values: Floats
+    weights: Floats
+
+    def over(self, group: Group) -> Floats:
+        """(k,) prior over the cells of some of these labels."""
+        prior = np.zeros(len(group.cells))
+        values = self.values[:, [self.labels.index(label) for label in group.labels]]
+        for low, high in block_ranges(len(values), _VALUES_AT_ONCE):
+            parts = [
+                interpolation(np.clip(column, grid.lower, grid.upper), grid.points)
+                for column, grid in zip(values[low:high].T, group.cells.grids, strict=True)
+            ]
+            prior += self.weights[low:high] @ reduce(_by_row, parts)
+        return np.asarray(prior / prior.sum())
+
+
+@dataclass(frozen=True)
+class PriorKnowledge:
+    """What a plan assumes about the labels.
+
+    Attributes
+    ----------
+    parts
+        Every label in one; labels of different parts are taken to be independent. Empty for
+        uniform labels.
+    rows
+        Number of events.
+    source
+        In words, for the table's caption.
+    leaks
+        Whether it comes from raw labels.
+    """
+
+    parts: tuple[KnownLabels, ...]
+    rows: int
+    source: str
+    leaks: bool = False
+
+    def over(self, group: Group) -> Floats:
+        """(k,) prior over cells: every value is split between its neighbours without bias."""
+        if not self.parts:
+            return np.full(len(group.cells), 1.0 / len(group.cells))
+        grids = dict(zip(group.labels, group.cells.grids, strict=True))
+        order: list[int] = []
+        table = np.ones(())
+        for part in self.parts:
+            some = tuple(label for label in part.labels if label in grids)
+            if some:
+                cells = Cells(tuple(grids[label] for label in some))
+                known = part.over(Group(some, cells)).reshape(cells.shape)
+                table = np.multiply.outer(table, known)
+                order += some
+        return np.asarray(table.transpose([order.index(label) for label in group.labels])).ravel()
+
+
+def _by_row(one: Floats, two: Floats) -> Floats:
+    """(n, a b) products of the entries of (n, a) and (n, b) rows."""
+    return np.asarray((one[:, :, None] * two[:, None, :]).reshape(len(one), -1))
+
+
+def choose_knowledge(
+    config: LabelPartyConfig,
+    release: Path | None,
+    table: Path | None,
+    raw_labels: bool,
+    rows: int,
+) -> PriorKnowledge:
+    """Pick the one source of the prior that was asked for; with none, assume nothing.
+
+    Raises
+    ------
+    ConfigError
+        If more than one source is named.
+    """
+    if sum([release is not None, table is not None, raw_labels]) > 1:
+        raise ConfigError(
+            "a plan has one prior; give one of --prior-release, --prior-file and --raw-labels"
+        )
+    if release is not None:
+        return from_manifest(release, config)
+    if table is not None:
+        return from_table(table, rows, config)
+    return from_raw_labels(config) if raw_labels else from_domain(rows)
+
+
+def from_manifest(path: Path, config: LabelPartyConfig) -> PriorKnowledge:
+    """Use the noisy priors of a release: they are public already, so planning with them is free."""
+    source = path / "manifest.json" if path.is_dir() else path
+    try:
+        manifest = Manifest.from_bytes(source.read_bytes())
+    except OSError as error:
+        raise DataError(f"{source} cannot be read: {error.strerror}") from error
+    except ReleaseError as error:
+        raise ReleaseError(f"{source}: {error}") from error
+    wanted = [one.name for one in config.labels]
+    if len(wanted) == len(manifest.names) == 1:
+        wanted = manifest.names  # the only label, whatever it was called
+    for name in wanted:
+        if name not in manifest.names:
+            raise ConfigError(
+                f"{source} has no label {name!r:.60}; its labels are {', '.join(manifest.names)}"
+            )
+    parts = []
+    for prior, histogram in zip(manifest.priors, manifest.histograms, strict=True):
+        columns = [place for place, name in enumerate(prior.labels) if name in wanted]
+        if columns:
+            labels = tuple(wanted.index(prior.labels[place]) for place in columns)
+            values = manifest.group(prior.labels).cells.points[:, columns]
+            parts.append(KnownLabels(labels, values, histogram.probabilities))
+    return PriorKnowledge(
+        tuple(parts),
+        manifest.population.rows,
+        f"the released prior of {manifest.data_set!r}, epoch {manifest.epoch!r}",
+    )
+
+
+def from_table(path: Path, rows: int, config: LabelPartyConfig) -> PriorKnowledge:
+    """Use public knowledge: a CSV or Parquet file with a column ``weight``, and ``label``.
+
+    Of several labels it has a column for each, by its name.
+    """
+    table = read_table(path)
+    names = _columns(config)
+    for name in [*names, "weight"]:
+        if name not in table.columns:
+            raise DataError(f"{path} has no column {name}; it needs {', '.join(names)} and weight")
+    try:
+        table = table.select(pl.col(*names, "weight").cast(pl.Float64)).sort(names)
+    except pl.exceptions.PolarsError as error:
+        raise DataError(f"{path}: labels and weight must be numbers") from error
+    values, weights = table.select(names).to_numpy(), table["weight"].to_numpy()
+    if not (np.isfinite(values).all() and np.isfinite(weights).all() and weights.min() >= 0):
+        raise DataError(f"{path}: labels must be finite and weights finite and >= 0")
+    if weights.sum() <= 0:
+        raise DataError(f"{path}: the weights are all zero; at least one must be positive")
+    return _together(values, weights, rows, f"the prior in {path}")
+
+
+def from_domain(rows: int) -> PriorKnowledge:
+    """Assume nothing: uniform over the domain."""
+    return PriorKnowledge((), rows, "a uniform prior (nothing is known about the labels)")
+
+
+def from_raw_labels(config: LabelPartyConfig) -> PriorKnowledge:
+    """Use the labels themselves. The result is for the labels party's eyes; it leaks if used."""
+    names, rows = _columns(config), 0
+    lower, upper = np.transpose([one.bounds for one in config.labels])
+    counted = pl.DataFrame(schema={**dict.fromkeys(names, pl.Float64), "weight": pl.UInt64})
+    with open_events(config, quiet=True) as events:
+        for _, labels in events.parts():
+            # as a release takes them: what lies outside counts at the end it is nearest to
+            part = pl.DataFrame(np.clip(labels, lower, upper), schema=names)
+            more = part.group_by(names).agg(pl.len().cast(pl.UInt64).alias("weight"))
+            counted = pl.concat([counted, more]).group_by(names).agg(pl.col("weight").sum())
+            rows += len(labels)
+    counted = counted.sort(names)
+    weights = counted["weight"].to_numpy().astype(np.float64)
+    found = _together(counted.select(names).to_numpy(), weights, rows, "the raw labels")
+    return replace(found, leaks=True)
+
+
+def _columns(config: LabelPartyConfig) -> list[str]:
+    """What a table of labels calls them: the only one ``label``."""
+    names = [one.name for one in config.labels]
+    return names if len(names) > 1 else ["label"]
+
+
+def _together(values: Floats, weights: Floats, rows: int, source: str) -> PriorKnowledge:
+    return PriorKnowledge(
+        (KnownLabels(tuple(range(values.shape[1])), values, weights),), rows, source
+    )

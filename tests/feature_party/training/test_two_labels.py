@@ -91,7 +91,7 @@ def test_nothing_to_learn_is_no_worse_than_a_constant(repeatable: None) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_default_is_as_good_over_ten_releases() -> None:
+def test_the_default_is_as_good_over_ten_releases(repeatable: None) -> None:
     section = TrainingSection(checkpoint=False)
     found = np.array([compare(30_000, seed, section) for seed in range(10)])
     assert (found[:, 0] < 1.01 * found[:, 2]).all()

@@ -137,7 +137,8 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         from common.release.table import Release
         from feature_party.notebook.sources import check_codes, problem_of
 
-        if isinstance(codes, Release) and codes.manifest.content.key_bytes:
+        release = getattr(codes, "release", codes)  # of one label of a release
+        if isinstance(release, Release) and release.manifest.content.key_bytes:
             raise ConfigError(
                 "the release's rows are in the order of its keys; `feature-party labels` brings its"
                 " codes in the order of the features"

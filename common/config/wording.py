@@ -84,8 +84,8 @@ def in_words(kind: Any, notes: Any = ()) -> str:
     if origin is Literal:
         return _choice(parts)
     if origin is list:
-        some = "at least one of " if any(isinstance(note, MinLen) for note in notes) else ""
-        return f"a list, {some}each {in_words(parts[0])}"
+        some = " of at least one" if any(isinstance(note, MinLen) for note in notes) else ""
+        return f"a list{some}, each {in_words(parts[0])}"
     if origin is dict or kind is dict:
         return "a table"
     return NOUNS.get(kind, "a value") + (_range(notes) if kind in (int, float) else "")

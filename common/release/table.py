@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from common.arrays import Floats
-from common.errors import ReleaseError
+from common.errors import ConfigError, ReleaseError
 from common.exact.channel import Codes
 from common.files import PUBLIC, appearing, sync
 from common.release.blocks import decode_codes
@@ -47,6 +47,34 @@ class Release:
     def codes(self) -> Codes:
         """(n,) uint16 output indices."""
         return self.labels["code"].to_numpy().astype(np.uint16)
+
+    def __getitem__(self, name: str) -> SentLabel:
+        """One label alone, for a model of it."""
+        if name not in self.manifest.names:
+            raise ConfigError(f"label={name!r} must be one of {', '.join(self.manifest.names)}")
+        return SentLabel(self, name)
+
+
+@dataclass(frozen=True)
+class SentLabel:
+    """One label of a release.
+
+    Attributes
+    ----------
+    release
+        With all its labels.
+    name
+        The label's.
+    """
+
+    release: Release
+    name: str
+
+    @property
+    def codes(self) -> Codes:
+        """(n,) uint16 what the channel of this label, and maybe of others, sent."""
+        book = self.release.manifest.codebook
+        return book.split(self.release.codes)[:, book.for_label(self.name).column]
 
 
 def labels_frame(manifest: Manifest, keys: bytes, codes: bytes) -> pl.DataFrame:

@@ -58,18 +58,18 @@ class Experiment:
     spec
         ``features`` and ``truth`` (Parquet files with the same events in the same order), ``key``,
         ``loss``, ``holdout``, ``training``, and either ``lower`` and ``upper`` or, for several
-        labels of an event, ``labels``: each ``column``, ``lower`` and ``upper``.
+        labels of an event, ``columns``: each ``column``, ``lower`` and ``upper``.
     """
 
     def __init__(self, spec: dict[str, Any]) -> None:
         self.spec, self.columns = spec, DataSection(key=spec["key"])
         self.features = pl.read_parquet(spec["features"])
-        self.several = "labels" in spec
+        self.several = "columns" in spec
         only = {"column": "label", "lower": spec.get("lower"), "upper": spec.get("upper")}
         table, loss = pl.read_parquet(spec["truth"]), spec["loss"]
         self.terms = [
             LabelTerms(one["column"], one["lower"], one["upper"], loss=loss)
-            for one in spec.get("labels", [only])
+            for one in spec.get("columns", [only])
         ]
         self.truths: dict[str, Floats] = {
             one.name: np.clip(table[one.name].to_numpy(), one.lower, one.upper)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,21 +10,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Floats
+from common.arrays import Floats, Integers
 from common.errors import ConfigError, DataError
 from common.exact.channel import FiniteChannel
 from common.randomizers import NoisyPrior, Randomizer
-from common.randomizers.private_labels import EventLabel, PrivateLabels
+from common.randomizers.private_labels import EventLabel, PrivateEvents, PrivateLabels
 from common.release.folder import read_manifest
 from common.release.manifest import Manifest
-from common.release.table import Release
+from common.release.table import Release, SentLabel
 from feature_party.learning.problem import LabelProblem, prior_given_codes
-from feature_party.learning.several_labels import label_view
+from feature_party.learning.several_labels import LabelView, label_view, views_of
 
 _ROUNDS = 300
 
 Source = (
     Release
+    | SentLabel
     | Manifest
     | PrivateLabels
     | EventLabel
@@ -51,6 +53,16 @@ def problem_of(source: Source, codes: NDArray[Any] | None = None) -> LabelProble
             return problem_of(Manifest.from_bytes(read_manifest(Path(source))), codes)
         case Release():
             return problem_of(source.manifest, codes)
+        case SentLabel():
+            manifest = source.release.manifest
+            return _seen(lambda sent: views_of(manifest, sent)[source.name], codes)
+        case Manifest() | PrivateEvents() if len(source.names) > 1:
+            name = source.names[0]
+            raise ConfigError(
+                f"an event has the labels {', '.join(source.names)}; name one, such as"
+                f" lv.read_release(FOLDER)[{name!r}] or lv.randomize_events(…)[{name!r}], whose"
+                " .codes are that label's"
+            )
         case Manifest():
             loss = source.label.loss
             return _told(source.histogram, source.channel, loss, codes)
@@ -59,13 +71,10 @@ def problem_of(source: Source, codes: NDArray[Any] | None = None) -> LabelProble
         case EventLabel():
             made = source.events.made
             priors = [(group, prior) for group, prior in made.priors if prior is not None]
-            view = label_view(made.codebook, priors, source.name, source.loss)
-            if codes is None:
-                return view.problem
-            first = np.unique(view.codes, return_index=True)[1]  # a message of each of its codes
-            sent = first[check_codes(codes, view.problem)]
-            counts = np.bincount(sent, minlength=view.codes.size)
-            return label_view(made.codebook, priors, source.name, source.loss, counts).problem
+            return _seen(
+                lambda sent: label_view(made.codebook, priors, source.name, source.loss, sent),
+                codes,
+            )
         case Randomizer():
             return LabelProblem.from_channel(source.channel, source.prior, source.loss.name)
         case FiniteChannel():
@@ -87,6 +96,18 @@ def _told(
         return problem
     counts = np.bincount(check_codes(codes, problem), minlength=problem.outputs.size)
     return replace(problem, prior=prior_given_codes(histogram, channel.probabilities, counts))
+
+
+def _seen(
+    view_of: Callable[[Integers | None], LabelView], codes: NDArray[Any] | None
+) -> LabelProblem:
+    """One label of several, seen with no counts of messages, or with those that codes stand for."""
+    view = view_of(None)
+    if codes is None:
+        return view.problem
+    first = np.unique(view.codes, return_index=True)[1]  # a message of each of its codes
+    sent = first[check_codes(codes, view.problem)]
+    return view_of(np.bincount(sent, minlength=view.codes.size)).problem
 
 
 def prior_of_codes(channel: FiniteChannel, codes: NDArray[Any]) -> Floats:

@@ -40,7 +40,7 @@ def _figure(
             _panel(axes, mine, metric, unit)
             axes.set_title(f"{label}: {title[0].lower()}{title[1:]}" if label else title)
         handles, names = panels[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=3)
+        figure.legend(handles, names, loc="outside lower center", ncols=4 if label else 3)
 
 
 def _levels(cells: Sequence[Cell], metric: str) -> list[tuple[str, float]]:

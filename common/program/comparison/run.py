@@ -90,6 +90,11 @@ def run_comparison(settings: CompareSettings) -> Comparison:
     using = [name for name in NEED_DELTA if name in names]
     if using:
         notes.append(f"δ = {settings.delta:g} for {', '.join(using)}; no other method has one.")
+    notes += dict.fromkeys(
+        f"{job.method} could not be run: {results[job]['error']}."
+        for job in jobs
+        if "error" in results[job]
+    )
     write_markdown(cells, out / "table.md", notes, settings.loss)
     draw(cells, out, settings.loss)
     return Comparison(records, cells, out)

@@ -99,7 +99,7 @@ class CompareSettings(DataSettings):
         first = self.columns[0]
         bounds = {"lower": first.lower, "upper": first.upper}
         shared = {
-            **({"labels": [asdict(one) for one in self.columns]} if self.several else bounds),
+            **({"columns": [asdict(one) for one in self.columns]} if self.several else bounds),
             "loss": self.loss,
             "holdout": self.holdout,
             "training": parse_settings(self.training),

@@ -107,7 +107,8 @@ def _rows(records: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             values = {name: label.get(name) for name in (*METRICS, "constant_mse")}
             name = label.get("name", "")
             if name:
-                values[GAIN] = errors.get((apart, name), math.nan) - label["test_mse"]
+                beside = None if job == apart else errors.get((apart, name))
+                values[GAIN] = None if beside is None else beside - label["test_mse"]
             yield {
                 "label": name,
                 "method": str(job.method),

@@ -23,7 +23,7 @@ def spec(tmp_path: Path) -> dict[str, object]:
     return {
         **{name: str(tmp_path / f"{name}.parquet") for name in ("features", "truth")},
         "key": "event",
-        "labels": [{"column": name, "lower": 0, "upper": upper} for name, upper in bounds],
+        "columns": [{"column": name, "lower": 0, "upper": upper} for name, upper in bounds],
         "loss": "squared",
         "holdout": 0.2,
         "training": {"learner": "linear"},

@@ -17,6 +17,7 @@ from feature_party.learning.problem import LabelProblem
 from feature_party.notebook.sources import prior_of_codes, problem_of
 from labelveil.programs import feature_party
 from tests.commands import RunCommand
+from tests.feature_party.two_labels import NAMES, Division, two_labels
 from tests.feature_party.worlds import SECRET, World, build_world
 from tests.statistics import mean_fits, repeatable_entropy
 
@@ -136,6 +137,24 @@ def test_codes_to_learn_from_tell_the_prior(division: str) -> None:
     assert seen @ np.log(told.output_prior) > seen @ np.log(alone.output_prior)
     with pytest.raises(DataError, match="codes must be a column of whole numbers"):
         problem_of(private, np.array([0.5]))
+
+
+@pytest.mark.parametrize("division", ["split", "separate", "joint"])
+def test_each_label_of_a_release_is_named(division: Division) -> None:
+    release, _, labels = two_labels(3000, division)
+    for name, own in zip(NAMES, labels.T, strict=True):
+        decoded = lv.decoded_labels(release[name])
+        assert mean_fits(decoded.targets - own, 0.0)
+        assert lv.torch_loss(release[name]).outputs > 0
+        told = problem_of(release[name], release[name].codes)
+        seen = np.bincount(release[name].codes, minlength=told.outputs.size)
+        alone = problem_of(release[name])
+        assert seen @ np.log(told.output_prior) > seen @ np.log(alone.output_prior)
+    for several in (release, release.manifest):
+        with pytest.raises(ConfigError, match="has the labels returned, amount; name one, such as"):
+            problem_of(several)
+    with pytest.raises(ConfigError, match="label='price' must be one of returned, amount"):
+        release["price"]
 
 
 def test_codes_that_cannot_be_are_refused(private: lv.PrivateLabels) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,11 @@ def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dic
 
 
 def _children() -> list[str]:
-    return [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
+    lines = []
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # ended, and perhaps not waited for yet
+            lines.append(" ".join(child.cmdline()))
+    return lines
 
 
 def test_every_documented_file_is_there(run: tuple[Path, dict[str, Any]]) -> None:

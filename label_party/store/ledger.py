@@ -69,7 +69,6 @@ class Ledger:
             if in_memory and path.exists():
                 read(self._database, path, self._seal)
             self._database.execute("PRAGMA foreign_keys = ON")
-            self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = FULL")
             migrate(self._database, path, self._seal)
 

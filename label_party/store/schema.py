@@ -146,6 +146,8 @@ def migrate(database: sqlite3.Connection, path: Path, seal: Seal) -> None:
     """
     with transaction(database):
         version = check(database, path, seal)
+    # only now: on a file that is just being put back, and is still empty, this would write
+    database.execute("PRAGMA journal_mode = WAL")
     while version < len(MIGRATIONS):
         with transaction(database, "IMMEDIATE"):
             version = check(database, path, seal)  # another process may have been faster

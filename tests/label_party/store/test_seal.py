@@ -153,6 +153,9 @@ def test_a_ledger_that_is_cut_off_or_gone_has_not_spent_nothing(path: Path) -> N
         for in_memory in (True, False):
             with pytest.raises(SealError, match="empty or gone"):
                 Ledger(path, in_memory=in_memory)
+        # what is just being put back at this path, and is not there yet, is not written over
+        assert not path.exists() or path.read_bytes() == b""
+        assert not list(path.parent.glob("ledger.sqlite-[ws]*"))
     path.unlink()
     key_path(path).unlink()
     with Ledger(path) as ledger:

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from common.arrays import Floats
 from common.errors import ConfigError
 from feature_party.learning.derivatives import derivatives_of
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
+from feature_party.notebook.laws_by_mean import LawsByMean
 from feature_party.notebook.sources import check_codes
 from feature_party.notebook.torch_loss import likelihood
 
@@ -59,6 +60,31 @@ class BoostingObjective:
         """(n, p) gradient, and (n, p) Hessian, which is the Fisher information."""
         found = self._table.derivatives(self._rows(raw), check_codes(codes, self._problem))
         return found[1] * self._paces, found[2]
+
+    def start(self, points: ArrayLike, codes: NDArray[Any]) -> LawsByMean:
+        """Where boosting goes on from another model, in place of raw outputs of 0.
+
+        Parameters
+        ----------
+        points
+            (n,) predictions of that model, of events that it has not been fitted to.
+        codes
+            (n,) their codes, which tell how wide the labels lie around the predictions.
+
+        Returns
+        -------
+        A function from (n,) predictions to (n, p) raw outputs, for ``init_score`` or
+        ``base_margin``.
+
+        Raises
+        ------
+        ConfigError
+            For classes, of which a prediction is no number.
+        DataError
+            If there are not as many predictions as codes.
+        """
+        checked = check_codes(codes, self._problem)
+        return LawsByMean.fitted(self._likelihood, np.asarray(points, np.float64), checked)
 
     def predict(self, raw: Floats) -> Floats:
         """(n,) expected labels for (n, p) raw outputs, in label units."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from common.arrays import Floats
@@ -13,11 +12,9 @@ from common.errors import ConfigError
 from feature_party.learning.decoding import decoder
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
+from feature_party.notebook.laws_by_mean import LawsByMean
 from feature_party.notebook.torch_loss import SKEWED, likelihood
 
-_WIDTHS = np.linspace(-4, 1, 21)
-"""Logarithms of a law's scale, in standard deviations of all labels, among which to choose."""
-_PLACES = np.linspace(-6, 6, 241)
 _LEAST_TOLD = 1e-3
 """Share of a law's variance that a code is taken to explain at least: targets stay bounded."""
 _LEAST_NOISE = 0.05
@@ -111,15 +108,7 @@ def _around(
     support = Support.of(problem)
     skewed = support.values[0] >= 0 and support.skewness > SKEWED
     law = likelihood(problem, "log-normal" if skewed else "gaussian")
-    best = np.inf
-    for width in _WIDTHS:
-        raw = torch.zeros(_PLACES.size, law.outputs, dtype=torch.float64)
-        raw[:, -2], raw[:, -1] = torch.as_tensor(_PLACES), width
-        laws = law.distributions(raw).numpy()
-        means = np.maximum.accumulate(laws @ support.values)
-        nearest = np.searchsorted((means[1:] + means[:-1]) / 2, points)
-        loss = -np.log((laws @ support.likelihood)[nearest, codes]).mean()
-        if loss < best:
-            best, kept, at = loss, laws, nearest
-    decoded = _LowVariance.under(kept, support.values, support.likelihood)
+    found = LawsByMean.fitted(law, points, codes)
+    at = found.nearest(points)
+    decoded = _LowVariance.under(found.probabilities, support.values, support.likelihood)
     return decoded.targets[at, codes], decoded.noise[at]

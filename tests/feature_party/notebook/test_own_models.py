@@ -246,6 +246,32 @@ def test_lightgbm_and_xgboost_learn_from_codes(head: str, outputs: int) -> None:
         np.testing.assert_allclose(law.sum(), 1, rtol=1e-6)
 
 
+@pytest.mark.parametrize("head", ["gaussian", "log-normal", "gamma", "poisson"])
+def test_boosting_goes_on_from_predictions(private: lv.PrivateLabels, head: str) -> None:
+    """Laws have the means that were predicted, and the width that explains the codes best."""
+    rng = np.random.default_rng(0)
+    labels = rng.gamma(2.0, 2.0, private.codes.size)  # as they were randomized
+    points = (labels + rng.normal(size=labels.size)).clip(1, 12)
+    objective = lv.lightgbm_objective(private, head)
+    start = objective.start(points, private.codes)
+    np.testing.assert_allclose(objective.predict(start(points)), points, rtol=0.05)
+    raw = start(points)
+    best = objective.loss(raw, private.codes)
+    for step in (-1, 1) if objective.outputs > 1 else ():
+        moved = raw + np.array([0, step])
+        assert objective.loss(moved, private.codes) > best
+    with pytest.raises(DataError, match=r"predictions=\(2,\) must be one for each of"):
+        objective.start(points[:2], private.codes)
+
+
+def test_classes_are_no_start() -> None:
+    labels = np.arange(300) % 3
+    classes = lv.randomize_labels(labels, lower=0, upper=2, values=[0, 1, 2], epsilon=1.0)
+    objective = lv.xgboost_objective(classes)
+    with pytest.raises(ConfigError, match="head='softmax' has laws that a mean does not tell"):
+        objective.start(np.ones(300), classes.codes)
+
+
 def test_a_law_of_many_parameters_is_not_boosted(private: lv.PrivateLabels) -> None:
     with pytest.raises(ConfigError, match="head='softmax' has more parameters than boosting"):
         lv.lightgbm_objective(private, "softmax")

@@ -86,22 +86,29 @@ class Fetched:
 
 
 class _Patience:
-    """Cancels a call that makes no progress for some seconds."""
+    """Cancels a call that makes no progress for some seconds.
+
+    One thread watches: with a timer for each message, ^C could come while an old one was being
+    cleared away, where Python ignores it.
+    """
 
     def __init__(self, cancel: Callable[[], object], seconds: float) -> None:
         self._cancel, self._seconds = cancel, seconds
-        self._timer: threading.Timer | None = None
+        self._stopped = threading.Event()
         self.progress()
+        threading.Thread(target=self._watch, name="patience", daemon=True).start()
 
     def progress(self) -> None:
-        self.stop()
-        self._timer = threading.Timer(self._seconds, self._cancel)
-        self._timer.daemon = True
-        self._timer.start()
+        self._until = time.monotonic() + self._seconds
 
     def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stopped.set()
+
+    def _watch(self) -> None:
+        while (left := self._until - time.monotonic()) > 0:
+            if self._stopped.wait(left):
+                return
+        self._cancel()
 
 
 class _NoProgress(grpc.RpcError):

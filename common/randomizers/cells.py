@@ -26,6 +26,11 @@ from common.randomizers.base import LABEL_STREAM, ROUNDING_STREAM
 from common.randomizers.grid import Grid
 
 
+def row_products(one: Floats, other: Floats) -> Floats:
+    """(n, k l) products of the entries of (n, k) and (n, l), row by row; the last run fastest."""
+    return np.asarray((one[:, :, None] * other[:, None, :]).reshape(len(one), -1))
+
+
 def stream(name: str, index: int) -> str:
     """Name the stream of random words of one of several: the first keeps the plain name."""
     return f"{name} {index}" if index else name
@@ -54,9 +59,7 @@ class Cells:
     @cached_property
     def points(self) -> Floats:
         """(k, m) the labels' values in each cell."""
-        indices = self.indices(np.arange(len(self)))
-        columns = [grid.points[i] for grid, i in zip(self.grids, indices.T, strict=True)]
-        return np.column_stack(columns)
+        return self.values(self.indices(np.arange(len(self))))
 
     @property
     def inputs(self) -> Floats:
@@ -70,6 +73,11 @@ class Cells:
     def indices(self, cells: NDArray[np.integer]) -> Indices:
         """(n, m) indices into the grids of (n,) cells."""
         return np.column_stack(np.unravel_index(cells, self.shape))
+
+    def values(self, indices: NDArray[np.integer]) -> Floats:
+        """(n, m) labels of (n, m) indices into the grids."""
+        columns = [grid.points[i] for grid, i in zip(self.grids, indices.T, strict=True)]
+        return np.column_stack(columns)
 
     def marginal(self, weights: Floats, label: int) -> Floats:
         """(…, k_j) sums over all other labels of (…, k) weights of cells."""
@@ -245,8 +253,27 @@ class Codebook:
         """(n, d) probability of each combined code for (n, m) indices into the grids."""
         table = np.ones((len(indices), 1))
         for group, channel in zip(self.groups, self.channels, strict=True):
-            part = channel.probabilities[group.number(indices)]
-            table = (table[:, :, None] * part[:, None, :]).reshape(table.shape[0], -1)
+            table = row_products(table, channel.probabilities[group.number(indices)])
+        return table
+
+    @property
+    def at_the_ends(self) -> Floats:
+        """(2, d) probability of each combined code where all labels are lowest, and highest."""
+        highest = np.array(self.cells.shape) - 1
+        return self.of_labels(np.stack([0 * highest, highest]))
+
+    def laws(self, labels: Floats) -> Floats:
+        """(n, d) probability of each combined code for (n, m) labels, rounded to the grids."""
+        table = np.ones((len(labels), 1))
+        for group, channel in zip(self.groups, self.channels, strict=True):
+            cells, shares = np.zeros((len(labels), 1), dtype=np.int64), np.ones((len(labels), 1))
+            for label, grid in zip(group.labels, group.cells.grids, strict=True):
+                points, share = grid.neighbours(labels[:, label])
+                cells = (len(grid) * cells[:, :, None] + points[:, None]).reshape(len(labels), -1)
+                shares = row_products(shares, share)
+            each = zip(cells.T, shares.T, strict=True)
+            told = sum(share[:, None] * channel.probabilities[cell] for cell, share in each)
+            table = row_products(table, np.asarray(told))
         return table
 
     def to_json(self) -> dict[str, Any]:

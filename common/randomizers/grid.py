@@ -193,6 +193,18 @@ class Grid:
         coin = (words >> np.uint64(11)).astype(np.float64)
         np.add(left, coin < clipped, out=out)
 
+    def neighbours(self, values: Floats) -> tuple[Indices, Floats]:
+        """Where :meth:`round` may put values, and with which probabilities.
+
+        Returns
+        -------
+        (n, 2) indices into ``points``, and (n, 2) probabilities that sum to 1.
+        """
+        clipped = np.clip(values, self.lower, self.upper)
+        left = np.searchsorted(self.points[1:-1], clipped, side="right")
+        share = (clipped - self.points[left]) / np.diff(self.points)[left]
+        return np.stack([left, left + 1], axis=1), np.stack([1 - share, share], axis=1)
+
     @cached_property
     def _floor(self) -> _Floor:
         return _Floor(self.points)

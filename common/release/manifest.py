@@ -99,6 +99,9 @@ class Manifest(ManifestSection):
         sections = self.priors, self.randomizers
         if any(sorted(n for one in each for n in one.labels) != sorted(names) for each in sections):
             raise ValueError("every label must be in exactly one prior and one randomizer")
+        counted = [set(prior.labels) for prior in self.priors]
+        if any(not any(set(one.labels) <= each for each in counted) for one in self.randomizers):
+            raise ValueError("the labels of one randomizer must be counted by one prior")
         return self
 
     def _only(self, sections: list[SectionT]) -> SectionT:

@@ -60,7 +60,8 @@ def join_sources(
     if any(one.grid.size > one.values.size for one in own.values()):
         raise DataError(
             "labels that are counted together, of several labels parties, cannot be learned from"
-            " together; train a model for each labels party"
+            " together; ask for releases with [privacy] division = split, or train a model for each"
+            " labels party"
         )
     _check_kinds(own)
     positive = all(one.grid[0] >= 0 for one in own.values())

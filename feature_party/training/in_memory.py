@@ -53,10 +53,14 @@ class FoldedRows:
 
     @cached_property
     def fold_of(self) -> Indices:
-        """(n,) fold of each row; K for those in none."""
+        """(n,) fold of each row; those in none make up more folds, that no model leaves out: rows
+        of one fold are encoded from the others."""
         found = np.full(len(self.inputs), len(self.folds))
         for fold, rows in enumerate(self.folds):
             found[rows] = fold
+        others = np.flatnonzero(found == len(self.folds))
+        more = max(round(others.size / self.folds.shape[1]), 1)
+        found[others] += np.arange(others.size) % more
         return found
 
     @cached_property

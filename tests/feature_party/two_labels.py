@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
 import polars as pl
 
-from common.entropy import seeded_entropy
+from common.entropy import Entropy, seeded_entropy
 from common.exact.channel import TOTAL, FiniteChannel
 from common.guarantees import PureDP, compose
 from common.randomizers import NoisyPrior, build_randomizer, private_prior
@@ -60,11 +61,20 @@ def made_up_orders(rows: int, seed: int) -> tuple[pl.DataFrame, np.ndarray]:
     return table, np.column_stack([returned, amount]).astype(np.float64)
 
 
+Draw = Callable[[Codebook, np.ndarray, Entropy], np.ndarray]
+
+
 def two_labels(
-    rows: int, division: Division, epsilon: float = 4.0, seed: int = 1
+    rows: int,
+    division: Division,
+    epsilon: float = 4.0,
+    seed: int = 1,
+    labels: np.ndarray | None = None,
+    draw: Draw = Codebook.randomize,
 ) -> tuple[Release, pl.DataFrame, np.ndarray]:
-    """A release, its features and true labels."""
-    table, labels = made_up_orders(rows, seed)
+    """A release, its features and true labels, which may be given; ``draw`` makes the codes."""
+    table, made_up = made_up_orders(rows, seed)
+    labels = made_up if labels is None else labels
     entropy = seeded_entropy(seed)
     counted = [BOTH] if division != "split" else list(EACH)
     cells = {group: group.round(labels, entropy) for group in [BOTH, *EACH]}
@@ -72,7 +82,7 @@ def two_labels(
     both = private_prior(count[BOTH], 0.5, entropy)
     priors = [both] if counted == [BOTH] else [private_prior(count[g], 0.5, entropy) for g in EACH]
     codebook = (channel_of_both if division == "joint" else channels_alone)(both, epsilon)
-    codes = encode_codes(codebook.randomize(labels, entropy), codebook.code_bytes)
+    codes = encode_codes(draw(codebook, labels, entropy), codebook.code_bytes)
     keys = hash_keys(table["event"], SECRET, CMAC_KEYS)
     guarantees = [PureDP.of_channel(channel) for channel in codebook.channels]
     total = compose([*(prior.guarantee for prior in priors), *guarantees])

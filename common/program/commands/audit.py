@@ -243,18 +243,25 @@ def inference(
     ],
     release: Annotated[Path | None, typer.Option(help="Release folder; RUN/release.")] = None,
     predictions: Annotated[
-        Path | None, typer.Option(help="Table with key, prediction; RUN/predictions.parquet.")
+        Path | None,
+        typer.Option(
+            help="Table with key, prediction (of several labels, a column of each name);"
+            " RUN/predictions.parquet."
+        ),
     ] = None,
     features: Annotated[Path | None, typer.Option(help="Features with the same key.")] = None,
     truth: Annotated[
-        Path | None, typer.Option(help="Table with key, label: the labels before any noise.")
+        Path | None,
+        typer.Option(
+            help="Table with key, label (of several, a column of each name): before any noise."
+        ),
     ] = None,
     secret: Annotated[Path | None, typer.Option(help="Secret that keys are hashed with.")] = None,
     canaries: Annotated[
         Path | None,
         typer.Option(
             help="Table with key, secret (0: lowest label, 1: highest) of events whose"
-            " label was replaced at random before the release."
+            " label, or all labels at once, was replaced at random before the release."
         ),
     ] = None,
 ) -> None:

@@ -173,7 +173,9 @@ class _Simulation:
     def _same_network(self, watch: Watch, truth: Sequence[str]) -> Path:
         found = self._workspace.nonprivate / "metrics.json"
         own = ["--model", "../nonprivate", *truth]
-        self._features(["train", "--objective", "true", *own], watch, "train-nonprivate")
+        # networks alone learn from true labels, whatever learned from the private ones
+        train = ["train", "--objective", "true", *own]
+        self._features(train, watch, "train-nonprivate", "training.learner=networks")
         written = ["--metrics", str(found), "--report", "../nonprivate/report.html"]
         self._features(["evaluate", *own, *written], watch, "evaluate-nonprivate")
         return found
@@ -181,8 +183,10 @@ class _Simulation:
     def _labels(self, command: Sequence[str], watch: Watch) -> None:
         self._run("label_party", command, watch, command[0])
 
-    def _features(self, command: Sequence[str], watch: Watch, log: str | None = None) -> None:
-        command = [*command, *_sets(self._settings.feature_settings)]
+    def _features(
+        self, command: Sequence[str], watch: Watch, log: str | None = None, *settings: str
+    ) -> None:
+        command = [*command, *_sets([*self._settings.feature_settings, *settings])]
         self._run("feature_party", command, watch, log or command[0])
 
     def _run(self, party: str, command: Sequence[str], watch: Watch, log: str) -> None:

@@ -119,3 +119,14 @@ def test_what_does_not_fit_is_refused() -> None:
     groups = tuple(Group((j,), Cells((wide,))) for j in range(2))
     with pytest.raises(ConfigError, match=r"300 × 300 combined codes are more than 65,536"):
         Codebook(("a", "b"), groups, (response(300, 1.0),) * 2)
+
+
+def test_laws_of_labels_are_those_of_what_they_are_rounded_to() -> None:
+    book = codebook()
+    on_grid = book.cells.points
+    assert np.allclose(book.laws(on_grid), book.likelihood)
+    between = book.laws(np.array([[-1.0, 2.0, 2.25]]))  # clipped to 0, 2/5 of the way, 1/4
+    corners = np.array([[0, amount, stars] for amount in (0, 1) for stars in (1, 2)])
+    shares = np.array([0.6 * 0.75, 0.6 * 0.25, 0.4 * 0.75, 0.4 * 0.25])
+    assert np.allclose(between, shares @ book.of_labels(corners))
+    assert np.allclose(book.at_the_ends, book.likelihood[[0, -1]])

@@ -143,6 +143,15 @@ def test_a_linear_model_serves_few_events_with_many_columns(tmp_path: Path) -> N
     assert Model.load(tmp_path).predict(table).equals(model.predict(table))
 
 
+def test_a_linear_model_of_one_fold_knows_categories() -> None:
+    rng = np.random.default_rng(2)
+    shop = rng.integers(12, size=ROWS)
+    means = 15 + 4 * np.sin(shop)
+    table = pl.DataFrame({"x": rng.normal(size=ROWS), "shop": shop.astype(str)})
+    data = events(table, means)
+    assert unexplained(fitted(data, learner="linear", ensemble=1), data, means) < 0.3
+
+
 def test_learners_are_mixed_and_the_likelihood_chooses() -> None:
     data, means = interaction()
     model = fitted(data)

@@ -14,14 +14,17 @@ from common.errors import ConfigError, DataError
 from common.release.table import write_release
 from feature_party.commands.cli import app
 from feature_party.config import FeaturePartyConfig, TrueLabels
+from feature_party.join.matches import Party
 from feature_party.model.export.run import export_model
 from feature_party.model.several_labels import LabelModels
 from feature_party.pipeline.stages import Stages
 from feature_party.training.examples import PreparedShards
+from feature_party.training.prepare import prepare
 from tests.feature_party.two_labels import NAMES, Division, two_labels
 from tests.feature_party.worlds import SECRET
 
 ROWS = 1600
+PARTIES = {"north": 1, "south": 2}
 
 
 def stages(folder: Path, division: Division, **training: object) -> Stages:
@@ -170,3 +173,24 @@ def test_labels_may_have_any_name(tmp_path: Path) -> None:
     (tmp_path / "other" / "model.json").write_text('{"format": "labelveil-model/2"}')
     with pytest.raises(DataError, match=r"is damaged .KeyError: 'labels'.; train it again"):
         LabelModels.load(tmp_path / "other")
+
+
+@pytest.mark.parametrize("division", ["split", "joint"])
+def test_several_labels_parties_release_each_label_on_its_own(
+    tmp_path: Path, division: Division
+) -> None:
+    for name, seed in PARTIES.items():
+        release, table, _ = two_labels(ROWS, division, seed=seed)
+        write_release(tmp_path / name, release.manifest_bytes, release.labels)
+    section = FeaturePartyConfig.model_validate({"data": {"key": "event"}})
+    parties = [Party(SECRET, name) for name in PARTIES]
+    asked = [tmp_path / name for name in PARTIES], table, "event", parties
+    sections = section.training, section.join, section.engine
+    if division == "joint":
+        with pytest.raises(DataError, match=r"ask for releases with \[privacy\] division = split"):
+            prepare(*asked, *sections)
+        return
+    found = prepare(*asked, *sections)
+    assert [*found] == [*NAMES]
+    for events in found.values():
+        assert [one.name for one in events.problem.sources] == [*PARTIES]

@@ -1,7 +1,7 @@
 """Canaries: events whose label is a uniform secret bit, planted before a run or found after it.
 
 *Planted.* The auditor replaces labels of some events by one of two values, by the toss of a coin,
-before the labels party sees them.
+before the labels party sees them; of several labels of an event, all at once.
 
 *Found.* In a finished run whose true labels are known, event i's output z has law P_i = K[y_i, ·].
 Accept the event with probability M(z) / (C P_i(z)), where M = (K[a, ·] + K[b, ·]) / 2 and C is the
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from common.arrays import Floats, Integers
 from common.entropy import system_entropy
 from common.program.audit.attacks.one_run import Secrets
+from common.randomizers.cells import Codebook
 
 Rows = Integers
 
@@ -35,60 +36,51 @@ class Canaries:
     rows
         (m,) their rows.
     secrets
-        (m,) 0 for the lower of both values, 1 for the higher one.
-    low, high
-        Indices of both values in the grid.
+        (m,) 0 or 1: which of two labels, or of two sets of all labels of an event.
+    laws
+        (2, d) stated probabilities of their codes.
     planted
         Whether the labels themselves were the secrets.
     """
 
     rows: Rows
     secrets: Secrets
-    low: int
-    high: int
+    laws: Floats
     planted: bool
 
 
-def label_rows(channel: Floats, grid: Floats, labels: Floats) -> Floats:
-    """(n, d) output laws of labels, those between two grid points being rounded without bias."""
-    clipped = np.clip(labels, grid[0], grid[-1])
-    left = np.clip(np.searchsorted(grid, clipped, side="right") - 1, 0, grid.size - 2)
-    share = ((clipped - grid[left]) / (grid[left + 1] - grid[left]))[:, None]
-    return np.asarray((1 - share) * channel[left] + share * channel[left + 1])
-
-
 def find_canaries(
-    channel: Floats, grid: Floats, labels: Floats, codes: NDArray[np.integer], low: int, high: int
+    codebook: Codebook, labels: Floats, codes: NDArray[np.integer], laws: Floats
 ) -> Canaries:
     """Find canaries in a finished run.
 
     Parameters
     ----------
-    channel
-        (k, d) probabilities.
-    grid
-        (k,) labels.
-    labels, codes
-        (n,) true labels and outputs of the events.
-    low, high
-        Grid indices a and b of the two values.
+    codebook
+        What codes mean.
+    labels
+        (n, m) true labels of the events.
+    codes
+        (n,) what was sent of them.
+    laws
+        (2, d) probabilities of the codes for both secrets.
     """
-    mixture = (channel[low] + channel[high]) / 2
+    mixture = laws.mean(axis=0)
     entropy = system_entropy()
-    coins = _uniform(entropy.words("accept", 0, labels.size))
-    bits = _uniform(entropy.words("secret", 0, labels.size))
-    accepted = np.zeros(labels.size, dtype=np.bool_)
-    step = max((1 << 22) // channel.shape[1], 1)
-    for start in range(0, labels.size, step):
+    coins = _uniform(entropy.words("accept", 0, codes.size))
+    bits = _uniform(entropy.words("secret", 0, codes.size))
+    accepted = np.zeros(codes.size, dtype=np.bool_)
+    step = max((1 << 22) // mixture.size, 1)
+    for start in range(0, codes.size, step):
         part = slice(start, start + step)
-        laws = label_rows(channel, grid, labels[part])
-        most = (mixture[None, :] / laws).max(axis=1)
-        here = laws[np.arange(laws.shape[0]), codes[part]]
+        own = codebook.laws(labels[part])
+        most = (mixture / own).max(axis=1)
+        here = own[np.arange(len(own)), codes[part]]
         accepted[part] = coins[part] < mixture[codes[part]] / (most * here)
     rows = np.flatnonzero(accepted)
-    towards = channel[high] / (channel[low] + channel[high])
+    towards = laws[1] / laws.sum(axis=0)
     secrets = (bits[rows] < towards[codes[rows]]).astype(np.int64)
-    return Canaries(rows, secrets, low, high, planted=False)
+    return Canaries(rows, secrets, laws, planted=False)
 
 
 def _uniform(words: NDArray[np.uint64]) -> Floats:

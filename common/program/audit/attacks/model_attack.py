@@ -13,6 +13,7 @@ something; ridge regression in its place would show 0 whatever the privacy is.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,23 +69,28 @@ class NearestNeighbour:
         return self._codes[nearest]
 
 
-def attack_predictions(predictions: Floats, features: Floats | None, canaries: Canaries) -> Attack:
+def attack_predictions(
+    predictions: Mapping[str, Floats], features: Floats | None, canaries: Canaries
+) -> Attack:
     """Guess secrets from a model's predictions.
 
     Parameters
     ----------
     predictions
-        (n,) for every event.
+        (n,) for every event, by the label's name; of several labels the best sum is looked at too.
     features
         (n, r) standardised features, where they are at hand.
     canaries
         Events among the n that the model was trained on.
     """
-    views = {"prediction": predictions}
+    views = dict(predictions)
     if features is not None:
-        views["prediction less a smooth fit"] = predictions - smooth_fit(features, predictions)
+        for name, values in predictions.items():
+            views[f"{name} less a smooth fit"] = values - smooth_fit(features, values)
     secrets, rows = canaries.secrets, canaries.rows
     start = max(1, round(PILOT * rows.size))
+    if len(predictions) > 1:
+        views["all labels"] = _best_sum([*views.values()], rows[:start], secrets[:start])
     best: tuple[float, str, Floats, Any] | None = None
     for name, values in views.items():
         pilot = values[rows[:start]]
@@ -99,21 +105,17 @@ def attack_predictions(predictions: Floats, features: Floats | None, canaries: C
 
 
 def attack_control(
-    channel: Floats,
-    codes: NDArray[np.integer],
-    features: Floats | None,
-    canaries: Canaries,
-    epsilon: float,
+    codes: NDArray[np.integer], features: Floats | None, canaries: Canaries, epsilon: float
 ) -> Attack:
     """Guess secrets from what the memorising control predicts: the output it remembers.
 
     The channel is public, so no pilot is needed: an output that is likelier under one of both
-    values speaks for it, and the surest outputs are those whose ratio is near e^ε.
+    secrets speaks for it, and the surest outputs are those whose ratio is near e^ε.
     """
     remembered = codes[canaries.rows]
     if features is not None:
         remembered = NearestNeighbour(features, codes).predict(features, canaries.rows)
-    ratio = np.log(channel[canaries.high]) - np.log(channel[canaries.low])
+    ratio = np.log(canaries.laws[1]) - np.log(canaries.laws[0])
     revealed = ratio[remembered]
     guesses = np.where(
         np.abs(revealed) >= 0.9 * min(epsilon, np.abs(ratio).max()), revealed > 0, -1
@@ -122,6 +124,12 @@ def attack_control(
     order = np.argsort(-np.abs(revealed), kind="stable")
     right = (revealed > 0).astype(np.int64) == canaries.secrets
     return Attack(found, "remembered output", _curve(right[order]))
+
+
+def _best_sum(views: Sequence[Floats], pilot: Integers, secrets: Secrets) -> Floats:
+    """(n,) the sum of views, weighted, that lies nearest to the pilot's secrets."""
+    columns = np.column_stack([*views, np.ones_like(views[0])])
+    return np.asarray(columns @ np.linalg.lstsq(columns[pilot], secrets, rcond=None)[0])
 
 
 def smooth_fit(features: Floats, values: Floats) -> Floats:

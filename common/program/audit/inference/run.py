@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from common.program.audit.attacks.canaries import Canaries, find_canaries
 from common.program.audit.attacks.message_attack import (
     beliefs_plot,
     message_checks,
-    worst_pair_advantage,
+    worst_pair,
 )
 from common.program.audit.attacks.model_attack import (
     Attack,
@@ -35,6 +36,7 @@ from common.program.audit.verdict import (
     statistical,
     verdict_of,
 )
+from common.randomizers.cells import Codebook
 from common.release.folder import MANIFEST_FILE
 from common.release.manifest import Manifest, manifest_digest
 
@@ -66,16 +68,19 @@ def audit_inference(files: RunFiles, progress: Progress = lambda name: None) -> 
     audit.claimed = claims.claimed_epsilon(manifest)
     audit.facts = claims.facts(manifest, manifest_digest(data))
     progress(STEPS[0])
-    channel, prior = manifest.channel.probabilities, manifest.noisy_prior
-    for check in message_checks(channel, prior, epsilon):
-        audit.run(lambda found=check: found)  # type: ignore[misc]
-    audit.plots["beliefs"] = beliefs_plot(channel, prior, epsilon)
+    codebook = manifest.codebook
+    priors = [
+        (manifest.group(prior.labels), histogram.probabilities)
+        for prior, histogram in zip(manifest.priors, manifest.histograms, strict=True)
+    ]
+    audit.add(*message_checks(codebook, priors, epsilon))
+    audit.plots["beliefs"] = beliefs_plot(codebook, priors, epsilon)
     progress(STEPS[1])
     run = read_run(files)
     if run is None:
         audit.add(_no_model(files))
         return audit
-    canaries = choose_canaries(run, manifest)
+    canaries = choose_canaries(run, codebook)
     if canaries is None:
         audit.add(_no_canaries())
         return audit
@@ -84,7 +89,7 @@ def audit_inference(files: RunFiles, progress: Progress = lambda name: None) -> 
     progress(STEPS[2])
     audit.run(lambda: _model_check(run, canaries, total, attacks))
     progress(STEPS[3])
-    audit.run(lambda: _control_check(run, canaries, channel, epsilon, attacks))
+    audit.run(lambda: _control_check(run, canaries, epsilon, attacks))
     audit.plots["attack"] = {
         "ceiling": ceiling(total),
         "model": attacks["model"].curve,
@@ -101,27 +106,25 @@ def inference_cost(files: RunFiles) -> float:
     if not files.predictions.is_file():
         return 2.0
     rows = np.arange(_PACE_EVENTS)
-    made_up = Canaries(rows, rows % 2, 0, 1, planted=True)
+    made_up = Canaries(rows, rows % 2, np.full((2, 2), 0.5), planted=True)
     values = np.asarray(rows % 2, dtype=np.float64)
     features = np.asarray(np.sin(np.outer(rows, np.arange(1.0, 9.0))), dtype=np.float64)
-    pace = cpu_seconds(lambda: attack_predictions(values, features, made_up)) / _PACE_EVENTS
-    events = read_table(files.predictions).height
-    return 2.0 + 1.5 * pace * events
+    pace = cpu_seconds(lambda: attack_predictions({"": values}, features, made_up)) / _PACE_EVENTS
+    labels = len(Manifest.from_bytes(_manifest_bytes(files.release)).labels)
+    return 2.0 + 1.5 * pace * labels * read_table(files.predictions).height
 
 
-def choose_canaries(run: Run, manifest: Manifest) -> Canaries | None:
+def choose_canaries(run: Run, codebook: Codebook) -> Canaries | None:
     """Planted canaries if there are any, else those that are found among the events trained on."""
-    channel = manifest.channel.probabilities
-    _, low, high = worst_pair_advantage(channel)
     if run.planted is not None:
         rows = np.flatnonzero((run.planted >= 0) & run.trained)
-        return Canaries(rows, run.planted[rows], 0, channel.shape[0] - 1, planted=True)
-    known = np.flatnonzero(~np.isnan(run.labels) & run.trained)
+        return Canaries(rows, run.planted[rows], codebook.at_the_ends, planted=True)
+    known = np.flatnonzero(~np.isnan(run.labels).any(axis=1) & run.trained)
     if not known.size:
         return None
-    grid = np.asarray(manifest.label.grid)
-    found = find_canaries(channel, grid, run.labels[known], run.codes[known], low, high)
-    return Canaries(known[found.rows], found.secrets, low, high, planted=False)
+    laws = codebook.of_labels(worst_pair(codebook))
+    found = find_canaries(codebook, run.labels[known], run.codes[known], laws)
+    return replace(found, rows=known[found.rows])
 
 
 def _model_check(run: Run, canaries: Canaries, claimed: float, attacks: dict[str, Attack]) -> Check:
@@ -149,13 +152,9 @@ def _model_check(run: Run, canaries: Canaries, claimed: float, attacks: dict[str
 
 
 def _control_check(
-    run: Run,
-    canaries: Canaries,
-    channel: np.ndarray,
-    epsilon: float,
-    attacks: dict[str, Attack],
+    run: Run, canaries: Canaries, epsilon: float, attacks: dict[str, Attack]
 ) -> Check:
-    found = attacks["control"] = attack_control(channel, run.codes, run.features, canaries, epsilon)
+    found = attacks["control"] = attack_control(run.codes, run.features, canaries, epsilon)
     result = found.result
     reach = expected_one_run_bound(epsilon, max(result.guesses, 1), SHOWN)
     strong = result.shown >= POWER * reach

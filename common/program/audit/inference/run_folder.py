@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,11 +30,13 @@ class RunFiles:
     release
         Folder with manifest and labels file.
     predictions
-        Table with key, ``prediction`` and, if only some events were trained on, ``held_out``.
+        Table with key, ``prediction`` (of several labels a column of each one's name) and, if only
+        some events were trained on, ``held_out``.
     features
         Features file with the same key.
     truth
-        ``key`` and ``label`` of every event, before any noise.
+        ``key`` and ``label`` (of several, a column of each one's name) of every event, before any
+        noise.
     secret
         What both parties hash keys with.
     canaries
@@ -68,8 +71,10 @@ class Run:
     ----------
     release
         The verified release.
-    codes, labels, predictions
-        (n,) outputs, true labels (NaN if unknown) and predictions.
+    codes, labels
+        (n,) outputs, and (n, m) true labels (NaN if unknown).
+    predictions
+        (n,) of each label, by its column.
     trained
         (n,) whether the model was trained on the event.
     features
@@ -81,7 +86,7 @@ class Run:
     release: Release
     codes: Integers
     labels: Floats
-    predictions: Floats
+    predictions: dict[str, Floats]
     trained: Booleans
     features: Floats | None
     planted: Integers | None
@@ -99,8 +104,10 @@ def read_run(files: RunFiles) -> Run | None:
         return None
     release = read_release(files.release)
     predictions = read_table(files.predictions)
-    if "prediction" not in predictions.columns:
-        raise DataError(f"{files.predictions} has no column 'prediction'")
+    names = release.manifest.names
+    several = len(names) > 1
+    columns = names if several else ["prediction"]
+    _need(predictions, columns, files.predictions)
     key = predictions.columns[0]
     keyed = partial(_keyed, secret=files.secret, function=release.manifest.population.function)
     table = keyed(predictions, key).join(
@@ -108,10 +115,12 @@ def read_run(files: RunFiles) -> Run | None:
     )
     if not table.height:
         raise DataError(f"{files.predictions} shares no event with the release; check the secret")
-    labels = np.full(table.height, np.nan)
+    labels = np.full((table.height, len(names)), np.nan)
     if files.truth.is_file():
         truth = keyed(read_table(files.truth), "key")
-        labels = _column(table, truth, "label")
+        known = names if several else ["label"]
+        _need(truth, known, files.truth)
+        labels = np.column_stack([_column(table, truth, name) for name in known])
     planted = None
     if files.canaries is not None:
         secrets = keyed(read_table(files.canaries), "key")
@@ -129,7 +138,7 @@ def read_run(files: RunFiles) -> Run | None:
         release,
         table["code"].to_numpy().astype(np.int64),
         labels,
-        table["prediction"].to_numpy().astype(np.float64),
+        {name: table[name].to_numpy().astype(np.float64) for name in columns},
         ~held_out.astype(np.bool_),
         features,
         planted,
@@ -153,6 +162,12 @@ def numeric_features(table: pl.DataFrame) -> Floats:
     matrix = np.stack(columns, axis=1)
     spread = matrix.std(axis=0)
     return np.asarray((matrix - matrix.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
+
+
+def _need(table: pl.DataFrame, columns: Sequence[str], path: Path) -> None:
+    for name in columns:
+        if name not in table.columns:
+            raise DataError(f"{path} has no column {name!r}")
 
 
 def _keyed(table: pl.DataFrame, key: str, secret: Path, function: KeyFunction) -> pl.DataFrame:

@@ -42,7 +42,6 @@ from common.program.audit.verdict import (
     statistical,
     verdict_of,
 )
-from common.randomizers.design.knots import interpolation
 from common.release.event_keys import hash_keys, read_secret
 from common.release.manifest import Manifest, manifest_digest
 from common.release.rows import keys_column
@@ -255,7 +254,7 @@ def distinguish(codes: Integers, secrets: Secrets, values: int) -> tuple[tuple[i
 
 def channel_law_check(found: Returned) -> Check:
     """Outputs of canaries against the stated channel, cell by cell."""
-    laws = _laws(found)
+    laws = found.manifest.codebook.laws(found.labels)
     values, outputs = laws.shape
     counts = np.bincount(found.secrets * outputs + found.codes, minlength=values * outputs)
     counts = counts.reshape(values, outputs)
@@ -298,23 +297,6 @@ def other_rows_check(found: Returned) -> Check:
         power=(Power("share of rows that show another row's label", worst.least_share),),
         not_looked_at="Dependence of an output on three or more other rows together.",
     )
-
-
-def _laws(found: Returned) -> Floats:
-    """(k + 1, d) stated probability of each combined code, for each secret."""
-    book, laws = found.manifest.codebook, np.ones((len(found.labels), 1))
-    for group, channel in zip(book.groups, book.channels, strict=True):
-        cells = np.ones((len(found.labels), 1))
-        for label, grid in zip(group.labels, group.cells.grids, strict=True):
-            ends = np.clip(found.labels[:, label], grid.lower, grid.upper)
-            cells = _products(cells, interpolation(ends, grid.points))
-        laws = _products(laws, cells @ channel.probabilities)
-    return laws
-
-
-def _products(one: Floats, other: Floats) -> Floats:
-    """(n, k l) products of the entries of (n, k) and (n, l), row by row; the last run fastest."""
-    return np.asarray((one[:, :, None] * other[:, None, :]).reshape(len(one), -1))
 
 
 def histogram_check(found: Returned) -> Check:

@@ -19,6 +19,8 @@ import pytest
 
 import labelveil as lv
 from common.errors import DataError
+from common.program.audit.inference.run import audit_inference
+from common.program.audit.inference.run_folder import RunFiles
 from common.program.simulation import Settings, run_simulation
 from common.program.simulation.one_table import write_events
 from common.program.simulation.processes import StageFailed
@@ -239,7 +241,6 @@ def test_two_labels_have_figures_and_a_page_each(table: pl.DataFrame, tmp_path: 
             randomizer="auto",
             head="auto",
             feature_settings=[*QUICK, "training.learner=linear"],
-            nonprivate=False,
         )
     )
     assert [one.name for one in outcome.release.manifest.labels] == ["y", "high"]
@@ -248,8 +249,15 @@ def test_two_labels_have_figures_and_a_page_each(table: pl.DataFrame, tmp_path: 
         assert one["test_r2"] > 0.2
         assert (tmp_path / "out" / f"report-{one['name']}.html").is_file()
         assert one["name"] in repr(outcome)
+        assert one["nonprivate_mse"] > 0  # by networks: no other learner takes true labels
     columns = pl.read_parquet(tmp_path / "out" / "predictions.parquet").columns
     assert {"y", "y_median", "high", "high_probability"} <= {*columns}
+    audit = audit_inference(RunFiles.under(tmp_path / "out"))
+    assert audit.passed
+    assert [one.name for one in audit.checks][-2:] == [
+        "label inference from the model",
+        "positive control",
+    ]
 
 
 @pytest.mark.slow

@@ -231,7 +231,12 @@ def _vertex(columns: Floats, cost: Floats, total: float) -> Floats:
     """Return the cheapest masses under which every row sums to ``total``."""
     wanted = np.full(columns.shape[0], total)
     scaled = cost / np.abs(cost).max()  # the solver's tolerances are absolute
-    result = scipy.optimize.linprog(scaled, A_eq=columns, b_eq=wanted, method="highs")
+    # From three knots on presolve finds nothing to remove, and takes half of the time: coefficients
+    # are positive, no two columns parallel, the rows independent and their duals free.
+    presolve = len(columns) < 3
+    result = scipy.optimize.linprog(
+        scaled, A_eq=columns, b_eq=wanted, method="highs", options={"presolve": presolve}
+    )
     if not result.success:
         raise PrivacyError(f"the design program failed: {result.message}")
     return np.asarray(result.x, dtype=np.float64)

@@ -86,17 +86,21 @@ class Trees(nn.Module):
         -------
         (M, B, p) float64 outputs.
         """
-        numbers = numeric[0].index_select(1, self.inputs).double()
-        places = categories[0] + self.starts
-        found = []
-        for encoding, roots in zip(self.encodings[members], self.roots[members], strict=True):
-            inputs = numbers
-            if self.shape.cardinalities:
-                inputs = torch.cat([numbers, encoding[places]], dim=1)
-            node = roots.expand(inputs.shape[0], -1)
-            for _ in range(self.shape.depth):
-                higher = inputs.gather(1, self.asked[node]) > self.thresholds[node]
-                node = self.branches.view(-1)[2 * node + higher]
-            leaves = self.values[node].view(-1, self.shape.rounds, self.shape.outputs)
-            found.append(leaves.sum(dim=1))
-        return torch.stack(found)
+        encodings, roots = self.encodings[members], self.roots[members]
+        size, rows = len(roots), numeric.shape[1]
+        inputs = numeric[0].index_select(1, self.inputs).double().expand(size, -1, -1)
+        if self.shape.cardinalities:
+            places = (categories[0] + self.starts).view(-1)
+            encoded = encodings.index_select(1, places)
+            inputs = torch.cat([inputs, encoded.view(size, rows, -1)], dim=2)
+        node = roots[:, None].expand(-1, rows, -1)
+        for _ in range(self.shape.depth):
+            higher = inputs.gather(2, _of(self.asked, node)) > _of(self.thresholds, node)
+            node = _of(self.branches.view(-1), 2 * node + higher)
+        leaves = _of(self.values, node).view(size, rows, self.shape.rounds, self.shape.outputs)
+        return leaves.sum(dim=2)
+
+
+def _of(values: Tensor, node: Tensor) -> Tensor:
+    """Values of (…) nodes; ``values[node]`` is as many operations again when exported."""
+    return values.index_select(0, node.reshape(-1)).view(node.shape)

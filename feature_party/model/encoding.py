@@ -28,6 +28,7 @@ from common.arrays import Floats
 from common.errors import ConfigError, DataError
 from feature_party.model.spellings import (
     COMMA,
+    canonical_text,
     named_as_id,
     numbers_rows,
     read_commas,
@@ -36,9 +37,6 @@ from feature_party.model.spellings import (
 )
 
 MIN_OCCURRENCES = 5
-MISSING = "\x00missing"
-"""Vocabulary entry of an absent value; no text of a file can be equal to it by accident."""
-
 _HEAVY_TAIL = 4.0
 """Excess kurtosis from which a column is put on a signed logarithmic axis."""
 _FEW = 32
@@ -46,6 +44,8 @@ _FEW = 32
 their own."""
 CLIP = 8.0
 """No numeric input is further from 0."""
+_BLOCK = 1 << 13
+"""Rows that are encoded at once: what is made on the way stays in the processor's cache."""
 YEAR = 365.2425
 """Days of a year in the Gregorian calendar, on average."""
 
@@ -237,22 +237,13 @@ class Encoder:
         """Encode rows; values never seen in training count as out of vocabulary."""
         self.check(table.columns)
         table = table.with_columns(pl.lit(value).alias(name) for name, value in self.given)
-        numeric = np.zeros((table.height, self.inputs), dtype=np.float32)
+        numeric = np.empty((table.height, self.inputs), dtype=np.float32)
         at = 0
         for column in self.numeric:
             values = _values(table[column.name], column.part, column.spelling)
-            missing = ~np.isfinite(values)
-            values = np.where(missing, column.middle, values)
-            scaled = (_transform(values, column) - column.centre) / column.scale
-            numeric[:, at] = np.clip(scaled, -CLIP, CLIP)
-            if column.indicator:
-                numeric[:, at + 1] = missing
-            if column.edges:
-                edges = np.asarray(column.edges)
-                start = at + 1 + column.indicator
-                for piece, (low, high) in enumerate(itertools.pairwise(edges)):
-                    share = (scaled - low) / (high - low)
-                    numeric[:, start + piece] = np.clip(share, 0.0, 1.0) - 0.5
+            out = numeric[:, at : at + column.inputs]
+            for start in range(0, table.height, _BLOCK):
+                _standardize(values[start : start + _BLOCK], column, out[start : start + _BLOCK])
             at += column.inputs
         categories = np.zeros((table.height, len(self.categorical)), dtype=np.int32)
         for index, category in enumerate(self.categorical):
@@ -358,7 +349,7 @@ def numbers(series: pl.Series, spelling: str = "") -> Floats:
     if series.dtype in (pl.Duration, pl.Time):
         series = series.cast(pl.Int64)
     try:
-        return series.cast(pl.Float64).to_numpy().astype(np.float64)
+        return series.cast(pl.Float64).to_numpy()
     except pl.exceptions.PolarsError as error:
         raise DataError(
             f"column {series.name!r} of type {series.dtype} holds values that are not numbers;"
@@ -368,30 +359,50 @@ def numbers(series: pl.Series, spelling: str = "") -> Floats:
 
 def _fit_numeric(series: pl.Series, part: str, pieces: int, spelling: str) -> NumericColumn | None:
     values = _values(series, part, spelling)
-    finite = values[np.isfinite(values)]
-    indicator = finite.size < values.size
+    there = np.isfinite(values)
+    indicator = not there.all()
+    finite = values[there] if indicator else values
     if not finite.size or (finite.min() == finite.max() and not indicator):
         return None
-    middle = float(np.median(finite))
-    low, high = np.quantile(finite, [0.25, 0.75])
-    spread = float(high - low) or float(np.std(finite)) or 1.0
+    low, middle, high = np.quantile(finite, [0.25, 0.5, 0.75]).tolist()
     deviation = float(np.std(finite)) or 1.0
+    spread = high - low or deviation
     standard = (finite - finite.mean()) / deviation
-    logarithmic = bool(np.mean(standard**4) - 3 > _HEAVY_TAIL)
+    logarithmic = bool(np.mean(np.square(np.square(standard))) - 3 > _HEAVY_TAIL)
     column = NumericColumn(series.name, part, logarithmic, middle, spread, 0.0, 1.0, indicator)
     transformed = _transform(finite, column)
     centre, scale = float(transformed.mean()), float(transformed.std()) or 1.0
-    scaled = (transformed - centre) / scale
-    edges = np.unique(scaled)
-    if edges.size > _FEW:
-        edges = np.unique(np.quantile(scaled, np.linspace(0, 1, pieces + 1)))
     return replace(
         column,
         spelling=spelling,
         centre=centre,
         scale=scale,
-        edges=tuple(edges.tolist()) if pieces > 1 and edges.size > 2 else (),
+        edges=_edges((transformed - centre) / scale, pieces),
     )
+
+
+def _edges(scaled: Floats, pieces: int) -> tuple[float, ...]:
+    if pieces < 2:
+        return ()
+    edges = np.unique(scaled)
+    if edges.size > _FEW:
+        edges = np.unique(np.quantile(scaled, np.linspace(0, 1, pieces + 1)))
+    return tuple(edges.tolist()) if edges.size > 2 else ()
+
+
+def _standardize(values: Floats, column: NumericColumn, out: NDArray[np.float32]) -> None:
+    """Fill (n, inputs) from (n,) raw values."""
+    missing = ~np.isfinite(values)
+    scaled = _transform(np.where(missing, column.middle, values), column)
+    scaled -= column.centre
+    scaled /= column.scale
+    out[:, 0] = np.clip(scaled, -CLIP, CLIP)
+    if column.indicator:
+        out[:, 1] = missing
+    first = 1 + column.indicator
+    for piece, (low, high) in enumerate(itertools.pairwise(column.edges), start=first):
+        share = (scaled - low) / (high - low)
+        out[:, piece] = np.clip(share, 0.0, 1.0) - 0.5
 
 
 def _transform(values: Floats, column: NumericColumn) -> Floats:
@@ -400,33 +411,14 @@ def _transform(values: Floats, column: NumericColumn) -> Floats:
     return np.arcsinh((values - column.middle) / column.spread)
 
 
-def canonical_text(series: pl.Series) -> pl.Series:
-    """Canonical text of each value: 17850 from CSV and 17850.0 from Parquet are one category."""
-    if series.dtype.is_float():
-        frame = pl.DataFrame({"x": series})
-        whole = pl.col("x").is_finite() & (pl.col("x") == pl.col("x").floor())
-        whole &= pl.col("x").abs() < 2**53
-        text = (
-            pl.when(whole)
-            .then(pl.col("x").cast(pl.Int64, strict=False).cast(pl.String))
-            .otherwise(pl.col("x").fill_nan(None).cast(pl.String))
-        )
-        series = frame.select(text).to_series()
-    elif series.dtype != pl.String:
-        series = series.cast(pl.String)
-    return series.fill_null(MISSING)
-
-
 def _fit_categorical(series: pl.Series) -> CategoricalColumn | None:
     if series.dtype.is_nested() or series.dtype == pl.Binary:
         raise DataError(
             f"column {series.name!r} has type {series.dtype}, which cannot be a feature;"
             " list it in [data] ignore"
         )
-    if series.n_unique() < 2:
-        return None
     counts = canonical_text(series).alias("value").value_counts()
-    vocabulary = _vocabulary(counts)
+    vocabulary = _vocabulary(counts) if counts.height > 1 else ()
     return CategoricalColumn(series.name, vocabulary) if vocabulary else None
 
 

@@ -15,9 +15,10 @@ from pyarrow.csv import CSVWriter
 from common.arrays import Booleans, Indices
 from common.errors import DataError
 from common.files import PUBLIC, appearing
-from feature_party.model.encoding import Encoder, canonical_text
+from feature_party.model.encoding import Encoder
 from feature_party.model.model import Model
 from feature_party.model.several_labels import LabelModels
+from feature_party.model.spellings import canonical_text
 from feature_party.tables import BATCH_ROWS, SOURCE, check_key, feature_file, scan_table
 
 Trained = Callable[[int, int], Booleans]

@@ -1,4 +1,4 @@
-"""Dates and numbers as people write them, and columns that only name or number their rows."""
+"""Dates, numbers and categories as they are written, and columns that only name or number rows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 
 import polars as pl
 
+MISSING = "\x00missing"
+"""Vocabulary entry of an absent value; no text of a file can be equal to it by accident."""
 COMMA = "1.234,5"
 """The spelling of numbers with a decimal comma."""
 _DATES = (
@@ -77,3 +79,20 @@ def numbers_rows(values: pl.Series) -> bool:
         return False
     low, high = int(values.min()), int(values.max())  # type: ignore[arg-type]
     return high - low < 2 * values.len() and values.n_unique() == values.len()
+
+
+def canonical_text(series: pl.Series) -> pl.Series:
+    """Canonical text of each value: 17850 from CSV and 17850.0 from Parquet are one category."""
+    if series.dtype.is_float():
+        frame = pl.DataFrame({"x": series})
+        whole = pl.col("x").is_finite() & (pl.col("x") == pl.col("x").floor())
+        whole &= pl.col("x").abs() < 2**53
+        text = (
+            pl.when(whole)
+            .then(pl.col("x").cast(pl.Int64, strict=False).cast(pl.String))
+            .otherwise(pl.col("x").fill_nan(None).cast(pl.String))
+        )
+        series = frame.select(text).to_series()
+    elif series.dtype != pl.String:
+        series = series.cast(pl.String)
+    return series.fill_null(MISSING)

@@ -6,7 +6,7 @@ seed, so that every shard is a random sample of all rows and an epoch that walks
 still sees them in random order. ``shards.json`` comes last; without it a folder holds no shards.
 
 An encoding that is fitted to more than ``SAMPLE_ROWS`` rows takes the numeric columns' quantiles
-from that many, drawn uniformly: each lies within 0.32% of its rank with probability 1 − 10⁻⁹
+from about that many, drawn uniformly: each lies within 0.32% of its rank with probability 1 − 10⁻⁹
 (Dvoretzky, Kiefer and Wolfowitz 1956, with Massart's constant 1990). Vocabularies are counted on
 all rows, exactly unless a column has more than ``MOST_VALUES`` distinct values.
 """
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +34,15 @@ from common.arrays import Integers
 from common.errors import DataError
 from common.files import PUBLIC, appearing, leftovers
 from feature_party.learning.objectives import Objective
-from feature_party.model.encoding import Encoded, Encoder, canonical_text
+from feature_party.model.encoding import Encoded, Encoder
+from feature_party.model.spellings import canonical_text
 from feature_party.training.batches import Rows, Source
 from feature_party.training.examples import Codes
 
 SAMPLE_ROWS = 1 << 20
 MOST_VALUES = 1 << 22
 ENCODED_MANIFEST = "shards.json"
+_FORMAT = "labelveil-shards/2"
 
 _SHARD_BYTES = 64 << 20
 _ORDER_BYTES = 48
@@ -47,6 +50,8 @@ _ORDER_BYTES = 48
 _MOST_SHARDS = 512
 """Written to at the same time, each an open file."""
 _PENDING_BYTES = 256 << 20
+_GROUP_BYTES = 4 << 20
+"""Of a shard that are written at once, unless all shards' pass ``_PENDING_BYTES``."""
 
 Stream = Callable[[Sequence[str]], Iterator[tuple[pl.DataFrame, Codes]]]
 """Start a pass over the rows to train on: some of their columns and codes, a batch at a time."""
@@ -94,7 +99,7 @@ class Shards:
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{path} is damaged; remove {directory} and train again") from error
         for part, size in enumerate(sizes):
-            _check(directory, part, size)
+            _open(directory, part, size).close()
         return cls(directory, encoder, sizes, hashlib.sha256(data).hexdigest())
 
     def read(self, part: int) -> tuple[Encoded, Codes]:
@@ -103,7 +108,7 @@ class Shards:
         numeric = _matrix(table, "numeric", (size, self.encoder.inputs), np.float32)
         shape = (size, len(self.encoder.categorical))
         categories = _matrix(table, "categories", shape, np.int32)
-        return Encoded(numeric, categories), table["code"].to_numpy()
+        return Encoded(numeric, categories), _matrix(table, "code", (size, 1), np.uint32)[:, 0]
 
     def codes_of(self, rows: Integers) -> Codes:
         """(v,) privatized labels of some rows, numbered shard after shard."""
@@ -113,8 +118,10 @@ class Shards:
         cuts = np.searchsorted(rows[order], starts)
         for part, size in enumerate(self.sizes):
             here = order[cuts[part] : cuts[part + 1]]
-            codes = _read(self.directory, part, size, ["code"])["code"].to_numpy()
-            found[here] = codes[rows[here] - starts[part]]
+            codes = _matrix(
+                _read(self.directory, part, size, ["code"]), "code", (size, 1), np.uint32
+            )
+            found[here] = codes[rows[here] - starts[part], 0]
         return found
 
     def source(self, objective: Objective, device: torch.device) -> Source:
@@ -157,7 +164,7 @@ class ShardSource(Source):
 
 def shards_content(joined: str, *facts: object) -> str:
     """What identifies the content of shards: the join that they are made from, and facts."""
-    return hashlib.sha256(json.dumps([joined, *facts]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([_FORMAT, joined, *facts]).encode()).hexdigest()
 
 
 def fit_encoder(
@@ -182,13 +189,10 @@ def fit_encoder(
     if rows <= SAMPLE_ROWS:
         return fit(pl.concat([table for table, _ in stream(columns)], rechunk=True))
     generator = np.random.default_rng([seed, 1])
-    # not shuffled, it takes memory for the sample alone where that is a small part of all rows
-    chosen = np.sort(generator.choice(rows, SAMPLE_ROWS, replace=False, shuffle=False))
-    taken, at = [], 0
+    taken = []
     for table, _ in stream(columns):
-        low, high = np.searchsorted(chosen, [at, at + table.height])
-        taken.append(table[chosen[low:high] - at])
-        at += table.height
+        chosen = generator.random(table.height) < SAMPLE_ROWS / rows
+        taken.append(table.filter(pl.Series(chosen)))
     encoder = fit(pl.concat(taken, rechunk=True))
     names = [column.name for column in encoder.categorical]
     counts: dict[str, pl.DataFrame] = {}
@@ -239,7 +243,7 @@ def write_shards(
         with _Writer(directory, count, encoder) as writer:
             generator = np.random.default_rng([seed, 2])
             for table, codes in stream(encoder.columns):
-                places = generator.integers(count, size=table.height)
+                places = generator.integers(count, size=table.height).astype(np.uint16)
                 writer.add(encoder.encode(table), codes, places)
         manifest = {"content": content, "encoder": encoder.to_json(), "sizes": writer.sizes}
         with appearing(directory / ENCODED_MANIFEST, mode=PUBLIC) as file:
@@ -265,21 +269,23 @@ class _Writer:
     """Shards being written, a row group at a time in each."""
 
     def __init__(self, directory: Path, count: int, encoder: Encoder) -> None:
-        fields = [pa.field("code", pa.uint32())]
-        if encoder.inputs:
-            fields.append(pa.field("numeric", pa.list_(pa.float32(), encoder.inputs)))
-        if encoder.categorical:
-            size = len(encoder.categorical)
-            fields.append(pa.field("categories", pa.list_(pa.int32(), size)))
+        # rows as bytes: Parquet would count the numbers of a list one by one
+        fields = [pa.field("code", pa.uint32(), nullable=False)]
+        for name, width in _widths(encoder).items():
+            fields.append(pa.field(name, pa.binary(width), nullable=False))
         self.schema = pa.schema(fields)
         self.writers = [
             pq.ParquetWriter(
-                _path(directory, part), self.schema, compression="lz4", use_dictionary=False
+                _path(directory, part),
+                self.schema,
+                compression="lz4",
+                use_dictionary=False,
+                write_statistics=False,
             )
             for part in range(count)
         ]
         self.sizes = [0] * count
-        self.pending: list[tuple[Encoded, Codes, Integers]] = []
+        self.pending: list[list[pa.RecordBatch]] = [[] for _ in self.writers]
         self.bytes = 0
 
     def __enter__(self) -> _Writer:
@@ -291,30 +297,33 @@ class _Writer:
         for writer in self.writers:
             writer.close()
 
-    def add(self, inputs: Encoded, codes: Codes, places: Integers) -> None:
+    def add(self, inputs: Encoded, codes: Codes, places: Codes) -> None:
         """Take in rows, each for its shard."""
-        self.pending.append((inputs, codes, places))
-        self.bytes += inputs.numeric.nbytes + inputs.categories.nbytes + codes.nbytes
-        if self.bytes >= _PENDING_BYTES:
+        order, columns = np.argsort(places, kind="stable"), []
+        numbers = {
+            "code": codes.astype(np.uint32),
+            "numeric": inputs.numeric,
+            "categories": inputs.categories,
+        }
+        for field in self.schema:
+            # by their bytes: Arrow would import pandas to look at an array
+            buffer = pa.py_buffer(np.take(numbers[field.name], order, axis=0))
+            columns.append(pa.Array.from_buffers(field.type, order.size, [None, buffer]))
+        rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        ends = np.cumsum(np.bincount(places, minlength=len(self.sizes))).tolist()
+        for part, (start, stop) in enumerate(pairwise([0, *ends])):
+            self.pending[part].append(rows[start:stop])
+            self.sizes[part] += stop - start
+        self.bytes += rows.nbytes
+        if self.bytes >= min(_PENDING_BYTES, len(self.sizes) * _GROUP_BYTES):
             self.flush()
 
     def flush(self) -> None:
         """Write what is pending, in its order."""
-        for part, writer in enumerate(self.writers):
-            for inputs, codes, places in self.pending:
-                mine = np.flatnonzero(places == part)
-                if not mine.size:
-                    continue
-                columns = {"code": pa.array(codes[mine].astype(np.uint32))}
-                for name in ("numeric", "categories"):
-                    if name in self.schema.names:
-                        values = getattr(inputs, name)[mine]
-                        columns[name] = pa.FixedSizeListArray.from_arrays(
-                            pa.array(values.reshape(-1)), values.shape[1]
-                        )
-                writer.write_table(pa.table(columns, schema=self.schema))
-                self.sizes[part] += mine.size
-        self.pending.clear()
+        for writer, batches in zip(self.writers, self.pending, strict=True):
+            if batches:
+                writer.write_table(pa.Table.from_batches(batches))
+            batches.clear()
         self.bytes = 0
 
 
@@ -333,33 +342,47 @@ def _path(directory: Path, part: int) -> Path:
     return directory / f"part-{part:05d}.parquet"
 
 
-def _check(directory: Path, part: int, size: int) -> None:
-    """Refuse a shard that is not all there."""
+def _open(directory: Path, part: int, size: int) -> pq.ParquetFile:
+    """A shard; one that is not all there is refused."""
     path = _path(directory, part)
     try:
-        rows = pq.ParquetFile(path).metadata.num_rows
+        file = pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
         raise DataError(
             f"{path} is missing or damaged; remove {directory} and train again"
         ) from error
-    if rows != size:
+    if file.metadata.num_rows != size:
         raise DataError(
-            f"{path} holds {rows:,} rows, not {size:,}; remove {directory} and train again"
+            f"{path} holds {file.metadata.num_rows:,} rows, not {size:,}; remove {directory} and"
+            " train again"
         )
+    return file
 
 
 def _read(directory: Path, part: int, size: int, columns: list[str] | None = None) -> pa.Table:
-    _check(directory, part, size)
-    try:
-        return pq.read_table(_path(directory, part), columns=columns)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(
-            f"{_path(directory, part)} is damaged; remove {directory} and train again"
-        ) from error
+    with _open(directory, part, size) as file:
+        try:
+            return file.read(columns)
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(
+                f"{_path(directory, part)} is damaged; remove {directory} and train again"
+            ) from error
+
+
+def _widths(encoder: Encoder) -> dict[str, int]:
+    """Bytes that a row takes in each column of numbers."""
+    widths = {"numeric": 4 * encoder.inputs, "categories": 4 * len(encoder.categorical)}
+    return {name: width for name, width in widths.items() if width}
 
 
 def _matrix(table: pa.Table, name: str, shape: tuple[int, int], kind: type) -> NDArray[Any]:
     if name not in table.column_names:
         return np.zeros(shape, kind)
     # Arrow's memory is read-only, which torch does not take
-    return np.array(table[name].combine_chunks().flatten()).reshape(shape)
+    found: NDArray[Any] = np.empty(shape, kind)
+    at = 0
+    for chunk in filter(len, table[name].chunks):
+        rows: NDArray[Any] = np.frombuffer(chunk.buffers()[1], kind).reshape(-1, shape[1])
+        found[at : at + len(chunk)] = rows[chunk.offset : chunk.offset + len(chunk)]
+        at += len(chunk)
+    return found

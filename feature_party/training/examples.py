@@ -252,11 +252,14 @@ def count_training_codes(joined: JoinedShards, held: Integers, outputs: int) -> 
 
 
 def _held_labels(joined: JoinedShards, held: Integers, index: int) -> Booleans:
+    first, events = sum(joined.events[:index]), joined.events[index]
+    low, high = np.searchsorted(held, [first, first + events])
+    chosen = np.zeros(events, dtype=np.bool_)
+    chosen[held[low:high] - first] = True
+    if events == sum(joined.labels[index]):  # each event has one label
+        return chosen
     rows = _kept(joined, index)
-    first = sum(joined.events[:index])
-    events = first + np.cumsum(np.diff(rows, prepend=rows[:1]) != 0)
-    at = np.searchsorted(held, events)
-    return np.take(held, at, mode="clip") == events if held.size else events < 0
+    return np.asarray(chosen[np.cumsum(np.diff(rows, prepend=rows[:1]) != 0)])
 
 
 @lru_cache(maxsize=2)

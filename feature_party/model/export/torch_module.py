@@ -18,18 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from common.arrays import Floats, Integers
-from feature_party.model.encoding import (
-    CLIP,
-    MISSING,
-    YEAR,
-    Encoder,
-    NumericColumn,
-    canonical_text,
-    moments,
-    numbers,
-)
+from feature_party.model.encoding import CLIP, YEAR, Encoder, NumericColumn, moments, numbers
 from feature_party.model.model import Model
 from feature_party.model.several_labels import LabelModels, output_name
+from feature_party.model.spellings import MISSING, canonical_text
 
 Kind = Literal["number", "moment", "category"]
 
@@ -82,7 +74,7 @@ class Column:
             return np.fromiter(places, dtype=np.int64, count=table.height)
         if self.kind == "moment":
             return moments(table[self.name], self.spelling)
-        return numbers(table[self.name], self.spelling)
+        return np.array(numbers(table[self.name], self.spelling))
 
 
 def served_columns(encoder: Encoder) -> tuple[Column, ...]:

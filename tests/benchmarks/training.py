@@ -157,7 +157,7 @@ class World:
         optimizer = torch.optim.AdamW(network.parameters(), lr=2e-3, betas=(0.9, 0.99), fused=True)
 
         def step(numeric: Tensor, categories: Tensor, targets: Tensor) -> None:
-            losses = self.objective.loss(network(numeric, categories), targets).mean(dim=1)
+            losses = self.objective.quick_loss(network(numeric, categories), targets).mean(dim=1)
             optimizer.zero_grad(set_to_none=True)
             losses.sum().backward()  # type: ignore[no-untyped-call]
             optimizer.step()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 from common.allocator import keep_freed_memory
 from common.release.blocks import block_ranges
@@ -23,6 +26,7 @@ from feature_party.model.encoding import Encoder
 from feature_party.model.facts import FitSettings
 from feature_party.model.network import NetworkShape
 from feature_party.pipeline.learning import Learning
+from feature_party.training.batches import Rows
 from feature_party.training.encoded_shards import Shards, ShardSource, fit_encoder, write_shards
 from feature_party.training.examples import PreparedShards
 from feature_party.training.fitting import Fitter
@@ -86,15 +90,39 @@ def train(folder: Path, rows: int) -> dict[str, float]:
 def train_kernel(folder: Path, rows: int) -> dict[str, float]:
     """Take as many steps of the same network on batches in memory; a tenth of them, times ten."""
     fitter = _fitter(folder)
-    steps = max(1, fitter.plan.epoch_steps // 10)
     shard = fitter.source.part(0)
     index = torch.randint(shard.targets.shape[0], (4, MEMBERS, BATCH))
-    batches = [shard.take(one) for one in index]
+    return _steps(fitter, itertools.cycle([shard.take(one) for one in index]), 0.1)
+
+
+def train_loader(folder: Path, rows: int) -> dict[str, float]:
+    """Take them on what torch's DataLoader fetches; a fiftieth of them, times fifty."""
+    fitter = _fitter(folder)
+    shard = fitter.source.part(0)
+    table = TensorDataset(shard.numeric, shard.categories, shard.targets)
+    batch = MEMBERS * min(BATCH, len(table) // MEMBERS)
+    loader = DataLoader(table, batch_size=batch, shuffle=True, drop_last=True)
+
+    def batches() -> Iterator[Rows]:
+        while True:
+            for parts in loader:
+                yield Rows(*(part.unflatten(0, (MEMBERS, -1)) for part in parts))
+
+    return _steps(fitter, batches(), 0.02)
+
+
+def training_rows(folder: Path) -> int:
+    """Rows of an epoch."""
+    return sum(_shards(folder).sizes)
+
+
+def _steps(fitter: Fitter, batches: Iterator[Rows], share: float) -> dict[str, float]:
+    """Seconds of an epoch, from those of a share of its steps."""
+    steps = max(1, round(share * fitter.plan.epoch_steps))
     start, cpu = time.perf_counter(), time.process_time()
-    for step in range(steps):
-        batch = batches[step % len(batches)]
+    for batch in itertools.islice(batches, steps):
         raw = fitter.network(batch.numeric, batch.categories)
-        losses = fitter.objective.loss(raw, batch.targets).mean(dim=1)
+        losses = fitter.objective.quick_loss(raw, batch.targets).mean(dim=1)
         fitter.optimizer.zero_grad(set_to_none=True)
         losses.sum().backward()  # type: ignore[no-untyped-call]
         fitter.optimizer.step()
@@ -103,9 +131,14 @@ def train_kernel(folder: Path, rows: int) -> dict[str, float]:
     return {"seconds": scale * used[0], "cpu": scale * used[1]}
 
 
-def _fitter(folder: Path) -> Fitter:
+def _shards(folder: Path) -> Shards:
     shards = Shards.open(folder / "rows", "rows")
     assert shards is not None
+    return shards
+
+
+def _fitter(folder: Path) -> Fitter:
+    shards = _shards(folder)
     manifest = Manifest.from_bytes(read_manifest(folder / "fetched"))
     problem = LabelProblem.from_manifest(manifest)
     objective = build_objective("likelihood", problem, Support.of(problem))

@@ -44,6 +44,8 @@ _END_PRICE = 6.0
 """What a point mass at an end costs besides: it is taken for real from about three deviations on.
 Nothing moves a mean as much as noise on the cell at the far end of a tail: over noisy histograms of
 visits 6 takes a fifth off the mean's error; a smaller real mass goes to the cells beside it."""
+_SMOOTH = 0.5
+"""Deviations from a count below which the cost of Laplace noise is smoothed to a square."""
 _TEMPERATURE = 8.0
 """Difference in Cp by which an estimate's weight falls e times: 4 or more in the theory. Over noisy
 histograms of visits, 8 lowers the mean's squared error by a third against the least Cp alone; of
@@ -75,11 +77,14 @@ class Told:
         (r,) estimates of their means over the labels, with independent errors.
     deviation
         Standard deviation > 0 of the errors.
+    far_tail
+        Whether cells that hardly any label lies on are many, and far from the others.
     """
 
     functions: Floats
     means: Floats
     deviation: float
+    far_tail: bool = False
 
 
 def denoise_histogram(
@@ -121,7 +126,9 @@ def denoise_histogram(
     deviation
         Standard deviation σ >= 0 of the noise on each cell, in counts.
     told
-        What else is known; every misfit ‖c − ĉ‖²/σ² above then has the means' own added.
+        What else is known; every misfit ‖c − ĉ‖²/σ² above then has the means' own added. Of one
+        label it is 2√2 Σ |c_i − ĉ_i|/σ, as the law of Laplace has it, and what a degree of freedom
+        costs depends on the tail. What channels are designed from, without it, stays as it is.
     shape
         Over cells, the number of values of each label, the last label's cells side by side.
     as_first
@@ -141,14 +148,14 @@ def denoise_histogram(
         return projected
     freedom = int(np.count_nonzero(projected)) - 1
     misfit = fit.misfit(rows / deviation * projected, besides_total=True)
-    estimates, criteria = [projected], [misfit + _PRICE * freedom]
+    estimates, criteria = [projected], [misfit + fit.noise.price * freedom]
     for ends in itertools.product(*([(True,)] * 2 if plain else fit.plausible_ends())):
         fit = _Fit(noisy / deviation, rows / deviation, shape, told, ends)
-        price = 0.0 if plain else _END_PRICE * sum(ends)
+        price = 0.0 if plain else fit.noise.end_price * sum(ends)
         for estimate, freedom_used in fit.candidates(laws=not plain):
             estimates.append(estimate / estimate.sum())
             misfit = fit.misfit(estimate, besides_total=True)
-            criteria.append(misfit + _PRICE * freedom_used + price)
+            criteria.append(misfit + fit.noise.price * freedom_used + price)
     weights = np.exp((min(criteria) - np.array(criteria)) / _TEMPERATURE)
     average = weights @ np.array(estimates)
     # Far below the noise, and coarse enough that every machine rounds to the same numbers.
@@ -232,6 +239,45 @@ class _Bends:
         return bands
 
 
+class _Squared:
+    """What a deviation u from a count costs, in units of σ: (r u)², half its derivative being w u.
+
+    Here r = w = 1: the square, as the logarithm of normal noise has it.
+    """
+
+    tolerance, information, price, end_price = 1e-12, 1.0, _PRICE, _END_PRICE
+
+    @staticmethod
+    def ratios(u: Floats) -> tuple[Floats, Floats]:
+        """r and w."""
+        return np.ones_like(u), np.ones_like(u)
+
+
+class _Laplace(_Squared):
+    """As the logarithm of Laplace noise has it, 2√2 |u|, smoothed near 0.
+
+    It hears twice as much of what many cells have in common, and less of one that stands out: of a
+    thousand cells with such noise, one is five deviations off.
+    """
+
+    tolerance, information, price, end_price = 1e-8, 2.0, 2.0, 10.0
+
+    @staticmethod
+    def ratios(u: Floats) -> tuple[Floats, Floats]:
+        long = np.hypot(u, _SMOOTH)
+        return (8**0.5 / (long + _SMOOTH)) ** 0.5, 2**0.5 / long
+
+
+class _FarTail(_Laplace):
+    """The same, with dearer degrees of freedom: what noise puts far out moves the mean by most.
+
+    Over 24 noisy histograms of 1,250 visits at ε = 1 the root mean square error of the mean is half
+    of that with squares, .11 deviations of the labels; bell-shaped labels want 2 as in the theory.
+    """
+
+    price, end_price = 4.0, 16.0
+
+
 class _Fit:
     """Fits to counts, to their known total and to what is told besides; counts in units of σ.
 
@@ -248,6 +294,9 @@ class _Fit:
         ends: tuple[bool, ...] = (False, False),
     ) -> None:
         self.counts, self.shape, self.ends = counts, shape, ends
+        self.noise = _Squared
+        if told is not None and len(shape) == 1:
+            self.noise = _FarTail if told.far_tail else _Laplace
         root = _TOTAL_WEIGHT**0.5
         self.known, self.wanted = np.full((1, counts.size), root), np.array([root * total])
         if told is not None:
@@ -261,7 +310,8 @@ class _Fit:
     def misfit(self, masses: Floats, *, besides_total: bool = False) -> float:
         """Squared distance of (k,) masses to what was observed."""
         apart = (self.known @ masses - self.wanted)[besides_total:]
-        return float(((self.counts - masses) ** 2).sum()) + float(apart @ apart)
+        off = self.counts - masses
+        return float(((self.noise.ratios(off)[0] * off) ** 2).sum()) + float(apart @ apart)
 
     def projected(self) -> Floats:
         """(k,) probabilities of least misfit, by Newton's method on the dual.
@@ -311,19 +361,25 @@ class _Fit:
         """
         weights = np.maximum(self.counts, 0.3)
         start = np.linalg.lstsq(basis * weights[:, None], weights * np.log(weights), rcond=None)[0]
-        wanted = np.concatenate([self.counts, self.wanted])
 
         def masses(a: Floats) -> Floats:
             return np.asarray(np.exp(np.clip(basis @ a, *_LOGARITHMS)))
 
-        def seen(masses: Floats) -> Floats:
-            return np.concatenate([masses, self.known @ masses])
-
         def apart(a: Floats) -> Floats:
-            return np.asarray(seen(masses(a)) - wanted)
+            found = masses(a)
+            off = found - self.counts
+            return np.concatenate(
+                [
+                    self.noise.ratios(off)[0] * off,
+                    self.known @ found - self.wanted,
+                ]
+            )
 
         def slopes(a: Floats) -> Floats:
-            return seen(masses(a)[:, None] * basis)
+            found = masses(a)
+            ratios, weights = self.noise.ratios(found - self.counts)
+            moved = found[:, None] * basis
+            return np.concatenate([(weights / ratios)[:, None] * moved, self.known @ moved])
 
         found = scipy.optimize.least_squares(apart, start, slopes, method="lm")
         return masses(found.x), basis.shape[1] - 1
@@ -345,16 +401,19 @@ class _Fit:
         current = self._objective(self.theta, penalty, bends)
         for _ in range(_NEWTON_STEPS):
             masses = np.exp(self.theta)
-            residual = masses - self.counts + (self.known @ masses - self.wanted) @ self.known
+            off = masses - self.counts
+            _, weights = self.noise.ratios(off)
+            residual = weights * off + (self.known @ masses - self.wanted) @ self.known
             gradient = masses * residual + penalty * sum(one.gradient(self.theta) for one in bends)
-            step = -self._solve(masses, penalty, bends, damping, gradient[:, None])[:, 0]
+            bands = weights * masses**2 + damping
+            step = -self._solve(masses, penalty, bends, bands, gradient[:, None])[:, 0]
             found = self._search(np.clip(step, -2, 2), current, penalty, bends)
             if found is None:
                 return
             gained = current - found[1]
             self.theta, current = found
             damping = max(damping / 3, 1e-9)
-            if gained <= 1e-12 * (1 + abs(current)):
+            if gained <= self.noise.tolerance * (1 + abs(current)):
                 return
 
     def _search(
@@ -368,11 +427,11 @@ class _Fit:
         return None
 
     def _solve(
-        self, masses: Floats, penalty: float, bends: Sequence[_Bends], damping: float, right: Floats
+        self, masses: Floats, penalty: float, bends: Sequence[_Bends], own: Floats, right: Floats
     ) -> Floats:
         """Solve with the Gauss-Newton matrix: a few bands, and low rank from what is known."""
         bands = penalty * _Bends.matrix(bends, masses.size)
-        bands[-1] += masses**2 + damping
+        bands[-1] += own
         known = (self.known * masses).T
         # without scipy's checks, which take several times as long as the work
         _, both, failed = scipy.linalg.lapack.dpbsv(bands, np.concatenate([known, right], axis=1))
@@ -385,5 +444,7 @@ class _Fit:
     def _freedom(self, penalty: float, bends: Sequence[_Bends]) -> float:
         """Trace of the derivative of all that is fitted over all that was observed, total aside."""
         masses = np.exp(self.theta)
-        seen = np.concatenate([np.diag(masses), self.known[1:] * masses]).T
-        return float(np.sum(seen * self._solve(masses, penalty, bends, 1e-9, seen)))
+        told = self.noise.information
+        seen = np.concatenate([told**0.5 * np.diag(masses), self.known[1:] * masses]).T
+        own = told * masses**2 + 1e-9
+        return float(np.sum(seen * self._solve(masses, penalty, bends, own, seen)))

@@ -279,6 +279,12 @@ def first_codes(parts: Sequence[LabelProblem]) -> Indices:
     return np.concatenate([[0], np.cumsum([part.outputs.size for part in parts])]).astype(np.int64)
 
 
+def _far_tail(prior: Floats) -> bool:
+    """Whether the numbers of the cells have a skewness above 2."""
+    centred = np.arange(prior.size) - prior @ np.arange(prior.size)
+    return bool(prior @ centred**3 > 2 * (prior @ centred**2) ** 1.5)
+
+
 def prior_given_codes(histogram: NoisyPrior, told: Floats, counts: Integers) -> Floats:
     """(k,) distribution of labels that explains a noisy histogram and codes, by post-processing.
 
@@ -305,6 +311,6 @@ def prior_given_codes(histogram: NoisyPrior, told: Floats, counts: Integers) -> 
     _, correlations, functions = np.linalg.svd(joint, full_matrices=False)
     seen = rows * correlations**2 > 1  # others say less than the prior's own guess
     decoded = (functions[seen] / np.sqrt(marginal)).T
-    means = Told(told @ decoded, counts @ decoded / rows, rows**-0.5)
+    means = Told(told @ decoded, counts @ decoded / rows, rows**-0.5, _far_tail(prior))
     noisy = histogram.noisy_counts.astype(np.float64)
     return denoise_histogram(noisy, histogram.rows, histogram.deviation, means, histogram.shape)

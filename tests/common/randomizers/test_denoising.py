@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from common.entropy import seeded_entropy
 from common.exact.noise import discrete_laplace
 from common.randomizers import denoising
-from common.randomizers.denoising import MOST_CELLS, denoise_histogram, project_to_simplex
+from common.randomizers.denoising import MOST_CELLS, Told, denoise_histogram, project_to_simplex
 from common.randomizers.prior import NoisyPrior, private_prior
 
 ROWS = 20_000
@@ -111,6 +111,23 @@ def test_few_events_of_a_common_law_tell_its_mean(law: str) -> None:
     ]
     ours, projected = np.sqrt(np.square(errors).mean(axis=0))
     assert ours < 0.6 * projected, (ours, projected)
+
+
+@pytest.mark.parametrize("far_tail", [True, False])
+def test_noise_that_is_known_to_be_laplace_tells_more(far_tail: bool) -> None:
+    """The root mean square error of the mean, beside that of least squares; 16 releases each."""
+    cells = np.arange(60)
+    shape = np.exp(-cells / 4) if far_tail else np.exp(-0.5 * ((cells - 25) / 8) ** 2)
+    counts = np.round(1_250 * shape / shape.sum()).astype(np.int64)
+    truth = counts @ cells / counts.sum()
+    nothing = Told(np.zeros((60, 1)), np.zeros(1), 1.0, far_tail)
+    errors = []
+    for prior in noisy_priors(counts, 0.125, 16):
+        noisy = prior.noisy_counts.astype(float)
+        found = denoise_histogram(noisy, prior.rows, prior.deviation, nothing)
+        errors.append((found @ cells - truth, prior.probabilities @ cells - truth))
+    ours, squares = np.sqrt(np.square(errors).mean(axis=0))
+    assert ours < (0.7 if far_tail else 1.0) * squares
 
 
 def test_the_larger_the_data_the_closer() -> None:

@@ -398,6 +398,7 @@ class _Fit:
 
     def _newton(self, penalty: float, bends: Sequence[_Bends]) -> None:
         damping = 1e-3
+        bands = penalty * _Bends.matrix(bends, self.theta.size)
         current = self._objective(self.theta, penalty, bends)
         for _ in range(_NEWTON_STEPS):
             masses = np.exp(self.theta)
@@ -405,8 +406,8 @@ class _Fit:
             _, weights = self.noise.ratios(off)
             residual = weights * off + (self.known @ masses - self.wanted) @ self.known
             gradient = masses * residual + penalty * sum(one.gradient(self.theta) for one in bends)
-            bands = weights * masses**2 + damping
-            step = -self._solve(masses, penalty, bends, bands, gradient[:, None])[:, 0]
+            own = weights * masses**2 + damping
+            step = -self._solve(masses, bands, own, gradient[:, None])[:, 0]
             found = self._search(np.clip(step, -2, 2), current, penalty, bends)
             if found is None:
                 return
@@ -426,18 +427,16 @@ class _Fit:
                 return theta, value
         return None
 
-    def _solve(
-        self, masses: Floats, penalty: float, bends: Sequence[_Bends], own: Floats, right: Floats
-    ) -> Floats:
+    def _solve(self, masses: Floats, bands: Floats, own: Floats, right: Floats) -> Floats:
         """Solve with the Gauss-Newton matrix: a few bands, and low rank from what is known."""
-        bands = penalty * _Bends.matrix(bends, masses.size)
+        bands = bands.copy()
         bands[-1] += own
         known = (self.known * masses).T
         # without scipy's checks, which take several times as long as the work
         _, both, failed = scipy.linalg.lapack.dpbsv(bands, np.concatenate([known, right], axis=1))
         if failed:
             raise np.linalg.LinAlgError(f"the histogram cannot be smoothed (pbsv: {failed})")
-        low, inner = np.split(both, [known.shape[1]], axis=1)
+        low, inner = both[:, : known.shape[1]], both[:, known.shape[1] :]
         scale = np.eye(known.shape[1]) + known.T @ low
         return np.asarray(inner - low @ np.linalg.solve(scale, known.T @ inner))
 
@@ -447,4 +446,5 @@ class _Fit:
         told = self.noise.information
         seen = np.concatenate([told**0.5 * np.diag(masses), self.known[1:] * masses]).T
         own = told * masses**2 + 1e-9
-        return float(np.sum(seen * self._solve(masses, penalty, bends, own, seen)))
+        bands = penalty * _Bends.matrix(bends, masses.size)
+        return float(np.sum(seen * self._solve(masses, bands, own, seen)))

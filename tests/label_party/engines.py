@@ -61,6 +61,8 @@ def settings(folder: Path, **changes: Any) -> LabelPartyConfig:
         "data.duplicates": "sum",
         "domain.lower": 0,
         "domain.upper": 100,
+        "domain.grid": "step",
+        "domain.step": 5,
         "privacy.epsilon": 8.0,
         "randomizer.name": "randomized-response",
         **{key.replace("__", "."): value for key, value in changes.items()},

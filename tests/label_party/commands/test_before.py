@@ -64,7 +64,7 @@ PURCHASES = {
 }
 
 
-@pytest.mark.parametrize(
+every_purchase = pytest.mark.parametrize(
     "command",
     [
         pytest.param(command, marks=[pytest.mark.slow] * ("workers" in name))
@@ -72,6 +72,9 @@ PURCHASES = {
     ],
     ids=PURCHASES,
 )
+
+
+@every_purchase
 def test_a_dry_run_of_every_purchase_says_what_it_costs_and_writes_nothing(
     shop: Party, command: list[str]
 ) -> None:
@@ -115,7 +118,7 @@ def test_a_dry_run_states_what_the_purchase_then_costs(shop: Party) -> None:
     assert "left ε = 1\n" in done.out
 
 
-@pytest.mark.parametrize("command", PURCHASES.values(), ids=PURCHASES)
+@every_purchase
 def test_a_dry_run_refuses_what_the_purchase_would_refuse(shop: Party, command: list[str]) -> None:
     refused = shop.run(*command, "--dry-run", "--set=privacy.total_epsilon=0.5")
     assert "asked for" in refused.error
@@ -230,14 +233,13 @@ def on_terminal(shop: Party) -> Callable[..., tuple[int, bytes]]:
     return run
 
 
-@pytest.mark.parametrize("command", [PURCHASES["release"], PURCHASES["watch"]])
 def test_no_and_interrupt_spend_nothing(
-    shop: Party, on_terminal: Callable[..., tuple[int, bytes]], command: list[str]
+    shop: Party, on_terminal: Callable[..., tuple[int, bytes]]
 ) -> None:
-    code, shown = on_terminal(b"n\n", *command)
+    code, shown = on_terminal(b"n\n", *PURCHASES["watch"])
     assert code == 1
     assert b"as answered; nothing was spent" in shown
-    code, _ = on_terminal(b"\x03", *command)
+    code, _ = on_terminal(b"\x03", *PURCHASES["release"])
     assert code == 130
     assert not shop.store.exists()
 

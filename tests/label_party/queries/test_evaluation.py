@@ -101,10 +101,8 @@ def make_asker(party: Party, client: Client, function: KeyFunction = CMAC_KEYS) 
     described = client.describe()
     keys, _ = client.fetch(described)
     secret = read_secret(party.folder / "join.key")
-    row = {
-        hash_keys(pl.Series([f"event-{i}"]), secret, function): value
-        for i, value in enumerate(TRUTH.tolist())
-    }
+    hashed = hash_keys(pl.Series([f"event-{i}" for i in range(EVENTS)]), secret, function)
+    row = {hashed[16 * i : 16 * i + 16]: value for i, value in enumerate(TRUTH.tolist())}
     truth = np.array([row[keys[at : at + 16]] for at in range(0, len(keys), 16)])
     return Asker(stubs.EvaluationServiceStub(client.channel), described, truth)
 
@@ -356,29 +354,27 @@ def test_a_session_whose_noise_an_asker_could_cancel_is_closed(
     assert len(charges(party)) == 1
 
 
-@pytest.mark.parametrize(
-    ("header", "predictions", "code"),
-    [
-        ({"data_set": "other"}, np.zeros(EVENTS), "PERMISSION_DENIED"),
-        ({"data_set": ""}, np.zeros(EVENTS), "INVALID_ARGUMENT"),
-        ({"epoch": "9"}, np.zeros(EVENTS), "NOT_FOUND"),
-        ({"manifest_sha256": bytes(32)}, np.zeros(EVENTS), "FAILED_PRECONDITION"),
-        ({"loss_name": "absolute gain"}, np.zeros(EVENTS), "FAILED_PRECONDITION"),
-        ({"loss_name": "squared"}, np.zeros(EVENTS), "FAILED_PRECONDITION"),
-        ({"estimate": float("nan")}, np.zeros(EVENTS), "INVALID_ARGUMENT"),
-        ({"label": "other"}, np.zeros(EVENTS), "INVALID_ARGUMENT"),
-        ({}, np.zeros(EVENTS - 1), "INVALID_ARGUMENT"),
-        ({}, np.zeros(EVENTS + 1), "INVALID_ARGUMENT"),
-        ({}, np.full(EVENTS, np.nan), "INVALID_ARGUMENT"),
-    ],
-)
-def test_refusals_are_free(
-    serve: Any, party: Party, header: dict[str, Any], predictions: np.ndarray, code: str
-) -> None:
+REFUSED: list[tuple[dict[str, Any], np.ndarray, str]] = [
+    ({"data_set": "other"}, np.zeros(EVENTS), "PERMISSION_DENIED"),
+    ({"data_set": ""}, np.zeros(EVENTS), "INVALID_ARGUMENT"),
+    ({"epoch": "9"}, np.zeros(EVENTS), "NOT_FOUND"),
+    ({"manifest_sha256": bytes(32)}, np.zeros(EVENTS), "FAILED_PRECONDITION"),
+    ({"loss_name": "absolute gain"}, np.zeros(EVENTS), "FAILED_PRECONDITION"),
+    ({"loss_name": "squared"}, np.zeros(EVENTS), "FAILED_PRECONDITION"),
+    ({"estimate": float("nan")}, np.zeros(EVENTS), "INVALID_ARGUMENT"),
+    ({"label": "other"}, np.zeros(EVENTS), "INVALID_ARGUMENT"),
+    ({}, np.zeros(EVENTS - 1), "INVALID_ARGUMENT"),
+    ({}, np.zeros(EVENTS + 1), "INVALID_ARGUMENT"),
+    ({}, np.full(EVENTS, np.nan), "INVALID_ARGUMENT"),
+]
+
+
+def test_refusals_are_free(serve: Any, party: Party) -> None:
     with serve() as asker:
-        assert asker.refused(predictions, **header)[0].name == code
-    assert not charges(party)
-    assert not list(party.store.glob("answers/**/*.json"))
+        for header, predictions, code in REFUSED:
+            assert asker.refused(predictions, **header)[0].name == code, header
+            assert not charges(party), header
+            assert not list(party.store.glob("answers/**/*.json")), header
 
 
 def test_what_an_earlier_version_answered_can_be_read(serve: Any, party: Party) -> None:

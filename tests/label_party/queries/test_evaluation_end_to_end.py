@@ -46,6 +46,7 @@ def features(party: Party, client_identity: Credentials) -> list[str]:
         "labels_party.private_key": "client.key",
         "training.epochs": 2,
         "training.ensemble": 1,
+        "training.learner": "networks",
         "training.hidden": "[4]",
     }
     return ["--quiet", *(f"--set={name}={value}" for name, value in settings.items())]

@@ -20,7 +20,7 @@ from label_party.release.prior_knowledge import KnownLabels, PriorKnowledge, fro
 from tests.commands import Result
 
 RETURNED = LabelTerms("returned", 0, 1, Grid.from_edges([0.0, 1.0]), values=True)
-AMOUNT = LabelTerms("amount", 0, 60)
+AMOUNT = LabelTerms("amount", 0, 60, Grid.from_count(0, 60, 13))
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +107,8 @@ data_set = "orders"
 name = "amount"
 lower = 0
 upper = 20
+grid = "step"
+step = 2
 [[label]]
 name = "returned"
 lower = 0

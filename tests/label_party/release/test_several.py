@@ -34,6 +34,9 @@ kind = "binary"
 name = "amount"
 lower = 0
 upper = 100
+grid = "log"
+points = 4
+scale = 20
 weight = 2.0
 """
 
@@ -131,8 +134,8 @@ def test_wrong_tables_are_one_line_and_nothing_is_spent(
 def test_a_product_that_is_too_large_is_refused_before_anything_is_spent(two: Party) -> None:
     path = two.folder / "label_party.toml"
     edges = list(range(301))
-    fine = f"lower = 0\nupper = 300\ngrid = 'edges'\nedges = {edges}"
-    path.write_text(path.read_text().replace("lower = 0\nupper = 100", fine))
+    fine = f"upper = 300\ngrid = 'edges'\nedges = {edges}"
+    path.write_text(path.read_text().replace('upper = 100\ngrid = "log"', fine))
     error = two.release(privacy__division="joint").error
     assert "2 × 301 = 602 cells must be at most 400 cells" in error
     assert "split" in error
@@ -163,7 +166,8 @@ def settings(folder: Path, **changes: Any) -> config.LabelPartyConfig:
     """Labels ``y`` and ``kept``; duplicates are resolved for each."""
     one = engines.settings(folder, **changes).model_dump(exclude_unset=True)
     del one["domain"], one["data"]["label"], one["randomizer"]
-    tables = [{"name": "y", "lower": 0, "upper": 100}, {"name": "kept", "kind": "binary"}]
+    coarse = {"lower": 0, "upper": 100, "grid": "step", "step": 25}
+    tables = [{"name": "y", **coarse}, {"name": "kept", "kind": "binary"}]
     return config.LabelPartyConfig.model_validate({**one, "label": tables})
 
 

@@ -81,7 +81,7 @@ def _settings(data: Path, out: Path, **changes: Any) -> Settings:
 @pytest.fixture(scope="module")
 def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("run")
-    outcome = run_simulation(_settings(data, out))
+    outcome = run_simulation(_settings(data, out, nonprivate=False))
     assert "<iframe srcdoc=" in outcome._repr_html_()
     return out, outcome.metrics
 
@@ -110,7 +110,6 @@ def test_every_documented_file_is_there(run: tuple[Path, dict[str, Any]]) -> Non
         "test_mse",
         "test_mae",
         "constant_mse",
-        "nonprivate_mse",
         "estimated_mse",
         "estimated_mse_low",
         "estimated_mse_high",
@@ -144,7 +143,6 @@ def test_the_release_is_whole_and_private(run: tuple[Path, dict[str, Any]]) -> N
 
 def test_errors_are_in_a_sensible_order(run: tuple[Path, dict[str, Any]]) -> None:
     metrics = run[1]
-    assert metrics["nonprivate_mse"] < metrics["constant_mse"]
     assert metrics["test_mse"] < 1.1 * metrics["constant_mse"]
 
 
@@ -272,9 +270,9 @@ def test_one_line_in_a_notebook(tmp_path: Path) -> None:
         epsilon=4,
         out=tmp_path / "run",
         quiet=True,
-        nonprivate=False,
-        feature_settings=[*QUICK, "training.learner=linear"],
+        feature_settings=QUICK,
     )
+    assert 0 < outcome.metrics["nonprivate_mse"] < 0.3  # of a coin it is a quarter
     assert outcome.metrics["epsilon_prior"] == 0
     assert outcome.release.manifest.label.grid == [0, 1]
     assert 0 < outcome.metrics["test_log_loss"] < 1

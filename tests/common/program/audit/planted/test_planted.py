@@ -14,7 +14,6 @@ import pytest
 from scipy.stats import binom
 
 import common.program.cli
-import label_party.commands.cli
 from common.errors import ConfigError, DataError, ReleaseError
 from common.program.audit.bounds import guess_probability, one_run_bound
 from common.program.audit.certificate.run import Evidence, read_evidence
@@ -31,6 +30,8 @@ from common.program.audit.planted.score import match, score
 from common.program.audit.power import detectable_epsilon
 from common.program.audit.verdict import GATE, Verdict
 from common.release.event_keys import write_secret
+from label_party.config.sections import load
+from label_party.release.run import run_release
 from tests.commands import RunCommand
 from tests.common.program.audit.conftest import without_power
 
@@ -68,16 +69,21 @@ class Grown:
         return replace(self.evidence, labels=self.evidence.labels.with_columns(codes))
 
 
-@pytest.fixture
-def grown(tmp_path: Path, run_command: RunCommand, monkeypatch: pytest.MonkeyPatch) -> Grown:
-    monkeypatch.chdir(tmp_path)
-    assert plant(tmp_path, PLANTING)
-    write_secret(tmp_path / "join.key")
-    (tmp_path / "label_party.toml").write_text(CONFIG)
-    done = run_command(label_party.commands.cli.main, "release", "--quiet", "--yes")
-    assert done.code == 0, done
-    evidence = read_evidence(tmp_path / "label_store" / "releases" / "labels" / "1")
-    return Grown(read_planted(tmp_path), evidence, tmp_path / "join.key")
+def grow(folder: Path, planting: Planting, config: str) -> Grown:
+    """Plant canaries with a labels party that then makes a release."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert plant(folder, planting)
+        write_secret(folder / "join.key")
+        (folder / "label_party.toml").write_text(config)
+        run_release(load(Path("label_party.toml")), quiet=True)
+    evidence = read_evidence(folder / "label_store" / "releases" / "labels" / "1")
+    return Grown(read_planted(folder), evidence, folder / "join.key")
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> Grown:
+    return grow(tmp_path_factory.mktemp("grown"), PLANTING, CONFIG)
 
 
 def test_a_right_party_passes(grown: Grown) -> None:
@@ -89,12 +95,15 @@ def test_a_right_party_passes(grown: Grown) -> None:
     assert without_power(audit) == []
 
 
-def test_the_commands(grown: Grown, tmp_path: Path, run_command: RunCommand) -> None:
-    main = common.program.cli.main
-    same = ["--lower=0", "--upper=10", "--events=6000", f"--folder={tmp_path}"]
+def test_the_commands(
+    grown: Grown, tmp_path: Path, run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    main, folder = common.program.cli.main, grown.secret.parent
+    same = ["--lower=0", "--upper=10", "--events=6000", f"--folder={folder}"]
     planted = run_command(main, "audit", "canaries", "plant", *same)
     assert (planted.code, "were planted before" in planted.out) == (0, True)
-    words = ["audit", "canaries", "score", str(tmp_path), f"--secret={grown.secret}"]
+    words = ["audit", "canaries", "score", str(folder), f"--secret={grown.secret}"]
     words.append(f"--release={grown.evidence.directory}")
     scored = run_command(main, *words, "--json")
     assert scored.code == 0, scored
@@ -243,6 +252,8 @@ division = "{division}"
 name = "label"
 lower = 0
 upper = 10
+grid = "step"
+step = 5
 [[label]]
 name = "returned"
 kind = "binary"
@@ -251,22 +262,11 @@ secret_file = "join.key"
 """
 
 
-@pytest.fixture(params=["split", "joint"])
-def pairs(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    run_command: RunCommand,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Grown:
+@pytest.fixture(scope="module", params=["split", "joint"])
+def pairs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Grown:
     """Canaries of two labels, at the ends of both."""
-    monkeypatch.chdir(tmp_path)
-    assert plant(tmp_path, replace(PLANTING, events=20_000, others=(("returned", 0.0, 1.0),)))
-    write_secret(tmp_path / "join.key")
-    (tmp_path / "label_party.toml").write_text(SEVERAL.format(division=request.param))
-    done = run_command(label_party.commands.cli.main, "release", "--quiet", "--yes")
-    assert done.code == 0, done
-    evidence = read_evidence(tmp_path / "label_store" / "releases" / "labels" / "1")
-    return Grown(read_planted(tmp_path), evidence, tmp_path / "join.key")
+    two = replace(PLANTING, events=20_000, others=(("returned", 0.0, 1.0),))
+    return grow(tmp_path_factory.mktemp("pairs"), two, SEVERAL.format(division=request.param))
 
 
 def by_law(law: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from common.report.template import page_template
 from feature_party.evaluation.breakdown import number
+from feature_party.evaluation.error_estimates import Estimate
 from feature_party.evaluation.explained import Share
 from feature_party.evaluation.scores import Scores
 from feature_party.evaluation.sentences import share_words
@@ -61,8 +62,8 @@ def write_labels_overview(
 ) -> None:
     """Write the same about several labels of each event, from each one's scores."""
     first = next(iter(by_label.values()))
-    told = (f"{name}: {scores.summary[0]}" for name, scores in by_label.items())
-    headline = Headline(f"{len(by_label)} labels of one event", (f"{'; '.join(told)}.", _ESTIMATED))
+    told = (f"{name}: {scores.summary[0]}." for name, scores in by_label.items())
+    headline = Headline(f"{len(by_label)} labels of one event", (" ".join(told), _ESTIMATED))
     warnings = [f"{name}: {one}" for name, scores in by_label.items() for one in scores.warnings]
     text = "Errors are in the units of each label. Its page says more."
     section = _table("labels", "label", text, by_label, pages)
@@ -120,8 +121,8 @@ def _table(
     identifier: str, kind: str, text: str, each: Mapping[str, Scores], pages: Mapping[str, Path]
 ) -> Section:
     rows: list[tuple[str, ...]] = [
-        (kind, "ε", "events", "R² (95%), assumption-free", "R² (95%), model-assisted", "MSE",
-         "a constant's")
+        (kind, "ε", "events", "R² (95%), assumption-free", "R² (95%), model-assisted",
+         "MSE (95%)", "a constant's")
     ]  # fmt: skip
     for name, one in each.items():
         told = one.explained
@@ -132,7 +133,7 @@ def _table(
                 f"{one.unseen.codes.size:,}",
                 _narrow(told.free),
                 _narrow(told.assisted),
-                number(told.loss.value),
+                _error(told.loss),
                 number(told.constant),
             )
         )
@@ -144,6 +145,14 @@ def _narrow(share: Share) -> str:
     value, interval = share_words(share).replace("95%: ", "").split(" ", 1)
     kept_together = interval.replace(" ", "\u00a0")
     return f"{value} {kept_together}"
+
+
+def _error(error: Estimate) -> str:
+    """An error with its interval, for a column; none is below 0."""
+    if error.low is None or error.high is None:
+        return number(error.value)
+    low, high = (number(max(end, 0.0)) for end in (error.low, error.high))
+    return f"{number(error.value)} ({low}\u00a0…\u00a0{high})"
 
 
 def _statements(scores: Scores) -> list[Statement]:

@@ -103,7 +103,8 @@ class DataSettings(Section):
         except ConfigError:
             if len(self.label) > 1:
                 raise ConfigError(
-                    f"--label {text} needs bounds of its own among several: {text}:LOWER:UPPER"
+                    f"--label {text} needs bounds of its own among several, which are numbers:"
+                    " COLUMN:LOWER:UPPER"
                 ) from None
             if self.lower is None or self.upper is None:
                 option = "--lower" if self.lower is None else "--upper"
@@ -113,9 +114,10 @@ class DataSettings(Section):
             if self.lower is not None or self.upper is not None:
                 raise ConfigError(f"--label {text} has its bounds; leave out --lower and --upper")
         if not -math.inf < lower < upper < math.inf:
+            low, high = ("lower", "upper") if self.lower is None else ("--lower", "--upper")
             raise ConfigError(
-                f"--lower {lower:g} must be below --upper {upper:g}; the label domain of {column}"
-                " is empty"
+                f"{low} {lower:g} must be below {high} {upper:g}; the label domain of {column} is"
+                " empty"
             )
         return LabelColumn(column, lower, upper)
 

@@ -10,7 +10,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.randomizers.cells import Cells, Group
+from common.randomizers.base import Randomizer
+from common.randomizers.cells import Cells, Group, check_outputs
+from common.randomizers.design.assessment import Assessment, Assessor
 from common.randomizers.grid import Grid
 from common.randomizers.several import LabelTerms
 from common.release.event_keys import write_secret
@@ -58,6 +60,23 @@ def test_labels_of_too_many_cells_are_split() -> None:
     three = [LabelTerms(name, 0, 900.5) for name in "abc"]
     (row,) = plan_divisions(three, from_domain(5000), [1.0]).rows
     assert (row.division, row.auto) == ("split", True)
+
+
+def test_what_is_split_is_designed_with_the_knots_that_a_message_has_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    amounts = [LabelTerms(name, 0, 900.5) for name in "abcd"]
+    found: list[Randomizer] = []
+
+    def assess(self: Assessor, built: Randomizer) -> Assessment:
+        found.append(built)
+        return right(self, built)
+
+    right = Assessor.assess
+    monkeypatch.setattr(Assessor, "assess", assess)
+    plan_divisions(amounts, from_domain(5000), [1.0])
+    check_outputs([one.channel.outputs.size for one in found])
+    assert len(found) == 4
 
 
 def test_it_is_printed_with_what_may_be_left_out(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -19,7 +18,6 @@ from common.release.event_keys import hash_keys, read_secret
 from common.release.folder import MANIFEST_FILE
 from common.release.manifest import Manifest
 from label_party.events.on_disk import Sizes
-from label_party.events.open import open_events
 from label_party.server.run import running
 from label_party.store.release_store import Store
 from tests.engines import SparkSession, needs_java
@@ -86,29 +84,6 @@ def test_a_store_that_was_restored_serves_the_same_release(
     assert described.manifest == before == path.read_bytes()
     assert codes == (party.folder / "lost/releases/labels/1/codes.bin").read_bytes()
     assert "already released" in party.release(privacy__division="split").out
-
-
-def test_a_database_has_a_column_for_each_label(party: Party) -> None:
-    with_labels(party)
-    table = pl.read_csv(party.folder / "labels.csv")
-    with sqlite3.connect(party.folder / "shop.db") as database:
-        database.execute("CREATE TABLE sales (id TEXT, amount REAL, back INTEGER)")
-        amount = pl.col("amount").cast(float, strict=False)
-        rows = table.select("key", amount, pl.col("returned").cast(int)).rows()
-        database.executemany("INSERT INTO sales VALUES (?, ?, ?)", rows)
-    query = "SELECT id AS key, amount, back AS returned FROM sales"
-    stored = {"data__labels": f"sqlite:///{party.folder}/shop.db", "data__labels_query": query}
-    read = []
-    for source in ({}, stored):
-        with open_events(party.config(**source), quiet=True) as found:
-            keys, labels = (np.concatenate(part) for part in zip(*found.parts(), strict=True))
-        read.append((keys.tolist(), labels.tolist()))
-    assert read[0] == read[1]
-    assert np.shape(read[0][1]) == (EVENTS, 2)
-    less = {**stored, "data__labels_query": query.replace(", back AS returned", "")}
-    assert "returned" in party.release(**less).error
-    assert party.nothing_left()
-    assert party.release(**stored, privacy__division="split").code == 0
 
 
 def test_a_submitted_population_gets_both_labels_in_its_order(

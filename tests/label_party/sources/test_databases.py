@@ -9,16 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 from common.errors import ConfigError, DataError
+from label_party.events.open import open_events
 from label_party.sources import databases
 from label_party.sources.addresses import Query
 from label_party.sources.databases import columns_of_query, read_query, snapshot
 from label_party.sources.tables import read_events
 from tests.label_party.conftest import EVENTS, Party
 from tests.label_party.postgres import PASSWORD, Postgres, started
+from tests.label_party.release.test_several import with_labels
 
 PLANTED = "73571.25"
 
@@ -250,3 +253,27 @@ def test_a_release_from_a_database(
     )
     assert one["population"] == two["population"]
     assert one["population"]["rows"] == EVENTS
+
+
+def test_a_database_has_a_column_for_each_label(party: Party, database: Database) -> None:
+    with_labels(party)
+    table = pl.read_csv(party.folder / "labels.csv", null_values="")
+    rows = table.select("key", "amount", pl.col("returned").cast(int)).rows()
+    values = ", ".join(f"('{key}', {amount or 'NULL'}, {back})" for key, amount, back in rows)
+    database.execute("CREATE TABLE sales (id TEXT, amount DOUBLE PRECISION, back INTEGER)")
+    database.execute(f"INSERT INTO sales VALUES {values}")
+    query = database.query("SELECT id AS key, amount, back AS returned FROM sales")
+    stored = {"data__labels": query.address, "data__labels_query": query.sql}
+    if query.credentials_file is not None:
+        stored |= {"data__credentials_file": str(query.credentials_file)}
+    read = []
+    for source in ({}, stored):
+        with open_events(party.config(**source), quiet=True) as found:
+            keys, labels = (np.concatenate(part) for part in zip(*found.parts(), strict=True))
+        read.append((keys.tolist(), labels.tolist()))
+    assert read[0] == read[1]
+    assert np.shape(read[0][1]) == (EVENTS, 2)
+    less = {**stored, "data__labels_query": query.sql.replace(", back AS returned", "")}
+    assert "returned" in party.release(**less).error
+    assert party.nothing_left()
+    assert party.release(**stored, privacy__division="split").code == 0

@@ -45,7 +45,8 @@ def torch_loss(release: Source, head: str = "auto") -> ReleaseLoss:
 def lightgbm_objective(release: Source, head: str = "auto") -> LightGBMObjective:
     """Return an objective for LightGBM, which is given the codes as labels.
 
-    Parameters and errors are those of :func:`torch_loss`.
+    Parameters and errors are those of :func:`torch_loss`. Boosting goes on from another model's
+    predictions with its ``start`` as ``init_score``.
 
     ::
 
@@ -62,7 +63,8 @@ def lightgbm_objective(release: Source, head: str = "auto") -> LightGBMObjective
 def xgboost_objective(release: Source, head: str = "auto") -> XGBoostObjective:
     """Return an objective for XGBoost, which is given the codes as labels.
 
-    Parameters and errors are those of :func:`torch_loss`.
+    Parameters and errors are those of :func:`torch_loss`. Boosting goes on from another model's
+    predictions with its ``start`` as ``base_margin``.
 
     ::
 

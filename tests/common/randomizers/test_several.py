@@ -32,7 +32,7 @@ from common.randomizers.several import (
 from tests.statistics import mean_fits
 
 RETURNED = LabelTerms("returned", 0, 1, Grid.from_edges([0.0, 1.0]), values=True)
-AMOUNT = LabelTerms("amount", 0, 30)
+AMOUNT = LabelTerms("amount", 0, 30, Grid.from_count(0, 30, 11))
 TERMS = [RETURNED, AMOUNT]
 
 
@@ -151,7 +151,7 @@ def test_labels_are_counted_once_and_what_needs_no_prior_is_not_counted() -> Non
 
 def test_cells_are_few_enough_and_chosen_grids_stay() -> None:
     for rows, epsilon in ((1000, 0.1), (20_000, 1.0), (10**7, 4.0)):
-        grids = cell_grids(TERMS, rows, epsilon)
+        grids = cell_grids([RETURNED, LabelTerms("amount", 0, 30)], rows, epsilon)
         assert grids is not None
         assert len(grids[0]) * len(grids[1]) <= 400
         assert grids[1] == Grid.from_step(0, 30, 1)  # one point for each integer

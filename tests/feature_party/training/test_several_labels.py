@@ -57,7 +57,8 @@ def stages(folder: Path, division: Division, **training: object) -> Stages:
 
 
 @pytest.mark.parametrize(
-    "division", ["split", pytest.param("separate", marks=pytest.mark.slow), "joint"]
+    "division",
+    [*(pytest.param(one, marks=pytest.mark.slow) for one in ("split", "separate")), "joint"],
 )
 def test_two_labels_go_all_the_way(tmp_path: Path, division: Division) -> None:
     run = stages(

@@ -19,6 +19,7 @@ from common.mechanisms.interactive.targets import (
     run_twice,
 )
 from tests.common.mechanisms.interactive import laws
+from tests.effort import effort
 
 EPSILONS = [Fraction(1, 10), Fraction(1, 2), Fraction(1), Fraction(2)]
 
@@ -35,7 +36,7 @@ def rows(epsilon: float, outcomes: int, count: int) -> list[tuple[np.ndarray, np
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_the_closed_form_is_the_linear_program(epsilon: Fraction, outcomes: int) -> None:
     e = float(epsilon)
-    for one, other in rows(e, outcomes, 25):
+    for one, other in rows(e, outcomes, effort(10, 25)):
         for target in ({0}, {outcomes - 1}, set(range(1, outcomes))):
             solved = laws.largest_q(one, other, target, e)
             assert hit_probability(one, other, target, e) == pytest.approx(solved, abs=2e-6)
@@ -100,7 +101,7 @@ def test_closeness_of_the_boundary_wrapper(epsilon: Fraction) -> None:
     e, t = float(epsilon), float(boundary_closeness(epsilon))
     worst = 0.0
     for outcomes in (2, 3, 4):
-        for one, other in rows(e, outcomes, 400):
+        for one, other in rows(e, outcomes, effort(100, 400)):
             with np.errstate(divide="ignore"):
                 worst = max(
                     worst, float(np.abs(np.log(laws.wrapped(one) / laws.wrapped(other))).max())
@@ -125,13 +126,13 @@ def test_boundary(epsilon: Fraction) -> None:
     pairs = [
         (laws.wrapped(one), laws.wrapped(other))
         for outcomes in (2, 3, 4)
-        for one, other in rows(e, outcomes, 30)
+        for one, other in rows(e, outcomes, effort(10, 30))
     ]
     assert least(pairs, {0}, t) >= q - 2e-6
     many = [
         hit_probability(laws.wrapped(one), laws.wrapped(other), {0}, t)
         for outcomes in (2, 3, 4, 6)
-        for one, other in rows(e, outcomes, 400)
+        for one, other in rows(e, outcomes, effort(100, 400))
     ]
     assert min(many) >= q - 1e-9
     x = 1e-5
@@ -152,7 +153,7 @@ def test_two_runs(epsilon: Fraction) -> None:
         for one, other in rows(e, outcomes, programs):
             found = laws.largest_q(laws.twice(one), laws.twice(other), target, 2 * e)
             assert found >= q - 2e-6
-        for one, other in rows(e, outcomes, 400):
+        for one, other in rows(e, outcomes, effort(100, 400)):
             found = hit_probability(laws.twice(one), laws.twice(other), target, 2 * e)
             assert found >= q - 1e-9
     u, x = 1 / (math.exp(e) + 1), 1e-7

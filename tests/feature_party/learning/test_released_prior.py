@@ -18,7 +18,7 @@ GRID = Grid.from_count(0, 10, 12)
 
 
 def test_codes_tell_the_mean_that_noise_on_the_histogram_hides() -> None:
-    """Of 20 releases on twelve points, the root mean square error; about 0.6 of the histogram's alone."""
+    """Of 20 releases, the root mean square error; about 0.6 of the histogram's alone."""
     shape = np.exp(-0.5 * ((GRID.points - 3) / 2) ** 2)
     counts = np.round(ROWS * shape / shape.sum()).astype(np.int64)
     labels = np.repeat(np.arange(counts.size), counts)

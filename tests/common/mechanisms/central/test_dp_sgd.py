@@ -28,6 +28,7 @@ from common.mechanisms.central.dp_sgd import (
 )
 from common.mechanisms.central.gradient_steps import GradientSteps
 from tests.common.mechanisms.central.test_minimiser import uniforms
+from tests.effort import effort
 from tests.statistics import binomial_range, counts_fit, fits, gaussian_mass, laplace_mass
 
 
@@ -163,7 +164,7 @@ def test_gradients_are_those_of_finite_differences() -> None:
         DPSGDClassifier(50.0, entropy=seeded_entropy(0)),
         DPSGDRegressor(50.0, sampling="fixed", entropy=seeded_entropy(0)),
         DPSGDClassifier(50.0, 0, noise="laplace", entropy=seeded_entropy(0)),
-    ]
+    ][: effort(2, 3)]
 )
 def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     check(estimator)

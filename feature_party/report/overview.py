@@ -9,8 +9,7 @@ from markupsafe import Markup
 
 from common.report.template import page_template
 from feature_party.evaluation.breakdown import number
-from feature_party.evaluation.error_estimates import Estimate
-from feature_party.evaluation.explained import Share
+from feature_party.evaluation.explained import Explained, Share
 from feature_party.evaluation.scores import Scores
 from feature_party.evaluation.sentences import share_words
 from feature_party.report.page import Section
@@ -133,7 +132,7 @@ def _table(
                 f"{one.unseen.codes.size:,}",
                 _narrow(told.free),
                 _narrow(told.assisted),
-                _error(told.loss),
+                _error(told),
                 number(told.constant),
             )
         )
@@ -147,12 +146,13 @@ def _narrow(share: Share) -> str:
     return f"{value} {kept_together}"
 
 
-def _error(error: Estimate) -> str:
-    """An error with its interval, for a column; none is below 0."""
-    if error.low is None or error.high is None:
-        return number(error.value)
-    low, high = (number(max(end, 0.0)) for end in (error.low, error.high))
-    return f"{number(error.value)} ({low}\u00a0…\u00a0{high})"
+def _error(told: Explained) -> str:
+    """The error that the share explained leaves, with the interval, for a column; none is < 0."""
+    value = number(told.constant * (1 - told.free.value))
+    if told.loss.low is None or told.loss.high is None:
+        return value
+    low, high = (number(max(end, 0.0)) for end in (told.loss.low, told.loss.high))
+    return f"{value} ({low}\u00a0…\u00a0{high})"
 
 
 def _statements(scores: Scores) -> list[Statement]:

@@ -129,6 +129,7 @@ def test_a_manifest_of_own_channels(change: Change, said: str | None) -> None:
     ("change", "said"),
     [
         (both_at_once, "the channel's weights give"),
+        (lambda d: d.update(priors=deepcopy(SPLIT["priors"])), "must be counted by one prior"),
         (lambda d: d["randomizers"][0]["labels"].reverse(), None),
         (lambda d: d["priors"][0]["noisy_counts"].pop(), "5 cells for 6"),
         (lambda d: d["randomizers"][0]["channel"]["inputs"].__setitem__(5, 6.0), "not defined on"),

@@ -75,8 +75,8 @@ def lead(audit: Audit) -> list[str]:
     if audit.claimed is not None:
         factor = math.exp(audit.claimed)
         sentences.append(
-            f"The claim: whatever is sent is at most {number(factor)} times likelier for one label"
-            f" of an event than for any other (ε = {number(audit.claimed)})."
+            f"The claim: whatever is sent is at most {number(factor)} times likelier for the"
+            f" labels that an event has than for any others (ε = {number(audit.claimed)})."
         )
     open_ = audit.count(Verdict.NOT_CHECKABLE)
     if open_:

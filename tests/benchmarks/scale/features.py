@@ -57,15 +57,21 @@ def join_kernel(folder: Path, rows: int) -> None:
     shutil.rmtree(out)
 
 
-def encode(folder: Path, rows: int) -> None:
-    """Encode the joined events into the shards that are trained on."""
+def encode(folder: Path, rows: int) -> dict[str, float]:
+    """Encode the joined events into the shards that are trained on.
+
+    What :func:`prepare` does before is left out: it opens the join and estimates the labels'
+    distribution, which takes the same for any number of rows.
+    """
     config = _features_config(folder)
     data = prepare(config.release_folders, config.features, config)
     assert isinstance(data, PreparedShards)
+    start, cpu = time.perf_counter(), time.process_time()
     stream, rows = data.training_events, data.training_rows
     columns = [name for name in data.joined.columns if name != "id"]
     encoder = fit_encoder(stream, columns, rows, Encoder.fit, 0)
     write_shards(folder / "rows", "rows", stream, rows, encoder, 0)
+    return {"seconds": time.perf_counter() - start, "cpu": time.process_time() - cpu}
 
 
 def encode_kernel(folder: Path, rows: int) -> None:

@@ -32,6 +32,7 @@ from feature_party.model.model import save_tensors
 from feature_party.model.network import Dropout, Ensemble, NetworkShape
 from feature_party.model.trees import Trees
 from feature_party.training.batches import Plan, Rows, Source
+from feature_party.training.optimizers import Optimizer
 from feature_party.training.workers import ALONE, Workers
 
 EpochCallback = Callable[["EpochRecord"], None]
@@ -138,7 +139,9 @@ class Fitter:
         self.network = Ensemble(shape, weights, settings.dropout).to(device)
         self.together = workers.wrap(self.network)
         self.folds = _Folds(self.plan, device)
-        self.optimizer = self._optimizer()
+        inputs = [*self.network.weights, self.network.embeddings]
+        groups = [(inputs, settings.weight_decay), ([*self.network.biases], 0.0)]
+        self.optimizer = Optimizer(settings.optimizer, groups, settings.learning_rate)
         self.best = math.inf
         self.best_state = _copy(self.network)
         self.waited = 0
@@ -225,7 +228,7 @@ class Fitter:
                 # gradients are averaged over workers, and shares of a batch may differ by a row
                 losses = losses.sum(dim=1) / size
                 total = losses.sum() * self.workers.size
-            self.optimizer.zero_grad(set_to_none=True)
+            self.optimizer.zero_grad()
             total.backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
             self.total += losses.detach().mean()
@@ -311,25 +314,13 @@ class Fitter:
         reach = (1 - 1 / self.members) / (1 - 1 / self.group)
         return alone - reach * (alone - together)
 
-    def _optimizer(self) -> torch.optim.Optimizer:
-        settings = self.settings
-        weights = [*self.network.weights, self.network.embeddings]
-        groups = [
-            {"params": weights, "weight_decay": settings.weight_decay},
-            {"params": list(self.network.biases), "weight_decay": 0.0},
-        ]
-        if settings.optimizer == "rmsprop":
-            return torch.optim.RMSprop(groups, lr=settings.learning_rate)
-        return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.99), fused=True)
-
     def _schedule(self, step: int) -> None:
         """Warm up over a twentieth of all steps, then decay along a cosine to a hundredth."""
         total = self.settings.epochs * self.plan.epoch_steps
         warm = max(1, total // 20)
         share = min(1.0, (step + 1) / warm)
         cosine = 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * step / total))
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.settings.learning_rate * share * cosine
+        self.optimizer.learning_rate = self.settings.learning_rate * share * cosine
 
     def _fingerprint(self) -> str:
         """What a checkpoint must agree on to be taken up again; the number of workers is not."""
@@ -339,6 +330,7 @@ class Fitter:
             self.objective.name,
             self.objective.head,
             self.source.fingerprint(),
+            "optimizer by moments",
         ]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 

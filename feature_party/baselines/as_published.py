@@ -9,6 +9,8 @@ data set has would not reach the labels' mean.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import polars as pl
 import torch
@@ -19,6 +21,7 @@ from feature_party.learning.objectives import PointObjective
 from feature_party.model.encoding import Encoder
 from feature_party.model.network import Ensemble, NetworkShape
 from feature_party.training.batches import Rows
+from feature_party.training.optimizers import Optimizer
 
 EPOCHS, BATCH_SIZE, LEARNING_RATE = 50, 8192, 1e-3
 
@@ -87,10 +90,9 @@ def _fit(
     batch = BATCH_SIZE if training.batch_size == "auto" else training.batch_size
     chosen = "learning_rate" in training.model_fields_set
     rate = training.learning_rate if chosen else LEARNING_RATE
-    optimizer = torch.optim.RMSprop(network.parameters(), lr=rate)
+    optimizer = Optimizer("rmsprop", [([*network.parameters()], 0.0)], rate)
     count = rows.targets.shape[0]
-    steps = epochs * -(-count // batch)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    steps, taken = epochs * -(-count // batch), 0
     for _ in range(epochs):
         order = torch.randperm(count, generator=generator)
         for start in range(0, count, batch):
@@ -100,7 +102,8 @@ def _fit(
             loss = objective.loss(_outputs(network, some), some.targets).mean()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-            schedule.step()
+            taken += 1
+            optimizer.learning_rate = rate * (1 + math.cos(math.pi * taken / steps)) / 2
 
 
 def _outputs(network: Ensemble, rows: Rows) -> torch.Tensor:

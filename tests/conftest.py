@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import signal
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # there are as many of these as cores
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -29,6 +30,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("labelveil")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's job in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # commands under test hear it
 
 
 def pytest_collection_finish() -> None:

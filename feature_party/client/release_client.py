@@ -86,11 +86,7 @@ class Fetched:
 
 
 class _Patience:
-    """Cancels a call that makes no progress for some seconds.
-
-    One thread watches: with a timer for each message, ^C could come while an old one was being
-    cleared away, where Python ignores it.
-    """
+    """Cancels a call that makes no progress for some seconds."""
 
     def __init__(self, cancel: Callable[[], object], seconds: float) -> None:
         self._cancel, self._seconds = cancel, seconds

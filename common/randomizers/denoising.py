@@ -368,12 +368,8 @@ class _Fit:
         def apart(a: Floats) -> Floats:
             found = masses(a)
             off = found - self.counts
-            return np.concatenate(
-                [
-                    self.noise.ratios(off)[0] * off,
-                    self.known @ found - self.wanted,
-                ]
-            )
+            misfits = self.noise.ratios(off)[0] * off
+            return np.concatenate([misfits, self.known @ found - self.wanted])
 
         def slopes(a: Floats) -> Floats:
             found = masses(a)

@@ -63,7 +63,8 @@ class TargetEncoding:
         weights = np.repeat(scores, len(cardinalities))
         sums = np.bincount(at, weights=weights, minlength=folds * size).reshape(shape)
         self.counts, self.sums = counts.astype(np.float64), sums
-        self.variance = float(np.mean(scores**2))
+        # 0 where noise leaves a single value of the label possible: no code says anything then
+        self.variance = float(np.mean(scores**2)) or 1.0
         columns = itertools.pairwise(starts)
         self.strength = np.concatenate([self._strength(slice(*ends)) for ends in columns])
 

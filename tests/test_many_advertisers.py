@@ -131,6 +131,7 @@ def publisher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Publisher]:
         )
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_run_says_everything_by_labels_party(publisher: Publisher) -> None:
     truth = str(publisher.folder / "truth.parquet")
     said = publisher.run("run", f"--true-labels={truth}", "--true-label=amount")

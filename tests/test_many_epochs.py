@@ -1,4 +1,4 @@
-"""Ten epochs through both parties and the audit: a small version of the published comparison."""
+"""Six epochs through both parties and the audit: a small version of the published comparison."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from label_party.release.watch import release_new
 from tests.statistics import repeatable_entropy
 from tests.watched import KEY, LABEL, Arm, fetched, label_config, run_arm, write_epochs
 
-EPOCHS, SHIFTED, ROWS = 10, 6, 1000
+EPOCHS, SHIFTED, ROWS = 6, 3, 1000
 SECTIONS: dict[str, dict[str, object]] = {
     "domain": {"lower": 0, "upper": 20, "grid": "step", "step": 1.0},
     "privacy": {"epsilon": 2.0},
     "randomizer": {"name": "randomized-thresholds"},
 }
 TRAINING: dict[str, object] = {
-    **{"ensemble": 2, "hidden": [16], "epochs": 6, "batch_size": 64, "checkpoint": False},
+    **{"ensemble": 2, "hidden": [16], "epochs": 5, "batch_size": 64, "checkpoint": False},
     **{"objective": "likelihood", "head": "gaussian"},
 }
 
 
 def days() -> list[pl.DataFrame]:
-    """Labels that follow one feature, the other way round from epoch 6 on; keys of their own."""
+    """Labels that follow one feature, the other way round from epoch 3 on; keys of their own."""
     rng = np.random.default_rng(3)
     made = []
     for epoch in range(EPOCHS):

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from common.allocator import keep_freed_memory
 from common.config import Section, setting
 from common.config.answers import Json
+from common.errors import ConfigError
 from feature_party.commands.options import (
     RELEASE_AND_FEATURES,
     Shown,
@@ -23,8 +25,11 @@ if TYPE_CHECKING:
 
 
 class Compared(Section):
+    nonprivate: Path | None = setting(
+        None, "Also train networks on the true labels, into this folder, to show beside."
+    )
     nonprivate_metrics: Path | None = setting(
-        None, "Metrics of a model trained on true labels, to show beside."
+        None, "Metrics of a model trained on true labels before, in place of --nonprivate."
     )
     by: list[str] = setting(list, "Columns of the features to compare segments by.")
     ask: list[str] = setting(
@@ -39,10 +44,21 @@ class Compared(Section):
 def evaluate(config: FeaturePartyConfig, truth: TrueLabels, beside: Compared, shown: Shown) -> None:
     """Estimate the model's true error from privatized labels of held-out events."""
     start({"--metrics": config.output.metrics, "--report": config.output.report})
+    if beside.nonprivate and beside.nonprivate_metrics:
+        raise ConfigError("--nonprivate trains what --nonprivate-metrics names; give one of them")
+    if beside.nonprivate and beside.nonprivate.resolve() == config.output.model.resolve():
+        raise ConfigError(
+            f"--nonprivate {beside.nonprivate} is the folder of the model itself, which would be"
+            " lost; name another"
+        )
     from feature_party.pipeline.stages import Stages
 
+    keep_freed_memory()
     stages = Stages(config, shown.quiet, truth=truth)
-    scores = stages.evaluate(stages.load(), beside.nonprivate_metrics, beside.ask, beside.by)
+    models, nonprivate = stages.load(), beside.nonprivate_metrics
+    if beside.nonprivate is not None:
+        nonprivate = stages.train_on_truth(beside.nonprivate)
+    scores = stages.evaluate(models, nonprivate, beside.ask, beside.by)
     show_scores(stages, scores, shown)
 
 

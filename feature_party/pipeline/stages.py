@@ -16,6 +16,7 @@ from common.release.event_keys import read_secret
 from common.release.folder import read_manifest
 from feature_party.client.questions import Questions, Verdict, released_rows, topics
 from feature_party.evaluation.scores import Scores, labels_json, score
+from feature_party.evaluation.true_labels import true_errors
 from feature_party.model.several_labels import LabelModels, label_paths
 from feature_party.pipeline.learning import Learning
 from feature_party.report import (
@@ -78,6 +79,28 @@ class Stages(Learning):
         metrics = {**labels_json(found), "timings": timings}
         write_text(output.metrics, json.dumps(metrics, indent=2) + "\n")
         return found
+
+    def train_on_truth(self, folder: Path) -> Path:
+        """Train networks on the true labels of the same events; returns the file with their errors.
+
+        Networks alone learn from true labels, whatever learned from the private ones.
+        """
+        config = self.config
+        section = {"objective": "true", "learner": "networks"}
+        changed = {
+            "training": config.training.model_copy(update=section),
+            "output": config.output.model_copy(update={"model": folder}),
+        }
+        models = replace(self, config=config.model_copy(update=changed)).train()
+        errors = []
+        for label, events in self.labels.items():
+            model, (held_out, _) = models.by_label[label], events.held_out()
+            points = model.distributions(model.encoder.encode(held_out)).points
+            found = true_errors(points, self._truth(label), events, None, label)
+            errors.append({"name": label, **found.to_json()})
+        metrics = folder / "metrics.json"
+        write_text(metrics, json.dumps({"labels": errors, **errors[0]}, indent=2) + "\n")
+        return metrics
 
     def _write_report(self, scores: Scores, page: Path) -> None:
         output = self.config.output

@@ -7,7 +7,6 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from html import escape
 from io import StringIO
 from pathlib import Path
@@ -151,12 +150,14 @@ class _Simulation:
         if len(self._settings.label) == 1:
             truth += ["--true-label", LABEL]
         unscored = _read(workspace.feature_party / "metrics.json")
-        beside: list[str] = []
-        if self._settings.nonprivate:
-            with self._stages.stage("nonprivate", "train on true labels, to compare") as watch:
-                train = self._reference or partial(self._same_network, watch, truth)
-                beside = ["--nonprivate-metrics", str(train().absolute())]  # parties work elsewhere
-        with self._stages.stage("score", "score with true labels, write the report") as watch:
+        beside, what = list[str](), "score with true labels, write the report"
+        if self._settings.nonprivate and self._reference:
+            with self._stages.stage("nonprivate", "train on true labels, to compare"):
+                found = self._reference().absolute()  # parties work elsewhere
+            beside = ["--nonprivate-metrics", str(found)]
+        elif self._settings.nonprivate:
+            beside, what = ["--nonprivate", "../nonprivate"], f"train on true labels, too; {what}"
+        with self._stages.stage("score", what) as watch:
             self._features(["evaluate", *truth, *beside], watch)
             secret, several = read_secret(files.join_secret), len(self._settings.label) > 1
             noise = None if several else label_error(release, inputs.truth, secret)
@@ -170,31 +171,18 @@ class _Simulation:
             "timings": {name: round(seconds, 3) for name, seconds in timings.items()},
         }
 
-    def _same_network(self, watch: Watch, truth: Sequence[str]) -> Path:
-        found = self._workspace.nonprivate / "metrics.json"
-        own = ["--model", "../nonprivate", *truth]
-        # networks alone learn from true labels, whatever learned from the private ones
-        train = ["train", "--objective", "true", *own]
-        self._features(train, watch, "train-nonprivate", "training.learner=networks")
-        written = ["--metrics", str(found), "--report", "../nonprivate/report.html"]
-        self._features(["evaluate", *own, *written], watch, "evaluate-nonprivate")
-        return found
-
     def _labels(self, command: Sequence[str], watch: Watch) -> None:
-        self._run("label_party", command, watch, command[0])
+        self._run("label_party", command, watch)
 
-    def _features(
-        self, command: Sequence[str], watch: Watch, log: str | None = None, *settings: str
-    ) -> None:
-        command = [*command, *_sets([*self._settings.feature_settings, *settings])]
-        self._run("feature_party", command, watch, log or command[0])
+    def _features(self, command: Sequence[str], watch: Watch) -> None:
+        self._run("feature_party", [*command, *_sets(self._settings.feature_settings)], watch)
 
-    def _run(self, party: str, command: Sequence[str], watch: Watch, log: str) -> None:
+    def _run(self, party: str, command: Sequence[str], watch: Watch) -> None:
         run_party(
             party,
             [*command, "--config", CONFIG_FILES[party]],
             self._workspace.root / party,
-            self._workspace.logs / f"{party}-{log}.log",
+            self._workspace.logs / f"{party}-{command[0]}.log",
             watch,
         )
 

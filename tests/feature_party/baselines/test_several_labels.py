@@ -35,6 +35,7 @@ def test_every_division_is_learned_from(spec: dict[str, object]) -> None:
         {"epsilon": 6.0, "run": 0, "randomizer": one.randomizer, "objective": "auto"}
         | {"head": "auto"}
         for one in default_divisions()
+        if one.randomizer != "auto"  # which is one of the others
     ]
     answers = io.StringIO()
     serve([json.dumps(one) for one in (spec, *jobs)], answers)

@@ -100,6 +100,7 @@ def test_run_does_everything(
     assert "<html" in (tmp_path / "report.html").read_text()[:200].lower()
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_run_submits_first_if_configured(
     data: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +123,7 @@ def test_run_submits_first_if_configured(
     assert [hashlib.sha256(keys).hexdigest() for _, keys in behaviour.submitted] == [digest]
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_stages_one_by_one(
     world: World, data: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +202,8 @@ def test_every_mistake_is_one_line(
         ("train", *release, *data, "--objective", "true"): "true labels are needed",
         ("train", *release, *data, "--true-label", "y"): "needs --true-labels FILE",
         ("evaluate", *release, *data): "holds no trained model",
+        ("evaluate", *release, *data, "--nonprivate", "./model"): "folder of the model itself",
+        ("evaluate", *release, *data, "--nonprivate=a", "--nonprivate-metrics=b"): "give one",
         ("predict", *data[:4]): "holds no trained model",
         ("fetch", "--address", "localhost:1"): "ca is missing",
     }

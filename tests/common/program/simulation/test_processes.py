@@ -47,10 +47,10 @@ def test_leaving_the_block_ends_the_process(module: str, tmp_path: Path) -> None
     def work() -> None:
         with Party(module, ["stay"], tmp_path, tmp_path / "stay.log") as party:
             assert party.running
-            started.extend(psutil.Process().children())
+            started.extend({*psutil.Process().children()} - before)
             raise KeyboardInterrupt
 
-    started: list[psutil.Process] = []
+    started, before = list[psutil.Process](), {*psutil.Process().children()}
     with pytest.raises(KeyboardInterrupt):
         work()
     assert started

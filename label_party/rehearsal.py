@@ -55,7 +55,7 @@ class InMemory:
 
     codes: bytearray = field(default_factory=bytearray)
 
-    def write_rows(self, keys: bytes, codes: bytes) -> None:
+    def write_rows(self, keys: bytes | memoryview, codes: bytes) -> None:
         """Append rows."""
         self.codes += codes
 

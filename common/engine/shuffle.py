@@ -151,10 +151,10 @@ class Exchange:
         order = np.argsort(narrow, kind="stable")
         counts = np.bincount(bucket, minlength=self.buckets).astype(_COUNT)
         with appearing(self.files[index], durable=self.durable) as file:
-            file.write(counts.tobytes())
+            file.write(counts.data)
             for name, kind in self.types.items():
-                values = columns[name][order]
-                file.write(values.astype(np.dtype(kind).base, casting="same_kind").tobytes())
+                values, base = columns[name][order], np.dtype(kind).base
+                file.write(values.astype(base, casting="same_kind", copy=False).data)
 
     def receive(self, bucket: int) -> Columns:
         """Read one bucket's rows from all files, in the files' order."""

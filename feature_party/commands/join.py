@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from common.allocator import keep_freed_memory
 from feature_party.commands.options import RELEASE_AND_FEATURES, Shown, options, start
 from feature_party.config import FeaturePartyConfig
 
@@ -20,6 +21,7 @@ def join(config: FeaturePartyConfig, shown: Shown) -> None:
     start(folders={"--out": config.join.directory})
     from feature_party.pipeline.learning import Learning
 
+    keep_freed_memory()
     joined = Learning(config, shown.quiet).join()
     count = len(joined.shards)
     shards = "1 shard" if count == 1 else f"{count:,} shards"

@@ -36,9 +36,11 @@ def release(config: LabelPartyConfig, shown: Shown, how: BeforeOptions) -> None:
     What is odd about the labels is said beforehand, on standard error. On a terminal the command
     then asks; without one it goes on, for a job that stops by itself tells of labels, too.
     """
+    from common.allocator import keep_freed_memory
     from label_party.release.run import run_release
     from label_party.release.signing import sign_again
 
+    keep_freed_memory()
     with Before(config, how, shown) as before:
         outcome = run_release(config, quiet=shown.quiet, confirm=before)
         if outcome.existed and not how.dry_run:

@@ -40,12 +40,14 @@ def watch(config: LabelPartyConfig, wanted: WatchOptions, how: BeforeOptions) ->
     terminal the command then asks; without one it goes on, for an epoch that does not come tells of
     its labels, too.
     """
+    from common.allocator import keep_freed_memory
     from common.signals import stopped_by_signals
     from label_party.release.watch import Watcher, release_new
 
     def report(outcome: ReleaseOutcome) -> None:
         wanted.answer(document(outcome), epoch_line(outcome))
 
+    keep_freed_memory()
     silent = wanted.quiet or wanted.as_json
     if len(config.labels) > 1 and not wanted.quiet:
         print("several labels: every epoch pays for a prior of its own", file=sys.stderr)

@@ -184,7 +184,7 @@ class StoredEvents:
 
     def parts(self) -> Iterator[tuple[Keys, Floats]]:
         """Yield (n,) keys and (n, m) labels, a part at a time."""
-        return (part.read() for part in self._ranges(1))
+        return ((part.keys(), part.labels()) for part in self._ranges(1))
 
     def count(self, groups: Sequence[Group], entropy: Entropy) -> list[Integers]:
         """Return the histogram of each group of labels."""
@@ -221,7 +221,7 @@ class StoredEvents:
             for piece in task.rows.pieces:
                 first, last = max(task.rows.start, piece.start), min(task.rows.stop, piece.stop)
                 keys = read_keys(piece.path, first - piece.start, last - piece.start)
-                population.update(keys.tobytes())
+                population.update(keys.data)
             writer.adopt(task.keys, task.codes)
             blocks += digests
             progress(task.rows.stop - task.rows.start)

@@ -19,7 +19,7 @@ from common.arrays import Floats, Integers
 from common.engine.shuffle import Keys
 from common.entropy import Entropy
 from common.randomizers.cells import Codebook, Group
-from common.release.blocks import BLOCK_ROWS, block_ranges, encode_codes
+from common.release.blocks import BLOCK_ROWS, KEY_BYTES, block_ranges, encode_codes
 from common.release.manifest import block_digest
 
 _ROWS_AT_ONCE = 1 << 16
@@ -29,7 +29,7 @@ _MOST_BLOCKS = 1 << 14
 class RowWriter(Protocol):
     """Where the rows go, in order."""
 
-    def write_rows(self, keys: bytes, codes: bytes) -> None:
+    def write_rows(self, keys: bytes | memoryview, codes: bytes) -> None:
         """Append rows."""
         ...
 
@@ -58,7 +58,7 @@ class Randomized:
         Digests of the blocks that begin in the range.
     """
 
-    keys: bytes
+    keys: bytes | memoryview
     codes: bytes
     blocks: list[str]
 
@@ -108,13 +108,12 @@ def randomize_rows(
     """
     if start % block_rows:
         raise ValueError(f"start={start} must be a multiple of block_rows={block_rows}")
-    blocks, sent, coded = [], [], []
+    sent = b"" if keys is None else keys.view(np.uint8).data
+    blocks, coded = [], []
     for low, high in block_ranges(len(labels), block_rows):
         # rounding again costs less than keeping the grid indices of all rows
         randomized = codebook.randomize(labels[low:high], entropy, start + low)
         codes = encode_codes(randomized, codebook.code_bytes)
-        part = b"" if keys is None else keys[low:high].tobytes()
-        blocks.append(block_digest(part, codes))
-        sent.append(part)
+        blocks.append(block_digest(sent[KEY_BYTES * low : KEY_BYTES * high], codes))
         coded.append(codes)
-    return Randomized(b"".join(sent), b"".join(coded), blocks)
+    return Randomized(sent, b"".join(coded), blocks)

@@ -14,15 +14,19 @@ that was submitted. Neither depends on slices, buckets, workers or engines.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from common.arrays import Floats, Integers
 from common.engine.shuffle import KEY_TYPE, ROW_TYPE, Columns, Exchange, Keys
 from common.engine.task import Secrets
+from common.errors import DataError
 from common.files import appearing
 from common.randomizers.cells import Codebook, Group
 from common.release.blocks import KEY_BYTES
@@ -40,6 +44,8 @@ from label_party.events.fingerprints import fingerprints_of
 from label_party.events.row_ranges import count_rows, randomize_rows
 from label_party.events.tally import Duplicates, Tally
 from label_party.sources.tables import KEY, LABEL, USER
+
+ArrayT = TypeVar("ArrayT", bound=NDArray[Any])
 
 _ROW = "row"
 ROWS_OF_KEYS = {KEY: KEY_TYPE, _ROW: ROW_TYPE}
@@ -154,11 +160,11 @@ class Complete:
             self.ranges.send(self.bucket, rows // self.range_rows, columns)
             return part.tally, 0
         with appearing(self.out) as file:
-            file.write(part.keys.tobytes())
-            file.write(part.labels.astype("<f8").tobytes())
+            file.write(part.keys.data)
+            file.write(part.labels.astype("<f8", copy=False).data)
             if self.users:
                 users = (labels if own_users else listed)[USER]
-                file.write(users[part.order].tobytes())
+                file.write(users[part.order].data)
         conflicts = count_conflicts(part, labels[KEY], labels[USER]) if own_users else 0
         return part.tally, conflicts
 
@@ -193,11 +199,12 @@ class Limit:
     def run(self, secrets: Secrets) -> int:
         """Return how many."""
         rows = self.beyond.receive(self.index)[_ROW]
-        keys, labels = self.piece.read(self.piece.start, self.piece.stop)
+        whole = Range(self.piece.start, self.piece.stop, (self.piece,))
+        labels = whole.labels()
         labels[rows - self.piece.start] = self.missing
         with appearing(self.out) as file:
-            file.write(keys.tobytes())
-            file.write(labels.tobytes())
+            file.write(whole.keys().data)
+            file.write(labels.data)
         return rows.size
 
 
@@ -217,8 +224,8 @@ class Place:
         labels = np.empty((self.stop - self.start, *found[LABEL].shape[1:]), dtype="<f8")
         labels[found[_ROW] - self.start] = found[LABEL]
         with appearing(self.out) as file:
-            file.write(read_keys(self.keys, self.start, self.stop).tobytes())
-            file.write(labels.tobytes())
+            file.write(read_keys(self.keys, self.start, self.stop).data)
+            file.write(labels.data)
 
 
 @dataclass(frozen=True)
@@ -230,16 +237,13 @@ class Piece:
     stop: int
     labels: int
 
-    def read(self, start: int, stop: int) -> tuple[Keys, Floats]:
-        """Return (n,) keys and (n, m) labels of some of its rows."""
-        keys = read_keys(self.path, start - self.start, stop - self.start)
-        labels = np.fromfile(
-            self.path,
-            dtype=label_type(self.labels),
-            count=stop - start,
-            offset=self._rows * KEY_BYTES + (start - self.start) * 8 * self.labels,
-        )
-        return keys, labels
+    def read_keys(self, start: int, out: Keys) -> None:
+        """Read (n,) keys, of row ``start`` and the following."""
+        _fill(out, self.path, (start - self.start) * KEY_BYTES)
+
+    def read_labels(self, start: int, out: Floats) -> None:
+        """Read (n, m) labels, of row ``start`` and the following."""
+        _fill(out, self.path, self._rows * KEY_BYTES + (start - self.start) * 8 * self.labels)
 
     def columns(self, secrets: Secrets) -> Columns:
         """Read the users of all its rows, and number them."""
@@ -261,14 +265,20 @@ class Range:
     stop: int
     pieces: tuple[Piece, ...]
 
-    def read(self) -> tuple[Keys, Floats]:
-        """Return their keys and labels."""
-        parts = [
-            piece.read(max(self.start, piece.start), min(self.stop, piece.stop))
-            for piece in self.pieces
-        ]
-        keys, labels = zip(*parts, strict=True)
-        return np.concatenate(keys), np.concatenate(labels)
+    def keys(self) -> Keys:
+        """Return their (n,) keys."""
+        return self._read(Piece.read_keys, np.empty(self.stop - self.start, dtype=KEY_TYPE))
+
+    def labels(self) -> Floats:
+        """Return their (n, m) labels."""
+        shape = self.stop - self.start, self.pieces[0].labels
+        return self._read(Piece.read_labels, np.empty(shape, dtype="<f8"))
+
+    def _read(self, read: Callable[[Piece, int, Any], None], out: ArrayT) -> ArrayT:
+        for piece in self.pieces:
+            start, stop = max(self.start, piece.start), min(self.stop, piece.stop)
+            read(piece, start, out[start - self.start : stop - self.start])
+        return out
 
 
 @dataclass(frozen=True)
@@ -279,8 +289,7 @@ class Count:
     groups: tuple[Group, ...]
 
     def run(self, secrets: Secrets) -> list[Integers]:
-        _, labels = self.rows.read()
-        return count_rows(labels, self.rows.start, self.groups, secrets.entropy())
+        return count_rows(self.rows.labels(), self.rows.start, self.groups, secrets.entropy())
 
 
 @dataclass(frozen=True)
@@ -308,11 +317,10 @@ class Randomize:
 
     def run(self, secrets: Secrets) -> list[str]:
         """Return the digests of the range's blocks."""
-        keys, labels = self.rows.read()
         codebook = _codebook(self.codebook)
         done = randomize_rows(
-            labels,
-            None if self.submitted else keys,
+            self.rows.labels(),
+            None if self.submitted else self.rows.keys(),
             self.rows.start,
             codebook,
             secrets.entropy(),
@@ -331,4 +339,18 @@ def _codebook(path: Path) -> Codebook:
 
 def read_keys(path: Path, start: int, stop: int) -> Keys:
     """Return keys ``start`` to ``stop`` of a file that begins with 16-byte keys."""
-    return np.fromfile(path, dtype=KEY_TYPE, count=stop - start, offset=start * KEY_BYTES)
+    keys = np.empty(stop - start, dtype=KEY_TYPE)
+    _fill(keys, path, start * KEY_BYTES)
+    return keys
+
+
+def _fill(out: NDArray[Any], path: Path, offset: int) -> None:
+    """Read an array from a place in a file; what is missing there would be sent as it lay here."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        found = file.readinto(out.view(np.uint8).data)
+    if found != out.nbytes:
+        raise DataError(
+            f"{path} ends after {offset + found:,} bytes where {offset + out.nbytes:,} were"
+            " written; see that nothing else clears that folder, and start again"
+        )

@@ -5,13 +5,19 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import signal
+import sys
+import threading
+from contextlib import redirect_stdout
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 
 from common.release.event_keys import read_secret, secret_check
 from common.wire import label_release_pb2 as wire
+from label_party.commands import cli
 from label_party.config import sections as config
 from label_party.events.submitted import Populations
 from label_party.queries import synthetic_table, top_k
@@ -134,3 +140,37 @@ def submit(folder: str, seed: str) -> None:
 
 def serve(folder: str, port_file: str) -> None:
     server.serve(settings(folder), port_file=Path(port_file), announce=lambda line: None)
+
+
+def dying(step: str, moment: str, there: str = ".") -> None:
+    """Kill this process before or after a step, ``module:Class.method``, once a path is there."""
+    place, _, name = step.rpartition(".")
+    owner = resolve_name(place)
+    real = getattr(owner, name)
+
+    def die(*arguments: Any, **options: Any) -> Any:
+        if moment == "before" and os.path.exists(there):
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = real(*arguments, **options)
+        if os.path.exists(there):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(owner, name, die)
+
+
+def command(folder: str, step: str, moment: str, there: str, *arguments: str) -> None:
+    """``label-party`` with arguments, which dies at a step."""
+    os.chdir(folder)
+    dying(step, moment, there)
+    sys.argv = ["label-party", *arguments]
+    with redirect_stdout(sys.stderr):  # standard output is the patient's own
+        cli.main()
+
+
+def submission(folder: str, port_file: str, step: str, moment: str) -> None:
+    """A server that dies at a step of the first submission."""
+    with server.running(settings(folder, data__population="submitted")) as address:
+        dying(step, moment)
+        Path(port_file).write_text(address)
+        threading.Event().wait(60)

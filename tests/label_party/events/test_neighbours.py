@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cache
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,10 @@ from common.entropy import seeded_entropy
 from common.mechanisms.paired_gain import PairedGain
 from common.mechanisms.selection import Ranking, count_users
 from common.mechanisms.selection.leaders import Leaders, StableLeaders
-from common.randomizers import Recipe, two_step
+from common.randomizers import Recipe, TwoStep, two_step
 from common.randomizers.base import ROUNDING_STREAM
 from common.randomizers.cells import Cells, Group
+from common.randomizers.grid import Grid
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.open import open_events
 from label_party.queries import synthetic_table, top_k
@@ -159,14 +161,20 @@ def the_prior(config: LabelPartyConfig) -> Integers:
         return events.count([group], seeded_entropy(0))[0]
 
 
+@cache
+def released(counts: tuple[int, ...], epsilon: float, group: int) -> TwoStep:
+    """From one draw of the prior."""
+    grid = Grid(np.arange(0.0, 11.0, 5.0))
+    recipe = Recipe("randomized-response", group=group)
+    return two_step(np.array(counts), grid, epsilon, seeded_entropy(1), recipe)
+
+
+def two_steps(config: LabelPartyConfig, counts: Integers) -> TwoStep:
+    return released(tuple(counts.tolist()), config.privacy.epsilon, config.privacy.group)
+
+
 def prior_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Fraction:
-    split = two_step(
-        one,
-        config.only_label.domain.build(len(EVENTS), 1.0),
-        config.privacy.epsilon,
-        seeded_entropy(1),
-        Recipe("randomized-response", group=config.privacy.group),
-    )  # fmt: skip
+    split = two_steps(config, one)
     return int(np.abs(one - other).sum()) / split.prior.scale / split.prior.exact_epsilon
 
 
@@ -180,10 +188,7 @@ def the_labels(config: LabelPartyConfig) -> Integers:
 def labels_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> float:
     """Exact: the rows that differ, through the channel of one draw of the prior."""
     grid = config.only_label.domain.build(len(EVENTS), 1.0)
-    two = two_step(
-        np.bincount(one, minlength=len(grid)), grid, config.privacy.epsilon, seeded_entropy(1),
-        Recipe("randomized-response", group=config.privacy.group),
-    )  # fmt: skip
+    two = two_steps(config, np.bincount(one, minlength=len(grid)))
     chances = two.randomizer.channel.probabilities
     ratios = np.abs(np.log(chances[one] / chances[other])).max(axis=1)
     return float(ratios.sum()) / two.labels_guarantee.epsilon

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
@@ -16,34 +12,10 @@ from common.release.event_keys import read_secret
 from label_party.events.submitted import Populations
 from label_party.server.run import running
 from label_party.store.release_store import Store
-from tests.label_party.conftest import Client, Party
+from tests.faults import Experiments
+from tests.label_party.conftest import BODIES, Client, Party, eventually
 
 Connect = Callable[..., Client]
-
-# Serves, and kills its own process before or after one step of the first submission.
-CHILD = """
-import os, signal, sys, threading
-from label_party.config import sections as config
-from label_party.events import submitted as populations
-from label_party.server import run as server
-from pathlib import Path
-
-place, name, moment = sys.argv[1:4]
-owner = getattr(populations, place)
-step = getattr(owner, name)
-
-def dying(*arguments, **options):
-    if moment == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
-    step(*arguments, **options)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-loaded = config.load(Path("label_party.toml"), {"data.population": "submitted"})
-with server.running(loaded) as address:
-    setattr(owner, name, dying)
-    print(address, flush=True)
-    threading.Event().wait()
-"""
 
 OLD, NEW = bytes(range(64)), bytes(range(64, 192))
 STEPS = [
@@ -67,13 +39,30 @@ STEPS = [
     ],
 )
 def test_killed_at_a_step(
-    party: Party, connect: Connect, place: str, name: str, moment: str, counts: bytes
+    party: Party,
+    connect: Connect,
+    patient: Experiments,
+    place: str,
+    name: str,
+    moment: str,
+    counts: bytes,
 ) -> None:
     secret = read_secret(party.folder / "join.key")
     submitted = party.config(data__population='"submitted"')
     with running(submitted) as address:
         connect(address).submit(OLD, secret)
-    _die(party.folder, connect, secret, place, name, moment)
+    with ThreadPoolExecutor(1) as threads:
+        step = f"label_party.events.submitted:{place}.{name}"
+        port_file = party.folder / "port"
+        ended = threads.submit(
+            patient.run, f"{BODIES}:submission", str(party.folder), str(port_file), step, moment,
+            folder=party.store,
+        )  # fmt: skip
+        eventually(lambda: ended.done() or (port_file.exists() and port_file.read_text() != ""))
+        with pytest.raises(grpc.RpcError) as error:
+            connect(port_file.read_text()).submit(NEW, secret)
+        assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert ended.result().killed
     assert _stored(party) == counts
     with running(submitted) as address:
         # the next start has cleared up what was half done
@@ -93,22 +82,3 @@ def _stored(party: Party) -> bytes:
     found = populations.current("labels", "1")
     assert found is not None
     return populations.keys_file("labels", "1", found).read_bytes()
-
-
-def _die(folder: Path, connect: Connect, secret: bytes, *step: str) -> None:
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, *step],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        assert child.stdout is not None
-        address = child.stdout.readline().strip()
-        with pytest.raises(grpc.RpcError) as error:
-            connect(address).submit(NEW, secret)
-        assert error.value.code() == grpc.StatusCode.UNAVAILABLE
-        assert child.wait(20) == -signal.SIGKILL, child.communicate()
-    finally:
-        child.kill()
-        child.communicate()

@@ -36,7 +36,7 @@ def correlated(cells: Cells = BOTH) -> Floats:
     return np.asarray(weights / weights.sum())
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 4.0])
 def test_over_one_label_it_meets_the_linear_program(epsilon: float) -> None:
     prior = np.exp(-AMOUNT.points / 20)
     family = plausible_conditionals(AMOUNT.points, prior / prior.sum(), SQUARED).tempered()
@@ -111,7 +111,6 @@ def test_a_targets_gradient_is_that_of_its_own_mean() -> None:
 @pytest.mark.parametrize(
     ("cells", "epsilon"),
     [
-        (BOTH, 1.0),
         (BOTH, 4.0),
         (Cells((AMOUNT, Grid.from_count(1, 5, 5))), 1.0),
         (Cells((BINARY, BINARY, Grid.from_count(0, 9, 10))), 0.5),
@@ -145,7 +144,7 @@ def _product(targets: Targets, cells: Cells, channels: list[FiniteChannel]) -> F
     return (one[:, :, None] * two[:, None, :]).reshape(len(cells), -1)
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_on_correlated_labels_one_channel_beats_one_a_label(epsilon: float) -> None:
     """However ε is divided among the two, and for the sum as for each label at equal halves."""
     prior, losses = correlated(), ["squared", "squared"]

@@ -199,6 +199,19 @@ def test_identifying_the_label_costs_little_of_what_is_gained_or_left(epsilon: f
     assert design.excess_error - best <= 0.051 * min(best, nothing - best)
 
 
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
+def test_a_search_is_given_up_only_where_every_channel_errs_more(epsilon: float) -> None:
+    family = plausible_conditionals(*_counts(), SQUARED).tempered()
+    start = optimal_design(family, epsilon, 300.0).masses
+    whole = optimal_design(family, epsilon, 300.0, 0.3, start)
+    least = whole.excess_error * (1 - whole.gap)
+    within = optimal_design(family, epsilon, 300.0, 0.3, start, whole.excess_error)
+    assert np.array_equal(within.channel, whole.channel)
+    given_up = optimal_design(family, epsilon, 300.0, 0.3, start, 0.8 * least)
+    assert given_up.excess_error > 0.8 * least
+    assert given_up.gap > whole.gap
+
+
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
 @pytest.mark.parametrize("points", [8, 32])
 def test_outputs_are_unbiased_on_the_whole_grid(epsilon: float, points: int) -> None:

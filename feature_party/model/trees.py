@@ -12,6 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+_NODES = 1 << 17
+"""Nodes that are asked at once: a megabyte, most of which stays in a cache."""
+
 
 @dataclass(frozen=True)
 class TreesShape:
@@ -87,12 +90,23 @@ class Trees(nn.Module):
         (M, B, p) float64 outputs.
         """
         encodings, roots = self.encodings[members], self.roots[members]
+        if torch.compiler.is_compiling():  # exported, as one walk
+            return self._walk(numeric, categories, encodings, roots)
+        step = max(_NODES // roots.numel(), 1)
+        parts = zip(
+            torch.split(numeric, step, dim=1), torch.split(categories, step, dim=1), strict=True
+        )
+        return torch.cat([self._walk(*part, encodings, roots) for part in parts], dim=1)
+
+    def _walk(
+        self, numeric: Tensor, categories: Tensor, encodings: Tensor, roots: Tensor
+    ) -> Tensor:
         size, rows = len(roots), numeric.shape[1]
         inputs = numeric[0].index_select(1, self.inputs).double().expand(size, -1, -1)
         if self.shape.cardinalities:
             places = (categories[0] + self.starts).view(-1)
-            encoded = encodings.index_select(1, places)
-            inputs = torch.cat([inputs, encoded.view(size, rows, -1)], dim=2)
+            encoded = encodings.index_select(1, places).view(size, rows, categories.shape[2])
+            inputs = torch.cat([inputs, encoded], dim=2)
         node = roots[:, None].expand(-1, rows, -1)
         for _ in range(self.shape.depth):
             higher = inputs.gather(2, _of(self.asked, node)) > _of(self.thresholds, node)

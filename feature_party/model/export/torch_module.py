@@ -9,7 +9,10 @@ exporters can write down.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -108,7 +111,8 @@ class ServedModel(nn.Module):
     def __init__(self, model: Model) -> None:
         super().__init__()
         encoder = model.encoder
-        self._numeric, self._categorical = encoder.numeric, encoder.categorical
+        self.inputs = ServedInputs(encoder.numeric) if encoder.numeric else None
+        self._categorical = encoder.categorical
         self._experts = [(expert.objective, _double(expert.weight)) for expert in model.experts]
         self.learned = nn.ModuleList([expert.learned.eval() for expert in model.experts])
         self._shrinkage = _double(model.shrinkage)
@@ -135,9 +139,8 @@ class ServedModel(nn.Module):
         """Predict; see the class."""
         rows = next(iter(columns.values())).shape[0]
         numeric = torch.zeros(rows, 0)
-        if self._numeric:
-            parts = [_encode(columns[column.name], column) for column in self._numeric]
-            numeric = torch.cat(parts, dim=1).float()
+        if self.inputs is not None:
+            numeric = self.inputs(columns)
         categories = torch.zeros(rows, 0, dtype=torch.int64)
         if self._categorical:
             places = [
@@ -170,6 +173,68 @@ class ServedModel(nn.Module):
         return {"prediction": points, "probabilities": mixed}
 
 
+class ServedInputs(nn.Module):
+    """The numeric inputs, as :meth:`Encoder.encode` makes them: all columns in the same operations.
+
+    ``forward`` takes the columns by name, (n,) float64, and returns (n, F) float32.
+    """
+
+    order: Tensor
+    indicated: Tensor
+    cut: Tensor
+    low: Tensor
+    high: Tensor
+    logarithmic: Tensor
+    middle: Tensor
+    spread: Tensor
+    centre: Tensor
+    scale: Tensor
+
+    def __init__(self, fitted: Sequence[NumericColumn]) -> None:
+        super().__init__()
+        by_part = sorted(fitted, key=attrgetter("part"))
+        self._parts = [
+            (part, [column.name for column in columns])
+            for part, columns in groupby(by_part, key=attrgetter("part"))
+        ]
+        places = {id(column): at for at, column in enumerate(by_part)}
+        indicated = [column for column in by_part if column.indicator]
+        cut = [column for column in by_part for _ in column.edges[1:]]
+        made = [*by_part, *indicated, *cut]  # whose each input is, as they are computed
+        wanted = [place for column in fitted for place, whose in enumerate(made) if whose is column]
+        self._keep("order", wanted, torch.int64)
+        self._keep("indicated", (places[id(column)] for column in indicated), torch.int64)
+        self._keep("cut", (places[id(column)] for column in cut), torch.int64)
+        self._keep("low", (edge for column in by_part for edge in column.edges[:-1]))
+        self._keep("high", (edge for column in by_part for edge in column.edges[1:]))
+        self._keep("logarithmic", (column.logarithmic for column in by_part), torch.bool)
+        for name in ("middle", "spread", "centre", "scale"):
+            self._keep(name, map(attrgetter(name), by_part))
+
+    def _keep(self, name: str, values: Iterable[float], kind: torch.dtype = torch.float64) -> None:
+        self.register_buffer(name, torch.tensor(list(values), dtype=kind))
+
+    def forward(self, columns: dict[str, Tensor]) -> Tensor:
+        """Encode; see the class."""
+        parts = [
+            _part(torch.stack([columns[name] for name in names], dim=1), part)
+            for part, names in self._parts
+        ]
+        values = torch.cat(parts, dim=1)
+        missing = ~torch.isfinite(values)
+        values = torch.where(missing, self.middle, values)
+        curved = _asinh((values - self.middle) / self.spread)
+        values = torch.where(self.logarithmic, curved, values)
+        scaled = (values - self.centre) / self.scale
+        through = (scaled[:, self.cut] - self.low) / (self.high - self.low)
+        inputs = [
+            scaled.clamp(-CLIP, CLIP),
+            missing[:, self.indicated].double(),
+            through.clamp(0.0, 1.0) - 0.5,
+        ]
+        return torch.cat(inputs, dim=1)[:, self.order].float()
+
+
 class ServedLabels(nn.Module):
     """The models of several labels side by side.
 
@@ -189,23 +254,6 @@ class ServedLabels(nn.Module):
             for label, model in zip(self._names, self.models, strict=True)
             for output, value in model(columns).items()
         }
-
-
-def _encode(column: Tensor, fitted: NumericColumn) -> Tensor:
-    """The (n, p) inputs that a column becomes, as :meth:`Encoder.encode` makes them."""
-    values = _part(column, fitted.part)
-    missing = ~torch.isfinite(values)
-    values = torch.where(missing, _double(fitted.middle), values)
-    if fitted.logarithmic:
-        values = _asinh((values - _double(fitted.middle)) / _double(fitted.spread))
-    scaled = ((values - _double(fitted.centre)) / _double(fitted.scale))[:, None]
-    inputs = [scaled.clamp(-CLIP, CLIP)]
-    if fitted.indicator:
-        inputs.append(missing[:, None].double())
-    if fitted.edges:
-        edges = _double(fitted.edges)
-        inputs.append(((scaled - edges[:-1]) / edges.diff()).clamp(0.0, 1.0) - 0.5)
-    return torch.cat(inputs, dim=1)
 
 
 def _part(seconds: Tensor, part: str) -> Tensor:

@@ -69,7 +69,9 @@ def unexplained(model: Model, data: Prepared, means: np.ndarray) -> float:
     return float(np.mean((predicted - truth) ** 2) / np.var(truth))
 
 
-def test_trees_find_an_interaction_and_say_the_same_wherever_they_are(tmp_path: Path) -> None:
+def test_trees_find_an_interaction_and_say_the_same_wherever_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data, means = interaction()
     model = fitted(data, learner="trees")
     assert next(iter(model.facts.heads)).startswith("trees-")
@@ -81,7 +83,11 @@ def test_trees_find_an_interaction_and_say_the_same_wherever_they_are(tmp_path: 
     assert weights[0] == weights[1]
     loaded = Model.load(tmp_path / "one")
     table = data.joined.table.head(500)
-    assert loaded.predict(table, 0.9).equals(model.predict(table, 0.9))
+    found = model.predict(table, 0.9)
+    assert loaded.predict(table, 0.9).equals(found)
+    monkeypatch.setattr("feature_party.model.trees._NODES", 1)  # a row at a time
+    assert loaded.predict(table, 0.9).equals(found)
+    assert loaded.predict(table[:0], 0.9).equals(found[:0])
 
 
 @pytest.mark.slow

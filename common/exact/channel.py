@@ -74,7 +74,7 @@ class FiniteChannel:
     ) -> None:
         self.inputs = _frozen(np.asarray(inputs, dtype=np.float64))
         self.outputs = _frozen(np.asarray(outputs, dtype=np.float64))
-        self.rows = tuple(tuple(int(weight) for weight in row) for row in rows)
+        self.rows = tuple(tuple(map(int, row)) for row in rows)
         index = np.arange(len(self.rows)) if row_of is None else np.asarray(row_of)
         self.row_of = _frozen(index.astype(np.int64))
         self._validate()
@@ -116,7 +116,7 @@ class FiniteChannel:
     @cached_property
     def row_probabilities(self) -> Floats:
         """(r, d) float64 probabilities of the distinct rows."""
-        return _frozen(np.array([[w / TOTAL for w in row] for row in self.rows]))
+        return _frozen(np.array(self.rows, dtype=np.float64) / TOTAL)
 
     @cached_property
     def probabilities(self) -> Floats:

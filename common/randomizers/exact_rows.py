@@ -123,7 +123,8 @@ def exact_rows(probabilities: Floats, epsilon: float) -> list[list[int]]:
     lacking = (np.uint64(0) - cut.sum(axis=1, dtype=np.uint64)).astype(np.int64)
     for row, amount in zip(cut, lacking.tolist(), strict=True):
         _shift(row, amount, least, most)
-    return [[int(weight) for weight in row] for row in cut.tolist()]
+    rows: list[list[int]] = cut.tolist()
+    return rows
 
 
 def _shift(row: Weights, amount: int, least: Weights, most: Weights) -> None:

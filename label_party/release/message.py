@@ -204,7 +204,7 @@ class _Codes:
         self._writer, self._codebook = writer, codebook
         self._counts = np.zeros(codebook.outputs, dtype=np.int64)
 
-    def write_rows(self, keys: bytes, codes: bytes) -> None:
+    def write_rows(self, keys: bytes | memoryview, codes: bytes) -> None:
         self._count(codes)
         self._writer.write_rows(keys, codes)
 

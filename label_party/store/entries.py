@@ -6,6 +6,7 @@ import hashlib
 import json
 import sqlite3
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, Literal, Self
 
 from common.guarantees import Guarantee, guarantee_from_json
@@ -65,7 +66,7 @@ class Charge:
             purpose=row["purpose"],
             composition=row["composition"],
             state=row["state"],
-            guarantee=guarantee_from_json(json.loads(row["guarantee"])),
+            guarantee=read_guarantee(row["guarantee"]),
             request=json.loads(row["request"]),
             who=row["who"],
             software=row["software"],
@@ -79,6 +80,12 @@ class Charge:
     def lost(self) -> bool:
         """Whether this was released once, and its bytes are gone: spent, never built again."""
         return self.state == "committed" and self.manifest_sha256 is None
+
+
+@lru_cache(maxsize=1024)
+def read_guarantee(text: str) -> Guarantee:
+    """Read a guarantee as the ledger keeps it; all epochs' are often the same few."""
+    return guarantee_from_json(json.loads(text))
 
 
 @dataclass(frozen=True)

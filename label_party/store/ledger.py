@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from common.errors import BudgetError, LabelveilError
-from common.guarantees import Guarantee, guarantee_from_json
+from common.guarantees import Guarantee
 from common.version import software
 from label_party.store import budget as spending
 from label_party.store import seal
@@ -38,6 +38,7 @@ from label_party.store.entries import (
     Restore,
     Separation,
     State,
+    read_guarantee,
 )
 from label_party.store.schema import migrate, read, transaction
 from label_party.store.seal import Seal
@@ -255,7 +256,7 @@ class Ledger:
         rows = self._rows("SELECT * FROM caps WHERE account = ? ORDER BY id", (account,))
         return [
             Cap(
-                guarantee_from_json(json.loads(row["guarantee"])),
+                read_guarantee(row["guarantee"]),
                 row["reason"],
                 row["set_at"],
                 row["set_by"],

@@ -235,7 +235,7 @@ class ReleaseWriter:
             sync(path.parent.parent)
             self._partial.mkdir(mode=0o700)
 
-    def write_rows(self, keys: bytes, codes: bytes) -> None:
+    def write_rows(self, keys: bytes | memoryview, codes: bytes) -> None:
         """Append rows to the only part of a small release."""
         with translating_errors(self._path):
             if not self._files:

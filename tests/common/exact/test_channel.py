@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from fractions import Fraction
-from itertools import product
+from itertools import accumulate, product
 from typing import Any
 
 import numpy as np
@@ -23,23 +23,26 @@ def channel_of(rows: list[list[int]], row_of: list[int] | None = None) -> Finite
     return FiniteChannel(np.arange(k), np.arange(len(rows[0])), rows, row_of)
 
 
-def sampled(channel: FiniteChannel, label: int, word: int) -> int:
-    return int(channel.sample(np.array([label]), np.array([word], dtype=np.uint64))[0])
+def sampled(channel: FiniteChannel, label: int, words: list[int]) -> list[int]:
+    found = channel.sample(np.full(len(words), label), np.array(words, dtype=np.uint64))
+    return [int(code) for code in found]
 
 
 def weights_from_the_sampler(channel: FiniteChannel, label: int) -> list[int]:
     """Count the words that give each output, by bisection for the first word beyond it."""
-    ends = []
-    for code in range(channel.outputs.size):
-        low, high = 0, TOTAL  # invariant: words below `low` give at most `code`
-        while low < high:
-            middle = (low + high) // 2
-            if sampled(channel, label, middle) <= code:
-                low = middle + 1
+    codes = range(channel.outputs.size)
+    low, high = [0 for _ in codes], [TOTAL for _ in codes]  # words below low[c] give at most c
+    while low != high:
+        middle = [min((a + b) // 2, TOTAL - 1) for a, b in zip(low, high, strict=True)]
+        found = sampled(channel, label, middle)
+        for code, (word, code_of_it) in enumerate(zip(middle, found, strict=True)):
+            if low[code] == high[code]:
+                continue
+            if code_of_it <= code:
+                low[code] = word + 1
             else:
-                high = middle
-        ends.append(low)
-    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
+                high[code] = word
+    return [end - start for start, end in zip([0, *low], low, strict=False)]
 
 
 @st.composite
@@ -63,11 +66,9 @@ def test_the_sampler_is_the_published_matrix(rows: list[list[int]]) -> None:
     channel = channel_of(rows)
     for label, row in enumerate(rows):
         assert weights_from_the_sampler(channel, label) == row
-        end = 0
-        for code, weight in enumerate(row):  # every boundary word, from both sides
-            assert sampled(channel, label, end) == code
-            end += weight
-            assert sampled(channel, label, end - 1) == code
+        ends = list(accumulate(row))  # every boundary word, from both sides
+        assert sampled(channel, label, [0, *ends[:-1]]) == list(range(len(row)))
+        assert sampled(channel, label, [end - 1 for end in ends]) == list(range(len(row)))
 
 
 @pytest.mark.parametrize(("outputs", "epsilon"), [(2, 0.01), (3, 8.0), (200, 1.0), (5000, 0.5)])

@@ -13,7 +13,6 @@ import polars as pl
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from common.allocator import keep_freed_memory
 from common.release.blocks import block_ranges
 from common.release.event_keys import hash_keys
 from common.release.folder import read_manifest
@@ -30,7 +29,6 @@ from feature_party.training.batches import Rows
 from feature_party.training.encoded_shards import Shards, ShardSource, fit_encoder, write_shards
 from feature_party.training.examples import PreparedShards
 from feature_party.training.fitting import Fitter
-from tests.benchmarks.scale.process import main
 from tests.feature_party.learn import prepare
 
 SLICE = 1 << 19
@@ -129,7 +127,7 @@ def _steps(fitter: Fitter, batches: Iterator[Rows], share: float) -> dict[str, f
     for batch in itertools.islice(batches, steps):
         raw = fitter.network(batch.numeric, batch.categories)
         losses = fitter.objective.quick_loss(raw, batch.targets).mean(dim=1)
-        fitter.optimizer.zero_grad(set_to_none=True)
+        fitter.optimizer.zero_grad()
         losses.sum().backward()  # type: ignore[no-untyped-call]
         fitter.optimizer.step()
     scale = fitter.plan.epoch_steps / steps
@@ -177,9 +175,3 @@ def _features_config(folder: Path) -> FeaturePartyConfig:
             "join": {"directory": folder / "joined"},
         }
     )
-
-
-if __name__ == "__main__":
-    keep_freed_memory()  # as the commands do
-    torch.set_num_threads(1)
-    main(join, join_kernel, encode, encode_kernel, train, train_kernel)

@@ -1,4 +1,7 @@
-"""Run one stage in this process, and tell what it took."""
+"""Run one stage in this process, and tell what it took.
+
+Workers import what the process was started as: that is this module, which imports little.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,22 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from common.allocator import keep_freed_memory
 
 Stage = Callable[[Path, int], dict[str, Any] | None]
 
 
-def main(*stages: Stage) -> None:
-    """Run the stage named on the command line; print its seconds and peak memory as JSON."""
-    name, folder, rows = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-    stage = {stage.__name__: stage for stage in stages}[name]
+def main(module: str, name: str, folder: str, rows: str) -> None:
+    """Run a module's stage, as a command would; print its seconds and peak memory as JSON."""
+    keep_freed_memory()
+    stage: Stage = getattr(import_module(module), name)
     start, begun = time.perf_counter(), time.process_time()
     with Memory() as memory:
-        facts = stage(folder, rows) or {}
+        facts = stage(Path(folder), int(rows)) or {}
     seconds = time.perf_counter() - start
     workers = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = time.process_time() - begun + workers.ru_utime + workers.ru_stime
@@ -79,3 +85,7 @@ def cpu_of(process: int) -> float:
     """Seconds of processor time that a living process has used."""
     fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

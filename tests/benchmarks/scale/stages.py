@@ -10,13 +10,13 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from common.allocator import keep_freed_memory
 from common.entropy import system_entropy
 from common.randomizers import build_randomizer
 from common.randomizers.grid import Grid
@@ -28,7 +28,7 @@ from feature_party.config import LabelsPartySection
 from label_party.config import sections as config
 from label_party.config.sections import LabelPartyConfig
 from label_party.release.run import run_release
-from tests.benchmarks.scale.process import Memory, cpu_of, main
+from tests.benchmarks.scale.process import Memory, cpu_of
 
 SLICE = 1 << 19
 SECRET = "join.key"
@@ -158,9 +158,8 @@ def fetch(folder: Path, rows: int) -> dict[str, Any]:
     server = subprocess.Popen([*command, "--port-file", str(port)], stderr=subprocess.DEVNULL)
     try:
         while not port.exists():
-            if server.poll() is not None:
-                raise RuntimeError("the server ended")
-            time.sleep(0.05)
+            with suppress(subprocess.TimeoutExpired):
+                raise RuntimeError(f"the server ended with code {server.wait(0.05)}")
         certificates = folder / "certificates"
         where = LabelsPartySection(
             address=f"localhost:{port.read_text(encoding='utf-8').strip()}",
@@ -172,7 +171,6 @@ def fetch(folder: Path, rows: int) -> dict[str, Any]:
         )
         start, cpu, before = time.perf_counter(), time.process_time(), cpu_of(server.pid)
         with Memory(server.pid) as served:
-            keep_freed_memory()
             ReleaseClient(where).fetch(folder / "fetched")
         seconds = time.perf_counter() - start
         used = cpu_of(server.pid) - before
@@ -215,7 +213,3 @@ def _toml(chosen: LabelPartyConfig) -> str:
         }  # fmt: skip
         lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in given.items())]
     return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    main(data, release, release_workers, release_kernel, aes, disk, fetch, tcp)

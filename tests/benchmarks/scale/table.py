@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.harness import Bench, Cell, Table
-from tests.benchmarks.scale import features, stages
+from tests.benchmarks.scale import features, process, stages
 
 SIZES = (1_000_000, 10_000_000)
 
@@ -161,10 +161,10 @@ def _run(stage: str, folder: Path, rows: int) -> dict[str, Any]:
     """Run a stage in a fresh process, which reports its time and memory."""
     module = features if hasattr(features, stage) else stages
     done = subprocess.run(
-        [sys.executable, "-m", module.__name__, stage, str(folder), str(rows)],
+        [sys.executable, "-m", process.__name__, module.__name__, stage, str(folder), str(rows)],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
         check=False,
     )
     if done.returncode:

@@ -5,14 +5,23 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import pickle
 import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # there are as many of these as cores
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import pytest
 from hypothesis import HealthCheck, settings
+from markupsafe import Markup
 
 import common  # noqa: F401  before any test module imports gRPC: TLS 1.3 only
+from common.arrays import Floats
+from common.randomizers import prior
+from common.randomizers.denoising import denoise_histogram
 from tests.commands import run_command
 from tests.effort import effort
 from tests.engines import spark
@@ -31,6 +40,10 @@ settings.register_profile(
 )
 settings.load_profile("labelveil")
 
+# Spark's Java ends after seconds: what it compiles well never pays
+for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's job in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # commands under test hear it
 
@@ -40,3 +53,30 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lay out no picture of a page, which takes most of its time: other tests look at them."""
+    monkeypatch.setattr("common.report.figures._inline_svg", lambda *picture: Markup())
+
+
+@pytest.fixture(autouse=True, scope="session")
+def every_histogram_once() -> Iterator[None]:
+    """Estimate each histogram once: what comes out depends on what goes in alone.
+
+    It takes longer than most tests, and they ask for the same few releases' again and again.
+    """
+    known: dict[bytes, Floats] = {}
+
+    def remembered(*given: Any, **named: Any) -> Floats:
+        key = pickle.dumps((given, named))
+        if key not in known:
+            known[key] = denoise_histogram(*given, **named)
+        return known[key].copy()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prior, "denoise_histogram", remembered)
+        if problem := sys.modules.get("feature_party.learning.problem"):
+            patch.setattr(problem, "denoise_histogram", remembered)
+        yield

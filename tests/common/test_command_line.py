@@ -6,11 +6,11 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import polars as pl
 import pytest
@@ -24,7 +24,6 @@ import label_party.commands.cli
 from common.command_line import Command, program, run
 from common.errors import ConfigError, LabelveilError
 from common.extras import need
-from common.program.children import child_environment
 from labelveil.programs import feature_party as feature_party_program
 from tests.commands import RunCommand
 
@@ -77,6 +76,22 @@ MAY_IMPORT = {
     "common.program.commands.audit": {"numpy", "pydantic", "rich"},
 }
 """By modules of commands: the libraries of these that they may bring before they do anything."""
+
+IMPORTING = """
+import json, os, sys
+asked, heavy = json.loads(sys.argv[1]), set(sys.argv[2:])
+for number, (modules, allowed) in enumerate(asked):
+    for library in set.intersection(*(set(others) for _, others in asked[number:])):
+        __import__(library)
+    sys.stdout.flush()
+    if not os.fork():
+        for module in modules.split(", "):
+            __import__(module)
+        print(json.dumps([modules, sorted(heavy & set(sys.modules))]), flush=True)
+        os._exit(0)
+    os.wait()
+"""
+"""A process for each, forked once all that it and those after it may bring are imported."""
 
 
 @pytest.mark.parametrize("name", APPS)
@@ -165,35 +180,45 @@ def test_verbose_shows_where_an_error_arose(run_command: RunCommand) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "words", "found"),
+    ("main", "words", "found"),
     [
-        ("common.program.cli", "labelveil audit m", "mechanism"),
-        ("label_party.commands.cli", "label-party release --dry", "--dry-run"),
-        ("feature_party.commands.cli", "feature-party fe", "fetch"),
+        (common.program.cli.main, "labelveil audit m", "mechanism"),
+        (label_party.commands.cli.main, "label-party release --dry", "--dry-run"),
+        (feature_party.commands.cli.main, "feature-party fe", "fetch"),
     ],
 )
-def test_a_shell_completes_commands_and_options(program: str, words: str, found: str) -> None:
+def test_a_shell_completes_commands_and_options(
+    main: Callable[[], NoReturn],
+    words: str,
+    found: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     name = words.split()[0]
-    start = f"import sys; sys.argv = ['{name}']; from {program} import main; main()"
-    command = [sys.executable, "-c", start]
-    asked = {f"_{name.replace('-', '_').upper()}_COMPLETE": "complete_bash", "COMP_WORDS": words}
-    done = subprocess.run(
-        command,
-        env=child_environment(**asked, COMP_CWORD=str(len(words.split()) - 1)),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.split() == [found]
+    monkeypatch.setattr("sys.argv", [name])
+    monkeypatch.setattr(sys.modules["__main__"], "__package__", "")  # as of a program on PATH
+    monkeypatch.setenv(f"_{name.replace('-', '_').upper()}_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert capfd.readouterr().out.split() == [found]
 
 
-@pytest.mark.parametrize("modules", MAY_IMPORT)
-def test_a_command_imports_nothing_heavy_that_it_does_not_need(modules: str) -> None:
-    program = f"import sys, {modules}; print(*sys.modules)"
+def test_a_command_imports_nothing_heavy_that_it_does_not_need() -> None:
+    asked = [
+        (modules, sorted(allowed))
+        for modules, allowed in sorted(MAY_IMPORT.items(), key=lambda item: len(item[1]))
+    ]
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert HEAVY & set(done.stdout.split()) <= MAY_IMPORT[modules]
+        [sys.executable, "-c", IMPORTING, json.dumps(asked), *HEAVY],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found = dict(map(json.loads, done.stdout.splitlines()))
+    assert found.keys() == MAY_IMPORT.keys(), done.stderr
+    too_much = {modules: {*brought} - MAY_IMPORT[modules] for modules, brought in found.items()}
+    assert not any(too_much.values()), too_much
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ import polars as pl
 
 from common.program.children import child_environment
 from common.program.simulation.processes import serving
+from tests.docs.programs import run_program
 from tests.imports import ROOT
 
 MODULES = {
@@ -83,6 +84,7 @@ class Page:
 
 _STARTS = tuple(f"{program} " for program in MODULES)
 _RUN = (*_STARTS, "torchrun ", "mv ")
+_OF_A_SHELL = re.compile(r"[|&;<>$`*?~]")
 PAGES = [
     Page(path)
     for path in (
@@ -130,6 +132,19 @@ def typed(block: str) -> list[str]:
     return [re.sub(r"\s+# .*", "", line[2:]) for line in lines if line.startswith("$ ")]
 
 
+def type_line(line: str, folder: Path, path: str) -> tuple[int, str]:
+    """Run a line in a folder, with programs found along a path; exit code and what was said."""
+    program, *arguments = shlex.split(line)
+    if program in MODULES and not _OF_A_SHELL.search(line):
+        return run_program(MODULES[program], arguments, folder, path)
+    done = subprocess.run(
+        line, shell=True, cwd=folder, env=child_environment(PATH=path),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout
+
+
 @contextmanager
 def terminal(folder: Path) -> Iterator[Callable[[str], None]]:
     """Yield what types a line into a shell in this folder; only our programs are run.
@@ -163,12 +178,8 @@ def terminal(folder: Path) -> Iterator[Callable[[str], None]]:
             server = serving(arguments, folder, folder / ".serve.log", port)
             places[told] = f":{until_done.enter_context(server)}"
         elif line.startswith(_RUN):
-            done = subprocess.run(
-                here, shell=True, cwd=folder, env=child_environment(PATH=path),
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                text=True, check=False,
-            )  # fmt: skip
-            assert done.returncode == 0, f"{here}\n{done.stdout}"
+            code, said = type_line(here, folder, path)
+            assert code == 0, f"{here}\n{said}"
 
     with ExitStack() as until_done:
         yield run

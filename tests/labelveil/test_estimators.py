@@ -61,8 +61,8 @@ def response(labels: int) -> Any:
 
 @parametrize_with_checks(
     [
-        lv.LabelDPClassifier(response(3), learner="linear"),
-        lv.LabelDPRegressor(response(16), learner="linear", head="gaussian"),
+        lv.LabelDPClassifier(response(3), learner="linear", ensemble=2),
+        lv.LabelDPRegressor(response(16), learner="linear", head="gaussian", ensemble=2),
     ],
     expected_failed_checks=lambda estimator: EXPECTED[type(estimator).__name__],
 )
@@ -73,7 +73,7 @@ def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
 @pytest.fixture(scope="module")
 def data() -> tuple[pl.DataFrame, Floats, lv.PrivateLabels]:
     rng = np.random.default_rng(0)
-    rows = 4000
+    rows = 2000
     table = pl.DataFrame({"x": rng.normal(size=rows), "shop": rng.choice(["a", "b", "c"], rows)})
     above = table["x"].to_numpy() + 2 * (table["shop"] == "b").to_numpy()
     labels = np.rint(5 + above + rng.normal(size=rows) / 2).clip(0, 10)

@@ -12,6 +12,7 @@ from common.exact.noise import discrete_laplace
 from common.randomizers import denoising
 from common.randomizers.denoising import MOST_CELLS, Told, denoise_histogram, project_to_simplex
 from common.randomizers.prior import NoisyPrior, private_prior
+from tests.effort import effort
 
 ROWS = 20_000
 
@@ -35,7 +36,7 @@ def test_a_smooth_tail_is_told_from_noise() -> None:
     counts = geometric_counts(80, 0.8)
     truth = counts / counts.sum()
     smooth, projected = [], []
-    for prior in noisy_priors(counts, 0.06, 10):
+    for prior in noisy_priors(counts, 0.06, 5):
         smooth.append(spread(80, prior.probabilities))
         projected.append(spread(80, project_to_simplex(prior.noisy_counts / prior.rows)))
     true = spread(80, truth)
@@ -48,10 +49,11 @@ def test_the_average_is_nearer_than_the_estimate_of_least_cp(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In squared distance, which is what Mallows's criterion estimates; 0.87 on 1,500 draws."""
+    monkeypatch.setattr("common.randomizers.prior.denoise_histogram", denoise_histogram)
     counts = geometric_counts(80, 0.8)
 
     def squared_error() -> float:
-        found = np.array([prior.probabilities for prior in noisy_priors(counts, 0.06, 200)])
+        found = np.array([prior.probabilities for prior in noisy_priors(counts, 0.06, 60)])
         return float(np.square(found - counts / counts.sum()).sum())
 
     averaged = squared_error()
@@ -62,7 +64,7 @@ def test_the_average_is_nearer_than_the_estimate_of_least_cp(
 def test_heaps_that_stand_out_of_the_noise_stay() -> None:
     counts = geometric_counts(60, 0.95)
     counts[[10, 25, 40]] += 3_000
-    for prior in noisy_priors(counts, 0.1, 5):
+    for prior in noisy_priors(counts, 0.1, 3):
         found = prior.probabilities * counts.sum()
         assert found[[10, 25, 40]] == pytest.approx(counts[[10, 25, 40]], rel=0.1)
         assert np.abs(found - counts).sum() < 1.1 * np.abs(prior.noisy_counts - counts).sum()
@@ -71,7 +73,7 @@ def test_heaps_that_stand_out_of_the_noise_stay() -> None:
 def test_point_masses_at_both_ends_stay() -> None:
     counts = np.full(53, 40)
     counts[0], counts[-1] = 9_000, 7_000
-    for prior in noisy_priors(counts, 0.05, 5):
+    for prior in noisy_priors(counts, 0.05, 3):
         ends = prior.probabilities[[0, -1]] * counts.sum()
         assert ends == pytest.approx([9_000, 7_000], rel=0.05)
 
@@ -80,7 +82,7 @@ def test_noise_on_the_last_cell_is_no_point_mass() -> None:
     """Two and a half deviations there would be half as much again as the mean of all labels."""
     counts = geometric_counts(80, 0.8) // 16
     truth = counts @ np.arange(80) / counts.sum()
-    for prior in noisy_priors(counts, 0.125, 5):
+    for prior in noisy_priors(counts, 0.125, 2):
         noisy = prior.noisy_counts.astype(float)
         noisy[-1] = 2.5 * prior.deviation
         found = denoise_histogram(noisy, prior.rows, prior.deviation)
@@ -93,7 +95,7 @@ def test_noise_on_the_last_cell_is_no_point_mass() -> None:
 
 @pytest.mark.parametrize("law", ["normal", "log-normal", "gamma"])
 def test_few_events_of_a_common_law_tell_its_mean(law: str) -> None:
-    """Root mean square errors over ten releases, as a share of those of the projection."""
+    """Root mean square errors over six releases, as a share of those of the projection."""
     cells = np.arange(60)
     logarithm = {
         "normal": -0.5 * ((cells - 20) / 6) ** 2,
@@ -107,7 +109,7 @@ def test_few_events_of_a_common_law_tell_its_mean(law: str) -> None:
             prior.probabilities @ cells - truth,
             project_to_simplex(prior.noisy_counts / prior.rows) @ cells - truth,
         )
-        for prior in noisy_priors(counts, 0.125, 10)
+        for prior in noisy_priors(counts, 0.125, 6)
     ]
     ours, projected = np.sqrt(np.square(errors).mean(axis=0))
     assert ours < 0.6 * projected, (ours, projected)
@@ -115,14 +117,14 @@ def test_few_events_of_a_common_law_tell_its_mean(law: str) -> None:
 
 @pytest.mark.parametrize("far_tail", [True, False])
 def test_noise_that_is_known_to_be_laplace_tells_more(far_tail: bool) -> None:
-    """The root mean square error of the mean, beside that of least squares; 16 releases each."""
+    """The root mean square error of the mean, beside that of least squares; 8 releases each."""
     cells = np.arange(60)
     shape = np.exp(-cells / 4) if far_tail else np.exp(-0.5 * ((cells - 25) / 8) ** 2)
     counts = np.round(1_250 * shape / shape.sum()).astype(np.int64)
     truth = counts @ cells / counts.sum()
     nothing = Told(np.zeros((60, 1)), np.zeros(1), 1.0, far_tail)
     errors = []
-    for prior in noisy_priors(counts, 0.125, 16):
+    for prior in noisy_priors(counts, 0.125, 8):
         noisy = prior.noisy_counts.astype(float)
         found = denoise_histogram(noisy, prior.rows, prior.deviation, nothing)
         errors.append((found @ cells - truth, prior.probabilities @ cells - truth))
@@ -151,7 +153,7 @@ def noisy_cells(seed: int) -> tuple[np.ndarray, np.ndarray, float]:
 def test_cells_of_two_labels_are_smoothed_along_each() -> None:
     """One after the other they jump from cell to cell; of two labels they bend little."""
     apart, series = [], []
-    for seed in range(6):
+    for seed in range(3):
         counts, noisy, deviation = noisy_cells(seed)
         rows = int(counts.sum())
         for found, shape in ((apart, counts.shape), (series, ())):
@@ -205,7 +207,7 @@ def test_mallows_criterion_estimates_the_risk() -> None:
     """The criterion's guarantee on real noise: the choice is no worse than the projection."""
     counts = geometric_counts(40, 0.7)
     ours, theirs = 0.0, 0.0
-    for seed in range(20):
+    for seed in range(8):
         noise = discrete_laplace(30, counts.size, seeded_entropy(seed).source("test"))
         noisy = (counts + noise).astype(float)
         truth = counts / counts.sum()
@@ -215,7 +217,7 @@ def test_mallows_criterion_estimates_the_risk() -> None:
     assert ours < 0.8 * theirs
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=effort(15, 500), deadline=None)
 @given(
     st.lists(st.integers(-1_000, 5_000), min_size=1, max_size=30),
     st.integers(1, 10_000),

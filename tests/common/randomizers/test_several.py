@@ -32,7 +32,7 @@ from common.randomizers.several import (
 from tests.statistics import mean_fits
 
 RETURNED = LabelTerms("returned", 0, 1, Grid.from_edges([0.0, 1.0]), values=True)
-AMOUNT = LabelTerms("amount", 0, 30, Grid.from_count(0, 30, 11))
+AMOUNT = LabelTerms("amount", 0, 30, Grid.from_count(0, 30, 7))
 TERMS = [RETURNED, AMOUNT]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,12 @@ UNBIASED = (
 )
 GRID = np.linspace(-1.0, 3.0, 12)
 UNEVEN = np.array([0.0, 0.1, 0.7, 1.0, 2.5, 7.0, 7.2, 30.0])
+GRIDS = {
+    "even": GRID,
+    "uneven": UNEVEN,
+    "two": np.array([2.0, 5.0]),
+    "large": GRID * 1e6 + 5e8,
+}
 EPSILONS = (0.05, 0.5, 2.0, 8.0)
 
 
@@ -60,11 +68,21 @@ def priors(size: int) -> dict[str, Floats]:
     return {"flat": np.ones(size), "tail": np.exp(-np.arange(size) * 2.0), "empty": empty}
 
 
+PRIORS = tuple(priors(2))
+
+
 def build(key: str, labels: Floats, prior: Floats, epsilon: float, **more: Any) -> Randomizer:
     name, options = SHELF[key]
     return build_randomizer(
         name, labels=labels, prior=prior, epsilon=epsilon, **{**options, **more}
     )
+
+
+@cache
+def of(key: str, grid: str, prior: str, epsilon: float) -> Randomizer:
+    """A design, made once for all that is asked of it."""
+    labels = GRIDS[grid]
+    return build(key, labels, priors(labels.size)[prior], epsilon)
 
 
 def bias(randomizer: Randomizer) -> float:
@@ -82,22 +100,21 @@ def test_the_shelf_is_registered() -> None:
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_rows_are_whole_and_epsilon_is_never_passed(key: str, epsilon: float) -> None:
     limit = exp_lower_bound(epsilon)
-    for labels in (GRID, UNEVEN, np.array([2.0, 5.0])):
-        for prior in priors(labels.size).values():
-            channel = build(key, labels, prior, epsilon).channel
+    for grid in ("even", "uneven", "two"):
+        for prior in PRIORS:
+            channel = of(key, grid, prior, epsilon).channel
             assert all(sum(row) == TOTAL for row in channel.weights)
             assert channel.ratio <= limit
             assert channel.epsilon <= np.nextafter(epsilon, np.inf)
-            assert np.array_equal(channel.inputs, labels)
+            assert np.array_equal(channel.inputs, GRIDS[grid])
 
 
 @pytest.mark.parametrize("key", [*UNBIASED, "thresholds-sqrt"])
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_unbiased_on_the_grid(key: str, epsilon: float) -> None:
-    for labels in (GRID, UNEVEN, GRID * 1e6 + 5e8):
-        for kind, prior in priors(labels.size).items():
-            if key != "thresholds-sqrt" or kind != "empty":  # thresholds without mass are not drawn
-                assert bias(build(key, labels, prior, epsilon)) < 1e-9
+    for grid, prior in [*product(("even", "uneven"), PRIORS), ("large", "tail")]:
+        if key != "thresholds-sqrt" or prior != "empty":  # thresholds without mass are not drawn
+            assert bias(of(key, grid, prior, epsilon)) < 1e-9
 
 
 @pytest.mark.parametrize("key", ["two-point", "thresholds", "unbiased"])

@@ -61,7 +61,9 @@ def test_round_trip(tmp_path: Path, rows: int, keyed: bool) -> None:
 
 
 def test_two_byte_codes_round_trip(tmp_path: Path) -> None:
-    manifest, keys, codes = make_release(5000, points=400, epsilon=25.0)
+    manifest, keys, codes = make_release(
+        2000, points=300, epsilon=25.0, randomizer="randomized-response"
+    )
     assert manifest.content.code_bytes == 2
     write_release(tmp_path, manifest.to_bytes(), labels_frame(manifest, keys, codes))
     assert read_release(tmp_path).codes.max() > 255
@@ -113,8 +115,8 @@ def test_every_touched_byte_of_the_rows_is_noticed() -> None:
 
 def test_every_touched_byte_of_the_manifest_is_noticed() -> None:
     """A changed byte makes the manifest invalid, or changes what it is called."""
-    for touched in flips(DATA):
-        assert manifest_digest(touched) != manifest_digest(DATA)
+    assert manifest_digest(DATA) not in map(manifest_digest, flips(DATA))
+    for touched in flips(DATA)[::5]:
         with suppress(ReleaseError):  # never anything else
             Manifest.from_bytes(touched)
 

@@ -36,7 +36,7 @@ def fuzz(folder: Path, randomizer: str, seed: int, cases: int) -> None:
 
 @pytest.mark.parametrize("randomizer", RANDOMIZERS[:3])
 def test_damaged_releases_are_refused(tmp_path: Path, randomizer: str) -> None:
-    fuzz(tmp_path, randomizer, 1, 60)
+    fuzz(tmp_path, randomizer, 1, 24)
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from feature_party.learning.support import Support
 from feature_party.model.model import Predictions
 from tests.feature_party.worlds import thresholds_channel
 
-ROWS, RELEASES = 2000, 60
+ROWS, RELEASES = 2000, 30
 GRID = Grid(np.linspace(0, 5, 11))
 
 
@@ -39,8 +39,8 @@ def released(data: bytes, seed: int) -> NoisyPrior:
 
 
 def sources(labels: np.ndarray, channel: FiniteChannel, seed: int) -> list[ReleasedCodes]:
-    """One release of the labels; every twentieth has the same histogram."""
-    entropy, histogram = seeded_entropy(seed), released(labels.tobytes(), seed % 20)
+    """One release of the labels; every tenth has the same histogram."""
+    entropy, histogram = seeded_entropy(seed), released(labels.tobytes(), seed % 10)
     places = GRID.round(labels, entropy.words("rounding", 0, labels.size))
     codes = channel.sample(places, entropy.words("labels", 0, labels.size)).astype(np.int64)
     problem = LabelProblem.from_channel(channel, histogram.probabilities)

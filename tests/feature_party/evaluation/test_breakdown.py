@@ -21,7 +21,7 @@ from tests.feature_party.evaluation.simulated import GRID, ROWS, events, gaussia
 from tests.feature_party.worlds import thresholds_channel
 from tests.statistics import binomial_range
 
-RUNS = 40
+RUNS = 20
 
 
 def decoded(points: np.ndarray, seed: int, epsilon: float = 2.0) -> DecodedLabels:

@@ -85,6 +85,7 @@ def test_a_simulation_has_every_section(rendered: str) -> None:
     assert "a guess that is right with 50% becomes one of at most 73%" in page.text
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_without_true_labels_nothing_claims_to_know_them(make_inputs: MakeInputs) -> None:
     page = Page(render_report(make_inputs(simulated=False)))
     ids = page.values("id")
@@ -243,6 +244,7 @@ def test_ticks_are_short(value: float, shown: str) -> None:
     assert compact(value) == shown
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_written_page_states_matches_and_privacy(make_inputs: MakeInputs, tmp_path: Path) -> None:
     inputs = make_inputs(matches=MatchCounts(10, 20, 5))
     write_report(tmp_path / "new" / "report.html", inputs)

@@ -25,6 +25,8 @@ from label_party.store.entries import EVALUATION
 from tests.label_party.conftest import EVENTS, Party
 from tests.label_party.release.test_several import with_labels
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 
 @pytest.fixture
 def features(party: Party, client_identity: Credentials) -> list[str]:

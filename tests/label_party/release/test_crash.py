@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from label_party.server.catalog import Catalog
 from label_party.store.release_store import Store
-from tests.label_party.conftest import Party
+from tests.faults import Experiments
+from tests.label_party.conftest import BODIES, Party
 
-# Runs a release and kills its own process before or after one step.
-CHILD = """
-import os, signal, sys
-from label_party.release import message as build, run as release
-from label_party.commands import cli
-from label_party.store import ledger, release_store as store
-
-place, name, moment = sys.argv[1:4]
-owner = {
-    "Ledger": ledger.Ledger, "Writer": store.ReleaseWriter, "Store": store.Store,
-    "release": release,
-}[place]
-step = getattr(owner, name)
-
-def dying(*arguments, **options):
-    if moment == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
-    step(*arguments, **options)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-setattr(owner, name, dying)
-sys.argv = ["label-party", "release"]
-cli.main()
-"""
+STORE = "label_party.store.release_store"
+PLACES = {
+    "Ledger": "label_party.store.ledger:Ledger",
+    "Store": f"{STORE}:Store",
+    "Writer": f"{STORE}:ReleaseWriter",
+}
 
 STEPS = [
     *(
@@ -58,9 +36,11 @@ STEPS = [
 
 @pytest.mark.parametrize(("place", "name"), STEPS)
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_killed_at_a_step(party: Party, place: str, name: str, moment: str) -> None:
+def test_killed_at_a_step(
+    party: Party, patient: Experiments, place: str, name: str, moment: str
+) -> None:
     committed = (name, moment) == ("commit", "after")
-    _die(party.folder, place, name, moment)
+    _die(party, patient, place, name, moment)
     store = Store(party.store)
     store.create()
     # before anybody cleared up: fetchable only if charged
@@ -77,10 +57,10 @@ def test_killed_at_a_step(party: Party, place: str, name: str, moment: str) -> N
     assert [path.name for path in party.store.glob("releases/*/*")] == ["1"]
 
 
-def test_killed_while_clearing_up(party: Party) -> None:
-    _die(party.folder, "Writer", "publish", "after")
-    _die(party.folder, "Ledger", "abandon", "before")
-    _die(party.folder, "Ledger", "abandon", "after")
+def test_killed_while_clearing_up(party: Party, patient: Experiments) -> None:
+    _die(party, patient, "Writer", "publish", "after")
+    _die(party, patient, "Ledger", "abandon", "before")
+    _die(party, patient, "Ledger", "abandon", "after")
     assert party.release().code == 0
     (account,) = json.loads(party.run("budget", "--json").out)
     assert account["left"]["epsilon"] == "2"
@@ -106,12 +86,9 @@ def _codes(party: Party) -> bytes:
     return path.read_bytes() if path.exists() else b""
 
 
-def _die(folder: Path, *step: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", CHILD, *step],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-        capture_output=True,
-        timeout=60,
+def _die(party: Party, patient: Experiments, place: str, name: str, moment: str) -> None:
+    step = f"{PLACES[place]}.{name}"
+    ended = patient.run(
+        f"{BODIES}:command", str(party.folder), step, moment, ".", "release", folder=party.store
     )
-    assert ended.returncode == -signal.SIGKILL, ended
+    assert ended.killed, ended

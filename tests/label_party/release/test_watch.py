@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -27,7 +26,8 @@ from label_party.server.run import running
 from label_party.store.entries import LABELS, Facts
 from label_party.store.ledger import Ledger
 from tests.common.security.keys import write_key
-from tests.label_party.conftest import Party, Result
+from tests.faults import Experiments
+from tests.label_party.conftest import BODIES, Party, Result
 from tests.statistics import RATE
 
 ROWS = 20_000
@@ -180,51 +180,31 @@ def test_a_session_needs_a_delta_and_no_disjoint_epochs(party: Party) -> None:
     assert party.nothing_left()
 
 
-CHILD = """
-import os, signal, sys
-from label_party.commands import cli
-from label_party.store import ledger, release_store as store
-place, name = sys.argv[1:3]
-owner = {"Ledger": ledger.Ledger, "Writer": store.ReleaseWriter}[place]
-step = getattr(owner, name)
-
-def dying(self, *arguments, **options):
-    if name != "commit" or os.path.exists("label_store/releases/labels/d2"):
-        if "after" not in sys.argv:
-            os.kill(os.getpid(), signal.SIGKILL)
-        step(self, *arguments, **options)
-        os.kill(os.getpid(), signal.SIGKILL)
-    return step(self, *arguments, **options)
-
-setattr(owner, name, dying)
-sys.argv = ["label-party", *sys.argv[4:]]
-cli.main()
-"""
+PUBLISH = "label_party.store.release_store:ReleaseWriter.publish"
+COMMIT = "label_party.store.ledger:Ledger.commit"
 
 
 @pytest.mark.parametrize(
-    ("place", "name", "moment"),
+    ("step", "moment"),
     [
-        pytest.param("Writer", "publish", "after", marks=pytest.mark.slow),
-        pytest.param("Ledger", "commit", "before", marks=pytest.mark.slow),
-        ("Ledger", "commit", "after"),
+        pytest.param(PUBLISH, "after", marks=pytest.mark.slow),
+        pytest.param(COMMIT, "before", marks=pytest.mark.slow),
+        (COMMIT, "after"),
     ],
 )
 def test_killed_in_an_epoch_a_hit_is_paid_once(
-    party: Party, place: str, name: str, moment: str
+    party: Party, patient: Experiments, step: str, moment: str
 ) -> None:
     write_day(party, "d1")
     assert watch(party, **SESSION).code == 0
     write_day(party, "d2", 4)
     arguments = party.arguments(data__labels="days/{epoch}.parquet", **SESSION)
-    died = subprocess.run(
-        [sys.executable, "-c", CHILD, place, name, moment, "watch", "--once", *arguments],
-        cwd=party.folder,
-        env={**os.environ},
-        capture_output=True,
-        check=False,
-    )
-    assert died.returncode == -signal.SIGKILL, died.stderr
+    there = "." if step == PUBLISH else "label_store/releases/labels/d2"
+    died = patient.run(
+        f"{BODIES}:command", str(party.folder), step, moment, there, "watch", "--once", *arguments,
+        folder=party.store,
+    )  # fmt: skip
+    assert died.killed, died
     assert watch(party, **SESSION).code == 0
     assert session_state(party, "d2") == [1, 1]
     write_day(party, "d3", 0)

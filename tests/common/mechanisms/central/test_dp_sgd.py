@@ -94,18 +94,18 @@ def test_gradients_are_integers_within_their_bound_one_by_one(noise: Any) -> Non
 
 @pytest.mark.statistical
 def test_samples_are_uniform() -> None:
-    fixed = GradientSteps(5, 2, 20_000, sampling="fixed")
+    fixed = GradientSteps(5, 2, 5000, sampling="fixed")
     seen = Counter(tuple(sample.tolist()) for sample in fixed.samples(seeded_entropy(1)))
     pairs = list(combinations(range(5), 2))
     counts = np.array([seen[pair] for pair in pairs])
-    assert counts.sum() == 20_000
+    assert counts.sum() == 5000
     assert counts_fit(counts, np.full(10, 0.1))
     assert not counts_fit(np.sort(counts) + np.arange(10) * 40, np.full(10, 0.1))
     most = GradientSteps(5, 4, 1000, sampling="fixed")
     assert all(sample.size == 4 for sample in most.samples(seeded_entropy(2)))
-    poisson = GradientSteps(7, 2, 20_000)
+    poisson = GradientSteps(7, 2, 5000)
     sizes = [sample.size for sample in poisson.samples(seeded_entropy(3))]
-    low, high = binomial_range(7 * 20_000, 2 / 7)
+    low, high = binomial_range(7 * 5000, 2 / 7)
     assert low <= sum(sizes) <= high
     law = scipy.stats.binom(7, 2 / 7).pmf(np.arange(8))
     assert counts_fit(np.bincount(sizes, minlength=8), law)
@@ -115,13 +115,13 @@ def test_samples_are_uniform() -> None:
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_what_leaves_a_step_is_the_sum_and_the_stated_noise(noise: Any) -> None:
     """Read off the weights after one step over all rows, from gradients that are known."""
-    rows, labels = np.zeros((4, 30_000)), np.array([0.0, 1, 0, 1])
+    rows, labels = np.zeros((4, 10_000)), np.array([0.0, 1, 0, 1])
     model = DPSGDRegressor(
         2.0, 1e-6, noise=noise, sample=4, steps=1, clip=0.5, fit_intercept=False,
         label_bounds=(0, 1), entropy=seeded_entropy(3),
     ).fit(rows, labels)  # fmt: skip
     mechanism = GradientSteps(4, 4, 1, noise).calibrated(2.0, 1e-6)
-    grid = mechanism.grid(30_000)
+    grid = mechanism.grid(10_000)
     integers = model.layers_[0].ravel() * 4 * grid / 0.5
     assert np.allclose(integers, np.rint(integers), atol=1e-3)
     found = np.rint(integers).astype(np.int64)
@@ -130,7 +130,7 @@ def test_what_leaves_a_step_is_the_sum_and_the_stated_noise(noise: Any) -> None:
     size = mechanism.scale * grid
     law = mass(size**2) if noise == "gaussian" else mass(size / step)
     assert fits(found // step + (found < 0) if step > 1 else found, law)
-    assert not fits((found * 1.1).astype(np.int64) // step, law)
+    assert not fits((found * 1.2).astype(np.int64) // step, law)
 
 
 def test_gradients_are_those_of_finite_differences() -> None:
@@ -162,8 +162,8 @@ def test_gradients_are_those_of_finite_differences() -> None:
 @parametrize_with_checks(
     [
         DPSGDClassifier(50.0, entropy=seeded_entropy(0)),
-        DPSGDRegressor(50.0, sampling="fixed", entropy=seeded_entropy(0)),
-        DPSGDClassifier(50.0, 0, noise="laplace", entropy=seeded_entropy(0)),
+        DPSGDRegressor(50.0, 0, noise="laplace", sampling="fixed", entropy=seeded_entropy(0)),
+        DPSGDClassifier(50.0, sampling="fixed", entropy=seeded_entropy(0)),
     ][: effort(2, 3)]
 )
 def test_scikit_learns_checks(estimator: Any, check: Any) -> None:

@@ -69,8 +69,8 @@ def test_the_table_of_the_module_is_what_it_computes() -> None:
         assert cells == wanted, hits
 
 
-@pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1, 2), Fraction(1)])
-@pytest.mark.parametrize("hits", [1, 4, 30, 200])
+@pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1)])
+@pytest.mark.parametrize("hits", [1, 4, 100])
 def test_the_tightest_route_wins_and_the_game_is_never_looser(epsilon: Fraction, hits: int) -> None:
     for target in (not_prior(epsilon), boundary(epsilon)):
         routes = Terms(target, hits).routes(DELTA)
@@ -153,7 +153,7 @@ def test_no_strategy_beats_the_game_and_a_simple_one_nearly_attains_it(
 
 def test_more_hits_and_less_delta_cost_more() -> None:
     target = not_prior(Fraction(1, 4))
-    by_hits = [Terms(target, hits).guarantee(DELTA).epsilon for hits in (1, 2, 5, 20, 80)]
+    by_hits = [Terms(target, hits).guarantee(DELTA).epsilon for hits in (1, 2, 5, 20)]
     assert by_hits == sorted(by_hits)
     by_delta = [Terms(target, 5).guarantee(delta).epsilon for delta in (1e-2, 1e-4, 1e-8, 1e-13)]
     assert by_delta == sorted(by_delta)
@@ -217,20 +217,20 @@ def test_calls_of_large_epsilon_still_have_a_guarantee() -> None:
 
 
 def test_the_largest_epsilon_of_a_call_fits_and_a_larger_one_does_not() -> None:
-    call = largest_call_epsilon(4, DELTA, 10, grain=64)
-    assert Terms(not_prior(call), 10).guarantee(DELTA).epsilon <= 4
-    assert Terms(not_prior(call + Fraction(1, 64)), 10).guarantee(DELTA).epsilon > 4
-    wrapped = largest_call_epsilon(4, DELTA, 10, boundary, 32)
-    assert Terms(boundary(wrapped), 10).guarantee(DELTA).epsilon <= 4
+    call = largest_call_epsilon(4, DELTA, 4, grain=32)
+    assert Terms(not_prior(call), 4).guarantee(DELTA).epsilon <= 4
+    assert Terms(not_prior(call + Fraction(1, 32)), 4).guarantee(DELTA).epsilon > 4
+    wrapped = largest_call_epsilon(4, DELTA, 4, boundary, 16)
+    assert Terms(boundary(wrapped), 4).guarantee(DELTA).epsilon <= 4
     with pytest.raises(PrivacyError, match="fewer hits"):
         largest_call_epsilon(0.01, DELTA, 100, grain=64)
 
 
 def test_the_largest_number_of_hits_fits_and_one_more_does_not() -> None:
-    target = not_prior(Fraction(1, 10))
-    hits = most_hits(8, DELTA, target)
-    assert Terms(target, hits).guarantee(DELTA).epsilon <= 8
-    assert Terms(target, hits + 1).guarantee(DELTA).epsilon > 8
+    target = not_prior(Fraction(1, 5))
+    hits = most_hits(6, DELTA, target)
+    assert Terms(target, hits).guarantee(DELTA).epsilon <= 6
+    assert Terms(target, hits + 1).guarantee(DELTA).epsilon > 6
     assert most_hits(0.5, DELTA, target) == 0
     with pytest.raises(PrivacyError, match="more than 4 hits"):
         most_hits(8, DELTA, target, limit=4)

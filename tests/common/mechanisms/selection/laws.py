@@ -171,6 +171,6 @@ def broken_twin(law: Law) -> Law:
     return {z: 0.7 * mass + (0.3 if z == least else 0.0) for z, mass in law.items()}
 
 
-def drawn(draw: Callable[[Entropy], Any], draws: int = 600) -> Counter[Any]:
+def drawn(draw: Callable[[Entropy], Any], draws: int = 400) -> Counter[Any]:
     """How often each outcome comes up under as many seeds."""
     return Counter(draw(seeded_entropy(7_000_021 + i)) for i in range(draws))

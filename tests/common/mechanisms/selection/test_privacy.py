@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from itertools import permutations, product
 from typing import Any
 
@@ -181,6 +182,9 @@ class Case:
     draw: Callable[[Counts, Entropy], Any]
     candidates: int = 3
     most: int = 4
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "law", cache(self.law))
 
 
 def _max_case(noise: NoisyMax) -> Case:

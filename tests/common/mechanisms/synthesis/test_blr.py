@@ -53,7 +53,7 @@ def brute_force(
             [1, 2, 0, 4, 4],
             0.5,
         ),
-        (thresholds(8), [5, 1, 0, 2, 3, 0, 0, 9], 0.7),
+        pytest.param(thresholds(8), [5, 1, 0, 2, 3, 0, 0, 9], 0.7, marks=pytest.mark.slow),
     ],
 )
 def test_the_law_is_the_brute_force_exponential_mechanism_exactly(
@@ -78,7 +78,7 @@ def test_draws_follow_the_law_and_a_wrong_epsilon_is_seen() -> None:
     x = np.array([6, 1, 2])
     blr = BLR(thresholds(3), Fraction(2), 0.6)
     index = {tuple(counts): i for i, counts in enumerate(blr.databases.tolist())}
-    draws = 4000
+    draws = 2000
     seen = np.zeros(blr.candidates)
     for seed in range(draws):
         seen[index[tuple(blr.release(x, seeded_entropy(seed)).tolist())]] += 1

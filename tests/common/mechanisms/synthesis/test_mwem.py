@@ -76,7 +76,7 @@ def test_rounds_draw_from_that_law_and_other_noise_is_seen() -> None:
     law = round_law(mwem, table).ravel()
     width = law.size // 2
     draws = []
-    for seed in range(3000):
+    for seed in range(1500):
         (measured,) = mwem.fit(table, QUERIES, seeded_entropy(seed)).measurements
         draws.append(measured.query * width + measured.value + width // 2)
 

@@ -76,7 +76,7 @@ def test_the_baseline_has_the_noise_of_its_formula() -> None:
     noise = np.concatenate(
         [
             laplace_answers(workload, table, Fraction(2), seeded_entropy(seed)) - truth
-            for seed in range(2500)
+            for seed in range(1000)
         ]
     )
     assert fits(noise, laplace_mass(Fraction(3)))

@@ -68,7 +68,7 @@ def reach(labels: Floats, epsilon: float) -> float:
     return float((labels[-1] - labels[0]) / 2 / np.tanh(epsilon / 2))
 
 
-@pytest.mark.parametrize(("size", "epsilon"), [(4, 0.3), (9, 1.0), (12, 4.0), (26, 1.0)])
+@pytest.mark.parametrize(("size", "epsilon"), [(4, 0.3), (9, 1.0), (12, 4.0), (20, 1.0)])
 def test_reaches_the_linear_program(size: int, epsilon: float) -> None:
     labels, prior = example(size, seed=size)
     middle = (labels[0] + labels[-1]) / 2
@@ -121,13 +121,13 @@ def test_hundred_points_and_few_outputs() -> None:
 
 
 def test_a_long_grid_is_thinned_without_bias() -> None:
-    labels = np.arange(401.0)
+    labels = np.arange(257.0)
     prior = np.exp(-labels / 20)
     full = build_randomizer("unbiased", labels=labels, prior=prior, epsilon=1.0)
     few = build_randomizer("unbiased", labels=labels, prior=prior, epsilon=1.0, points=24)
     for randomizer in (full, few):
         channel = randomizer.channel
-        assert np.abs(channel.probabilities @ channel.outputs - labels).max() < 1e-9 * 400
+        assert np.abs(channel.probabilities @ channel.outputs - labels).max() < 1e-9 * 256
     assert len(full.details["points"]) == 128
     assert full.expected_loss < few.expected_loss < 1.1 * full.expected_loss
 

@@ -36,7 +36,7 @@ SMALL = Sizes(
     rows=20_011,
     small_calls=256,
     small_rows=16,
-    starts=8,
+    starts=4,
     forks=2,
 )
 

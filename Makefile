@@ -63,7 +63,7 @@ test: $(STAMP) ## Run the tests but for the slow ones (minutes)
 	$(PYTHON) -m pytest -m "not slow" $(PYTEST_ARGS)
 
 .PHONY: test-all
-test-all: $(STAMP) ## Run every test (a quarter of an hour)
+test-all: $(STAMP) ## Run every test (some twenty minutes)
 	$(PYTHON) -m pytest $(PYTEST_ARGS)
 
 .PHONY: test-exhaustive

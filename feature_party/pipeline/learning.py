@@ -153,6 +153,7 @@ class Learning(Transfer):
                     workers=self.workers,
                 )
         found = LabelModels(models)
+        self.workers.wait()  # the others may still read the shards
         if not self.workers.first:
             return found
         found.save(self.config.output.model)

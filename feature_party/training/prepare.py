@@ -211,7 +211,7 @@ def join_shards(
                 sizes=sizes,
                 progress=progress,
             )
-    workers.from_first(None)  # the others wait
+    workers.wait()
     content = join_content(releases, features, key, parties, sizes)
     found = JoinedShards.open(directory, content)
     if found is None:

@@ -179,7 +179,7 @@ class _Run:
 
         if self.workers.first:
             write()
-        self.workers.from_first(None)  # the others wait
+        self.workers.wait()
         found = Shards.open(directory, content)
         if found is None:
             raise DataError(

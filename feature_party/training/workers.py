@@ -66,6 +66,11 @@ class Workers:
             dist.all_reduce(values)
         return values
 
+    def wait(self) -> None:
+        """Until every worker is here."""
+        if self.size > 1:
+            dist.barrier()
+
     def from_first(self, value: T) -> T:
         """What worker 0 has."""
         if self.size == 1:
@@ -118,9 +123,9 @@ def joined_workers(device: str) -> Iterator[Workers]:
             timeout=_TIMEOUT,
         )
         try:
-            yield Workers(rank, size)
-            # nobody leaves, and takes the store along, while another still works
-            dist.barrier()
+            together = Workers(rank, size)
+            yield together
+            together.wait()  # nobody leaves, and takes the store along, while another still works
         finally:
             dist.destroy_process_group()
     except LabelveilError:

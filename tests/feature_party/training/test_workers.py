@@ -7,13 +7,20 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from feature_party.commands.cli import main
+from feature_party.model.model import Model
+from feature_party.pipeline import learning
+from feature_party.training.run import train
+from feature_party.training.workers import Workers
 from tests.commands import RunCommand
 from tests.feature_party.worlds import World
 
@@ -183,6 +190,31 @@ def test_an_error_ends_all_workers_and_is_told_once(
         name in result.stderr for name in ('trainer.py", line', "stages.py", "workers.py")
     )
     assert not list(tmp_path.glob("model.json"))
+
+
+def test_shards_stay_until_every_worker_has_trained(
+    trainer: Trainer, run_command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened = []
+
+    class Watched(Workers):
+        def wait(self) -> None:
+            happened.append("waited")
+
+    @contextmanager
+    def joined(device: str) -> Iterator[Workers]:
+        yield Watched()
+
+    def trained(*arguments: Any, **named: Any) -> Model:
+        model = train(*arguments, **named)
+        happened.append("trained")
+        return model
+
+    monkeypatch.setattr(learning, "joined_workers", joined)
+    monkeypatch.setattr(learning, "train", trained)
+    monkeypatch.setattr(learning, "remove_shards", lambda folder: happened.append(folder.name))
+    run_command(main, *trainer.arguments, "--epochs", "1", "--model", str(tmp_path))
+    assert happened == ["trained", "waited", "shards"]
 
 
 def test_other_commands_take_one_process(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.arrays import Floats
+from common.arrays import Floats, Indices
 from common.entropy import Entropy
 from common.errors import ConfigError, PrivacyError
 from common.exact.channel import Codes, FiniteChannel
@@ -52,6 +52,34 @@ class Problem:
     rows: int | None = None
 
 
+def expected_loss(
+    prior: Floats,
+    loss: Loss,
+    labels: Floats,
+    outputs: Floats,
+    rows: Floats,
+    row_of: Indices,
+) -> float:
+    """E ℓ(output, label) where labels follow the prior.
+
+    Parameters
+    ----------
+    prior, labels, row_of
+        (k,) the labels, the probability of each, and its row.
+    loss
+        What an output costs.
+    outputs, rows
+        (d,) values, and (r, d) their probabilities.
+    """
+    seen = np.flatnonzero(prior > 0)  # an impossible label may have an infinite loss
+    step = max(_MAX_CELLS // outputs.size, 1)
+    parts = []
+    for some in np.split(seen, range(step, seen.size, step)):
+        losses = loss.matrix(outputs, labels[some])
+        parts.append(np.sum(prior[some, None] * rows[row_of[some]] * losses.T))
+    return math.fsum(parts)
+
+
 @dataclass(frozen=True)
 class Randomizer:
     """A label randomizer: samples, states its guarantee, shows its matrix.
@@ -83,14 +111,14 @@ class Randomizer:
     def expected_loss(self) -> float:
         """E ℓ(output, label) under the prior: the published objective (label error)."""
         channel = self.channel
-        seen = np.flatnonzero(self.prior > 0)  # an impossible label may have an infinite loss
-        step = max(_MAX_CELLS // channel.outputs.size, 1)
-        parts = []
-        for some in np.split(seen, range(step, seen.size, step)):
-            losses = self.loss.matrix(channel.outputs, channel.inputs[some])
-            joint = self.prior[some, None] * channel.row_probabilities[channel.row_of[some]]
-            parts.append(np.sum(joint * losses.T))
-        return math.fsum(parts)
+        return expected_loss(
+            self.prior,
+            self.loss,
+            channel.inputs,
+            channel.outputs,
+            channel.row_probabilities,
+            channel.row_of,
+        )
 
     def randomize(self, values: ArrayLike, entropy: Entropy, start_row: int = 0) -> Codes:
         """Randomize labels; those between grid points are rounded at random without bias first.

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.arrays import Floats
+from common.arrays import Floats, Indices
 from common.errors import ConfigError
-from common.randomizers.base import Problem, Randomizer, register
+from common.randomizers.base import Problem, Randomizer, expected_loss, register
 from common.randomizers.exact_rows import check_size, sorted_channel
 
 _RADII = 2.0 ** -np.arange(1, 10)
@@ -85,21 +85,57 @@ def build_rp_with_prior(problem: Problem, *, radius: float | None = None) -> Ran
     if radius is not None:
         if not 0 < radius < math.inf:
             raise ConfigError(f"radius={radius:g} must be above 0; leave it out for the best")
-        return _built(problem, best_interval(problem, radius))
+        return _built(problem, _Cells.of(problem, best_interval(problem, radius)))
     tried = {best_interval(problem, share * (labels[-1] - labels[0])) for share in _RADII.tolist()}
-    ordered = sorted(tried, key=lambda one: one.radius)
-    return min((_built(problem, one) for one in ordered), key=lambda made: made.expected_loss)
+    cells = [_Cells.of(problem, one) for one in sorted(tried, key=lambda one: one.radius)]
+    return _built(problem, min(cells, key=lambda one: one.expected_loss(problem)))
 
 
-def _built(problem: Problem, interval: Interval) -> Randomizer:
-    labels, radius = problem.labels, interval.radius
-    moved, row_of = np.unique(np.clip(labels, interval.lower, interval.upper), return_inverse=True)
-    ends = np.unique(np.concatenate([moved - radius, moved + radius]))
-    ends = ends[np.append(True, np.diff(ends) > _EQUAL * (labels[-1] - labels[0]))]
-    middles: Floats = (ends[:-1] + ends[1:]) / 2
-    near = np.abs(middles - moved[:, None]) < radius
-    matrix = np.diff(ends) * np.where(near, 1.0, math.exp(-problem.epsilon))
-    matrix /= matrix.sum(axis=1, keepdims=True)
-    channel, _ = sorted_channel(labels, middles, matrix, problem.epsilon, row_of)
-    details = {"interval": [interval.lower, interval.upper], "radius": radius}
+@dataclass(frozen=True)
+class _Cells:
+    """The mechanism of an interval between the ends of neighbourhoods, before it is made exact.
+
+    Attributes
+    ----------
+    interval
+        Whose it is.
+    middles
+        (d,) of the cells.
+    matrix
+        (r, d) probabilities of the cells for each label within the interval.
+    row_of
+        (k,) row of each label.
+    """
+
+    interval: Interval
+    middles: Floats
+    matrix: Floats
+    row_of: Indices
+
+    @classmethod
+    def of(cls, problem: Problem, interval: Interval) -> _Cells:
+        labels, radius = problem.labels, interval.radius
+        moved, row_of = np.unique(
+            np.clip(labels, interval.lower, interval.upper), return_inverse=True
+        )
+        ends = np.unique(np.concatenate([moved - radius, moved + radius]))
+        ends = ends[np.append(True, np.diff(ends) > _EQUAL * (labels[-1] - labels[0]))]
+        middles: Floats = (ends[:-1] + ends[1:]) / 2
+        near = np.abs(middles - moved[:, None]) < radius
+        matrix = np.diff(ends) * np.where(near, 1.0, math.exp(-problem.epsilon))
+        matrix /= matrix.sum(axis=1, keepdims=True)
+        return cls(interval, middles, matrix, row_of)
+
+    def expected_loss(self, problem: Problem) -> float:
+        return expected_loss(
+            problem.prior, problem.loss, problem.labels, self.middles, self.matrix, self.row_of
+        )
+
+
+def _built(problem: Problem, cells: _Cells) -> Randomizer:
+    channel, _ = sorted_channel(
+        problem.labels, cells.middles, cells.matrix, problem.epsilon, cells.row_of
+    )
+    interval = cells.interval
+    details = {"interval": [interval.lower, interval.upper], "radius": interval.radius}
     return Randomizer("rp-with-prior", channel, problem.prior, problem.loss, details)

@@ -189,11 +189,11 @@ class _Program:
         share = np.cbrt(np.square(moves).sum(axis=0) * mass)
         for direction in main[:_DIRECTIONS] / np.sqrt(mass):
             order = np.argsort(direction, kind="stable")
-            position = np.cumsum(share[order]) / share.sum()
+            position = (np.cumsum(share[order]) - share[order] / 2) / share.sum()
             for bins in _BINS:
                 if bins <= order.size:
                     partition = np.empty(order.size, dtype=np.int64)
-                    partition[order] = np.minimum(position * bins, bins - 1).astype(np.int64)
+                    partition[order] = (position * bins).astype(np.int64)
                     yield _terse(partition)
 
     def _lloyd(self, moves: Floats, partition: Indices) -> tuple[Indices, float]:

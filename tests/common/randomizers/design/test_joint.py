@@ -227,3 +227,13 @@ def test_labels_alike_share_alike_and_weight_counts() -> None:
             assert max(shares) - min(shares) <= Fraction(1, 12)
         else:
             assert shares[0] > max(shares[1:])
+
+
+def test_a_label_of_two_equally_likely_values_is_told_by_randomized_response() -> None:
+    """Whatever the last digits of its scores are: a cell goes to the bin of its middle."""
+    family = plausible_conditionals(BINARY.points, np.array([0.5, 0.5]), SQUARED).tempered()
+    mixture = best_mixture([family], float(np.expm1(1.0)), effective_rows(20_000))
+    assert mixture.partitions.tolist() in ([[0, 1]], [[1, 0]])
+    even = [np.full(len(grid), 1 / len(grid)) for grid in (BINARY, AMOUNT)]
+    shares = allocate([BINARY, AMOUNT], even, ["squared"] * 2, [5.0, 1.0], 1.0, 20_000)
+    assert shares[0] > shares[1]

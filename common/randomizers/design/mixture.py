@@ -218,5 +218,6 @@ def _indicators(partition: Indices) -> Floats:
 
 
 def _terse(partition: Indices) -> Indices:
-    """Number the bins in use from 0."""
-    return np.unique(partition, return_inverse=True)[1].astype(np.int64)
+    """Number the bins in use from 0, by the first cell of each."""
+    _, first, bins = np.unique(partition, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[bins].astype(np.int64)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from common.arrays import Floats, Indices
 from common.errors import LabelveilError
 from common.exact.channel import FiniteChannel
 from common.exact.rational import parse_rational
@@ -30,6 +31,9 @@ from common.version import software
 
 CLOSE = 1e-6
 """Largest difference of a probability that another solver or processor may explain."""
+
+_DIGITS = 7
+"""Of a probability, by which outputs of equal value are put in order."""
 
 
 def rebuild(manifest: Manifest, name: str, *, as_first: bool = False) -> Randomizer:
@@ -230,8 +234,21 @@ def _distance(one: FiniteChannel, two: FiniteChannel) -> float:
         return 0.0
     span = max(float(np.ptp(one.outputs)), math.ulp(1.0))
     outputs = float(np.abs(one.outputs - two.outputs).max()) / span
-    weights = float(np.abs(one.probabilities - two.probabilities).max())
-    return max(outputs, weights, math.ulp(0.0))
+    weights = [
+        channel.probabilities[:, _order_of_outputs(channel.outputs / span, channel.probabilities)]
+        for channel in (one, two)
+    ]
+    return max(outputs, float(np.abs(weights[0] - weights[1]).max()), math.ulp(0.0))
+
+
+def _order_of_outputs(outputs: Floats, probabilities: Floats) -> Indices:
+    """Order outputs that are close by their probabilities.
+
+    Several outputs often have one value but for its last digit, so that it alone says nothing of
+    their order.
+    """
+    groups = np.append(0, np.cumsum(np.diff(outputs) > CLOSE))
+    return np.lexsort([*np.round(probabilities[::-1], _DIGITS), groups])
 
 
 def _details_distance(stated: Mapping[str, Any], built: Mapping[str, Any]) -> float:

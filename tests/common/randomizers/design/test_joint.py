@@ -233,7 +233,7 @@ def test_a_label_of_two_equally_likely_values_is_told_by_randomized_response() -
     """Whatever the last digits of its scores are: a cell goes to the bin of its middle."""
     family = plausible_conditionals(BINARY.points, np.array([0.5, 0.5]), SQUARED).tempered()
     mixture = best_mixture([family], float(np.expm1(1.0)), effective_rows(20_000))
-    assert mixture.partitions.tolist() in ([[0, 1]], [[1, 0]])
+    assert mixture.partitions.tolist() == [[0, 1]]
     even = [np.full(len(grid), 1 / len(grid)) for grid in (BINARY, AMOUNT)]
     shares = allocate([BINARY, AMOUNT], even, ["squared"] * 2, [5.0, 1.0], 1.0, 20_000)
     assert shares[0] > shares[1]

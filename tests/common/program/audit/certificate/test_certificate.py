@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -135,6 +138,28 @@ def test_another_version_is_no_verdict_on_the_channel(write: WriteRelease) -> No
     found = next(c for c in audit.checks if c.name.startswith("channel is a function"))
     assert found.verdict is Verdict.NOT_CHECKABLE
     assert "labelveil/0.0.1" in found.found
+
+
+REBUILD = """
+import sys
+from common.program.audit.certificate.rebuild import rebuilt_check
+from common.release.manifest import Manifest
+print(rebuilt_check(Manifest.from_bytes(sys.stdin.buffer.read())).found)
+"""
+
+
+def test_another_processor_fails_no_right_release() -> None:
+    """Outputs that agree but for the last digit come in another order where sums are rounded so."""
+    manifest, _, _ = make_release(2000, points=24, randomizer="auto")
+    older = {**os.environ, "OPENBLAS_CORETYPE": "Prescott"}  # without fused multiplication
+    found = subprocess.run(
+        [sys.executable, "-c", REBUILD],
+        input=manifest.to_bytes(),
+        env=older,
+        capture_output=True,
+        check=True,
+    ).stdout.decode()
+    assert "another processor" in found or "integer weights and details agree" in found
 
 
 def test_rows_in_another_order(write: WriteRelease) -> None:

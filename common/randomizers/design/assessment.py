@@ -194,10 +194,10 @@ class Assessor:
 
 def _effective_share(family: ConditionalFamily, excess: float, effective: float) -> float:
     """Find the share of true labels that gives the same excess error, by bisection."""
-    identity = np.eye(family.labels.size)
+    one = family.information(np.eye(family.labels.size))
     low, high = 0.0, 1.0
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        worse = family.excess_error(identity, max(middle * effective, 1e-12)) > excess
+        worse = family.excess_given(max(middle * effective, 1e-12) * one) > excess
         low, high = (middle, high) if worse else (low, middle)
     return (low + high) / 2

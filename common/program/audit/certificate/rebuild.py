@@ -203,8 +203,9 @@ def rebuilt_check(manifest: Manifest) -> Check:
     if best <= CLOSE:
         found = (
             f"The largest difference is {best:.3g}: another processor or"
-            " solver version can explain it, and so could something hidden in the last digits, or"
-            " in the order of outputs that agree to these. Run the audit where the release was made."
+            " solver version can explain it, and so could something hidden in the last digits,"
+            " or in the order of outputs that agree to these. Run the audit where the release was"
+            " made."
         )
         return Check(name, Verdict.NOT_CHECKABLE, claim, tried, found)
     found = (

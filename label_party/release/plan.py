@@ -131,11 +131,18 @@ def _gains(config: LabelPartyConfig, rows: int) -> dict[str, float]:
     """What a model of each label gains, as a share of what true labels would; one has no name."""
     epsilon = config.privacy.epsilon
     if len(config.labels) == 1:
-        plan = make_plan(config, from_domain(rows), [epsilon], names=[config.randomizer.name])
-        possible = plan.constant_error - plan.true_label_error
-        if not plan.rows:
-            return {}
-        return {"": (plan.constant_error - plan.rows[0].assessment.predicted_error) / possible}
+        # one threshold is judged at once, and what is enough for that is for the default
+        chosen = config.randomizer.name
+        for name in ("two-point", chosen) if chosen == "auto" else (chosen,):
+            plan = make_plan(config, from_domain(rows), [epsilon], names=[name])
+            possible = plan.constant_error - plan.true_label_error
+            gains = [
+                (plan.constant_error - row.assessment.predicted_error) / possible
+                for row in plan.rows
+            ]
+            if gains and gains[0] >= _USELESS:
+                break
+        return {"": gains[0]} if gains else {}
     privacy, found = config.privacy, dict[str, float]()
     # a channel of each label's own is judged at once, and what is enough for that is for any
     for over_cells in (False, privacy.division != "split"):

@@ -36,7 +36,11 @@ def features(party: Party, client_identity: Credentials) -> list[str]:
     (folder / "client.key").write_bytes(client_identity.key_pem)
     (folder / "client.key").chmod(0o600)
     order = np.argsort([i * 7919 % 1009 for i in range(EVENTS + 20)], kind="stable")
-    rows = {"key": [f"event-{i}" for i in order], "x": [float(i % 10) for i in order]}
+    rows = {
+        "key": [f"event-{i}" for i in order],
+        "x": [float(i % 10) for i in order],
+        "z": [float(i % 3) for i in order],
+    }
     pl.DataFrame(rows).write_csv(folder / "features.csv")
     settings = {
         "data.features": "features.csv",
@@ -103,7 +107,9 @@ def test_each_label_of_several_is_asked_about_by_name(party: Party, features: li
     }
     assert party.release(**offered).code == 0
     with running(party.config(**offered)) as address:
-        features = [*features, f"--set=labels_party.address={address}"]
+        # what two epochs of a network learn may be told well enough without a question
+        learner = "--set=training.learner=trees"
+        features = [*features, f"--set=labels_party.address={address}", learner]
         for command in ("fetch", "train", "predict"):
             invoke(command, *features)
         with pytest.raises(LabelveilError, match="'amount:1' must be one of returned:squared, "):

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import signal
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from queue import Empty, SimpleQueue
 from types import FrameType
 
 
 class Stop:
-    """Whether the process was asked to end; for the thread that signals reach.
+    """Whether the process was asked to end; for the main thread, which signals reach.
 
-    A handler runs in the middle of whatever its thread does. If that is waiting for a
-    :class:`threading.Event`, setting the event takes a lock that the thread already holds, and
-    never comes back; putting something into a :class:`queue.SimpleQueue` is made for this.
+    Waiting for a lock, an event or a queue can outlast the signal: Python only notes a signal that
+    arrives while the main thread gives way to another (or that another thread takes), and its
+    handler runs when the wait ends. So this waits for bytes, and a signal sends one when it is
+    noted (:func:`signal.set_wakeup_fd`).
     """
 
     def __init__(self) -> None:
         self._asked = False
-        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._bytes, self.wake = socket.socketpair()
+        self.wake.setblocking(False)
 
     def set(self) -> None:
         """Ask the process to end; may be called in a signal handler."""
         self._asked = True
-        self._wake.put(None)
+        with suppress(BlockingIOError):  # full of bytes: it wakes anyway
+            self.wake.send(b"\0")
 
     def is_set(self) -> bool:
         """Whether it was asked to."""
@@ -32,10 +36,17 @@ class Stop:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is asked to, or for some seconds; return whether it was."""
-        if not self._asked:
-            with suppress(Empty):
-                self._wake.get(timeout=timeout)
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self._asked and (end is None or time.monotonic() < end):
+            self._bytes.settimeout(None if end is None else max(1e-3, end - time.monotonic()))
+            with suppress(TimeoutError):
+                self._bytes.recv(4096)  # also of a signal that asks for something else
         return self._asked
+
+    def close(self) -> None:
+        """Give its two sockets back."""
+        self._bytes.close()
+        self.wake.close()
 
 
 @contextmanager
@@ -48,9 +59,12 @@ def stopped_by_signals() -> Iterator[Stop]:
             raise KeyboardInterrupt
         stop.set()
 
+    woken = signal.set_wakeup_fd(stop.wake.fileno(), warn_on_full_buffer=False)
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(woken)
+        stop.close()

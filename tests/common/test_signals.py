@@ -5,47 +5,69 @@ from __future__ import annotations
 import random
 import signal
 import threading
-from functools import partial
+from contextlib import closing
 
 import pytest
 
 from common.signals import Stop, stopped_by_signals
 
 
-def _set(stop: Stop, number: int, frame: object) -> None:
-    stop.set()
-
-
 def test_a_signal_at_any_moment_ends_the_wait() -> None:
     chance = random.Random(0)
     main = threading.main_thread().ident
     assert main is not None
-    before = signal.getsignal(signal.SIGUSR1)
-    try:
-        for _ in range(500):
-            stop = Stop()
-            signal.signal(signal.SIGUSR1, partial(_set, stop))
+    for _ in range(500):
+        with stopped_by_signals() as stop:
             pause = chance.random() * 1e-4
-            thread = threading.Timer(pause, signal.pthread_kill, (main, signal.SIGUSR1))
+            thread = threading.Timer(pause, signal.pthread_kill, (main, signal.SIGTERM))
             thread.start()
-            assert any(stop.wait(1e-4) for _ in range(100_000))
+            assert stop.wait()
             thread.join()
+
+
+def test_a_signal_that_another_thread_takes_ends_the_wait() -> None:
+    ended, late = threading.Event(), []
+
+    def take() -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        if not ended.wait(60):  # the main thread's own signal ends any wait
+            late.append(True)
+            signal.pthread_kill(main, signal.SIGTERM)
+
+    main = threading.get_ident()
+    with stopped_by_signals() as stop:
+        thread = threading.Timer(0.1, take)
+        thread.start()
+        assert stop.wait()
+        ended.set()
+        thread.join()
+    assert not late
+
+
+def test_a_wait_ends_when_its_time_is_over_and_wakes_for_no_other_signal() -> None:
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: None)
+    try:
+        with stopped_by_signals() as stop:
+            signal.raise_signal(signal.SIGUSR1)
+            assert not stop.wait(0.01)
+            assert not stop.is_set()
     finally:
         signal.signal(signal.SIGUSR1, before)
 
 
 def test_it_is_asked_once_and_stays_asked() -> None:
-    stop = Stop()
-    assert not stop.wait(0)
-    assert not stop.is_set()
-    stop.set()
-    assert stop.wait()
-    assert stop.wait()
-    assert stop.is_set()
+    with closing(Stop()) as stop:
+        assert not stop.wait(0)
+        assert not stop.is_set()
+        for _ in range(100_000):  # more than its socket holds
+            stop.set()
+        assert stop.wait()
+        assert stop.wait()
+        assert stop.is_set()
 
 
 def test_signals_ask_and_a_second_c_interrupts() -> None:
-    before = signal.getsignal(signal.SIGINT)
+    before, woken = signal.getsignal(signal.SIGINT), signal.set_wakeup_fd(-1)
     with stopped_by_signals() as stop:
         signal.raise_signal(signal.SIGTERM)
         assert stop.wait()
@@ -53,3 +75,4 @@ def test_signals_ask_and_a_second_c_interrupts() -> None:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+    assert signal.set_wakeup_fd(-1) == woken

@@ -13,8 +13,9 @@ import polars as pl
 import pytest
 
 from common.errors import ReleaseError
-from common.program.audit.certificate.epochs import epoch_folders, epochs_certificate
+from common.program.audit.certificate.epochs import epochs_certificate
 from common.program.audit.verdict import Audit, Verdict
+from common.release.folder import release_folders
 from label_party.release.watch import release_new
 from tests.statistics import repeatable_entropy
 from tests.watched import KEY, LABEL, Arm, fetched, label_config, run_arm, write_epochs
@@ -80,7 +81,7 @@ def test_the_model_learns_from_all_epochs_as_well_as_with_a_prior_a_day(
 
 
 def audited(folder: Path) -> Audit:
-    return epochs_certificate(epoch_folders(folder))
+    return epochs_certificate(release_folders(folder))
 
 
 def verdicts(audit: Audit) -> dict[str, Verdict]:

@@ -58,3 +58,14 @@ def read_manifest(directory: Path) -> bytes:
         missing = directory / (CODES_FILE if rows else MANIFEST_FILE)
         raise ReleaseError(f"{missing} is missing; {directory} is not a complete release")
     return (directory / MANIFEST_FILE).read_bytes()
+
+
+def release_folders(folder: Path) -> list[Path]:
+    """The releases in a folder or a whole store, by their names; none if it is one itself."""
+    if (folder / MANIFEST_FILE).is_file():
+        return []
+    for within in ("", "*/", "releases/*/"):  # a data set; those of a store; a store
+        # what a store has not published has a dot
+        if found := sorted(folder.glob(f"{within}[!.]*/{MANIFEST_FILE}")):
+            return [path.parent for path in found]
+    return []

@@ -60,20 +60,23 @@ def certificate(
     ] = None,
 ) -> None:
     """Prove what a release proves by itself: exact ε, channel, digests, every field."""
-    from common.program.audit.certificate.epochs import epoch_folders, epochs_certificate
-    from common.program.audit.certificate.run import certify
+    from common.release.folder import release_folders
 
-    folders = epoch_folders(release)
+    folders = release_folders(release)
     announce(
         f"about {3 + 2 * max(len(folders), 1)} s of CPU, and 1 s for a million rows; nothing leaves"
         " this machine",
         shown,
     )
     if folders:
+        from common.program.audit.certificate.epochs import epochs_certificate
+
         with checks_bar("certificates", len(folders), shown.quiet) as advance:
             found = epochs_certificate(folders, public_key=public_key, progress=advance)
         finish(found, shown)
         return
+    from common.program.audit.certificate.run import certify
+
     with checks_bar("certificate", 13, shown.quiet) as advance:
         found = certify(release, public_key=public_key, progress=advance)
     finish(found, shown)

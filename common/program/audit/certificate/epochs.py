@@ -19,7 +19,6 @@ from common.mechanisms.interactive import Terms
 from common.program.audit.certificate.fields import fields_of_all
 from common.program.audit.certificate.run import Evidence, certificate, read_evidence
 from common.program.audit.verdict import Audit, Check, Verdict, verdict_of, worst
-from common.release.folder import MANIFEST_FILE
 from common.release.manifest import Manifest, manifest_digest
 from common.release.sections import InForceSection, SessionSection
 
@@ -29,17 +28,6 @@ DELTA = 1e-6
 ORIGIN = "priors in force"
 
 _NAMED = 4
-
-
-def epoch_folders(folder: Path) -> list[Path]:
-    """The releases in a folder or a whole store, by their names; none if it is one itself."""
-    if (folder / MANIFEST_FILE).is_file():
-        return []
-    for within in ("", "*/", "releases/*/"):  # a data set; those of a store; a store
-        # what a store has not published has a dot
-        if found := sorted(folder.glob(f"{within}[!.]*/{MANIFEST_FILE}")):
-            return [path.parent for path in found]
-    return []
 
 
 def epochs_certificate(

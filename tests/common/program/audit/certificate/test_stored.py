@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from common.errors import ReleaseError
-from common.program.audit.certificate.epochs import epoch_folders
 from common.program.audit.certificate.run import certificate, read_evidence
 from common.program.audit.verdict import Verdict
 from common.release.blocks import encode_codes
-from common.release.folder import MANIFEST_FILE, part_paths
+from common.release.folder import MANIFEST_FILE, part_paths, release_folders
 from common.release.rows import keys_bytes
 from common.release.table import read_release
 from tests.common.program.audit.conftest import WriteRelease
@@ -62,7 +61,7 @@ def test_what_is_not_published_is_no_epoch(write: WriteRelease, tmp_path: Path) 
     data_set.mkdir()
     first = store(write(), data_set / "1")
     store(tmp_path / "release", data_set / ".partial-2")
-    assert epoch_folders(data_set) == [first]
+    assert release_folders(data_set) == [first]
 
 
 def test_a_whole_store_is_read_like_one_data_set_of_it(write: WriteRelease, tmp_path: Path) -> None:
@@ -70,5 +69,5 @@ def test_a_whole_store_is_read_like_one_data_set_of_it(write: WriteRelease, tmp_
     data_set.mkdir(parents=True)
     first = store(write(), data_set / "1")
     for folder in (data_set, data_set.parent, tmp_path / "label_store"):
-        assert epoch_folders(folder) == [first]
-    assert epoch_folders(first) == []
+        assert release_folders(folder) == [first]
+    assert release_folders(first) == []

@@ -357,7 +357,8 @@ class _Fit:
     def law(self, basis: Floats) -> tuple[Floats, float]:
         """Return the (k,) estimate exp(basis @ a), and its degrees of freedom, the total aside.
 
-        By the method of Levenberg and Marquardt, from a line through the counts' logarithms.
+        By a trust region, from a line through the counts' logarithms. (SciPy's MINPACK, method
+        "lm", gives other last digits in some processes than in others, from the same arguments.)
         """
         weights = np.maximum(self.counts, 0.3)
         start = np.linalg.lstsq(basis * weights[:, None], weights * np.log(weights), rcond=None)[0]
@@ -377,7 +378,7 @@ class _Fit:
             moved = found[:, None] * basis
             return np.concatenate([(weights / ratios)[:, None] * moved, self.known @ moved])
 
-        found = scipy.optimize.least_squares(apart, start, slopes, method="lm")
+        found = scipy.optimize.least_squares(apart, start, slopes, method="trf")
         return masses(found.x), basis.shape[1] - 1
 
     def smooth(self, penalty: float) -> tuple[Floats, float]:

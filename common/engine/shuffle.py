@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from common.arrays import Booleans, Integers
@@ -23,6 +24,7 @@ from common.files import appearing
 
 Keys = NDArray[np.bytes_]
 Columns = dict[str, NDArray[Any]]
+IntegerT = TypeVar("IntegerT", bound=np.integer)
 
 KEY_TYPE = "S16"
 ROW_TYPE = "<i8"
@@ -60,6 +62,14 @@ def key_buckets(keys: Keys, buckets: int) -> Integers:
     return (heads * np.uint64(buckets) >> np.uint64(32)).astype(np.int64)
 
 
+def ascending(numbers: NDArray[IntegerT]) -> NDArray[IntegerT]:
+    """Return (n,) integers in ascending order.
+
+    By Polars, 20 ns each of a million: NumPy 2.4 takes 60 where AVX-512 is AMD's, 13 elsewhere.
+    """
+    return pl.Series(numbers).sort(multithreaded=False).to_numpy()
+
+
 def sort_keys(keys: Keys) -> Integers:
     """(n,) positions that sort 16-byte keys; those of equal keys stay in their order."""
     heads, tails = halves(keys)
@@ -68,9 +78,9 @@ def sort_keys(keys: Keys) -> Integers:
     low = (np.uint64(1) << bits) - np.uint64(1)
     packed = heads & ~low
     packed |= np.arange(heads.size, dtype=np.uint64)
-    packed.sort()
+    packed = ascending(packed)
     order = (packed & low).astype(np.int64)
-    packed >>= bits
+    packed = packed >> bits
     tied = np.flatnonzero(packed[1:] == packed[:-1])
     if tied.size:  # rare but for equal keys: these are put in order among themselves
         at = np.union1d(tied, tied + 1)

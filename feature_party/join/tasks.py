@@ -27,6 +27,7 @@ from common.engine.shuffle import (
     Columns,
     Exchange,
     Keys,
+    ascending,
     match_keys,
     sort_keys,
 )
@@ -306,8 +307,7 @@ class WriteShard:
         if isinstance(self.matched, Exchange):
             found = self.matched.receive(self.index)
             # a number that orders as the pair does is sorted many times faster
-            pairs = (found["row"] - start) << _CODE_BITS | found["code"]
-            pairs.sort()
+            pairs = ascending((found["row"] - start) << _CODE_BITS | found["code"])
             rows, codes = start + (pairs >> _CODE_BITS), pairs.astype("<u4")
         else:
             _, sent = self.matched.read()

@@ -21,7 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from common.arrays import Booleans, Floats, Integers
-from common.engine.shuffle import Keys, match_keys, sort_keys
+from common.engine.shuffle import Keys, ascending, match_keys, sort_keys
 from common.entropy import Entropy
 from common.errors import DataError
 from common.randomizers.cells import Codebook, Group
@@ -269,13 +269,12 @@ def complete_part(
     )
     if repeated or not keys.size:
         return Part(keys, np.tile(missing, (keys.size, 1)), order, tally)
-    # ascending keys are found in one walk; then each is told to all rows of labels that have it
+    # ascending keys are found in one walk; rows of one key stay in file order
     found, there = match_keys(keys, ordered[starts])
     left_out = int(np.count_nonzero(~there))
-    at, known = np.empty_like(by_key), np.empty(by_key.size, dtype=np.bool_)
-    at[by_key], known[by_key] = np.repeat(found, each), np.repeat(there, each)
-    at, values = at[known], values[known]
-    merged = int(np.count_nonzero(np.bincount(at, minlength=keys.size) > 1))
+    merged = int(np.count_nonzero(there & (each > 1)))
+    known = np.repeat(there, each)
+    at, values = np.repeat(found, each)[known], values[by_key[known]]
     labels, found_of_each = np.empty((keys.size, len(missing))), []
     for index, domain in enumerate(domains or [EVERYTHING] * len(missing)):
         one = _one_per_key(at, values[:, index], keys.size, duplicates if merged else "last")
@@ -306,8 +305,7 @@ def count_repeated(keys: Keys) -> int:
     repeated = 0
     for part in range(parts):
         slices = (heads[start : start + _SLICE] for start in range(0, heads.size, _SLICE))
-        ordered = np.concatenate([some[some % parts == part] for some in slices])
-        ordered.sort()
+        ordered = ascending(np.concatenate([some[some % parts == part] for some in slices]))
         twins = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
         if twins.size:
             suspects = keys[np.isin(heads, twins)]  # rare, or the submitter's doing

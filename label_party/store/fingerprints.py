@@ -27,7 +27,7 @@ Prints = NDArray[np.uint64]
 
 _WORD = np.dtype("<u8")
 _SLICE = 1 << 20
-_RANGES = 256
+_MOST_RANGES = 256
 
 
 _ODD = r"^[\s+0]|^-0|\s$|\.0*$|[^\x00-\x7f]"
@@ -70,15 +70,16 @@ def one_spelling(keys: pl.Series) -> pl.Series:
 def write_sorted(path: Path, slices: Iterable[Prints]) -> int:
     """Write all fingerprints of all slices to one file, ascending, each once; return how many.
 
-    The file is new and synced. About ten slices of a million are in memory at a time; beyond that
-    they lie in a second file beside it meanwhile.
+    Slices that ascend are merged; others are sorted first, slowly. The file is new and synced.
+    About ten slices of a million are in memory at a time; beyond that they lie in a second file
+    beside it meanwhile.
     """
     spill = path.with_name(path.name + ".unsorted")
     try:
         with spill.open("w+b") as unsorted:
             ends = [0]
             for part in _whole(slices):
-                unsorted.write(np.sort(part).astype(_WORD, copy=False).data)
+                unsorted.write(_sorted(part).astype(_WORD, copy=False).data)
                 ends.append(ends[-1] + part.size)
             unsorted.flush()
             with path.open("xb") as file:
@@ -118,19 +119,25 @@ def _whole(slices: Iterable[Prints]) -> Iterator[Prints]:
 
 
 def _merge(spill: Path, ends: list[int], file: BinaryIO) -> int:
-    bounds = [np.uint64(i << 56) for i in range(1, _RANGES)]
+    ranges = min(-(-ends[-1] // _SLICE), _MOST_RANGES)
+    bounds = [np.uint64((i << 64) // ranges) for i in range(1, ranges)]
     cuts = []
     for start, end in pairwise(ends):
         part = _read(spill, start, end)
         cuts.append([start, *(start + part.searchsorted(bounds)), end])
     written = 0
-    for i in range(_RANGES if cuts else 0):
-        together = np.sort(np.concatenate([_read(spill, cut[i], cut[i + 1]) for cut in cuts]))
+    for i in range(ranges):
+        together = _sorted(np.concatenate([_read(spill, cut[i], cut[i + 1]) for cut in cuts]))
         first = np.ones(together.size, dtype=bool)
         np.not_equal(together[1:], together[:-1], out=first[1:])
         file.write(together[first].data)
         written += int(first.sum())
     return written
+
+
+def _sorted(prints: Prints) -> Prints:
+    """Timsort: it merges what ascends already."""
+    return np.sort(prints, kind="stable")
 
 
 def _read(path: Path, start: int, end: int) -> Prints:

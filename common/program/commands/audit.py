@@ -64,7 +64,7 @@ def certificate(
 
     folders = release_folders(release)
     announce(
-        f"about {3 + 2 * max(len(folders), 1)} s of CPU, and 1 s for a million rows; nothing leaves"
+        f"about {1 + max(len(folders), 1)} s of CPU, and 1 s for a million rows; nothing leaves"
         " this machine",
         shown,
     )

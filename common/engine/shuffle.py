@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -19,7 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from common.arrays import Booleans, Integers
-from common.engine.task import Secrets
+from common.engine.task import EngineError, Secrets
 from common.files import appearing
 
 Keys = NDArray[np.bytes_]
@@ -171,18 +172,26 @@ class Exchange:
         parts: dict[str, list[NDArray[Any]]] = {name: [] for name in self.types}
         for path in self.files:
             with path.open("rb") as file:
-                counts = np.fromfile(file, dtype=_COUNT, count=self.buckets)
+                counts = _read(file, 0, self.buckets, _COUNT)
                 first, rows = int(counts[:bucket].sum()), int(counts[bucket])
                 total, offset = int(counts.sum()), counts.nbytes
                 for name, kind in self.types.items():
                     width = np.dtype(kind).itemsize
-                    file.seek(offset + first * width)
-                    parts[name].append(np.fromfile(file, dtype=kind, count=rows))
+                    parts[name].append(_read(file, offset + first * width, rows, np.dtype(kind)))
                     offset += total * width
         return {
             name: np.concatenate(found) if found else np.empty(0, dtype=self.types[name])
             for name, found in parts.items()
         }
+
+
+def _read(file: BufferedReader, offset: int, rows: int, kind: np.dtype[Any]) -> NDArray[Any]:
+    """Like ``np.fromfile``, which takes 30 µs longer, and a short file for its end."""
+    values = np.empty(rows, dtype=kind)
+    file.seek(offset)
+    if file.readinto(values.data) != values.nbytes:
+        raise EngineError(f"{file.name} ends too early; it was cut off, so do the run again")
+    return values
 
 
 @dataclass(frozen=True)

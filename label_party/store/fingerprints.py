@@ -11,7 +11,7 @@ range of values at a time, and two files are compared by walking both.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from common.engine.shuffle import ascending
 from common.release.cmac import CMAC
 from common.release.event_keys import canonical_keys
 
@@ -70,16 +71,15 @@ def one_spelling(keys: pl.Series) -> pl.Series:
 def write_sorted(path: Path, slices: Iterable[Prints]) -> int:
     """Write all fingerprints of all slices to one file, ascending, each once; return how many.
 
-    Slices that ascend are merged; others are sorted first, slowly. The file is new and synced.
-    About ten slices of a million are in memory at a time; beyond that they lie in a second file
-    beside it meanwhile.
+    The file is new and synced. One slice, or the values of one range in all slices, are in memory
+    at a time; meanwhile slices lie, each ascending, in a second file beside it.
     """
     spill = path.with_name(path.name + ".unsorted")
     try:
         with spill.open("w+b") as unsorted:
             ends = [0]
-            for part in _whole(slices):
-                unsorted.write(_sorted(part).astype(_WORD, copy=False).data)
+            for part in slices:
+                unsorted.write(ascending(part).astype(_WORD, copy=False).data)
                 ends.append(ends[-1] + part.size)
             unsorted.flush()
             with path.open("xb") as file:
@@ -106,18 +106,6 @@ def overlap(one: Path, other: Path) -> int:
     return common
 
 
-def _whole(slices: Iterable[Prints]) -> Iterator[Prints]:
-    """Yield slices of a million and more, so that few of them have to be merged."""
-    waiting: list[Prints] = []
-    for part in slices:
-        waiting.append(part)
-        if sum(one.size for one in waiting) >= _SLICE:
-            yield np.concatenate(waiting)
-            waiting = []
-    if waiting:
-        yield np.concatenate(waiting)
-
-
 def _merge(spill: Path, ends: list[int], file: BinaryIO) -> int:
     ranges = min(-(-ends[-1] // _SLICE), _MOST_RANGES)
     bounds = [np.uint64((i << 64) // ranges) for i in range(1, ranges)]
@@ -127,17 +115,12 @@ def _merge(spill: Path, ends: list[int], file: BinaryIO) -> int:
         cuts.append([start, *(start + part.searchsorted(bounds)), end])
     written = 0
     for i in range(ranges):
-        together = _sorted(np.concatenate([_read(spill, cut[i], cut[i + 1]) for cut in cuts]))
+        together = ascending(np.concatenate([_read(spill, cut[i], cut[i + 1]) for cut in cuts]))
         first = np.ones(together.size, dtype=bool)
         np.not_equal(together[1:], together[:-1], out=first[1:])
         file.write(together[first].data)
         written += int(first.sum())
     return written
-
-
-def _sorted(prints: Prints) -> Prints:
-    """Timsort: it merges what ascends already."""
-    return np.sort(prints, kind="stable")
 
 
 def _read(path: Path, start: int, end: int) -> Prints:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from common.engine.shuffle import match_keys, sort_keys
+from common.engine.shuffle import Exchange, Files, key_buckets, match_keys, sort_keys
+from common.engine.task import EngineError
 from common.entropy import seeded_entropy
 
 
@@ -39,3 +42,32 @@ def test_keys_are_found(heads: int, tails: int, ascending: bool) -> None:
     assert there.tolist() == np.isin(wanted, known).tolist()
     assert there.sum() >= known[::3].size
     assert (known[at[there]] == wanted[there]).all()
+
+
+def exchanged(folder: Path) -> tuple[Exchange, list[dict[str, np.ndarray]]]:
+    """Two files of rows with two values each, sent to three buckets; the second has no row."""
+    exchange = Exchange(Files(folder / "rows", 2), 3, {"key": "S16", "label": "(2,)<f8"})
+    sent = []
+    for index, count in enumerate((700, 0)):
+        some = drawn(count, 2**64 - 1, 9)
+        sent.append({"key": some, "label": np.arange(2.0 * count).reshape(count, 2)})
+        exchange.send(index, key_buckets(some, 3), sent[-1])
+    return exchange, sent
+
+
+def test_buckets_receive_what_was_sent_in_its_order(tmp_path: Path) -> None:
+    exchange, (sent, _) = exchanged(tmp_path)
+    buckets = key_buckets(sent["key"], 3)
+    for bucket in range(3):
+        received = exchange.receive(bucket)
+        assert (received["key"] == sent["key"][buckets == bucket]).all()
+        assert (received["label"] == sent["label"][buckets == bucket]).all()
+
+
+@pytest.mark.parametrize("kept", [0, 20, 5000, -1])
+def test_a_file_that_was_cut_off_is_refused(tmp_path: Path, kept: int) -> None:
+    exchange, _ = exchanged(tmp_path)
+    file = exchange.files[0]
+    file.write_bytes(file.read_bytes()[:kept])
+    with pytest.raises(EngineError, match="ends too early"):
+        exchange.receive(2)

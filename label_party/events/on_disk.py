@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from common.arrays import Floats, Integers
-from common.engine.shuffle import KEY_TYPE, Exchange, Files, Keys
+from common.engine.shuffle import KEY_TYPE, Exchange, Files, Keys, read_rows
 from common.engine.task import Engine, Secrets, Task
 from common.entropy import Entropy
 from common.randomizers.cells import Codebook, Group
@@ -233,8 +233,9 @@ class StoredEvents:
         files = self._work.files("prints", len(slices))
         tasks = [Fingerprint(part, files[i]) for i, part in enumerate(slices)]
         secrets = Secrets(self._work.join, fingerprints=secret)
-        for task, _ in zip(tasks, self._work.engine.stream(tasks, secrets), strict=True):
-            yield np.fromfile(task.out, dtype=np.uint64)
+        for task, count in zip(tasks, self._work.engine.stream(tasks, secrets), strict=True):
+            with task.out.open("rb") as file:
+                yield read_rows(file, 0, count, np.dtype("<u8"))
             _remove([task.out])
 
     def _ranges(self, block_rows: int) -> list[Range]:

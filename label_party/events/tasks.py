@@ -24,9 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.arrays import Floats, Integers
-from common.engine.shuffle import KEY_TYPE, ROW_TYPE, Columns, Exchange, Keys
+from common.engine.shuffle import KEY_TYPE, ROW_TYPE, Columns, Exchange, Keys, fill
 from common.engine.task import Secrets
-from common.errors import DataError
 from common.files import appearing
 from common.randomizers.cells import Codebook, Group
 from common.release.blocks import KEY_BYTES
@@ -247,9 +246,8 @@ class Piece:
 
     def columns(self, secrets: Secrets) -> Columns:
         """Read the users of all its rows, and number them."""
-        users = np.fromfile(
-            self.path, dtype=KEY_TYPE, offset=self._rows * (KEY_BYTES + 8 * self.labels)
-        )
+        users = np.empty(self._rows, dtype=KEY_TYPE)
+        _fill(users, self.path, self._rows * (KEY_BYTES + 8 * self.labels))
         return {USER: users, _ROW: np.arange(self.start, self.stop)}
 
     @property
@@ -345,12 +343,5 @@ def read_keys(path: Path, start: int, stop: int) -> Keys:
 
 
 def _fill(out: NDArray[Any], path: Path, offset: int) -> None:
-    """Read an array from a place in a file; what is missing there would be sent as it lay here."""
     with path.open("rb") as file:
-        file.seek(offset)
-        found = file.readinto(out.view(np.uint8).data)
-    if found != out.nbytes:
-        raise DataError(
-            f"{path} ends after {offset + found:,} bytes where {offset + out.nbytes:,} were"
-            " written; see that nothing else clears that folder, and start again"
-        )
+        fill(out, file, offset)

@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from common.engine.shuffle import ascending
+from common.engine.shuffle import ascending, read_rows
 from common.release.cmac import CMAC
 from common.release.event_keys import canonical_keys
 
@@ -124,4 +124,5 @@ def _merge(spill: Path, ends: list[int], file: BinaryIO) -> int:
 
 
 def _read(path: Path, start: int, end: int) -> Prints:
-    return np.fromfile(path, _WORD, int(end - start), offset=int(start) * _WORD.itemsize)
+    with path.open("rb") as file:
+        return read_rows(file, int(start) * _WORD.itemsize, int(end - start), _WORD)

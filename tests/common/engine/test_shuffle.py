@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from common.engine.shuffle import Exchange, Files, key_buckets, match_keys, sort_keys
-from common.engine.task import EngineError
 from common.entropy import seeded_entropy
+from common.errors import DataError
 
 
 def keys(heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
@@ -69,5 +69,5 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path: Path, kept: int) -> None:
     exchange, _ = exchanged(tmp_path)
     file = exchange.files[0]
     file.write_bytes(file.read_bytes()[:kept])
-    with pytest.raises(EngineError, match="ends too early"):
+    with pytest.raises(DataError, match="ends after"):
         exchange.receive(2)

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from common.entropy import seeded_entropy
+from common.errors import DataError
 from label_party.store import fingerprints
 from label_party.store.fingerprints import fingerprint, one_spelling, overlap, write_sorted
 
@@ -58,3 +59,11 @@ def test_nothing_meets_nothing(tmp_path: Path) -> None:
     assert write_sorted(tmp_path / "none", []) == 0
     write_sorted(tmp_path / "some", [prints(0, 3)])
     assert overlap(tmp_path / "none", tmp_path / "some") == 0
+
+
+def test_fingerprints_that_were_cut_off_are_refused(tmp_path: Path) -> None:
+    # an event without its fingerprint could be charged twice
+    write_sorted(tmp_path / "a", [prints(0, 1000)])
+    (tmp_path / "a").write_bytes((tmp_path / "a").read_bytes()[:-1])
+    with pytest.raises(DataError, match="ends after"):
+        fingerprints._read(tmp_path / "a", 0, 1000)

@@ -25,10 +25,12 @@ from common.errors import DataError
 from common.files import appearing
 
 Keys = NDArray[np.bytes_]
+Words = NDArray[np.uint64]
 Columns = dict[str, NDArray[Any]]
 IntegerT = TypeVar("IntegerT", bound=np.integer)
 
 KEY_TYPE = "S16"
+WORD_TYPE = "<u8"
 ROW_TYPE = "<i8"
 _COUNT = np.dtype("<i8")
 
@@ -53,14 +55,14 @@ def halves(keys: Keys) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     return words[::2], words[1::2]
 
 
-def key_buckets(keys: Keys, buckets: int) -> Integers:
+def key_buckets(keys: NDArray[Any], buckets: int) -> Integers:
     """Cut the keys' range into equal parts: (n,) numbers 0 … buckets - 1, ascending with the key.
 
-    Hashed keys are uniform, so the parts are nearly equally full.
+    Keys are hashed, 16-byte strings or 8-byte numbers, so the parts are nearly equally full.
     """
     if not 1 <= buckets <= 1 << 31:
         raise ValueError(f"buckets={buckets} must lie in 1 … 2**31")
-    heads = halves(keys)[0] >> np.uint64(32)
+    heads = (keys if keys.dtype == WORD_TYPE else halves(keys)[0]) >> np.uint64(32)
     return (heads * np.uint64(buckets) >> np.uint64(32)).astype(np.int64)
 
 
@@ -70,6 +72,14 @@ def ascending(numbers: NDArray[IntegerT]) -> NDArray[IntegerT]:
     By Polars, 20 ns each of a million: NumPy 2.4 takes 60 where AVX-512 is AMD's, 13 elsewhere.
     """
     return pl.Series(numbers).sort(multithreaded=False).to_numpy()
+
+
+def distinct(words: Words) -> Words:
+    """Return those of (n,) numbers that differ, ascending."""
+    words = ascending(words)
+    first = np.ones(words.size, dtype=np.bool_)
+    np.not_equal(words[1:], words[:-1], out=first[1:])
+    return words[first]
 
 
 def sort_keys(keys: Keys) -> Integers:
@@ -118,7 +128,7 @@ class KeyedRows(Protocol):
     """Rows that a task can read."""
 
     def columns(self, secrets: Secrets) -> Columns:
-        """(n,) values by name; the first are the 16-byte keys that the rows are sent by."""
+        """(n,) values by name; the first are the keys, of 16 bytes or 8, that rows are sent by."""
         ...
 
 

@@ -21,7 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from common.arrays import Booleans, Floats, Integers
-from common.engine.shuffle import Keys, ascending, match_keys, sort_keys
+from common.engine.shuffle import Keys, ascending, distinct, match_keys, sort_keys
 from common.entropy import Entropy
 from common.errors import DataError
 from common.randomizers.cells import Codebook, Group
@@ -78,9 +78,9 @@ class Completed:
     named: pl.DataFrame | None = None
 
     def fingerprints(self, secret: bytes) -> Iterator[Prints]:
-        """Yield the fingerprints of the events, and of their users, under the ledger's secret."""
+        """Yield the fingerprints of the events, and of their users, ascending, each once."""
         if self.named is not None:
-            yield fingerprints_of(self.named, secret)
+            yield distinct(fingerprints_of(self.named, secret))
 
     @property
     def rows(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from common.engine.shuffle import ascending
 from label_party.sources.tables import KEY, USER
 from label_party.store.fingerprints import Prints, fingerprint
 
@@ -13,11 +12,10 @@ from label_party.store.fingerprints import Prints, fingerprint
 def fingerprints_of(rows: pl.DataFrame, secret: bytes) -> Prints:
     """Return the fingerprints of the keys of rows, and of their users where these were read.
 
-    They ascend. A user's is distinguished from that of an event by the NUL in front, which no key
-    has.
+    A user's is distinguished from that of an event by the NUL in front, which no key has.
     """
     prints = fingerprint(rows[KEY], secret)
     if USER in rows.columns:
         users = rows[USER].cast(pl.String).unique()
         prints = np.concatenate([prints, fingerprint(users, secret, mark="\0")])
-    return ascending(prints)
+    return prints

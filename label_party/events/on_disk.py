@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from common.arrays import Floats, Integers
-from common.engine.shuffle import KEY_TYPE, Exchange, Files, Keys, read_rows
+from common.engine.shuffle import KEY_TYPE, WORD_TYPE, Exchange, Files, Keys, read_rows
 from common.engine.task import Engine, Secrets, Task
 from common.entropy import Entropy
 from common.randomizers.cells import Codebook, Group
@@ -29,14 +29,16 @@ from label_party.events.epoch import Rows
 from label_party.events.row_ranges import RowWriter
 from label_party.events.tally import Tally, check_tally
 from label_party.events.tasks import (
+    PRINTS,
     ROWS,
     ROWS_OF_KEYS,
     ROWS_OF_USERS,
     Complete,
     Count,
     FindBeyond,
-    Fingerprint,
+    FingerprintedSlice,
     Limit,
+    MergeFingerprints,
     Piece,
     Place,
     Randomize,
@@ -228,15 +230,20 @@ class StoredEvents:
         return blocks, population.hexdigest()
 
     def fingerprints(self, secret: bytes) -> Iterator[Prints]:
-        """Yield the fingerprints of the events, and of their users, under the ledger's secret."""
-        slices = list(self._named.slices(self._work.sizes.slice_rows))
-        files = self._work.files("prints", len(slices))
-        tasks = [Fingerprint(part, files[i]) for i, part in enumerate(slices)]
-        secrets = Secrets(self._work.join, fingerprints=secret)
-        for task, count in zip(tasks, self._work.engine.stream(tasks, secrets), strict=True):
+        """Yield the fingerprints of the events, and of their users, ascending, each once."""
+        work, named = self._work, self._named
+        slices = [FingerprintedSlice(part) for part in named.slices(work.sizes.slice_rows)]
+        ranges = max(1, -(-named.rows // work.sizes.bucket_rows))
+        prints = work.exchange("prints", len(slices), ranges, PRINTS)
+        secrets = Secrets(work.join, fingerprints=secret)
+        work.engine.run(prints.tasks(slices), secrets)
+        files = work.files("merged", ranges)
+        tasks = [MergeFingerprints(index, prints, out) for index, out in enumerate(files)]
+        for task, count in zip(tasks, work.engine.stream(tasks, secrets), strict=True):
             with task.out.open("rb") as file:
-                yield read_rows(file, 0, count, np.dtype("<u8"))
+                yield read_rows(file, 0, count, np.dtype(WORD_TYPE))
             _remove([task.out])
+        _remove(prints.files)
 
     def _ranges(self, block_rows: int) -> list[Range]:
         """Cut the rows into the release's parts, whatever the pieces that they lie in."""

@@ -24,7 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.arrays import Floats, Integers
-from common.engine.shuffle import KEY_TYPE, ROW_TYPE, Columns, Exchange, Keys, fill
+from common.engine.shuffle import (
+    KEY_TYPE,
+    ROW_TYPE,
+    WORD_TYPE,
+    Columns,
+    Exchange,
+    Keys,
+    distinct,
+    fill,
+)
 from common.engine.task import Secrets
 from common.files import appearing
 from common.randomizers.cells import Codebook, Group
@@ -46,10 +55,11 @@ from label_party.sources.tables import KEY, LABEL, USER
 
 ArrayT = TypeVar("ArrayT", bound=NDArray[Any])
 
-_ROW = "row"
+_ROW, _PRINT = "row", "fingerprint"
 ROWS_OF_KEYS = {KEY: KEY_TYPE, _ROW: ROW_TYPE}
 ROWS_OF_USERS = {USER: KEY_TYPE, _ROW: ROW_TYPE}
 ROWS = {_ROW: ROW_TYPE}
+PRINTS = {_PRINT: WORD_TYPE}
 
 
 def label_type(labels: int) -> str:
@@ -83,20 +93,32 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Fingerprint:
-    """Write the fingerprints of a slice's events, one after the other."""
+class FingerprintedSlice:
+    """The fingerprints of a slice's events, and of their users."""
 
     slice: Slice
+
+    def columns(self, secrets: Secrets) -> Columns:
+        """Read and compute them."""
+        table = replace(self.slice.table, labels=(), others=())
+        rows = table.read((self.slice.start, self.slice.stop))
+        return {_PRINT: fingerprints_of(rows, secrets.fingerprints)}
+
+
+@dataclass(frozen=True)
+class MergeFingerprints:
+    """Write the fingerprints in a range of values: ascending, each once."""
+
+    bucket: int
+    prints: Exchange
     out: Path
 
     def run(self, secrets: Secrets) -> int:
         """Return how many there are."""
-        table = replace(self.slice.table, labels=(), others=())
-        rows = table.read((self.slice.start, self.slice.stop))
-        prints = fingerprints_of(rows, secrets.fingerprints)
+        merged = distinct(self.prints.receive(self.bucket)[_PRINT])
         with appearing(self.out) as file:
-            file.write(prints.data)
-        return prints.size
+            file.write(merged.data)
+        return merged.size
 
 
 @dataclass(frozen=True)

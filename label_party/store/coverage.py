@@ -23,7 +23,7 @@ from common.files import sync
 from label_party.store.budget import Composition
 from label_party.store.disk import translating_errors
 from label_party.store.entries import Charge, Covered
-from label_party.store.fingerprints import Prints, overlap, write_sorted
+from label_party.store.fingerprints import Prints, overlap, write
 from label_party.store.ledger import Ledger
 
 
@@ -33,8 +33,7 @@ def cover(folder: Path, prints: Iterable[Prints]) -> Covered:
         folder.mkdir(mode=0o700, exist_ok=True)
         partial = folder / ".partial"
         partial.unlink(missing_ok=True)
-        events = write_sorted(partial, prints)
-        digest = _digest(partial)
+        digest, events = write(partial, prints)
         os.replace(partial, folder / digest)
         sync(folder)
     return Covered(digest, events)

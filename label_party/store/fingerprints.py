@@ -4,32 +4,28 @@ A fingerprint is the first half of AES-256-CMAC of an event's key under a secret
 that a file says nothing about keys to anyone who lacks the secret. Two different events share one
 with probability 2^-64: among 10^7 events and 10^8 others, 5·10^-5 is the chance of one false match.
 
-Memory is bounded whatever the number of events: a file is sorted in slices that are merged one
-range of values at a time, and two files are compared by walking both.
+Memory is bounded whatever the number of events: they come a range of values at a time, and two
+files are compared by walking both.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable
-from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from common.engine.shuffle import ascending, read_rows
+from common.engine.shuffle import WORD_TYPE, Words, read_rows
 from common.release.cmac import CMAC
 from common.release.event_keys import canonical_keys
 
-Prints = NDArray[np.uint64]
+Prints = Words
 
-_WORD = np.dtype("<u8")
+_WORD = np.dtype(WORD_TYPE)
 _SLICE = 1 << 20
-_MOST_RANGES = 256
-
 
 _ODD = r"^[\s+0]|^-0|\s$|\.0*$|[^\x00-\x7f]"
 _NUMBER = r"^(?:\+|(-))?0*(\d+)(?:\.0*)?$"
@@ -68,27 +64,27 @@ def one_spelling(keys: pl.Series) -> pl.Series:
     return texts.scatter(odd.arg_true(), plain)
 
 
-def write_sorted(path: Path, slices: Iterable[Prints]) -> int:
-    """Write all fingerprints of all slices to one file, ascending, each once; return how many.
+def write(path: Path, parts: Iterable[Prints]) -> tuple[str, int]:
+    """Write fingerprints to a new file, and sync it; return its SHA-256 and how many there are.
 
-    The file is new and synced. One slice, or the values of one range in all slices, are in memory
-    at a time; meanwhile slices lie, each ascending, in a second file beside it.
+    Parameters
+    ----------
+    parts
+        (n,) fingerprints each, strictly ascending from one part to the next, too: so that the file
+        is compared by walking it.
     """
-    spill = path.with_name(path.name + ".unsorted")
-    try:
-        with spill.open("w+b") as unsorted:
-            ends = [0]
-            for part in slices:
-                unsorted.write(ascending(part).astype(_WORD, copy=False).data)
-                ends.append(ends[-1] + part.size)
-            unsorted.flush()
-            with path.open("xb") as file:
-                written = _merge(spill, ends, file)
-                file.flush()
-                os.fsync(file.fileno())
-    finally:
-        spill.unlink(missing_ok=True)
-    return written
+    digest, count, last = hashlib.sha256(), 0, -1
+    with path.open("xb") as file:
+        for part in parts:
+            if part.size and (int(part[0]) <= last or (part[1:] <= part[:-1]).any()):
+                raise ValueError("fingerprints do not ascend")
+            data = part.astype(_WORD, copy=False).data
+            file.write(data)
+            digest.update(data)
+            count, last = count + part.size, int(part[-1]) if part.size else last
+        file.flush()
+        os.fsync(file.fileno())
+    return digest.hexdigest(), count
 
 
 def overlap(one: Path, other: Path) -> int:
@@ -104,23 +100,6 @@ def overlap(one: Path, other: Path) -> int:
         common += int((b[places] == a).sum()) if b.size else 0
         i, j = i + a.size, j + b.size
     return common
-
-
-def _merge(spill: Path, ends: list[int], file: BinaryIO) -> int:
-    ranges = min(-(-ends[-1] // _SLICE), _MOST_RANGES)
-    bounds = [np.uint64((i << 64) // ranges) for i in range(1, ranges)]
-    cuts = []
-    for start, end in pairwise(ends):
-        part = _read(spill, start, end)
-        cuts.append([start, *(start + part.searchsorted(bounds)), end])
-    written = 0
-    for i in range(ranges):
-        together = ascending(np.concatenate([_read(spill, cut[i], cut[i + 1]) for cut in cuts]))
-        first = np.ones(together.size, dtype=bool)
-        np.not_equal(together[1:], together[:-1], out=first[1:])
-        file.write(together[first].data)
-        written += int(first.sum())
-    return written
 
 
 def _read(path: Path, start: int, end: int) -> Prints:

@@ -27,6 +27,7 @@ from label_party.store.release_store import Store, StoredRelease
 
 JOIN = bytes(range(32))
 RELEASE_KEY = bytes(range(100, 132))
+LEDGER = bytes(range(200, 232))
 ROWS = 180_000
 SMALL = Sizes(slice_rows=20_000, bucket_rows=30_000, part_rows=1 << 16)
 
@@ -72,9 +73,10 @@ def settings(folder: Path, **changes: Any) -> LabelPartyConfig:
 
 @dataclass(frozen=True)
 class Message:
-    """A release's bytes, and what its manifest says of them."""
+    """A release's bytes, what its manifest says of them, and by what the ledger knows events."""
 
     files: dict[str, bytes]
+    fingerprints: bytes
     counts: list[list[int]]
     digest: str
     tally: Any
@@ -118,6 +120,7 @@ def _build(folder: Path, chosen: LabelPartyConfig, events: Any, tally: Any) -> M
     manifest: Manifest = built.manifest
     return Message(
         {"keys": keys, "codes": codes},
+        b"".join(part.tobytes() for part in events.fingerprints(LEDGER)),
         [prior.noisy_counts for prior in manifest.priors],
         manifest.content.digest + manifest.population.digest,
         tally,

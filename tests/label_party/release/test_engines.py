@@ -25,7 +25,7 @@ from label_party.store.disk import scratch
 from tests.engines import Dies
 from tests.label_party import engines
 from tests.label_party.conftest import Party
-from tests.label_party.engines import JOIN, RELEASE_KEY, SMALL, Message, settings
+from tests.label_party.engines import JOIN, LEDGER, RELEASE_KEY, SMALL, Message, settings
 
 
 @pytest.fixture(scope="module")
@@ -145,8 +145,8 @@ def test_a_worker_that_dies_is_one_line() -> None:
 def test_neither_tasks_nor_reprs_hold_a_secret(events: Path, tmp_path: Path) -> None:
     seen = engines.Watching()
     engines.with_engine(tmp_path, settings(events), seen)
-    assert seen.steps == 4  # exchange, complete, count, randomize
-    for secret in (JOIN, RELEASE_KEY):
+    assert seen.steps == 6  # exchange, complete, count, randomize; fingerprint, merge
+    for secret in (JOIN, RELEASE_KEY, LEDGER):
         assert secret not in seen.pickled
     assert "100" not in repr(Secrets(JOIN, RELEASE_KEY))
 

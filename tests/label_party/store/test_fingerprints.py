@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from common.entropy import seeded_entropy
 from common.errors import DataError
 from label_party.store import fingerprints
-from label_party.store.fingerprints import fingerprint, one_spelling, overlap, write_sorted
+from label_party.store.fingerprints import fingerprint, one_spelling, overlap, write
 
 SECRET = bytes(range(32))
 
@@ -31,18 +32,27 @@ def test_integers_and_their_spelling_agree_under_one_secret_alone() -> None:
     assert not (fingerprint(numbers, SECRET) == fingerprint(numbers, bytes(32))).any()
 
 
-def test_written_sorted_and_once(tmp_path: Path) -> None:
-    parts = [prints(0, 250), prints(200, 30), prints(500, 7), prints(0, 0)]
-    assert write_sorted(tmp_path / "a", parts) == 257
-    found = np.fromfile(tmp_path / "a", "<u8")
-    assert (found == np.unique(np.concatenate(parts))).all()
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+def test_a_file_is_named_by_what_was_written(tmp_path: Path) -> None:
+    ordered = np.unique(prints(0, 257))
+    parts = np.split(ordered, [0, 100, 100])
+    digest, events = write(tmp_path / "a", parts)
+    assert (tmp_path / "a").read_bytes() == ordered.tobytes()
+    assert (digest, events) == (sha256(ordered.tobytes()).hexdigest(), 257)
+
+
+@pytest.mark.parametrize(
+    "parts", [[[2, 1]], [[1, 1]], [[1, 3], [3, 4]], [[1, 3], [], [2]], [[0], [0]]]
+)
+def test_what_does_not_ascend_is_not_written(tmp_path: Path, parts: list[list[int]]) -> None:
+    # overlap() walks both files: an event out of its place would not be seen
+    with pytest.raises(ValueError, match="ascend"):
+        write(tmp_path / "a", (np.array(part, dtype=np.uint64) for part in parts))
 
 
 @pytest.mark.parametrize("shared", [0, 1, 99, 1000])
 def test_overlap_is_the_number_of_common_events(tmp_path: Path, shared: int) -> None:
-    write_sorted(tmp_path / "a", [prints(0, 1000)])
-    write_sorted(tmp_path / "b", [prints(1000 - shared, 3000)])
+    write(tmp_path / "a", [np.unique(prints(0, 1000))])
+    write(tmp_path / "b", [np.unique(prints(1000 - shared, 3000))])
     assert overlap(tmp_path / "a", tmp_path / "b") == shared
     assert overlap(tmp_path / "b", tmp_path / "a") == shared
 
@@ -56,14 +66,14 @@ def test_a_key_has_one_spelling() -> None:
 
 
 def test_nothing_meets_nothing(tmp_path: Path) -> None:
-    assert write_sorted(tmp_path / "none", []) == 0
-    write_sorted(tmp_path / "some", [prints(0, 3)])
+    assert write(tmp_path / "none", [])[1] == 0
+    write(tmp_path / "some", [np.unique(prints(0, 3))])
     assert overlap(tmp_path / "none", tmp_path / "some") == 0
 
 
 def test_fingerprints_that_were_cut_off_are_refused(tmp_path: Path) -> None:
     # an event without its fingerprint could be charged twice
-    write_sorted(tmp_path / "a", [prints(0, 1000)])
+    write(tmp_path / "a", [np.unique(prints(0, 1000))])
     (tmp_path / "a").write_bytes((tmp_path / "a").read_bytes()[:-1])
     with pytest.raises(DataError, match="ends after"):
         fingerprints._read(tmp_path / "a", 0, 1000)

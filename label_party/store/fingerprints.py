@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 
 from common.engine.shuffle import WORD_TYPE, Words, read_rows
+from common.errors import DataError
 from common.release.cmac import CMAC
 from common.release.event_keys import canonical_keys
 
@@ -72,12 +73,21 @@ def write(path: Path, parts: Iterable[Prints]) -> tuple[str, int]:
     parts
         (n,) fingerprints each, strictly ascending from one part to the next, too: so that the file
         is compared by walking it.
+
+    Raises
+    ------
+    DataError
+        If they do not ascend.
     """
     digest, count, last = hashlib.sha256(), 0, -1
     with path.open("xb") as file:
         for part in parts:
             if part.size and (int(part[0]) <= last or (part[1:] <= part[:-1]).any()):
-                raise ValueError("fingerprints do not ascend")
+                raise DataError(
+                    "fingerprints of events are not in their order, so that a scratch file was"
+                    " changed; nothing was spent; see that nothing else writes there, and start"
+                    " again"
+                )
             data = part.astype(_WORD, copy=False).data
             file.write(data)
             digest.update(data)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from feature_party.training.batches import Rows
 from feature_party.training.encoded_shards import Shards, ShardSource, fit_encoder, write_shards
 from feature_party.training.examples import PreparedShards
 from feature_party.training.fitting import Fitter
+from tests.benchmarks.scale.process import Clock
 from tests.feature_party.learn import prepare
 
 SLICE = 1 << 19
@@ -64,12 +64,12 @@ def encode(folder: Path, rows: int) -> dict[str, float]:
     config = _features_config(folder)
     data = prepare(config.release_folders, config.features, config)
     assert isinstance(data, PreparedShards)
-    start, cpu = time.perf_counter(), time.process_time()
+    clock = Clock()
     stream, rows = data.training_events, data.training_rows
     columns = [name for name in data.joined.columns if name != "id"]
     encoder = fit_encoder(stream, columns, rows, Encoder.fit, 0)
     write_shards(folder / "rows", "rows", stream, rows, encoder, 0)
-    return {"seconds": time.perf_counter() - start, "cpu": time.process_time() - cpu}
+    return clock.read()
 
 
 def encode_kernel(folder: Path, rows: int) -> None:
@@ -84,11 +84,11 @@ def encode_kernel(folder: Path, rows: int) -> None:
 def train(folder: Path, rows: int) -> dict[str, float]:
     """Walk the shards once."""
     fitter = _fitter(folder)
-    start, cpu = time.perf_counter(), time.process_time()
+    clock = Clock()
     order = fitter.plan.parts(0)
     for part, shard in zip(order, fitter.source.walk(order), strict=True):
         fitter._train_part(0, part, shard, 0)
-    return {"seconds": time.perf_counter() - start, "cpu": time.process_time() - cpu}
+    return clock.read()
 
 
 def train_kernel(folder: Path, rows: int) -> dict[str, float]:
@@ -123,7 +123,7 @@ def training_rows(folder: Path) -> int:
 def _steps(fitter: Fitter, batches: Iterator[Rows], share: float) -> dict[str, float]:
     """Seconds of an epoch, from those of a share of its steps."""
     steps = max(1, round(share * fitter.plan.epoch_steps))
-    start, cpu = time.perf_counter(), time.process_time()
+    clock = Clock()
     for batch in itertools.islice(batches, steps):
         raw = fitter.network(batch.numeric, batch.categories)
         losses = fitter.objective.quick_loss(raw, batch.targets).mean(dim=1)
@@ -131,8 +131,7 @@ def _steps(fitter: Fitter, batches: Iterator[Rows], share: float) -> dict[str, f
         losses.sum().backward()  # type: ignore[no-untyped-call]
         fitter.optimizer.step()
     scale = fitter.plan.epoch_steps / steps
-    used = time.perf_counter() - start, time.process_time() - cpu
-    return {"seconds": scale * used[0], "cpu": scale * used[1]}
+    return {name: scale * used for name, used in clock.read().items()}
 
 
 def _shards(folder: Path) -> Shards:

@@ -26,13 +26,30 @@ def main(module: str, name: str, folder: str, rows: str) -> None:
     """Run a module's stage, as a command would; print its seconds and peak memory as JSON."""
     keep_freed_memory()
     stage: Stage = getattr(import_module(module), name)
-    start, begun = time.perf_counter(), time.process_time()
+    clock = Clock()
     with Memory() as memory:
         facts = stage(Path(folder), int(rows)) or {}
-    seconds = time.perf_counter() - start
-    workers = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = time.process_time() - begun + workers.ru_utime + workers.ru_stime
-    print(json.dumps({"seconds": seconds, "cpu": cpu, "peak": memory.peak, **facts}))
+    print(json.dumps({**clock.read(), "peak": memory.peak, **facts}))
+
+
+class Clock:
+    """Times this process and its children from here on."""
+
+    def __init__(self) -> None:
+        self._begun = self._now()
+
+    def read(self) -> dict[str, float]:
+        """Seconds, CPU seconds, and those of them outside the kernel: its part is the machine's."""
+        seconds, user, system = (b - a for a, b in zip(self._begun, self._now(), strict=True))
+        return {"seconds": seconds, "cpu": user + system, "user": user}
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        user, system = (
+            sum(getattr(one, name) for one in used) for name in ("ru_utime", "ru_stime")
+        )
+        return time.perf_counter(), user, system
 
 
 class Memory:
@@ -81,10 +98,11 @@ def _anonymous(process: int) -> int:
     return total
 
 
-def cpu_of(process: int) -> float:
-    """Seconds of processor time that a living process has used."""
+def cpu_of(process: int) -> tuple[float, float]:
+    """Seconds of processor time that a living process has used, outside the kernel and in it."""
     fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    ticks = os.sysconf("SC_CLK_TCK")
+    return int(fields[11]) / ticks, int(fields[12]) / ticks
 
 
 if __name__ == "__main__":

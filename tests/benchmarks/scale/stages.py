@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from feature_party.config import LabelsPartySection
 from label_party.config import sections as config
 from label_party.config.sections import LabelPartyConfig
 from label_party.release.run import run_release
-from tests.benchmarks.scale.process import Memory, cpu_of
+from tests.benchmarks.scale.process import Clock, Memory, cpu_of
 
 SLICE = 1 << 19
 SECRET = "join.key"
@@ -169,16 +168,13 @@ def fetch(folder: Path, rows: int) -> dict[str, Any]:
             data_set="labels",
             epoch="1",
         )
-        start, cpu, before = time.perf_counter(), time.process_time(), cpu_of(server.pid)
+        clock, before = Clock(), cpu_of(server.pid)
         with Memory(server.pid) as served:
             ReleaseClient(where).fetch(folder / "fetched")
-        seconds = time.perf_counter() - start
-        used = cpu_of(server.pid) - before
-        return {
-            "seconds": seconds,
-            "cpu": time.process_time() - cpu,
-            "serve": {"seconds": seconds, "cpu": used, "peak": served.peak},
-        }
+        taken = clock.read()
+        user, system = (b - a for a, b in zip(before, cpu_of(server.pid), strict=True))
+        serve = {"cpu": user + system, "user": user, "peak": served.peak}
+        return {**taken, "serve": {"seconds": taken["seconds"], **serve}}
     finally:
         server.terminate()
         server.wait()

@@ -22,6 +22,7 @@ COLUMNS = [
     "seconds",
     "rows/s",
     "CPU [s]",
+    "of it user [s]",
     "peak [MB]",
     "limit, same run",
     "limit [s]",
@@ -30,6 +31,7 @@ COLUMNS = [
     "ratio of CPU",
     "growth",
     "growth of CPU",
+    "growth of user CPU",
 ]
 
 
@@ -109,13 +111,14 @@ def measure(bench: Bench) -> Table:
                     found["seconds"],
                     rows / found["seconds"],
                     found["cpu"],
+                    found["user"],
                     found["peak"] / 1e6,
                     titles[stage.limit].removeprefix("bare: ") if beside else "",
                     beside["seconds"] if beside else None,
                     beside["cpu"] if beside else None,
                     found["seconds"] / beside["seconds"] if beside else None,
                     found["cpu"] / beside["cpu"] if beside else None,
-                    *(_growth(three, which) for which in ("seconds", "cpu")),
+                    *(_growth(three, which) for which in ("seconds", "cpu", "user")),
                 ]
             )
     return Table(
@@ -127,7 +130,8 @@ def measure(bench: Bench) -> Table:
         " process, what it maps of files left out. Growth, from the third size on, is the time of"
         " a further row between the last two sizes over that between the two before: 1 is linear,"
         " and what starting up costs is left out. Ratios are to the limit at the same size. On a"
-        " machine that does other things, CPU time says more than seconds. Limits run in one"
+        " machine that does other things, CPU time says more than seconds; what the kernel uses of"
+        " it depends on where its pages come from: user CPU leaves it out. Limits run in one"
         " process; serve is the server's side of the fetch, and its seconds are the fetch's.",
     )
 

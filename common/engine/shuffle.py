@@ -1,19 +1,19 @@
 """Exchange rows between partitions through files: each is written by one task and read by many.
 
 A file holds one task's rows, grouped by the bucket that they go to, and column by column: how many
-rows each bucket has (int64), then every column in turn. A bucket's rows keep the order in which the
-task had them, and files are read in the order in which they are named, so that what a reader gets
-does not depend on who wrote the files, or when, or how often: a file appears under its name at
-once, and a retried task writes the same one again.
+rows lie before each bucket, and all of them (int64), then every column in turn. A bucket's rows
+keep the order in which the task had them, and files are read in the order in which they are named,
+so that what a reader gets does not depend on who wrote the files, or when, or how often: a file
+appears under its name at once, and a retried task writes the same one again.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 import polars as pl
@@ -171,54 +171,87 @@ class Exchange:
         """
         narrow = bucket.astype(np.uint16 if self.buckets <= 1 << 16 else np.int64)
         order = np.argsort(narrow, kind="stable")
-        counts = np.bincount(bucket, minlength=self.buckets).astype(_COUNT)
+        ends = np.cumsum(np.bincount(bucket, minlength=self.buckets))
         with appearing(self.files[index], durable=self.durable) as file:
-            file.write(counts.data)
+            file.write(np.concatenate([[0], ends]).astype(_COUNT, copy=False).data)
             for name, kind in self.types.items():
                 values, base = columns[name][order], np.dtype(kind).base
                 file.write(values.astype(base, casting="same_kind", copy=False).data)
 
     def receive(self, bucket: int) -> Columns:
         """Read one bucket's rows from all files, in the files' order."""
-        parts: dict[str, list[NDArray[Any]]] = {name: [] for name in self.types}
+        types = {name: np.dtype(kind) for name, kind in self.types.items()}
+        parts: dict[str, list[NDArray[Any]]] = {name: [] for name in types}
         for path in self.files:
-            with path.open("rb") as file:
-                counts = read_rows(file, 0, self.buckets, _COUNT)
-                first, rows = int(counts[:bucket].sum()), int(counts[bucket])
-                total, offset = int(counts.sum()), counts.nbytes
-                for name, kind in self.types.items():
-                    width = np.dtype(kind).itemsize
-                    at = offset + first * width
-                    parts[name].append(read_rows(file, at, rows, np.dtype(kind)))
-                    offset += total * width
+            with _Written(path) as file:
+                starts = file.rows(0, self.buckets + 1, _COUNT)
+                first, end, total = map(int, starts[[bucket, bucket + 1, -1]])
+                offset = starts.nbytes
+                for name, kind in types.items():
+                    at = offset + first * kind.itemsize
+                    parts[name].append(file.rows(at, end - first, kind))
+                    offset += total * kind.itemsize
         return {
             name: np.concatenate(found) if found else np.empty(0, dtype=self.types[name])
             for name, found in parts.items()
         }
 
 
-def read_rows(file: BufferedReader, offset: int, rows: int, kind: np.dtype[Any]) -> NDArray[Any]:
-    """Return (rows,) values that begin at a byte of a file."""
-    values = np.empty(rows, dtype=kind)
-    fill(values, file, offset)
-    return values
-
-
-def fill(out: NDArray[Any], file: BufferedReader, offset: int) -> None:
-    """Read an array from a place in a file; what is missing there would be sent as it lay here.
+def read_rows(path: Path, offset: int, rows: int, kind: str) -> NDArray[Any]:
+    """Return (rows,) values that begin at a byte of a file.
 
     Raises
     ------
     DataError
         If the file ends too early. (``np.fromfile`` would return fewer rows.)
     """
-    file.seek(offset)
-    found = file.readinto(out.view(np.uint8).data)
-    if found != out.nbytes:
-        raise DataError(
-            f"{file.name} ends after {offset + found:,} bytes where {offset + out.nbytes:,} were"
-            " written; see that nothing else clears that folder, and start again"
-        )
+    with _Written(path) as file:
+        return file.rows(offset, rows, np.dtype(kind))
+
+
+def fill(out: NDArray[Any], path: Path, offset: int) -> None:
+    """Read an array from a place in a file.
+
+    Raises
+    ------
+    DataError
+        If the file ends too early.
+    """
+    with _Written(path) as file:
+        file.fill(out, offset)
+
+
+class _Written:
+    """A file that a task wrote, to read pieces of: many and small, so without a buffer."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> Self:
+        self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        os.close(self._descriptor)
+
+    def rows(self, offset: int, rows: int, kind: np.dtype[Any]) -> NDArray[Any]:
+        values = np.empty(rows, dtype=kind)
+        self.fill(values, offset)
+        return values
+
+    def fill(self, out: NDArray[Any], offset: int) -> None:
+        """Read an array; what is missing in the file would be sent as it lay in memory."""
+        found = 0
+        while found < out.nbytes:
+            rest = out.view(np.uint8).reshape(-1)[found:] if found else out
+            more = os.preadv(self._descriptor, [rest.data], offset + found)
+            if not more:
+                raise DataError(
+                    f"{self._path} ends after {offset + found:,} bytes where"
+                    f" {offset + out.nbytes:,} were written; see that nothing else clears that"
+                    " folder, and start again"
+                )
+            found += more
 
 
 @dataclass(frozen=True)

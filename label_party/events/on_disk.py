@@ -240,8 +240,7 @@ class StoredEvents:
         files = work.files("merged", ranges)
         tasks = [MergeFingerprints(index, prints, out) for index, out in enumerate(files)]
         for task, count in zip(tasks, work.engine.stream(tasks, secrets), strict=True):
-            with task.out.open("rb") as file:
-                yield read_rows(file, 0, count, np.dtype(WORD_TYPE))
+            yield read_rows(task.out, 0, count, WORD_TYPE)
             _remove([task.out])
         _remove(prints.files)
 

@@ -33,6 +33,7 @@ from common.engine.shuffle import (
     Keys,
     distinct,
     fill,
+    read_rows,
 )
 from common.engine.task import Secrets
 from common.files import appearing
@@ -260,16 +261,16 @@ class Piece:
 
     def read_keys(self, start: int, out: Keys) -> None:
         """Read (n,) keys, of row ``start`` and the following."""
-        _fill(out, self.path, (start - self.start) * KEY_BYTES)
+        fill(out, self.path, (start - self.start) * KEY_BYTES)
 
     def read_labels(self, start: int, out: Floats) -> None:
         """Read (n, m) labels, of row ``start`` and the following."""
-        _fill(out, self.path, self._rows * KEY_BYTES + (start - self.start) * 8 * self.labels)
+        fill(out, self.path, self._rows * KEY_BYTES + (start - self.start) * 8 * self.labels)
 
     def columns(self, secrets: Secrets) -> Columns:
         """Read the users of all its rows, and number them."""
-        users = np.empty(self._rows, dtype=KEY_TYPE)
-        _fill(users, self.path, self._rows * (KEY_BYTES + 8 * self.labels))
+        offset = self._rows * (KEY_BYTES + 8 * self.labels)
+        users = read_rows(self.path, offset, self._rows, KEY_TYPE)
         return {USER: users, _ROW: np.arange(self.start, self.stop)}
 
     @property
@@ -359,11 +360,4 @@ def _codebook(path: Path) -> Codebook:
 
 def read_keys(path: Path, start: int, stop: int) -> Keys:
     """Return keys ``start`` to ``stop`` of a file that begins with 16-byte keys."""
-    keys = np.empty(stop - start, dtype=KEY_TYPE)
-    _fill(keys, path, start * KEY_BYTES)
-    return keys
-
-
-def _fill(out: NDArray[Any], path: Path, offset: int) -> None:
-    with path.open("rb") as file:
-        fill(out, file, offset)
+    return read_rows(path, start * KEY_BYTES, stop - start, KEY_TYPE)

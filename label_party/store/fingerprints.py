@@ -113,5 +113,4 @@ def overlap(one: Path, other: Path) -> int:
 
 
 def _read(path: Path, start: int, end: int) -> Prints:
-    with path.open("rb") as file:
-        return read_rows(file, int(start) * _WORD.itemsize, int(end - start), _WORD)
+    return read_rows(path, start * _WORD.itemsize, end - start, WORD_TYPE)

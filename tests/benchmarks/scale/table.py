@@ -59,7 +59,7 @@ class Stage:
 
 STAGES = [
     Stage("release", "release", "release_kernel"),
-    Stage("release_workers", "release, 2 workers", "release_kernel", 20_000_000),
+    Stage("release_workers", "release, 2 workers", "release_kernel"),
     Stage("serve", "serve, over TLS", "tcp"),
     Stage("fetch", "fetch, verified", "tcp"),
     Stage("join", "join, verified, into shards", "join_kernel"),

@@ -235,11 +235,10 @@ class StoredEvents:
         slices = [FingerprintedSlice(part) for part in named.slices(work.sizes.slice_rows)]
         ranges = max(1, -(-named.rows // work.sizes.bucket_rows))
         prints = work.exchange("prints", len(slices), ranges, PRINTS)
-        secrets = Secrets(work.join, fingerprints=secret)
-        work.engine.run(prints.tasks(slices), secrets)
+        work.engine.run(prints.tasks(slices), Secrets(work.join, fingerprints=secret))
         files = work.files("merged", ranges)
         tasks = [MergeFingerprints(index, prints, out) for index, out in enumerate(files)]
-        for task, count in zip(tasks, work.engine.stream(tasks, secrets), strict=True):
+        for task, count in zip(tasks, work.stream(tasks), strict=True):
             yield read_rows(task.out, 0, count, WORD_TYPE)
             _remove([task.out])
         _remove(prints.files)

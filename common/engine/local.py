@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
+from common.allocator import keep_freed_memory
 from common.engine.task import Engine, EngineError, ResultT, Secrets, Task
 
 
@@ -46,6 +50,23 @@ class Pool(Engine):
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def begin_worker() -> None:
+    """Prepare a worker process, which ends when the one that started it does.
+
+    One that is killed cannot say so: its workers would wait for tasks for ever, and have the
+    secrets of the last ones in their memory.
+    """
+    keep_freed_memory()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _run(task: Task[ResultT], secrets: Secrets) -> ResultT:

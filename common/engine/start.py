@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 
-from common.allocator import keep_freed_memory
-from common.engine.local import InProcess, Pool
+from common.engine.local import InProcess, Pool, begin_worker
 from common.engine.task import Engine, EngineSection
 
 
@@ -24,5 +23,5 @@ def open_engine(config: EngineSection) -> Iterator[Engine]:
         yield InProcess()
     else:
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(config.workers, context, keep_freed_memory) as executor:
+        with ProcessPoolExecutor(config.workers, context, begin_worker) as executor:
             yield Pool(executor, config.workers)

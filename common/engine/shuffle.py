@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from common.arrays import Booleans, Integers
 from common.engine.task import Secrets
+from common.entropy import Words
 from common.errors import DataError
 from common.files import appearing
 
 Keys = NDArray[np.bytes_]
-Words = NDArray[np.uint64]
 Columns = dict[str, NDArray[Any]]
 IntegerT = TypeVar("IntegerT", bound=np.integer)
 

@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from common.engine.shuffle import WORD_TYPE, Words, read_rows
+from common.engine.shuffle import WORD_TYPE, read_rows
+from common.entropy import Words
 from common.errors import DataError
 from common.release.cmac import CMAC
 from common.release.event_keys import canonical_keys

@@ -142,6 +142,8 @@ def _growth(three: list[tuple[int, dict[str, Any]]], which: str) -> float | None
         return None
     (a, first), (b, second), (c, third) = three
     before = (second[which] - first[which]) / (b - a)
+    if before <= 0:  # too little to be counted in ticks of the clock
+        return None
     return float((third[which] - second[which]) / (c - b) / before)
 
 

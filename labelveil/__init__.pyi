@@ -14,12 +14,13 @@ from common.guarantees import ZeroConcentratedDP as ZeroConcentratedDP
 from common.guarantees import compose as compose
 from common.guarantees import epsilon_at as epsilon_at
 from common.guarantees import total as total
+from common.randomizers import LabelTerms as LabelTerms
 from common.randomizers import NoisyPrior as NoisyPrior
 from common.randomizers import Randomizer as Randomizer
 from common.randomizers import build_randomizer as build_randomizer
+from common.randomizers import plan_message as plan_message
 from common.randomizers import private_prior as private_prior
 from common.randomizers import randomizer_names as randomizer_names
-from common.randomizers import two_step as two_step
 from common.randomizers.grid import Grid as Grid
 from common.randomizers.private_labels import PrivateEvents as PrivateEvents
 from common.randomizers.private_labels import PrivateLabels as PrivateLabels

@@ -13,33 +13,25 @@ from common.randomizers.additive.builders import (
 from common.randomizers.additive.exponential import build_exponential
 from common.randomizers.base import Randomizer, build_randomizer, randomizer_names
 from common.randomizers.binning.rr_on_bins import Binning, optimal_binning
+from common.randomizers.budget import BudgetSplit, split_budget
 from common.randomizers.design.optimal_design import build_optimal_design
+from common.randomizers.message import Message, MessagePlan, plan_message
 from common.randomizers.prior import NoisyPrior, decoded_prior, private_prior
 from common.randomizers.response import build_randomized_response, build_rr_with_prior
 from common.randomizers.rp_with_prior import build_rp_with_prior
-from common.randomizers.several import LabelTerms, Several, build_several
+from common.randomizers.terms import LabelTerms
 from common.randomizers.thresholds import build_randomized_thresholds, threshold_weights
 from common.randomizers.two_point import build_two_point
-from common.randomizers.two_step import (
-    BudgetSplit,
-    Recipe,
-    TwoStep,
-    one_step,
-    second_step,
-    split_budget,
-    two_step,
-)
 from common.randomizers.unbiased.builder import build_unbiased
 
 __all__ = [
     "Binning",
     "BudgetSplit",
     "LabelTerms",
+    "Message",
+    "MessagePlan",
     "NoisyPrior",
     "Randomizer",
-    "Recipe",
-    "Several",
-    "TwoStep",
     "build_discrete_laplace",
     "build_discrete_staircase",
     "build_exponential",
@@ -50,17 +42,14 @@ __all__ = [
     "build_randomizer",
     "build_rp_with_prior",
     "build_rr_with_prior",
-    "build_several",
     "build_staircase",
     "build_two_point",
     "build_unbiased",
     "decoded_prior",
-    "one_step",
     "optimal_binning",
+    "plan_message",
     "private_prior",
     "randomizer_names",
-    "second_step",
     "split_budget",
     "threshold_weights",
-    "two_step",
 ]

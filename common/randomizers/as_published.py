@@ -2,7 +2,7 @@
 
 Labels are rounded down to integers, k of them. What needs a prior spends ε₁ = √(4k/n) on it,
 however small ε is, clips the noisy histogram at 0 and normalises it; what needs none spends all of
-ε on the labels. For comparisons: :mod:`common.randomizers.two_step` is what a release does.
+ε on the labels. For comparisons: what a release does says :mod:`common.randomizers.message`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from common.entropy import Entropy
 from common.errors import ConfigError, PrivacyError
 from common.randomizers.additive.continuous import CONTINUOUS_NOISE
 from common.randomizers.base import build_randomizer
+from common.randomizers.budget import round_down
 from common.randomizers.grid import Grid
 from common.randomizers.prior import private_prior, rational_epsilon
-from common.randomizers.two_step import Recipe, round_down
+from common.randomizers.terms import LabelTerms
 
 WITHOUT_PRIOR = (
     "discrete-laplace",
@@ -67,10 +68,9 @@ def integers(lower: float, upper: float) -> Grid:
 
 def randomize_as_published(
     labels: ArrayLike,
-    grid: Grid,
+    terms: LabelTerms,
     epsilon: float,
     entropy: Entropy,
-    recipe: Recipe,
     *,
     continuous: bool = False,
 ) -> PublishedLabels:
@@ -80,12 +80,10 @@ def randomize_as_published(
     ----------
     labels
         (n,) numbers.
-    grid
-        :func:`integers` of the labels' bounds.
+    terms
+        Bounds, randomizer, options and loss; nothing else of it plays a part.
     epsilon
         The whole budget of a label.
-    recipe
-        Randomizer, options and loss; nothing else of it plays a part.
     continuous
         Whether Laplace or staircase noise is a float, as published, and no label that may leave.
 
@@ -94,15 +92,16 @@ def randomize_as_published(
     PrivacyError
         If the prior takes all of ε: the data set is too small for the paper's split.
     """
+    grid = integers(terms.lower, terms.upper)
     low, high = grid.lower, grid.upper
     whole = np.clip(np.floor(np.asarray(labels, dtype=np.float64)), low, high)
     if continuous:
-        law = CONTINUOUS_NOISE[recipe.randomizer](low, high, epsilon, **recipe.options)
+        law = CONTINUOUS_NOISE[terms.randomizer](low, high, epsilon, **terms.options)
         return PublishedLabels(law.simulate(whole, entropy), Fraction(0), None)
     rows, k = whole.size, len(grid)
     indices = (whole - low).astype(np.int64)
     first, prior = Fraction(0), np.ones(k)
-    if recipe.randomizer not in WITHOUT_PRIOR:
+    if terms.randomizer not in WITHOUT_PRIOR:
         share = math.sqrt(4 * k / rows)
         if share >= epsilon:
             raise PrivacyError(
@@ -112,13 +111,13 @@ def randomize_as_published(
         first = rational_epsilon(share)
         prior = private_prior(np.bincount(indices, minlength=k), first, entropy).clipped
     made = build_randomizer(
-        recipe.randomizer,
+        terms.randomizer,
         labels=grid.points,
         prior=prior,
         epsilon=round_down(Fraction(epsilon) - first),
-        loss=recipe.loss,
+        loss=terms.loss,
         rows=rows,
-        **recipe.options,
+        **terms.options,
     )
     outputs = made.channel.outputs
     return PublishedLabels(outputs[made.randomize_indices(indices, entropy)], first, outputs.size)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,47 +13,10 @@ from common.entropy import Entropy, system_entropy
 from common.errors import ConfigError
 from common.exact.channel import Codes, FiniteChannel
 from common.guarantees import PureDP
-from common.randomizers.base import ROUNDING_STREAM
-from common.randomizers.cells import Group
+from common.randomizers.division import Division
 from common.randomizers.grid import Grid
-from common.randomizers.several import Division, LabelTerms, Several, build_several
-from common.randomizers.two_step import PRIOR_SHARE, Recipe, TwoStep, one_step, two_step
-
-
-@dataclass(frozen=True)
-class PrivateLabels:
-    """Randomized labels, and all that is public about them.
-
-    Attributes
-    ----------
-    codes
-        (n,) uint16 index of what was sent for each label.
-    made
-        Prior and randomizer.
-    """
-
-    codes: Codes
-    made: TwoStep
-
-    @property
-    def channel(self) -> FiniteChannel:
-        """From the grid's points to what is sent."""
-        return self.made.randomizer.channel
-
-    @property
-    def prior(self) -> Floats:
-        """(k,) what the labels' distribution over the grid is estimated to be."""
-        return self.made.prior.probabilities
-
-    @property
-    def loss(self) -> str:
-        """What a model is to be judged by."""
-        return self.made.randomizer.loss.name
-
-    @property
-    def guarantee(self) -> PureDP:
-        """Of codes and prior together."""
-        return self.made.guarantee
+from common.randomizers.message import Message, MessagePlan, plan_message
+from common.randomizers.terms import LabelTerms
 
 
 @dataclass(frozen=True)
@@ -65,36 +27,41 @@ class PrivateEvents:
     ----------
     codes
         (n,) uint16 what was sent for each event.
-    made
+    message
         Priors and randomizers.
     terms
         What is public about each label.
     """
 
     codes: Codes
-    made: Several
+    message: Message
     terms: tuple[LabelTerms, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
         """Of the labels."""
-        return self.made.names
+        return self.message.names
 
     @property
     def guarantee(self) -> PureDP:
         """Of the whole message, for all labels of an event together."""
-        return self.made.guarantee
+        return self.message.guarantee
 
-    def __getitem__(self, name: str) -> EventLabel:
+    @property
+    def counts(self) -> Integers:
+        """(d,) how many codes there are of each."""
+        return np.bincount(self.codes, minlength=self.message.codebook.outputs)
+
+    def __getitem__(self, name: str) -> PrivateLabels:
         """One label alone, for a model of it."""
         if name not in self.names:
             raise ConfigError(f"label={name!r} must be one of {', '.join(self.names)}")
-        return EventLabel(self, name)
+        return PrivateLabels(self, name)
 
 
 @dataclass(frozen=True)
-class EventLabel:
-    """One label of randomized events.
+class PrivateLabels:
+    """One label of randomized events: the only one, or one of several.
 
     Attributes
     ----------
@@ -110,34 +77,54 @@ class EventLabel:
     @property
     def codes(self) -> Codes:
         """(n,) uint16 what the channel of this label, and maybe of others, sent."""
-        book = self.events.made.codebook
-        return book.split(self.events.codes)[:, book.for_label(self.name).column]
+        return self.events.message.codebook.split(self.events.codes)[:, self._column]
+
+    @property
+    def channel(self) -> FiniteChannel:
+        """From the grid's points, or cells of labels sent together, to what is sent."""
+        return self.events.message.channels[self._column][1].channel
+
+    @property
+    def prior(self) -> Floats:
+        """(k,) what the label's distribution over its grid is estimated to be."""
+        place = self.events.names.index(self.name)
+        histograms = self.events.message.histograms
+        group, histogram = next(each for each in histograms if place in each[0].labels)
+        return group.cells.marginal(histogram.probabilities, group.labels.index(place))
 
     @property
     def randomizer(self) -> str:
         """What sent it, maybe with others."""
-        made = self.events.made
-        return made.channels[made.codebook.for_label(self.name).column][1].name
+        return self.events.message.channels[self._column][1].name
 
     @property
     def loss(self) -> str:
         """What a model is to be judged by."""
         return self.events.terms[self.events.names.index(self.name)].loss
 
+    @property
+    def guarantee(self) -> PureDP:
+        """Of the whole message."""
+        return self.events.guarantee
 
-def randomize(
-    labels: ArrayLike, grid: Grid, epsilon: float, entropy: Entropy, recipe: Recipe
-) -> PrivateLabels:
-    """Randomize (n,) labels over a grid, and pay for a prior where the channel needs one."""
+    @property
+    def _column(self) -> int:
+        return self.events.message.codebook.for_label(self.name).column
+
+
+def randomize(labels: ArrayLike, plan: MessagePlan, entropy: Entropy) -> PrivateEvents:
+    """Randomize (n, m) labels as :func:`common.randomizers.message.plan_message` planned it."""
     values = np.asarray(labels, dtype=np.float64)
-    rows, k = values.size, len(grid)
-    indices = grid.round(values, entropy.words(ROUNDING_STREAM, 0, rows))
-    if recipe.needs_prior(grid):
-        made = two_step(np.bincount(indices, minlength=k), grid, epsilon, entropy, recipe)
-        return PrivateLabels(made.randomizer.randomize_indices(indices, entropy), made)
-    response = recipe.respond(grid, epsilon, rows)
-    codes = response.randomize_indices(indices, entropy)
-    return PrivateLabels(codes, one_step(response, np.bincount(codes, minlength=k), epsilon))
+    counts = [
+        np.bincount(group.round(values, entropy), minlength=len(group.cells))
+        for group in plan.groups
+    ]
+    message = plan.build(plan.release_priors(counts, entropy))
+    book = message.codebook
+    codes = book.randomize(values, entropy)
+    columns = zip(book.split(codes).T, book.radices, strict=True)
+    message = message.decode([np.bincount(column, minlength=d) for column, d in columns])
+    return PrivateEvents(codes, message, plan.terms)
 
 
 def randomize_labels(
@@ -170,48 +157,12 @@ def randomize_labels(
     ConfigError, PrivacyError, DataError
         For bounds, an ε or labels that cannot be.
     """
-    rows = np.asarray(labels).size
-    grid = Grid.default(lower, upper, rows, epsilon)
-    if values is not None:
-        grid = Grid(np.asarray(values, dtype=np.float64))
-    entropy = system_entropy()
-    recipe = Recipe(randomizer, loss, values=values is not None)
-    try:
-        return randomize(labels, grid, epsilon, entropy, recipe)
-    finally:
-        entropy.destroy()
-
-
-def randomize_several(
-    labels: ArrayLike,
-    terms: Sequence[LabelTerms],
-    epsilon: float,
-    entropy: Entropy,
-    division: Division = "auto",
-    group: int = 1,
-    prior_share: float | Fraction = PRIOR_SHARE,
-) -> PrivateEvents:
-    """Randomize (n, m) labels as a release does; parameters as in :func:`build_several`."""
-    values = np.asarray(labels, dtype=np.float64)
-
-    def count(groups: Sequence[Group]) -> list[Integers]:
-        return [np.bincount(g.round(values, entropy), minlength=len(g.cells)) for g in groups]
-
-    made = build_several(
-        count,
-        terms,
-        values.shape[0],
-        epsilon,
-        entropy,
-        division=division,
-        group=group,
-        prior_share=prior_share,
+    column = np.asarray(labels, dtype=np.float64).reshape(-1, 1)
+    grid = None if values is None else Grid(np.asarray(values, dtype=np.float64))
+    terms = LabelTerms(
+        "label", lower, upper, grid, loss, values=values is not None, randomizer=randomizer
     )
-    book = made.codebook
-    codes = book.randomize(values, entropy)
-    columns = zip(book.split(codes).T, book.radices, strict=True)
-    made = made.decode([np.bincount(c, minlength=d) for c, d in columns])
-    return PrivateEvents(codes, made, tuple(terms))
+    return _randomized(column, [terms], epsilon, "auto")["label"]
 
 
 def randomize_events(
@@ -251,8 +202,16 @@ def randomize_events(
     worth = weights or {}
     terms = [LabelTerms(name, *ends, weight=worth.get(name, 1.0)) for name, ends in bounds.items()]
     columns = np.column_stack([np.asarray(labels[name], np.float64) for name in bounds])
+    return _randomized(columns, terms, epsilon, division)
+
+
+def _randomized(
+    labels: Floats, terms: Sequence[LabelTerms], epsilon: float, division: Division
+) -> PrivateEvents:
+    """Randomize (n, m) labels with noise of the operating system's."""
+    plan = plan_message(terms, len(labels), epsilon, division=division)
     entropy = system_entropy()
     try:
-        return randomize_several(columns, terms, epsilon, entropy, division)
+        return randomize(labels, plan, entropy)
     finally:
         entropy.destroy()

@@ -25,7 +25,7 @@ from common.guarantees import Guarantee, PureDP, Unit, compose, guarantee_from_j
 from common.randomizers import NoisyPrior, decoded_prior
 from common.randomizers.cells import Cells, Codebook, Group
 from common.randomizers.grid import Grid
-from common.randomizers.several import MOST_LABELS
+from common.randomizers.terms import MOST_LABELS
 from common.release.blocks import BLOCK_ROWS
 from common.release.claims import Name, PureClaim
 from common.release.sections import (

@@ -29,19 +29,19 @@ from common.mechanisms.central.names import (
     SEPARATE,
     TRUE_LABELS,
 )
-from common.randomizers import Recipe
 from common.randomizers.as_published import integers, randomize_as_published
+from common.randomizers.budget import PRIOR_SHARE
 from common.randomizers.losses import get_loss
-from common.randomizers.private_labels import EventLabel, randomize_several
-from common.randomizers.several import LabelTerms
-from common.randomizers.two_step import PRIOR_SHARE
+from common.randomizers.message import plan_message
+from common.randomizers.private_labels import PrivateLabels, randomize
+from common.randomizers.terms import LabelTerms
 from feature_party.baselines.as_published import published_predictions
 from feature_party.baselines.central import central_predictions
 from feature_party.baselines.equal_information import equally_noisy, tree_predictions
 from feature_party.config import DataSection, TrainingSection
 from feature_party.join.in_memory import Joined
 from feature_party.join.matches import MatchCounts
-from feature_party.learning.several_labels import LabelView, event_view
+from feature_party.learning.several_labels import LabelView, private_view
 from feature_party.training.examples import Prepared
 from feature_party.training.holdout import split_holdout
 from feature_party.training.run import train
@@ -84,7 +84,7 @@ class Experiment:
 
     def _release(
         self, name: str, options: tuple[tuple[str, Any], ...], epsilon: float, run: int
-    ) -> list[EventLabel]:
+    ) -> list[PrivateLabels]:
         """Randomize all labels with fresh noise; jobs that differ in learning alone share it."""
         given, terms = dict(options), self.terms
         share = given.pop("prior_share", PRIOR_SHARE)
@@ -92,12 +92,13 @@ class Experiment:
             terms = [replace(one, randomizer=name, options=given) for one in terms]
         messages = [[one] for one in terms] if name == SEPARATE else [terms]
         division: Any = name if name in ("split", "joint") else "auto"
-        found, entropy = list[EventLabel](), system_entropy()
+        found, entropy = list[PrivateLabels](), system_entropy()
         for some in messages:
             labels = np.column_stack([self.truths[one.name] for one in some])
-            events = randomize_several(
-                labels, some, epsilon / len(messages), entropy, division, prior_share=share
+            plan = plan_message(
+                some, len(labels), epsilon / len(messages), division=division, prior_share=share
             )
+            events = randomize(labels, plan, entropy)
             found += [events[one.name] for one in some]
         entropy.destroy()
         return found
@@ -127,10 +128,14 @@ class Experiment:
         return {"labels": found} if self.several else found[0]
 
     def _of_label(
-        self, label: EventLabel, job: dict[str, Any], *, reference: bool
+        self, label: PrivateLabels, job: dict[str, Any], *, reference: bool
     ) -> dict[str, Any]:
         """Train on what was sent of one label, or on the true ones."""
-        view, truth, section = event_view(label), self.truths[label.name], self._training(job)
+        view, truth, section = (
+            private_view(label, label.events.counts),
+            self.truths[label.name],
+            self._training(job),
+        )
         events = self._events(view, label.events.codes, section)
         model = train(events, section, self.columns, true_labels=truth if reference else None)
         predicted = model.distributions(model.encoder.encode(self.features[events.holdout]))
@@ -161,18 +166,17 @@ class Experiment:
         """Labels and training of the paper: the training labels alone are randomized."""
         section, spec = self._training({**job, "objective": "auto"}), self.spec
         training, holdout = split_holdout(self.truth.size, section.holdout, section.seed)
-        grid = integers(spec["lower"], spec["upper"])
         labels = self.truth[training]
         options = dict(job.get("options", {}))
         continuous = options.pop("continuous", False)
-        outputs: int | None = len(grid)
+        outputs: int | None = len(integers(spec["lower"], spec["upper"]))
         if job["randomizer"] == TRUE_LABELS:
             sent = np.floor(labels)
         else:
-            recipe = Recipe(job["randomizer"], spec["loss"], options)
+            terms = replace(self.terms[0], randomizer=job["randomizer"], options=options)
             entropy = system_entropy()
             made = randomize_as_published(
-                labels, grid, job["epsilon"], entropy, recipe, continuous=continuous
+                labels, terms, job["epsilon"], entropy, continuous=continuous
             )
             entropy.destroy()
             sent, outputs = made.sent, made.outputs
@@ -196,7 +200,7 @@ class Experiment:
         """Networks and trees on labels as noisy as the default release; the better of the two."""
         (label,) = self._simulate("auto", (), job["epsilon"], job["run"])
         section = self._training({**job, "objective": "true", "head": "auto"})
-        events = self._events(event_view(label), label.events.codes, section)
+        events = self._events(private_view(label, label.events.counts), label.events.codes, section)
         training, holdout = events.training, events.holdout
         labels = equally_noisy(self.truth, events.problem.informativeness, job["run"])
         model = train(events, section, self.columns, true_labels=labels)

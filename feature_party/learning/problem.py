@@ -16,7 +16,7 @@ from common.errors import ConfigError
 from common.exact.channel import FiniteChannel
 from common.randomizers import NoisyPrior
 from common.randomizers.denoising import Told, denoise_histogram
-from common.randomizers.two_step import FEW
+from common.randomizers.terms import FEW
 from common.release.manifest import Manifest
 
 

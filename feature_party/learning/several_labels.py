@@ -17,7 +17,7 @@ import numpy as np
 from common.arrays import Floats, Indices, Integers
 from common.randomizers import NoisyPrior
 from common.randomizers.cells import Codebook, Group
-from common.randomizers.private_labels import EventLabel
+from common.randomizers.private_labels import PrivateLabels
 from common.release.manifest import Manifest
 from common.release.sections import LabelSection, StatedRandomizer
 from feature_party.learning.problem import LabelProblem, prior_given_codes
@@ -67,13 +67,10 @@ def view_of(manifest: Manifest, label: str = "") -> LabelView:
     return views[label] if label else next(iter(views.values()))
 
 
-def event_view(label: EventLabel) -> LabelView:
-    """One label of events that were randomized here."""
-    events = label.events
-    codebook = events.made.codebook
-    priors = [(group, prior) for group, prior in events.made.priors if prior is not None]
-    counts = np.bincount(events.codes, minlength=codebook.outputs)
-    return label_view(codebook, priors, label.name, label.loss, counts)
+def private_view(label: PrivateLabels, counts: Integers | None = None) -> LabelView:
+    """One label of events that were randomized here; parameters as of :func:`views_of`."""
+    message = label.events.message
+    return label_view(message.codebook, message.histograms, label.name, label.loss, counts)
 
 
 def stated_of(manifest: Manifest, label: str = "") -> tuple[LabelSection, StatedRandomizer]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,13 @@ from numpy.typing import NDArray
 from common.arrays import Floats, Integers
 from common.errors import ConfigError, DataError
 from common.exact.channel import FiniteChannel
-from common.randomizers import NoisyPrior, Randomizer
-from common.randomizers.private_labels import EventLabel, PrivateEvents, PrivateLabels
+from common.randomizers import Randomizer
+from common.randomizers.private_labels import PrivateEvents, PrivateLabels
 from common.release.folder import read_manifest
 from common.release.manifest import Manifest
 from common.release.table import Release, SentLabel
-from feature_party.learning.problem import LabelProblem, prior_given_codes
-from feature_party.learning.several_labels import LabelView, label_view, views_of
+from feature_party.learning.problem import LabelProblem
+from feature_party.learning.several_labels import LabelView, private_view, views_of
 
 _ROUNDS = 300
 
@@ -28,7 +27,6 @@ Source = (
     | SentLabel
     | Manifest
     | PrivateLabels
-    | EventLabel
     | Randomizer
     | FiniteChannel
     | LabelProblem
@@ -64,17 +62,9 @@ def problem_of(source: Source, codes: NDArray[Any] | None = None) -> LabelProble
                 " .codes are that label's"
             )
         case Manifest():
-            loss = source.label.loss
-            return _told(source.histogram, source.channel, loss, codes)
+            return _seen(lambda sent: views_of(source, sent)[source.names[0]], codes)
         case PrivateLabels():
-            return _told(source.made.prior, source.channel, source.loss, codes)
-        case EventLabel():
-            made = source.events.made
-            priors = [(group, prior) for group, prior in made.priors if prior is not None]
-            return _seen(
-                lambda sent: label_view(made.codebook, priors, source.name, source.loss, sent),
-                codes,
-            )
+            return _seen(lambda sent: private_view(source, sent), codes)
         case Randomizer():
             return LabelProblem.from_channel(source.channel, source.prior, source.loss.name)
         case FiniteChannel():
@@ -87,21 +77,10 @@ def problem_of(source: Source, codes: NDArray[Any] | None = None) -> LabelProble
     )
 
 
-def _told(
-    histogram: NoisyPrior, channel: FiniteChannel, loss: str, codes: NDArray[Any] | None
-) -> LabelProblem:
-    """The facts that a histogram tells, and codes besides, if there are any."""
-    problem = LabelProblem.from_channel(channel, histogram.probabilities, loss)
-    if codes is None:
-        return problem
-    counts = np.bincount(check_codes(codes, problem), minlength=problem.outputs.size)
-    return replace(problem, prior=prior_given_codes(histogram, channel.probabilities, counts))
-
-
 def _seen(
     view_of: Callable[[Integers | None], LabelView], codes: NDArray[Any] | None
 ) -> LabelProblem:
-    """One label of several, seen with no counts of messages, or with those that codes stand for."""
+    """One label, seen with no counts of messages, or with those that its codes stand for."""
     view = view_of(None)
     if codes is None:
         return view.problem

@@ -12,6 +12,7 @@ from common.errors import ConfigError
 from common.exact.rational import decimal_value
 from common.guarantees import ApproximateDP, PureDP, Unit
 from common.randomizers.base import MAX_EPSILON
+from common.randomizers.budget import round_down
 from common.release.facts import check_digits
 
 NOT_IN_REQUEST = {
@@ -144,6 +145,11 @@ class PrivacySection(Section):
         Three releases at 0.1 then fit a total of 0.3 exactly.
         """
         return PureDP.of(decimal_value(self.epsilon), unit=self.privacy_unit)
+
+    @property
+    def message_epsilon(self) -> float:
+        """ε as written, as the largest float that is not above it."""
+        return round_down(decimal_value(self.epsilon))
 
     @property
     def limit_is_stated(self) -> bool:

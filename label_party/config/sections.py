@@ -16,9 +16,9 @@ from common.config import Choice, Section, Sections, load_config, setting
 from common.config.names import Name
 from common.engine.task import EngineSection
 from common.errors import ConfigError
-from common.randomizers import Recipe, randomizer_names
+from common.randomizers import LabelTerms, MessagePlan, plan_message, randomizer_names
 from common.randomizers.losses import LOSS_NAMES
-from common.randomizers.several import MOST_LABELS, LabelTerms
+from common.randomizers.terms import MOST_LABELS
 from common.release.facts import check_digits, check_options
 from label_party.config.labels import ConfiguredLabel, DomainSection, LabelTable
 from label_party.config.offers import EvaluationSection, WatchSection
@@ -354,16 +354,22 @@ class LabelPartyConfig(Section):
             for one in self.labels
         ]
 
-    @property
-    def recipe(self) -> Recipe:
-        """How labels are randomized."""
-        return Recipe(
-            self.randomizer.name,
-            self.only_label.loss,
-            self.randomizer.options,
-            self.privacy.group,
-            self.privacy.prior_share,
-            values=self.only_label.domain.grid == "values",
+    def plan_message(self, rows: int) -> MessagePlan:
+        """What public facts decide of a message about so many events.
+
+        Raises
+        ------
+        ConfigError
+            For labels that one message cannot carry.
+        """
+        privacy = self.privacy
+        return plan_message(
+            self.terms,
+            rows,
+            privacy.message_epsilon,
+            division=privacy.division,
+            records=privacy.group,
+            prior_share=privacy.prior_share,
         )
 
     @property

@@ -21,7 +21,7 @@ are both there, or neither is, and a hit is paid once. A release whose bytes are
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -31,33 +31,15 @@ from common.exact.rational import decimal_value
 from common.guarantees import PureDP
 from common.mechanisms.interactive import DriftTest, Session, Terms, affordable_epsilon
 from common.randomizers import NoisyPrior, split_budget
+from common.randomizers.cells import Cells, Group
 from common.randomizers.grid import Grid
+from common.randomizers.message import MessagePlan, Share
 from common.randomizers.prior import rational_epsilon
 from common.release.sections import DriftSection, InForceSection, SessionSection, TrialSection
 from label_party.config.sections import LabelPartyConfig
+from label_party.release.message import Counted, Events, count_labels
 
 _STREAM = "drift"
-
-
-@dataclass(frozen=True)
-class DriftOutcome:
-    """What a test said, and what it cost this epoch.
-
-    Attributes
-    ----------
-    section
-        What the manifest says about it.
-    charged
-        The test's guarantee, if the epoch pays for it.
-    """
-
-    section: DriftSection
-    charged: PureDP | None
-
-    @property
-    def spent(self) -> Fraction:
-        """ε that is no longer left for prior and labels."""
-        return Fraction(0) if self.charged is None else self.charged.exact_epsilon
 
 
 @dataclass(frozen=True)
@@ -122,8 +104,31 @@ class InForce:
             epsilon = test_epsilon(self.config, len(self.grid), rows)
         return DriftTest(self.prior, rows, epsilon, group, watch.tolerance, watch.false_alarm)
 
-    def test_for_drift(self, counts: Integers, entropy: Entropy) -> DriftOutcome:
-        """Test an epoch's histogram over the grid, unless the session has halted."""
+    def count(self, plan: MessagePlan, events: Events, entropy: Entropy) -> Counted:
+        """Count the labels anew only if a private test says that they have drifted.
+
+        A :data:`label_party.release.message.Count`.
+        """
+        if not plan.histograms:
+            return count_labels(plan, events, entropy)
+        (share,) = plan.channels
+        here = Group(share.group.labels, Cells((self.grid,)))
+        section, tested = self._test(events.count([here], entropy)[0], entropy)
+        spent = Fraction(0) if tested is None else tested.exact_epsilon
+        if section.drifted:
+            counted = count_labels(plan.after(spent), events, entropy)
+            return replace(counted, drift=section, tested=tested)
+        whole = share.epsilon + sum(each.epsilon for each in plan.histograms)
+        plan = replace(plan, histograms=(), channels=(Share(here, whole),)).after(spent)
+        return Counted(plan, {here: self.prior}, section, tested, borrowed=True)
+
+    def _test(self, counts: Integers, entropy: Entropy) -> tuple[DriftSection, PureDP | None]:
+        """Test an epoch's histogram over the grid, unless the session has halted.
+
+        Returns
+        -------
+        What the manifest says, and the test's guarantee, if the epoch pays for it.
+        """
         test = self.test(int(counts.sum()))
         guarantee = PureDP.of(test.epsilon, unit=self.config.privacy.privacy_unit)
         section = TrialSection(
@@ -131,15 +136,13 @@ class InForce:
         )
         if self.session is None:
             hits, _ = test.ask().draw(counts, entropy.source(_STREAM))
-            return DriftOutcome(self._section(section, bool(hits[0])), guarantee)
+            return self._section(section, bool(hits[0])), guarantee
         session = self.session.open(counts, entropy)
         if session.halted:
-            return DriftOutcome(self._section(None, False), None)
+            return self._section(None, False), None
         drifted = bool(session.answer(test.ask()).above[0])
         paid_by = SessionSection(outcome=self.session.outcome, state=session.to_json())
-        return DriftOutcome(
-            self._section(section.model_copy(update={"session": paid_by}), drifted), None
-        )
+        return self._section(section.model_copy(update={"session": paid_by}), drifted), None
 
     def _section(self, test: TrialSection | None, drifted: bool) -> DriftSection:
         return DriftSection(in_force=self.origin, test=test, drifted=drifted)

@@ -8,28 +8,25 @@ noisy histogram.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import numpy as np
 
 from common.arrays import Integers
 from common.entropy import Entropy
 from common.errors import PrivacyError
-from common.exact.rational import decimal_value
 from common.guarantees import PureDP, compose
-from common.randomizers import NoisyPrior, second_step, two_step
-from common.randomizers.cells import Cells, Codebook, Group
-from common.randomizers.several import Several, build_several, from_priors
+from common.randomizers.cells import Codebook, Group
+from common.randomizers.message import Message, MessagePlan, Priors
 from common.release.blocks import KEY_BYTES, decode_codes
 from common.release.claims import CMAC_KEYS, HMAC_KEYS, KeyFunction
 from common.release.manifest import FORMAT, SEVERAL, Manifest, content_digest
 from common.release.sections import (
     ContentSection,
+    DriftSection,
     LabelSection,
     PopulationSection,
     PriorSection,
@@ -39,9 +36,6 @@ from common.release.sections import (
 from common.version import software
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.row_ranges import RowWriter, block_rows_for
-
-if TYPE_CHECKING:
-    from label_party.release.drift import DriftOutcome, InForce
 
 Progress = Callable[[int], None]
 
@@ -72,6 +66,32 @@ class Events(Protocol):
 
 
 @dataclass(frozen=True)
+class Counted:
+    """Histograms that are public from here on, and what becomes of the plan with them.
+
+    Attributes
+    ----------
+    priors
+        The histograms.
+    drift
+        What a manifest says of a test that was made, and of the prior that is in force.
+    tested
+        The test's guarantee, if these labels paid for it.
+    borrowed
+        Whether other labels paid for the priors.
+    """
+
+    plan: MessagePlan
+    priors: Priors
+    drift: DriftSection | None = None
+    tested: PureDP | None = None
+    borrowed: bool = False
+
+
+Count = Callable[[MessagePlan, Events, Entropy], Counted]
+
+
+@dataclass(frozen=True)
 class Built:
     """A finished message, its rows being with the writer already.
 
@@ -93,7 +113,7 @@ def build(
     entropy: Entropy,
     writer: RowWriter,
     progress: Progress = lambda rows: None,
-    in_force: InForce | None = None,
+    count: Count | None = None,
 ) -> Built:
     """Randomize every label and describe how.
 
@@ -109,9 +129,8 @@ def build(
         Receives keys and codes.
     progress
         Called with the number of rows randomized since the last call.
-    in_force
-        A prior that earlier records paid for; a new one is paid for only if a private test says
-        that the labels have drifted from it. None: pay for one.
+    count
+        How priors come to be released: by default these labels are counted, and pay for it.
 
     Raises
     ------
@@ -120,81 +139,28 @@ def build(
     """
     if not entropy.secure:
         raise PrivacyError("a release needs system_entropy(); seeded entropy is for tests alone")
-    privacy = config.privacy
-    epsilon = _at_most(decimal_value(privacy.epsilon))
-    made, drift = _made(events, config, epsilon, in_force, entropy)
-    codes = _Codes(writer, made.codebook)
-    told = any(prior is None for _, prior in made.priors)
-    receiver = codes if told else writer
-    content, population = _randomize(events, made.codebook, entropy, receiver, progress)
-    if told:
-        made = made.decode(codes.of_channels())
-    manifest = _manifest(config, made, content, population, drift)
-    if not manifest.total_guarantee.within(privacy.charge):
+    counted = (count or count_labels)(config.plan_message(events.rows), events, entropy)
+    message = counted.plan.build(counted.priors)
+    codes = _Codes(writer, message.codebook)
+    decoded = any(prior is None for _, prior in message.priors)
+    receiver = codes if decoded else writer
+    content, population = _randomize(events, message.codebook, entropy, receiver, progress)
+    if decoded:
+        message = message.decode(codes.of_channels())
+    manifest = _manifest(config, message, counted, content, population)
+    if not manifest.total_guarantee.within(config.privacy.charge):
         raise PrivacyError(
-            f"the message would spend {manifest.total_guarantee}, more than {privacy.charge}"
+            f"the message would spend {manifest.total_guarantee}, more than {config.privacy.charge}"
         )
     data = manifest.to_bytes()
     Manifest.from_bytes(data)  # what the features party will check, checked before it is served
     return Built(manifest, data)
 
 
-def _made(
-    events: Events,
-    config: LabelPartyConfig,
-    epsilon: float,
-    in_force: InForce | None,
-    entropy: Entropy,
-) -> tuple[Several, DriftOutcome | None]:
-    """Pay for priors, or test whether the one in force still fits; build the channels."""
-
-    def count(groups: Sequence[Group]) -> list[Integers]:
-        return events.count(groups, entropy)
-
-    privacy, rows = config.privacy, events.rows
-    if in_force is None or not _needs_prior(config, rows):
-        made = build_several(
-            count,
-            config.terms,
-            rows,
-            epsilon,
-            entropy,
-            division=privacy.division,
-            group=privacy.group,
-            prior_share=privacy.prior_share,
-        )
-        return made, None
-    alone = Group((0,), Cells((in_force.grid,)))
-    drift = in_force.test_for_drift(count([alone])[0], entropy)
-    recipe = replace(config.recipe, spent=drift.spent)
-    if drift.section.drifted:
-        alone = Group((0,), Cells((config.only_label.domain.build(rows, privacy.epsilon),)))
-        two = two_step(count([alone])[0], alone.cells.grids[0], epsilon, entropy, recipe)
-    else:
-        two = second_step(in_force.prior, in_force.grid, epsilon, rows, recipe)
-    names = (config.only_label.name,)
-    return Several(names, ((alone, two.prior),), ((alone, two.randomizer),), two.group), drift
-
-
-def check_division(config: LabelPartyConfig, rows: int) -> None:
-    """Raise ``ConfigError`` for labels that one message cannot carry; nothing is read or spent."""
-
-    def pay(asked: Sequence[tuple[Group, Fraction]]) -> list[NoisyPrior]:
-        raise _Enough
-
-    with suppress(_Enough):
-        from_priors(
-            pay, config.terms, rows, config.privacy.epsilon, division=config.privacy.division
-        )
-
-
-class _Enough(Exception):
-    """The rest of a plan follows from what would have been paid for."""
-
-
-def _needs_prior(config: LabelPartyConfig, rows: int) -> bool:
-    grid = config.only_label.domain.build(rows, config.privacy.epsilon)
-    return config.recipe.needs_prior(grid)
+def count_labels(plan: MessagePlan, events: Events, entropy: Entropy) -> Counted:
+    """Count what the plan asks for, and pay for it."""
+    counts = events.count(plan.groups, entropy) if plan.groups else []
+    return Counted(plan, plan.release_priors(counts, entropy))
 
 
 class _Codes:
@@ -244,34 +210,32 @@ def _randomize(
 
 def _manifest(
     config: LabelPartyConfig,
-    made: Several,
+    message: Message,
+    counted: Counted,
     content: ContentSection,
     population: PopulationSection,
-    drift: DriftOutcome | None,
 ) -> Manifest:
     # with one record per user both units have the same neighbours; the claim names the unit asked
-    unit, book = config.privacy.privacy_unit, made.codebook
-    parts = [] if drift is None or drift.charged is None else [drift.charged]
+    unit, book = config.privacy.privacy_unit, message.codebook
+    parts = [] if counted.tested is None else [counted.tested]
     priors, randomizers = [], []
-    for group, prior in made.priors:
-        if prior is None:
-            raise ValueError("codes are not counted yet")
+    for group, prior in message.histograms:
         guarantee: PureDP = replace(prior.guarantee, unit=unit)
-        if prior.decoded is None and (drift is None or drift.section.drifted):
+        if prior.decoded is None and not counted.borrowed:
             parts.append(guarantee)
         stated = PriorSection(
-            labels=[made.names[label] for label in group.labels],
+            labels=[message.names[label] for label in group.labels],
             noisy_counts=prior.noisy_counts.tolist(),
             noise="discrete-laplace" if prior.decoded is None else "randomized-response",
             scale=str(prior.scale),
             guarantee=guarantee.to_json(),
         )
         priors.append(stated)
-    for group, randomizer in made.channels:
-        guarantee = PureDP.of_channel(randomizer.channel, unit).scale(made.records)
+    for group, randomizer in message.channels:
+        guarantee = PureDP.of_channel(randomizer.channel, unit).scale(message.records)
         parts.append(guarantee)
         chosen = StatedRandomizer(
-            labels=[made.names[label] for label in group.labels],
+            labels=[message.names[label] for label in group.labels],
             name=randomizer.name,
             # anyone who rebuilds the channel from the noisy prior needs the builder's options
             details={**randomizer.details, "options": config.randomizer.options},
@@ -280,7 +244,7 @@ def _manifest(
         )
         randomizers.append(chosen)
     return Manifest(
-        format=FORMAT if len(made.names) == 1 else SEVERAL,
+        format=FORMAT if len(message.names) == 1 else SEVERAL,
         software=software(),
         data_set=config.data.data_set,
         epoch=config.data.epoch,
@@ -301,16 +265,10 @@ def _manifest(
         privacy=StatedPrivacy(
             requested_epsilon=config.privacy.epsilon,
             division=config.privacy.division,
-            records_per_unit=made.records,
+            records_per_unit=message.records,
             total=compose(parts).to_json(),
         ),
         population=population,
         content=content,
-        drift=None if drift is None else drift.section,
+        drift=counted.drift,
     )
-
-
-def _at_most(value: Fraction) -> float:
-    """Return the largest float that does not exceed a rational number."""
-    nearest = float(value)
-    return nearest if Fraction(nearest) <= value else float(np.nextafter(nearest, 0.0))

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-from common.randomizers.cells import Cells, Group
 from common.randomizers.design.assessment import Assessment, Assessor
 from common.randomizers.design.conditionals import EXPLAINED
-from common.randomizers.two_step import RESPONSE
+from common.randomizers.message import plan_message
+from common.randomizers.terms import RESPONSE
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.submitted import Populations
 from label_party.release.plan_divisions import plan_divisions
@@ -88,18 +88,26 @@ def make_plan(
     unfit: dict[str, str] = {}
     constant = true_labels = float("nan")
     for epsilon in sorted(epsilons):
-        grid = config.only_label.domain.build(knowledge.rows, epsilon)
-        split = config.recipe.split(grid, epsilon, knowledge.rows)
-        each = float(split.labels / config.privacy.group)
-        prior = knowledge.over(Group((0,), Cells((grid,))))
+        message = plan_message(
+            config.terms,
+            knowledge.rows,
+            epsilon,
+            records=config.privacy.group,
+            prior_share=config.privacy.prior_share,
+        )
+        (share,) = message.channels
+        (grid,) = share.group.cells.grids
+        paid = float(sum(each.epsilon for each in message.histograms))
+        each = float(share.epsilon / config.privacy.group)
+        prior = knowledge.over(share.group)
         assessor = Assessor(grid.points, prior, knowledge.rows, config.only_label.loss, explained)
         auto = RESPONSE if len(grid) == 2 else "optimal-design"
         assessments, unfit = assessor.compare(each, names)
         rows += [
             PlanRow(
                 epsilon,
-                float(split.prior),
-                float(split.labels),
+                paid,
+                float(share.epsilon),
                 assessment,
                 assessment.name == auto,
             )

@@ -14,25 +14,22 @@ from functools import reduce
 import numpy as np
 
 from common.arrays import Floats
-from common.randomizers.base import Randomizer, build_randomizer
+from common.randomizers.budget import BudgetSplit, round_down, split_budget
 from common.randomizers.cells import Cells, Group
 from common.randomizers.design.assessment import Assessor, Forecast
 from common.randomizers.design.conditionals import EXPLAINED
 from common.randomizers.design.joint import Targets
 from common.randomizers.design.knots import interpolation
-from common.randomizers.design.optimal_design import POINTS
-from common.randomizers.design.room import fitting, most_knots
-from common.randomizers.grid import Grid
-from common.randomizers.several import (
+from common.randomizers.division import (
     Division,
-    LabelTerms,
     at_knots,
     cell_grids,
     joint_channel,
     own_channels,
-    shares_of_epsilon,
 )
-from common.randomizers.two_step import BudgetSplit, round_down, split_budget
+from common.randomizers.grid import Grid
+from common.randomizers.message import plan_message
+from common.randomizers.terms import LabelTerms
 from label_party.release.prior_knowledge import PriorKnowledge
 
 JOINT, SEPARATE, SPLIT = "joint", "separate", "split"
@@ -219,40 +216,21 @@ def _split(
     prior_share: float | Fraction,
 ) -> tuple[DivisionRow, list[Forecast]]:
     """Judge labels that are sent as if alone; and say what errors are to be compared with."""
-    events, shares = knowledge.rows, shares_of_epsilon(terms, knowledge.rows, epsilon)
-    own = [round_down(Fraction(epsilon) * share) for share in shares]
-    grids = [one.own_grid(events, each) for one, each in zip(terms, own, strict=True)]
-    recipes = [one.recipe(group, prior_share) for one in terms]
-    needy = [one.needs_prior(grid) for one, grid in zip(recipes, grids, strict=True)]
-    each = list(zip(recipes, grids, own, strict=True))
-    budgets = [recipe.split(grid, epsilon, events) for recipe, grid, epsilon in each]
-    priors = [_prior(terms, knowledge, Group((j,), Cells((grid,)))) for j, grid in enumerate(grids)]
-
-    def build(points: int) -> list[Randomizer]:
-        return [
-            build_randomizer(
-                "auto",
-                labels=grid.points,
-                prior=prior,
-                epsilon=round_down(budget.labels / group),
-                loss=one.loss,
-                rows=events,
-                **({"points": points} if needs and points < POINTS else {}),
-            )
-            for one, grid, prior, budget, needs in zip(
-                terms, grids, priors, budgets, needy, strict=True
-            )
-        ]
-
-    sizes = [None if needs else len(grid) for needs, grid in zip(needy, grids, strict=True)]
-    channels = fitting(build, most_knots(sizes))
+    events = knowledge.rows
+    plan = plan_message(
+        terms, events, epsilon, division="split", records=group, prior_share=prior_share
+    )
+    groups = [share.group for share in plan.channels]
+    priors = {share: _prior(terms, knowledge, share) for share in groups}
+    channels = plan.own_channels({each: priors[each] for each in plan.groups})
+    grids = [each.cells.grids[0] for each in groups]
     assessors = [
         Assessor(grid.points, prior, events, one.loss, explained)
-        for one, grid, prior in zip(terms, grids, priors, strict=True)
+        for one, grid, prior in zip(terms, grids, priors.values(), strict=True)
     ]
     judged = zip(assessors, channels, strict=True)
     errors = [assessor.assess(built).predicted_error for assessor, built in judged]
-    paid = sum(float(budget.prior) for budget in budgets)
+    paid = sum(float(share.epsilon) for share in plan.histograms)
     spent = [group * built.channel.epsilon for built in channels]
     row = DivisionRow(epsilon, SPLIT, paid, spent, errors)
     return row, [assessor.forecast for assessor in assessors]

@@ -17,6 +17,7 @@ from common.release.manifest import Manifest
 from common.release.sections import InForceSection
 from label_party.config.sections import LabelPartyConfig
 from label_party.release.drift import InForce, PaidSession, test_epsilon
+from label_party.release.message import Count, count_labels
 from label_party.store.entries import LABELS, Charge
 from label_party.store.ledger import Ledger
 from label_party.store.pay_once import pay_once
@@ -46,10 +47,10 @@ def session_to_open(config: LabelPartyConfig, store: Store, rows: int) -> Purcha
     with store.read_ledger() as ledger:
         if _session_charge(ledger, config) is not None:
             return None
-    grid = config.only_label.domain.build(rows, privacy.epsilon)
-    if not config.recipe.needs_prior(grid):  # nothing is ever tested
+    plan = config.plan_message(rows)
+    if not plan.groups:  # nothing is ever tested
         return None
-    epsilon = test_epsilon(config, len(grid), rows)
+    epsilon = test_epsilon(config, len(plan.groups[0].cells), rows)
     terms = Terms(not_prior(epsilon), hits, unit=privacy.privacy_unit)
     asked = {**_asked(config), "terms": terms.to_json()}
     return Purchase.configured(config, TESTS, terms.renyi_guarantee, asked)
@@ -67,8 +68,8 @@ def open_session(store: Store, purchase: Purchase) -> None:
     pay_once(store, purchase, lambda: data)
 
 
-def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> InForce | None:
-    """Return the prior of the last release, if it is about the same range of labels and unit.
+def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Count:
+    """Go on with the prior of the last release, if it is about the same range of labels and unit.
 
     Raises
     ------
@@ -77,25 +78,26 @@ def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> In
     """
     last = ledger.committed(config.data.data_set)
     if last is None or len(config.labels) > 1:  # several labels pay for their priors every time
-        return None
+        return count_labels
     manifest = store.read_manifest(last)
     if len(manifest.labels) > 1:
-        return None
+        return count_labels
     points = manifest.label.grid
     group = manifest.privacy.records_per_unit
     unit = manifest.labels_guarantee.unit
     asked = (*config.only_label.bounds, config.privacy.group, config.privacy.privacy_unit)
     if manifest.prior.decoded or (points[0], points[-1], group, unit) != asked:
-        return None
+        return count_labels
     counts = np.asarray(manifest.prior.noisy_counts, dtype=np.int64)
     epsilon = manifest.prior_guarantee.exact_epsilon
-    return InForce(
+    in_force = InForce(
         _origin(manifest, last),
         Grid.from_edges(points),
         NoisyPrior(counts, epsilon, manifest.prior_rows, group),
         config,
         _paid_session(config, store, ledger),
     )
+    return in_force.count
 
 
 def _origin(manifest: Manifest, charge: Charge) -> InForceSection:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from common.console import row_progress
 from common.entropy import system_entropy
@@ -22,16 +21,13 @@ from label_party.events.intention import Confirm, Intention, go_on
 from label_party.events.on_disk import StoredEvents
 from label_party.events.open import open_events
 from label_party.events.tally import Tally
-from label_party.release.message import Built, build, check_division
+from label_party.release.message import Built, Count, build, count_labels
 from label_party.release.plan import too_few_events
 from label_party.release.signing import signing_key
 from label_party.store.entries import LABELS
 from label_party.store.ledger import Ledger
 from label_party.store.purchase import Payment, Purchase, Written, find_payment, pay
 from label_party.store.release_store import Store
-
-if TYPE_CHECKING:
-    from label_party.release.drift import InForce
 
 
 @dataclass(frozen=True)
@@ -62,8 +58,8 @@ class ReleaseOutcome:
         return self.tally is None
 
 
-FindPrior = Callable[[Store, Ledger], "InForce | None"]
-"""Finds the prior in force, while nobody else builds; None to pay for a new one."""
+FindPrior = Callable[[Store, Ledger], Count]
+"""Finds the prior in force, while nobody else builds, and how a release is made with it."""
 
 
 def run_release(
@@ -71,7 +67,7 @@ def run_release(
     *,
     quiet: bool = False,
     confirm: Confirm = go_on,
-    find_prior: FindPrior = lambda store, ledger: None,
+    find_prior: FindPrior = lambda store, ledger: count_labels,
 ) -> ReleaseOutcome:
     """Build the release of the configured data set and epoch, exactly once.
 
@@ -102,7 +98,7 @@ def run_release(
     if paid is not None:
         return _existing(config, store, paid)
     with open_events(config, quiet=quiet) as events:
-        check_division(config, events.rows)
+        config.plan_message(events.rows)  # what no message can carry is refused before anything
         confirm(
             Intention(
                 (purchase,),
@@ -153,13 +149,13 @@ def _write(
     events: Completed | StoredEvents,
     store: Store,
     quiet: bool,
-    in_force: InForce | None,
+    count: Count,
 ) -> Built:
     writer = store.writer(config.data.data_set, config.data.epoch)
     entropy = system_entropy()
     try:
         with row_progress("Randomizing", events.rows, quiet) as advance:
-            built = build(events, config, entropy, writer, advance, in_force)
+            built = build(events, config, entropy, writer, advance, count)
         key = signing_key(config)
         writer.finish(built.manifest_bytes, key.sign(built.manifest_bytes) if key else b"")
         writer.publish()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from common.config.names import NAME_PATTERN
@@ -143,7 +144,7 @@ def _release(
         config,
         quiet=quiet,
         confirm=confirm_both,
-        find_prior=lambda store, ledger: prior_in_force(config, store, ledger),
+        find_prior=partial(prior_in_force, config),
     )
 
 

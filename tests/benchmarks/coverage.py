@@ -36,7 +36,6 @@ from common.entropy import seeded_entropy
 from common.exact.channel import FiniteChannel
 from common.randomizers.grid import Grid
 from common.randomizers.prior import NoisyPrior, private_prior
-from common.randomizers.two_step import Recipe, two_step
 from feature_party.config import DataSection, TrainingSection
 from feature_party.evaluation.decoded_labels import Scored, decode_labels
 from feature_party.evaluation.explained import Explained, explained
@@ -53,6 +52,7 @@ from feature_party.training.holdout import split_holdout
 from feature_party.training.run import train
 from label_party.config.sections import DomainSection
 from tests.data_sets import BIKE, CENSUS, DIAMONDS, HOUSING, RANDHIE, RETAIL, DataSet
+from tests.one_label import one_label
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 FIXED = (HOUSING, CENSUS, RETAIL, RANDHIE, BIKE, DIAMONDS)
@@ -159,7 +159,7 @@ def build(data_set: DataSet, epsilon: float, seed: int, rows: int, deal: bool = 
     grid = DomainSection(lower=data_set.lower, upper=data_set.upper).build(rows, epsilon)
     places = grid.round(labels, entropy.words("rounding", 0, rows))
     counts = np.bincount(places, minlength=len(grid))
-    both = two_step(counts, grid, epsilon, entropy, Recipe())
+    both = one_label(counts, grid, epsilon, entropy)
     channel = both.randomizer.channel
     codes = channel.sample(places, entropy.words("labels", 0, rows))
     features = table.drop(data_set.label)
@@ -173,7 +173,7 @@ def build(data_set: DataSet, epsilon: float, seed: int, rows: int, deal: bool = 
     found = unseen(model, events)
     scored = found.judged_by(SQUARED)
     true = labels[found.matched]
-    share, sent = float(both.split.prior), found.codes.astype(np.int64)
+    share, sent = float(both.epsilon_prior), found.codes.astype(np.int64)
     own = [ReleasedCodes(problem, both.prior, grid.points, np.arange(rows), sent)]
     return Case(true, model.support, scored, grid, channel, share, own)
 

@@ -43,7 +43,7 @@ def test_noise_of_a_stream_of_its_own(
     stream: str, caught: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = make_worlds(Plan(tmp_path / "canaries", rows=1000, randomizer="rr-on-bins")).whole
-    with mock.patch("common.randomizers.several.PRIOR_STREAM", stream):
+    with mock.patch("common.randomizers.message.PRIOR_STREAM", stream):
         messages = messages_of(world, monkeypatch)
     served = answer(messages[0]), answer(messages[1])
     checks = rehearsal_checks(messages, world.in_row_order, served)

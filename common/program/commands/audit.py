@@ -201,7 +201,7 @@ def party(
         canary_cost,
     )
     from common.randomizers.base import check_epsilon
-    from common.randomizers.several import MOST_LABELS
+    from common.randomizers.terms import MOST_LABELS
 
     check_epsilon(epsilon, "--epsilon")
     if rows < 1000:

@@ -14,7 +14,7 @@ import numpy as np
 from common.arrays import Floats
 from common.entropy import seeded_entropy
 from common.errors import LabelveilError
-from common.randomizers import Recipe, build_randomizer, private_prior
+from common.randomizers import LabelTerms, build_randomizer, private_prior
 from common.randomizers.as_published import integers, randomize_as_published
 from tests.data_sets import DataSet
 
@@ -76,7 +76,6 @@ def label_errors(data_set: DataSet, epsilons: Sequence[float]) -> str:
     labels = np.clip(labels, data_set.lower, data_set.upper)
     entropy = seeded_entropy(11)
     labels = labels[np.argsort(entropy.words("split", 0, labels.size))[: labels.size * 4 // 5]]
-    grid = integers(data_set.lower, data_set.upper)
     lines = [
         "| ε | " + " | ".join(SHOWN) + " | bins | ε₁ |",
         "|---" * (len(SHOWN) + 3) + "|",
@@ -84,9 +83,11 @@ def label_errors(data_set: DataSet, epsilons: Sequence[float]) -> str:
     for epsilon in epsilons:
         row, bins, first = [], "–", "–"
         for name, options in SHOWN.values():
-            recipe = Recipe(name, options=options)
+            terms = LabelTerms(
+                "label", data_set.lower, data_set.upper, randomizer=name, options=options
+            )
             try:
-                found = randomize_as_published(labels, grid, epsilon, entropy, recipe)
+                found = randomize_as_published(labels, terms, epsilon, entropy)
             except LabelveilError:  # the prior takes all of ε
                 row.append("–")
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -11,13 +12,14 @@ import pytest
 from common.entropy import seeded_entropy
 from common.errors import ConfigError, PrivacyError
 from common.exact.channel import exp_lower_bound
-from common.randomizers import Recipe, build_randomizer, private_prior
+from common.randomizers import LabelTerms, build_randomizer, private_prior
 from common.randomizers.as_published import integers, randomize_as_published
+from common.randomizers.budget import round_down
 from common.randomizers.prior import NoisyPrior, rational_epsilon
-from common.randomizers.two_step import round_down
 
 LABELS = np.random.default_rng(3).gamma(2.0, 3.0, 60_000)
 GRID = integers(0.2 - 0.2, 30.9)
+TERMS = LabelTerms("label", 0.0, 30.9, randomizer="rr-on-bins")
 
 
 def test_the_grid_has_the_integers_within_the_bounds() -> None:
@@ -30,10 +32,8 @@ def test_the_grid_has_the_integers_within_the_bounds() -> None:
 
 def test_both_steps_are_those_of_the_paper() -> None:
     """Against the same noise, put together by hand."""
-    epsilon, loss = 1.0, "squared"
-    found = randomize_as_published(
-        LABELS, GRID, epsilon, seeded_entropy(9), Recipe("rr-on-bins", loss)
-    )
+    epsilon = 1.0
+    found = randomize_as_published(LABELS, TERMS, epsilon, seeded_entropy(9))
     first = rational_epsilon(math.sqrt(4 * 31 / 60_000))
     assert found.epsilon_prior == first
     whole = np.minimum(np.floor(LABELS), 30)
@@ -53,17 +53,15 @@ def test_both_steps_are_those_of_the_paper() -> None:
 
 def test_a_prior_that_takes_everything_is_refused() -> None:
     with pytest.raises(PrivacyError, match=r"√\(4·31/100\) = 1.11, which leaves nothing"):
-        randomize_as_published(LABELS[:100], GRID, 1.0, seeded_entropy(9), Recipe("rr-on-bins"))
+        randomize_as_published(LABELS[:100], TERMS, 1.0, seeded_entropy(9))
 
 
 def test_noise_alone_spends_everything_on_the_labels() -> None:
     for options in ({}, {"clip": True}):
-        recipe = Recipe("laplace", options=options)
-        found = randomize_as_published(LABELS, GRID, 2.0, seeded_entropy(9), recipe)
+        terms = replace(TERMS, randomizer="laplace", options=options)
+        found = randomize_as_published(LABELS, terms, 2.0, seeded_entropy(9))
         assert found.epsilon_prior == 0
-        floats = randomize_as_published(
-            LABELS, GRID, 2.0, seeded_entropy(9), recipe, continuous=True
-        )
+        floats = randomize_as_published(LABELS, terms, 2.0, seeded_entropy(9), continuous=True)
         assert floats.outputs is None
         assert np.ptp(floats.sent) <= 30 or not options
         whole = np.minimum(np.floor(LABELS), 30)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 
 from common.entropy import seeded_entropy
-from common.exact.channel import TOTAL
-from common.randomizers import Recipe, build_randomizer, decoded_prior, one_step
+from common.exact.channel import TOTAL, FiniteChannel
+from common.randomizers import LabelTerms, build_randomizer, decoded_prior, plan_message
 from common.randomizers.grid import Grid
+from tests.one_label import one_label
 from tests.statistics import mean_fits
 
 TWO, FIVE = Grid(np.array([0.0, 1.0])), Grid(np.arange(5.0))
@@ -27,37 +29,44 @@ def test_two_labels_are_sent_by_randomized_response(prior: list[int], loss: str)
 
 
 @pytest.mark.parametrize(
-    ("recipe", "grid", "needs"),
+    ("terms", "grid", "needs"),
     [
-        (Recipe(), TWO, False),
-        (Recipe("randomized-response"), TWO, False),
-        (Recipe("optimal-design"), TWO, True),
-        (Recipe(options={"points": 2}), TWO, True),
-        (Recipe(), FIVE, True),
-        (Recipe(values=True), FIVE, False),
-        (Recipe("rr-on-bins", values=True), FIVE, True),
-        (Recipe(values=True), Grid(np.arange(17.0)), True),
+        ({}, TWO, False),
+        ({"randomizer": "randomized-response"}, TWO, False),
+        ({"randomizer": "optimal-design"}, TWO, True),
+        ({"options": {"points": 2}}, TWO, True),
+        ({}, FIVE, True),
+        ({"values": True}, FIVE, False),
+        ({"values": True, "randomizer": "rr-on-bins"}, FIVE, True),
+        ({"values": True}, Grid(np.arange(17.0)), True),
     ],
 )
 def test_a_prior_is_paid_for_only_where_the_channel_needs_one(
-    recipe: Recipe, grid: Grid, needs: bool
+    terms: dict[str, Any], grid: Grid, needs: bool
 ) -> None:
-    assert recipe.needs_prior(grid) is needs
-    assert (recipe.split(grid, 1.0, 10_000).prior > 0) is needs
+    label = LabelTerms("label", grid.lower, grid.upper, grid, **terms)
+    assert label.needs_prior(grid) is needs
+    assert bool(plan_message([label], 10_000, 1.0).histograms) is needs
 
 
 def test_all_of_epsilon_goes_to_the_labels() -> None:
     for grid in (TWO, FIVE):
-        randomizer = Recipe(values=True).respond(grid, 1.0, 1000)
-        both = one_step(randomizer, np.full(len(grid), 200), 1.0)
-        assert both.prior.guarantee.exact_epsilon == 0
-        assert both.guarantee == both.labels_guarantee
-        assert 1 - 1e-12 < both.guarantee.exact_epsilon <= 1
+        even = np.full(len(grid), 200)
+        made = one_label(even, grid, 1.0, seeded_entropy(0), values=True).decode(even)
+        assert made.prior.guarantee.exact_epsilon == 0
+        assert made.guarantee == made.labels_guarantee
+        assert 1 - 1e-12 < made.guarantee.exact_epsilon <= 1
+
+
+def response(grid: Grid, epsilon: float, rows: int) -> FiniteChannel:
+    even = np.full(len(grid), rows // len(grid))
+    made = one_label(even, grid, epsilon, seeded_entropy(0), values=True)
+    return made.randomizer.channel
 
 
 @pytest.mark.parametrize("grid", [TWO, FIVE])
 def test_expected_codes_decode_to_the_histogram_exactly(grid: Grid) -> None:
-    channel = Recipe(values=True).respond(grid, 1.5, 1000).channel
+    channel = response(grid, 1.5, 1000)
     truth = np.arange(1, len(grid) + 1) * 1000
     for y, row in enumerate(channel.rows):  # the decoded counts of TOTAL labels y, of which
         codes = np.array(row, dtype=object)  # row says how many codes there are on average
@@ -79,5 +88,5 @@ def test_expected_codes_decode_to_the_histogram_exactly(grid: Grid) -> None:
 
 
 def test_codes_that_say_nothing_decode_to_an_even_histogram() -> None:
-    channel = Recipe().respond(TWO, 1e-22, 10).channel
+    channel = response(TWO, 1e-22, 10)
     assert decoded_prior(channel, np.array([7, 3])).noisy_counts.tolist() == [5, 5]

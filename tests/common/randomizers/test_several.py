@@ -9,26 +9,26 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from common.arrays import Floats, Integers
+from common.arrays import Floats
 from common.entropy import seeded_entropy
 from common.errors import ConfigError
 from common.exact.channel import exp_lower_bound
 from common.guarantees import PureDP
-from common.randomizers.cells import Cells, Group
+from common.randomizers.cells import Cells
 from common.randomizers.design.joint import JOINT, Targets
 from common.randomizers.design.optimal_design import decoding_values
-from common.randomizers.grid import Grid
-from common.randomizers.private_labels import randomize, randomize_several
-from common.randomizers.several import (
+from common.randomizers.division import (
     Division,
-    LabelTerms,
-    build_several,
     cell_grids,
     divide,
     joint_channel,
     lost,
     own_channels,
 )
+from common.randomizers.grid import Grid
+from common.randomizers.message import plan_message
+from common.randomizers.private_labels import PrivateEvents, randomize
+from common.randomizers.terms import LabelTerms
 from tests.statistics import mean_fits
 
 RETURNED = LabelTerms("returned", 0, 1, Grid.from_edges([0.0, 1.0]), values=True)
@@ -44,12 +44,24 @@ def events(rows: int = 5000) -> Floats:
     return np.column_stack([two < 0.1 + amount / 60, amount]).astype(np.float64)
 
 
+def sent(
+    labels: Floats,
+    terms: Sequence[LabelTerms],
+    epsilon: float,
+    seed: int,
+    division: Division = "auto",
+    records: int = 1,
+) -> PrivateEvents:
+    plan = plan_message(terms, len(labels), epsilon, division=division, records=records)
+    return randomize(labels, plan, seeded_entropy(seed))
+
+
 @pytest.mark.parametrize("division", ["auto", "split", "joint"])
 @pytest.mark.parametrize("group", [1, 3])
 def test_the_message_spends_what_its_integers_say_and_no_more(
     division: Division, group: int
 ) -> None:
-    made = randomize_several(events(), TERMS, 1.5, seeded_entropy(1), division, group).made
+    made = sent(events(), TERMS, 1.5, 1, division, group).message
     spent = sum(
         (prior.exact_epsilon for _, prior in made.priors if prior), Fraction(0)
     ) + group * sum(Fraction(one.channel.epsilon) for _, one in made.channels)
@@ -60,7 +72,7 @@ def test_the_message_spends_what_its_integers_say_and_no_more(
 
 
 def test_a_joint_channel_bounds_a_change_of_all_labels_at_once() -> None:
-    made = randomize_several(events(), TERMS, 1.0, seeded_entropy(1), "joint").made
+    made = sent(events(), TERMS, 1.0, 1, "joint").message
     ((group, built),) = made.channels
     ((_, prior),) = made.priors
     assert prior is not None
@@ -75,28 +87,22 @@ def test_a_joint_channel_bounds_a_change_of_all_labels_at_once() -> None:
     assert worst <= exp_lower_bound(1 - prior.exact_epsilon)
 
 
-@pytest.mark.parametrize("division", ["auto", "split"])
-@pytest.mark.parametrize("terms", TERMS, ids=lambda one: one.name)
-def test_one_label_is_sent_as_it_is_alone(terms: LabelTerms, division: Division) -> None:
-    labels = events(2000)[:, TERMS.index(terms)]
-    several = randomize_several(labels[:, None], [terms], 1.0, seeded_entropy(4), division)
-    grid = terms.own_grid(2000, 1.0)
-    alone = randomize(labels, grid, 1.0, seeded_entropy(4), terms.recipe(1, Fraction(1, 8)))
-    ((_, prior),), ((_, built),) = several.made.priors, several.made.channels
-    assert np.array_equal(several.codes, alone.codes)
-    assert built.channel.rows == alone.channel.rows
-    assert prior is not None
-    assert np.array_equal(prior.noisy_counts, alone.made.prior.noisy_counts)
-    assert several.made.guarantee == alone.guarantee
+@pytest.mark.parametrize("terms", TERMS, ids=lambda label: label.name)
+def test_one_label_is_sent_alike_however_it_is_divided(terms: LabelTerms) -> None:
+    labels = events(2000)[:, [TERMS.index(terms)]]
+    auto, split = (sent(labels, [terms], 1.0, 4, division) for division in ("auto", "split"))
+    assert np.array_equal(auto.codes, split.codes)
+    assert auto.message.codebook.channels[0].rows == split.message.codebook.channels[0].rows
+    assert auto.guarantee == split.guarantee
 
 
 @pytest.mark.parametrize("division", ["auto", "split", "joint"])
 def test_codes_decode_to_the_labels_that_were_sent(division: Division) -> None:
     """And not to the same labels moved by a sixth of a deviation: the test could fail."""
     labels = events()
-    sent = randomize_several(labels, TERMS, 4.0, seeded_entropy(2), division)
-    book = sent.made.codebook
-    columns = book.split(sent.codes)
+    events_sent = sent(labels, TERMS, 4.0, 2, division)
+    book = events_sent.message.codebook
+    columns = book.split(events_sent.codes)
     for j, name in enumerate(book.names):
         part = book.for_label(name)
         weights = np.full(part.values.size, 1 / part.values.size)
@@ -125,18 +131,14 @@ def test_the_division_is_the_one_that_is_predicted_to_lose_less(epsilon: float, 
     )
 
 
-def test_labels_are_counted_once_and_what_needs_no_prior_is_not_counted() -> None:
-    labels, asked = events(), []
-
-    def count(groups: Sequence[Group]) -> list[Integers]:
-        asked.append([group.labels for group in groups])
-        words = seeded_entropy(0)
-        return [np.bincount(g.round(labels, words), minlength=len(g.cells)) for g in groups]
-
-    for division in ("auto", "split"):
-        build_several(count, TERMS, 5000, 1.0, seeded_entropy(0), division=division)
+def test_what_needs_no_prior_is_not_counted() -> None:
+    labels = events()
+    asked = [
+        [group.labels for group in plan_message(TERMS, 5000, 1.0, division=division).groups]
+        for division in ("auto", "split")
+    ]
     assert asked == [[(0, 1)], [(1,)]]
-    split = randomize_several(labels, TERMS, 1.0, seeded_entropy(0), "split").made
+    split = sent(labels, TERMS, 1.0, 0, "split").message
     told = dict(zip(("returned", "amount"), split.priors, strict=True))["returned"][1]
     assert told is not None
     assert told.decoded
@@ -168,18 +170,18 @@ def test_what_has_no_joint_channel_is_split_or_refused() -> None:
     amounts = [LabelTerms(name, 0, 900.5) for name in "abc"]
     assert cell_grids(amounts, 10_000, 1.0) is None
     labels = np.zeros((50, 3))
-    made = randomize_several(labels, amounts, 1.0, seeded_entropy(0)).made
+    made = sent(labels, amounts, 1.0, 0).message
     assert len(made.channels) == 3
     assert made.codebook.outputs <= 65_536
     with pytest.raises(ConfigError, match="division = 'split'"):
-        randomize_several(labels, amounts, 1.0, seeded_entropy(0), "joint")
+        sent(labels, amounts, 1.0, 0, "joint")
     with pytest.raises(ConfigError, match="'a' is there twice"):
-        randomize_several(labels, [AMOUNT, amounts[0], amounts[0]], 1.0, seeded_entropy(0))
+        sent(labels, [AMOUNT, amounts[0], amounts[0]], 1.0, 0)
     with pytest.raises(ConfigError, match="9 labels"):
-        randomize_several(labels, [RETURNED] * 9, 1.0, seeded_entropy(0))
+        sent(labels, [RETURNED] * 9, 1.0, 0)
 
 
 def test_no_label_of_several_names_a_randomizer() -> None:
     named = replace(AMOUNT, randomizer="rr-on-bins")
     with pytest.raises(ConfigError, match=r"'amount' is one of 2.*leave 'rr-on-bins'"):
-        randomize_several(events(50), [RETURNED, named], 1.0, seeded_entropy(0))
+        sent(events(50), [RETURNED, named], 1.0, 0)

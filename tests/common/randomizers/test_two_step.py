@@ -16,11 +16,12 @@ from common.entropy import WordSource, seeded_entropy
 from common.errors import DataError, PrivacyError
 from common.exact.noise import discrete_laplace
 from common.guarantees import Unit
-from common.randomizers import Recipe, TwoStep, private_prior, split_budget, two_step
 from common.randomizers import prior as prior_module
+from common.randomizers import private_prior, split_budget
 from common.randomizers.grid import Grid
 from common.randomizers.prior import rational_epsilon
 from tests.effort import effort
+from tests.one_label import OneLabel, one_label
 from tests.statistics import DRAWS, fits, laplace_mass
 
 GRID = Grid.from_edges([0, 1, 5])
@@ -39,9 +40,9 @@ class Enumeration:
         self.scales: set[Fraction] = set()
         self._patch = monkeypatch
         self._leak = leak
-        self._seen: dict[tuple[Histogram, Histogram], TwoStep] = {}
+        self._seen: dict[tuple[Histogram, Histogram], OneLabel] = {}
 
-    def run(self, counts: Histogram, noisy: Histogram) -> TwoStep:
+    def run(self, counts: Histogram, noisy: Histogram) -> OneLabel:
         """Return what the code releases when its noise makes ``noisy`` of ``counts``."""
         key = (counts if self._leak else (), noisy)
         if key not in self._seen:
@@ -53,8 +54,8 @@ class Enumeration:
                 return np.zeros_like(wanted) if self._leak else wanted
 
             self._patch.setattr(prior_module, "discrete_laplace", noise)
-            self._seen[key] = two_step(
-                np.array(counts), GRID, self.epsilon, seeded_entropy(0), Recipe("rr-on-bins")
+            self._seen[key] = one_label(
+                np.array(counts), GRID, self.epsilon, seeded_entropy(0), "rr-on-bins"
             )
         return self._seen[key]
 
@@ -164,12 +165,12 @@ def test_noise_of_scale_2_over_epsilon_lands_on_every_cell() -> None:
 
 def test_a_users_records_scale_the_noise_and_the_label_budget() -> None:
     counts = np.array([40, 30, 30])
-    steps = two_step(
-        counts, GRID, 2.0, seeded_entropy(0), Recipe("rr-on-bins", group=5, prior_share=0.5)
+    steps = one_label(
+        counts, GRID, 2.0, seeded_entropy(0), "rr-on-bins", records=5, prior_share=0.5
     )
-    assert steps.prior.scale == 10 / steps.split.prior
+    assert steps.prior.scale == 10 / steps.epsilon_prior
     assert steps.prior.guarantee.unit == steps.labels_guarantee.unit == Unit.USER
-    assert steps.randomizer.channel.epsilon <= float(steps.split.labels) / 5
+    assert steps.randomizer.channel.epsilon <= float(steps.epsilon_labels) / 5
     assert steps.guarantee.exact_epsilon <= 2
     assert steps.guarantee.epsilon == pytest.approx(2.0, rel=1e-9)
 

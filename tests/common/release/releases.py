@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from common.entropy import seeded_entropy
-from common.randomizers import Recipe, one_step, two_step
 from common.randomizers.grid import Grid
 from common.release.blocks import block_ranges, encode_codes
 from common.release.manifest import FORMAT, Manifest, block_digest, content_digest
+from tests.one_label import one_label
 
 
 def make_release(
@@ -29,14 +29,9 @@ def make_release(
     grid = Grid.from_count(0, points - 1, points)
     indices = (entropy.words("test labels", 0, rows) % np.uint64(points)).astype(np.int64)
     counts = np.bincount(indices, minlength=points)
-    recipe = Recipe(randomizer, group=group)
-    if recipe.needs_prior(grid):
-        both = two_step(counts, grid, epsilon, entropy, recipe)
-        drawn = both.randomizer.randomize_indices(indices, entropy)
-    else:
-        response = recipe.respond(grid, epsilon, rows)
-        drawn = response.randomize_indices(indices, entropy)
-        both = one_step(response, np.bincount(drawn, minlength=points), epsilon, group)
+    both = one_label(counts, grid, epsilon, entropy, randomizer, records=group)
+    drawn = both.randomizer.randomize_indices(indices, entropy)
+    both = both.decode(np.bincount(drawn, minlength=both.randomizer.channel.outputs.size))
     channel = both.randomizer.channel
     codes = encode_codes(drawn, channel.code_bytes)
     keys = entropy.words("test keys", 0, 2 * rows).tobytes() if keyed else b""

@@ -7,11 +7,11 @@ import pytest
 import scipy
 
 from common.entropy import seeded_entropy
-from common.randomizers import Recipe, two_step
 from common.randomizers.denoising import Told, denoise_histogram
 from common.randomizers.grid import Grid
 from common.randomizers.prior import NoisyPrior
 from feature_party.learning.problem import prior_given_codes
+from tests.one_label import one_label
 
 ROWS = 2_000
 GRID = Grid.from_count(0, 10, 12)
@@ -25,7 +25,7 @@ def test_codes_tell_the_mean_that_noise_on_the_histogram_hides() -> None:
     truth = GRID.points[labels].mean()
     alone, together = [], []
     for seed in range(8):
-        made = two_step(counts, GRID, 1.0, seeded_entropy(seed), Recipe("randomized-thresholds"))
+        made = one_label(counts, GRID, 1.0, seeded_entropy(seed), "randomized-thresholds")
         channel = made.randomizer.channel
         codes = made.randomizer.randomize_indices(labels, seeded_entropy(seed))
         found = prior_given_codes(
@@ -40,7 +40,7 @@ def test_codes_tell_the_mean_that_noise_on_the_histogram_hides() -> None:
 
 def test_without_codes_or_with_a_histogram_made_of_them_nothing_changes() -> None:
     counts = np.full(len(GRID), 100)
-    made = two_step(counts, GRID, 1.0, seeded_entropy(1), Recipe("randomized-thresholds"))
+    made = one_label(counts, GRID, 1.0, seeded_entropy(1), "randomized-thresholds")
     told = made.randomizer.channel.probabilities
     outputs = told.shape[1]
     none = prior_given_codes(made.prior, told, np.zeros(outputs, np.int64))

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from common.entropy import seeded_entropy
-from common.randomizers import Recipe, two_step
 from common.randomizers.grid import Grid
 from common.release.blocks import block_ranges, encode_codes
 from common.release.manifest import Manifest, block_digest, content_digest
@@ -20,6 +19,7 @@ from feature_party.evaluation.decoded_labels import DecodedLabels
 from feature_party.join.matches import MatchCounts
 from feature_party.model.facts import EpochLosses
 from feature_party.report import ReportInputs
+from tests.one_label import one_label
 
 ROWS = 6000
 
@@ -35,7 +35,7 @@ def _release(label: str, data_set: str) -> tuple[np.ndarray, np.ndarray, Manifes
     grid = Grid.from_step(0, 77, 1)
     entropy = seeded_entropy(5)
     counts = np.bincount(labels.astype(int), minlength=len(grid))
-    both = two_step(counts, grid, 1.0, entropy, Recipe("rr-on-bins"))
+    both = one_label(counts, grid, 1.0, entropy, "rr-on-bins")
     codes = both.randomizer.randomize(labels, entropy)
     width = both.randomizer.channel.code_bytes
     blocks = [

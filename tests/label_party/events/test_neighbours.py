@@ -27,7 +27,6 @@ from common.entropy import seeded_entropy
 from common.mechanisms.paired_gain import PairedGain
 from common.mechanisms.selection import Ranking, count_users
 from common.mechanisms.selection.leaders import Leaders, StableLeaders
-from common.randomizers import Recipe, TwoStep, two_step
 from common.randomizers.base import ROUNDING_STREAM
 from common.randomizers.cells import Cells, Group
 from common.randomizers.grid import Grid
@@ -37,6 +36,7 @@ from label_party.queries import synthetic_table, top_k
 from label_party.queries.evaluation import Evaluation
 from label_party.store.release_store import Store
 from tests.label_party.conftest import Party
+from tests.one_label import OneLabel, one_label
 
 Row = tuple[str, float | None, str | None, str]
 """Key, label, kind and day of a row of labels."""
@@ -162,14 +162,15 @@ def the_prior(config: LabelPartyConfig) -> Integers:
 
 
 @cache
-def released(counts: tuple[int, ...], epsilon: float, group: int) -> TwoStep:
+def released(counts: tuple[int, ...], epsilon: float, group: int) -> OneLabel:
     """From one draw of the prior."""
     grid = Grid(np.arange(0.0, 11.0, 5.0))
-    recipe = Recipe("randomized-response", group=group)
-    return two_step(np.array(counts), grid, epsilon, seeded_entropy(1), recipe)
+    return one_label(
+        np.array(counts), grid, epsilon, seeded_entropy(1), "randomized-response", records=group
+    )
 
 
-def two_steps(config: LabelPartyConfig, counts: Integers) -> TwoStep:
+def two_steps(config: LabelPartyConfig, counts: Integers) -> OneLabel:
     return released(tuple(counts.tolist()), config.privacy.epsilon, config.privacy.group)
 
 

@@ -21,10 +21,11 @@ from common.exact.channel import FiniteChannel
 from common.exact.rational import parse_rational
 from common.program.audit.verdict import Check, Verdict
 from common.randomizers import NoisyPrior, Randomizer, build_randomizer, split_budget
+from common.randomizers.budget import PRIOR_SHARE, round_down
 from common.randomizers.cells import Group
 from common.randomizers.grid import Grid
-from common.randomizers.several import LabelTerms, Several, from_priors
-from common.randomizers.two_step import PRIOR_SHARE, round_down
+from common.randomizers.message import MessagePlan, plan_message
+from common.randomizers.terms import LabelTerms
 from common.release.facts import MOST_DIGITS
 from common.release.manifest import Manifest
 from common.version import software
@@ -61,59 +62,52 @@ class OtherSplitError(LabelveilError):
     """The rule would have paid otherwise for the histograms."""
 
 
-class _Fits(Exception):
-    """It would have paid for those that are there."""
-
-
-def rebuild_several(manifest: Manifest, share: float, *, build: bool = True) -> Several:
-    """Build the channels of several labels again, from the histograms and public facts.
+def plan_of(manifest: Manifest, share: float) -> MessagePlan:
+    """What the rule makes of a release's public facts.
 
     Parameters
     ----------
     share
         The largest share of ε that histograms may take.
-    build
-        Whether to go on once the histograms are seen to be those that the rule pays for.
 
     Raises
     ------
     OtherSplitError
         If other groups of labels would have been counted, on other grids, or for another ε.
     """
-    noisy = {
-        manifest.group(prior.labels): histogram
-        for prior, histogram in zip(manifest.priors, manifest.histograms, strict=True)
-        if not prior.decoded
-    }
-
-    def pay(asked: Sequence[tuple[Group, Fraction]]) -> list[NoisyPrior]:
-        if dict(asked) != {group: prior.exact_epsilon for group, prior in noisy.items()}:
-            raise OtherSplitError("the histograms are not those that the rule pays for")
-        if not build:
-            raise _Fits
-        return [noisy[group] for group, _ in asked]
-
     terms = [
         LabelTerms(
-            one.name,
-            one.grid[0],
-            one.grid[-1],
-            Grid.from_edges(one.grid) if one.asked else None,
-            one.loss,
-            one.weight,
-            values=any(prior.decoded and prior.labels == [one.name] for prior in manifest.priors),
+            label.name,
+            label.grid[0],
+            label.grid[-1],
+            Grid.from_edges(label.grid) if label.asked else None,
+            label.loss,
+            label.weight,
+            values=any(prior.decoded and prior.labels == [label.name] for prior in manifest.priors),
         )
-        for one in manifest.labels
+        for label in manifest.labels
     ]
-    return from_priors(
-        pay,
+    plan = plan_message(
         terms,
         manifest.population.rows,
         _asked(manifest),
         division=manifest.privacy.division,
-        group=manifest.privacy.records_per_unit,
+        records=manifest.privacy.records_per_unit,
         prior_share=share,
     )
+    paid = {group: prior.exact_epsilon for group, prior in _noisy(manifest).items()}
+    if {each.group: each.epsilon for each in plan.histograms} != paid:
+        raise OtherSplitError("the histograms are not those that the rule pays for")
+    return plan
+
+
+def _noisy(manifest: Manifest) -> dict[Group, NoisyPrior]:
+    """The histograms that labels paid for."""
+    return {
+        manifest.group(prior.labels): histogram
+        for prior, histogram in zip(manifest.priors, manifest.histograms, strict=True)
+        if not prior.decoded
+    }
 
 
 def prior_share(manifest: Manifest) -> float | None:
@@ -133,10 +127,8 @@ def prior_share(manifest: Manifest) -> float | None:
                 return share
             continue
         with suppress(OtherSplitError):
-            try:
-                rebuild_several(manifest, share, build=False)
-            except _Fits:
-                return share
+            plan_of(manifest, share)
+            return share
     return None
 
 
@@ -152,7 +144,7 @@ def _candidates(manifest: Manifest) -> Iterator[Callable[[], Sequence[Randomizer
         share = prior_share(manifest)
         if share is None:
             raise OtherSplitError("the histograms are not those that the rule pays for")
-        made = dict(rebuild_several(manifest, share).channels)
+        made = dict(plan_of(manifest, share).build(_noisy(manifest)).channels)
         groups = [manifest.group(one.labels) for one in manifest.randomizers]
         if set(groups) != set(made):
             raise OtherSplitError("labels are grouped otherwise")

@@ -25,7 +25,13 @@ from common.exact.channel import FiniteChannel
 from common.program.audit.attacks.implementation import Mechanism
 from common.program.audit.attacks.replay import Labels, Message
 from common.program.children import child_command, child_environment
-from common.randomizers import Randomizer, Recipe, build_randomizer, private_prior, two_step
+from common.randomizers import (
+    LabelTerms,
+    Randomizer,
+    build_randomizer,
+    plan_message,
+    private_prior,
+)
 from common.randomizers.grid import Grid
 
 DIGEST_BYTES = 16
@@ -105,13 +111,24 @@ class NamedSubject:
         grid = Grid(self.labels[: min(3, self.labels.size)])
         counts = np.bincount(labels.astype(np.int64), minlength=len(grid))
         half = Fraction(1, 2)
-        recipe = Recipe(self.name, self.loss, self.options, prior_share=half)
-        two = two_step(counts, grid, REPLAY_EPSILON, entropy, recipe)
-        channel = two.randomizer.channel
+        terms = LabelTerms(
+            "label",
+            grid.lower,
+            grid.upper,
+            grid,
+            self.loss,
+            randomizer=self.name,
+            options=self.options,
+        )
+        plan = plan_message([terms], len(labels), REPLAY_EPSILON, prior_share=half)
+        priors = plan.release_priors([counts], entropy)
+        ((_, randomizer),) = plan.build(priors).channels
+        (prior,) = priors.values()
+        channel = randomizer.channel
         return Message(
-            tuple(two.prior.noisy_counts.tolist()),
-            two.prior.scale,
-            two.prior.exact_epsilon,
+            tuple(prior.noisy_counts.tolist()),
+            prior.scale,
+            prior.exact_epsilon,
             (channel.outputs.tobytes(), channel.weights),
         )
 

@@ -1,0 +1,69 @@
+"""How one ε is divided between a private prior and the labels.
+
+Source: Theorem 7 of Ghazi et al., *Regression with Label Differential Privacy*, ICLR 2023.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from common.errors import PrivacyError
+from common.randomizers.base import check_epsilon
+from common.randomizers.prior import rational_epsilon
+
+PRIOR_SHARE = Fraction(1, 8)
+"""The largest share of ε that the default split gives the prior."""
+
+
+@dataclass(frozen=True)
+class BudgetSplit:
+    """How one ε is divided.
+
+    Attributes
+    ----------
+    prior
+        ε₁ for the histogram, exact.
+    labels
+        ε₂ for all labels of one privacy unit, exact; ``prior + labels`` is the requested ε.
+    capped
+        Whether Theorem 7's √(k/n) was above the largest share allowed.
+    """
+
+    prior: Fraction
+    labels: Fraction
+    capped: bool
+
+
+def split_budget(
+    epsilon: float, points: int, rows: int, *, largest_share: float | Fraction = PRIOR_SHARE
+) -> BudgetSplit:
+    """Divide ε by Theorem 7: ε₁ = √(k/n), at most ``largest_share`` of ε.
+
+    Parameters
+    ----------
+    epsilon
+        The whole budget of a label, > 0.
+    points
+        Number of grid points k.
+    rows
+        Number of labels n.
+    largest_share
+        Between 0 and 1. The theorem needs √(k/n) below ε; small data sets do not have it.
+    """
+    check_epsilon(epsilon)
+    if points < 1 or rows < 1:
+        raise PrivacyError(f"points={points} and rows={rows} must both be at least 1")
+    if not 0 < largest_share < 1:
+        raise PrivacyError(f"largest_share={float(largest_share):g} must lie between 0 and 1")
+    wanted = math.sqrt(points / rows)
+    most = float(Fraction(epsilon) * Fraction(largest_share))
+    prior = rational_epsilon(min(wanted, most))
+    return BudgetSplit(prior, Fraction(epsilon) - prior, wanted > most)
+
+
+def round_down(value: Fraction) -> float:
+    """Return the largest float that is not above ``value``."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, 0.0)

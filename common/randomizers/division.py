@@ -1,0 +1,161 @@
+"""How several labels of an event share one ε: one channel for all of them, or one a label.
+
+- *split*: every label its own prior and channel, as if it were sent alone, with a share of ε that
+  public facts decide;
+- *joint*: one prior over the cells of small grids, and one channel designed for all labels;
+- *auto*: one prior over cells is paid for, and from that alone it is decided whether one channel or
+  one a label, on the same grids, is predicted to serve better. Where labels need more than 400
+  cells together, it is split.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import reduce
+from typing import Literal
+
+import numpy as np
+
+from common.arrays import Floats
+from common.randomizers.base import Randomizer, build_randomizer
+from common.randomizers.budget import round_down
+from common.randomizers.cells import Cells, Group, row_products
+from common.randomizers.design.allocation import allocate
+from common.randomizers.design.joint import Targets, build_joint_design
+from common.randomizers.design.optimal_design import POINTS
+from common.randomizers.design.room import fitting, most_knots
+from common.randomizers.grid import Grid
+from common.randomizers.terms import LabelTerms
+
+Division = Literal["auto", "split", "joint"]
+Channels = tuple[tuple[Group, Randomizer], ...]
+
+MOST_CELLS = 400
+FEWEST_POINTS = 8
+_FEWEST_CELLS = 144
+
+
+def divide(
+    terms: Sequence[LabelTerms],
+    cells: Cells,
+    prior: Floats,
+    epsilon: float,
+    rows: int,
+    division: Division = "auto",
+) -> Channels:
+    """Choose between one channel for all labels and one a label, from a released prior alone.
+
+    Parameters
+    ----------
+    cells
+        The product of the labels' grids.
+    prior
+        (k,) released or public weights of the cells.
+    epsilon
+        Of all labels of one event, for the channels.
+    division
+        ``joint`` leaves no choice.
+    """
+    losses, weights = [one.loss for one in terms], [one.weight for one in terms]
+    joint = joint_channel(terms, cells, prior, epsilon, rows)
+    if division == "joint":
+        return joint
+    own = own_channels(terms, cells, prior, epsilon, rows)
+    targets = Targets.of(cells, prior, losses, weights, rows)
+    return min(joint, own, key=lambda channels: lost(targets, cells, channels))
+
+
+def joint_channel(
+    terms: Sequence[LabelTerms], cells: Cells, prior: Floats, epsilon: float, rows: int
+) -> Channels:
+    """Design one channel for all labels; parameters as in :func:`divide`."""
+    losses, weights = [one.loss for one in terms], [one.weight for one in terms]
+    everything = Group(tuple(range(len(terms))), cells)
+    return ((everything, build_joint_design(cells, prior, epsilon, losses, weights, rows)),)
+
+
+def own_channels(
+    terms: Sequence[LabelTerms], cells: Cells, prior: Floats, epsilon: float, rows: int
+) -> Channels:
+    """Build a channel for each label, ε divided among them; parameters as in :func:`divide`."""
+    marginals = [cells.marginal(prior, j) for j in range(len(terms))]
+    losses, weights = [one.loss for one in terms], [one.weight for one in terms]
+    shares = allocate(cells.grids, marginals, losses, weights, epsilon, rows)
+
+    def build(points: int) -> list[Randomizer]:
+        return [
+            build_randomizer(
+                "auto",
+                labels=grid.points,
+                prior=marginals[j],
+                epsilon=round_down(Fraction(epsilon) * shares[j]),
+                loss=losses[j],
+                rows=rows,
+                **({"points": points} if len(grid) > 2 else {}),
+            )
+            for j, grid in enumerate(cells.grids)
+        ]
+
+    # never refused: at most five grids of three points or more make at most 400 cells
+    knots = most_knots([2 if len(grid) == 2 else None for grid in cells.grids])
+    groups = [Group((j,), Cells((grid,))) for j, grid in enumerate(cells.grids)]
+    return tuple(zip(groups, fitting(build, knots), strict=True))
+
+
+def lost(targets: Targets, cells: Cells, channels: Channels) -> float:
+    """What channels are predicted to lose: :meth:`Targets.lost` of the codes of all of them."""
+    return targets.lost(at_knots(targets, cells, channels))
+
+
+def at_knots(targets: Targets, cells: Cells, channels: Channels) -> Floats:
+    """(k, d) probabilities of the combined codes in the cells that are knots."""
+    knots = targets.rounding.argmax(axis=0)
+    indices = cells.indices(knots)
+    parts = [one.channel.probabilities[group.number(indices)] for group, one in channels]
+    return reduce(row_products, parts)
+
+
+def cell_grids(terms: Sequence[LabelTerms], rows: int, epsilon: float) -> tuple[Grid, ...] | None:
+    """Choose small grids with at most 400 cells in all, from public facts.
+
+    As with one label's grid, the number of cells is such that Theorem 7's √(k/n) spends about a
+    sixteenth of ε on the prior, within 144 … 400. Grids that were chosen stay.
+
+    Returns
+    -------
+    One a label; None where they would have fewer than 8 points.
+    """
+    chosen = math.prod(len(one.grid) for one in terms if one.grid)
+    free = sorted(
+        (j for j, one in enumerate(terms) if not one.grid),
+        key=lambda j: len(terms[j].coarse_grid(MOST_CELLS)),
+    )
+    affordable = min(max(rows * (epsilon / 16) ** 2, _FEWEST_CELLS), MOST_CELLS)
+    for room in (affordable, MOST_CELLS):
+        left, grids = room / chosen, {j: one.grid for j, one in enumerate(terms) if one.grid}
+        for place, j in enumerate(free):
+            most = int(left ** (1 / (len(free) - place)) + 1e-9)
+            if most < 2:
+                break
+            grids[j] = terms[j].coarse_grid(most)
+            left /= len(grids[j])
+            if len(grids[j]) < min(FEWEST_POINTS, len(terms[j].coarse_grid(MOST_CELLS))):
+                break
+        else:
+            if left >= 1:
+                return tuple(grids[j] for j in range(len(terms)))
+    return None
+
+
+def shares_of_epsilon(
+    terms: Sequence[LabelTerms], rows: int, epsilon: float
+) -> tuple[Fraction, ...]:
+    """Divide ε among labels that are sent as if alone, from public facts."""
+    if len(terms) == 1:
+        return (Fraction(1),)
+    grids = [one.grid or one.coarse_grid(POINTS) for one in terms]
+    even = [np.full(len(grid), 1 / len(grid)) for grid in grids]
+    losses, weights = [one.loss for one in terms], [one.weight for one in terms]
+    return allocate(grids, even, losses, weights, epsilon, rows)

@@ -1,0 +1,122 @@
+"""What is public about a label before anything is read, and how a channel of its own sends it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from common.arrays import Floats
+from common.errors import ConfigError
+from common.randomizers.base import Randomizer, build_randomizer
+from common.randomizers.design.optimal_design import POINTS
+from common.randomizers.grid import Grid
+
+RESPONSE = "randomized-response"
+FEW = 16
+"""Values that randomized response is the default for, at most: with more it is seldom right."""
+MOST_LABELS = 8
+_NEAR_ZERO = 50.0
+
+
+@dataclass(frozen=True)
+class LabelTerms:
+    """What is public about one label before anything is read.
+
+    Attributes
+    ----------
+    name
+        For people.
+    lower, upper
+        Bounds.
+    grid
+        Its points, where they were chosen; None to choose them from bounds, events and ε.
+    loss, weight
+        How predictions of it are judged, and how much that counts beside other labels, > 0.
+    values
+        Whether the grid's points are all the labels there are, and not places on a range.
+    randomizer, options
+        As in :func:`common.randomizers.build_randomizer`, of a label that is sent alone.
+    """
+
+    name: str
+    lower: float
+    upper: float
+    grid: Grid | None = None
+    loss: str = "squared"
+    weight: float = 1.0
+    values: bool = False
+    randomizer: str = "auto"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def own_grid(self, rows: int, epsilon: float) -> Grid:
+        """Its points if it is sent alone."""
+        return self.grid or Grid.default(self.lower, self.upper, rows, epsilon)
+
+    def coarse_grid(self, most: int) -> Grid:
+        """At most so many points: each integer, or finer near 0 where amounts and counts lie."""
+        span, whole = self.upper - self.lower, self.lower == int(self.lower)
+        whole = whole and span == int(span)
+        if whole and span < most:
+            return Grid.from_step(self.lower, self.upper, 1.0)
+        if self.lower != 0:
+            return Grid.from_count(self.lower, self.upper, most)
+        points = Grid.from_log(0.0, self.upper, most, self.upper / _NEAR_ZERO).points
+        return Grid(np.unique(np.round(points)) if whole else points)
+
+    def needs_prior(self, grid: Grid) -> bool:
+        """Whether its channel depends on a prior.
+
+        Two labels, or a few that are values of their own, are sent by randomized response, whose
+        codes also tell their histogram: no ε is spent on one.
+        """
+        few = len(grid) == 2 or (self.values and len(grid) <= FEW)
+        return not few or bool(self.options) or self.randomizer not in ("auto", RESPONSE)
+
+    def build(
+        self, grid: Grid, prior: Floats | None, epsilon: float, rows: int, points: int = POINTS
+    ) -> Randomizer:
+        """Build the channel of its own.
+
+        Parameters
+        ----------
+        prior
+            (k,) weights of the grid's points; None where the channel needs none.
+        epsilon
+            Of one label.
+        rows
+            Number of events.
+        points
+            A design's knots, at most, where the options do not say.
+        """
+        fewer = {"points": points} if prior is not None and points < POINTS else {}
+        return build_randomizer(
+            RESPONSE if prior is None else self.randomizer,
+            labels=grid.points,
+            prior=np.ones(len(grid)) if prior is None else prior,
+            epsilon=epsilon,
+            loss=self.loss,
+            rows=rows,
+            **(self.options or fewer),
+        )
+
+
+def check_terms(terms: Sequence[LabelTerms]) -> None:
+    """Raise ``ConfigError`` for labels that no message can carry."""
+    names = [label.name for label in terms]
+    if not 1 <= len(names) <= MOST_LABELS:
+        raise ConfigError(f"{len(names)} labels must be 1 … {MOST_LABELS}; send several messages")
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"label {name!r:.60} is there twice; name each label once")
+    for label in terms:
+        if not 0 < label.weight < math.inf:
+            raise ConfigError(f"label {label.name!r:.60}: weight={label.weight:g} must be above 0")
+        if len(names) > 1 and (label.randomizer != "auto" or label.options):
+            raise ConfigError(
+                f"label {label.name!r:.60} is one of {len(names)}, whose randomizers are chosen"
+                f" together; leave {label.randomizer!r:.60} and its options out"
+            )

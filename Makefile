@@ -71,10 +71,11 @@ test-exhaustive: $(STAMP) ## Run every test, and where one tries a sample, try e
 	LABELVEIL_EXHAUSTIVE=1 $(PYTHON) -m pytest $(PYTEST_ARGS)
 
 .PHONY: check
-check: $(STAMP) check-wire ## Check format, lint, types and the generated stubs
+check: $(STAMP) check-wire ## Check format, lint, types and the generated stubs; advise on sizes
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	@$(PYTHON) -m tests.sizes
 
 .PHONY: format
 format: $(STAMP) ## Format the code and apply safe lint fixes

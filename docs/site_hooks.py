@@ -20,9 +20,9 @@ from typer import Context
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-import common.program.cli
 import feature_party.commands.cli
 import label_party.commands.cli
+import labelveil.commands.cli
 from common.command_line import EXIT_CODES
 
 ROOT = Path(__file__).parents[1]
@@ -44,7 +44,7 @@ ROOMS = {
 """The mathematics of ``common``, a page of reference each."""
 
 APPS = {
-    "labelveil": common.program.cli.app,
+    "labelveil": labelveil.commands.cli.app,
     "label-party": label_party.commands.cli.app,
     "feature-party": feature_party.commands.cli.app,
 }

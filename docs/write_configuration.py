@@ -9,9 +9,9 @@ from pathlib import Path
 
 from typer.main import get_group
 
-import common.program.cli
 import feature_party.commands.cli
 import label_party.commands.cli
+import labelveil.commands.cli
 from common.config.reference import flags, reference
 from feature_party.config import FeaturePartyConfig
 from label_party.config.sections import LabelPartyConfig
@@ -51,7 +51,7 @@ def page() -> str:
         group = get_group(app)
         group.name = name
         parts.append(f"## `{name.replace('-', '_')}.toml`\n\n{reference(model, group)}\n")
-    neutral = get_group(common.program.cli.app)
+    neutral = get_group(labelveil.commands.cli.app)
     neutral.name = "labelveil"
     parts.append(f"## `labelveil`\n\nIt has no file: all is flags.\n\n{flags(neutral)}\n")
     return "\n".join(parts)

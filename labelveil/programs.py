@@ -13,7 +13,7 @@ from labelveil.own_packages import check_own_packages
 
 def labelveil() -> None:
     """Run the neutral program."""
-    _start("common.program.cli")
+    _start("labelveil.commands.cli")
 
 
 def label_party() -> None:

@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from common.config.keywords import with_keywords
-from common.program.comparison import CompareSettings, Comparison, run_comparison
-from common.program.simulation import Outcome, Settings, run_simulation
-from common.program.simulation.one_table import write_events
+from labelveil.comparison import CompareSettings, Comparison, run_comparison
+from labelveil.simulation import Outcome, Settings, run_simulation
+from labelveil.simulation.one_table import write_events
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,41 +11,60 @@ from pathlib import Path
 
 from common.report.figures import MAIN, MUTED, SERIES, THIRD
 from tests.drawing import Box, Wing, draw
-from tests.imports import ROOT, Graph, direct, floors, grouped, module_graph, modules, summary
+from tests.imports import (
+    PACKAGES,
+    ROOT,
+    Graph,
+    direct,
+    floors,
+    grouped,
+    module_graph,
+    modules,
+    summary,
+)
 
 PAGE = ROOT / "docs" / "architecture.md"
 PICTURE = ROOT / "docs" / "images" / "architecture.svg"
 BEGIN, END = "<!-- begin: written by make architecture -->", "<!-- end -->"
 
+FACE = "labelveil.*"
+"""The modules that lie flat in ``labelveil``: what users import, and where programs start."""
+
 GROUND = "common.*"
 """The modules that lie flat in ``common``, on which everything stands."""
 
+FLAT = {"labelveil": FACE, "common": GROUND}
+
+BETWEEN = ("labelveil.children",)
+"""Modules that stand between packages, and so are rooms."""
+
+PURPOSES = {
+    FACE: "Labels stay private: what a notebook imports, ``import labelveil as lv``.",
+    GROUND: "Errors, randomness, files and the console: what every room may use.",
+}
+
 WINGS = {
-    "labelveil": Wing("labelveil", "the public face", MUTED, 20, 1340, 0, 0),
-    "label_party": Wing("label_party", "the labels party", MAIN, 20, 400, 2, 10),
-    "common.program": Wing("common.program", "the neutral program", SERIES[4], 420, 910, 2, 10),
-    "feature_party": Wing("feature_party", "the features party", THIRD, 930, 1340, 2, 10),
-    "common": Wing("common", "what all of them stand on", SERIES[3], 20, 1340, 12, 17, True),
+    FACE: Wing("labelveil", "the public face", MUTED, 20, 1340, 0, 0),
+    "labelveil": Wing("labelveil", "the neutral program", SERIES[4], 20, 1340, 2, 5),
+    "label_party": Wing("label_party", "the labels party", MAIN, 20, 670, 7, 15),
+    "feature_party": Wing("feature_party", "the features party", THIRD, 690, 1340, 7, 15),
+    "common": Wing("common", "what all of them stand on", SERIES[3], 20, 1340, 17, 23, True),
 }
 
 
 def wing_of(room: str) -> str:
     """Return the part of the house that a room is in."""
-    return max((wing for wing in WINGS if f"{room}.".startswith(f"{wing}.")), key=len)
+    return room if room in WINGS else room.partition(".")[0]
 
 
 def room_of(module: str) -> str | None:
     """Return the room that a module is in; None for the package around rooms."""
     packages = {name for name, path in modules().items() if path.name == "__init__.py"}
-    wing = wing_of(module)
-    if wing == "labelveil":
-        return wing
-    if module == wing:
-        return None
-    room = ".".join(module.split(".")[: wing.count(".") + 2])
-    if room == "common.program.cli":
-        return "common.program.commands"
-    return GROUND if wing == "common" and room not in packages else room
+    package, _, rest = module.partition(".")
+    if not rest:
+        return FLAT[package] if package == "labelveil" else None
+    room = f"{package}.{rest.partition('.')[0]}"
+    return room if room in {*packages, *BETWEEN} else FLAT.get(package, room)
 
 
 @cache
@@ -62,9 +81,7 @@ def members(room: str) -> list[str]:
 
 def purpose(room: str) -> str:
     """Return a room's purpose, from its docstring."""
-    if room == GROUND:
-        return "Errors, randomness, files and the console: what every room may use."
-    return summary(modules()[room])
+    return PURPOSES.get(room) or summary(modules()[room])
 
 
 def storeys() -> dict[str, int]:
@@ -108,10 +125,10 @@ def tables() -> str:
     """Return the rooms of every wing, from the top, each with its purpose."""
     order = sorted(rooms(), key=lambda room: (storeys()[room], room))
     lines = []
-    for wing in WINGS:
-        inside = [room for room in order if wing_of(room) == wing]
-        lines += ["", f"| `{wing}` | purpose |", "|---|---|"]
-        lines += [f"| `{room.removeprefix(f'{wing}.')}` | {purpose(room)} |" for room in inside]
+    for package in PACKAGES:
+        inside = [room for room in order if room.split(".")[0] == package]
+        lines += ["", f"| `{package}` | purpose |", "|---|---|"]
+        lines += [f"| `{room.removeprefix(f'{package}.')}` | {purpose(room)} |" for room in inside]
     return "\n".join(lines[1:])
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import polars as pl
 
-from common.program.simulation.demo_data import EXAMPLES
+from labelveil.simulation.demo_data import EXAMPLES
 
 FOLDER = Path(os.environ.get("LABELVEIL_DATA", "../shared/data"))
 

@@ -1,7 +1,8 @@
 """Who imports whom, read from the source files: what the rules of the house are checked against.
 
-Imports inside functions and under ``TYPE_CHECKING`` count like any others. A package imports what
-its ``__init__`` does. That importing a module also runs the packages around it is left out.
+Imports inside functions and under ``TYPE_CHECKING`` count like any others, and so do modules named
+in a text, which is how commands and processes of ours are started. A package imports what its
+``__init__`` does. That importing a module also runs the packages around it is left out.
 """
 
 from __future__ import annotations
@@ -24,14 +25,26 @@ def sources(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
+def named_module(node: ast.AST) -> str | None:
+    """Return the module of ours that a text names, to be imported or run: ``a.b`` or ``a.b:c``."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        name = node.value.partition(":")[0]
+        path = ROOT.joinpath(*name.split("."))
+        if "." in name and name.split(".")[0] in PACKAGES and name.replace(".", "").isidentifier():
+            return name if path.with_suffix(".py").is_file() else None
+    return None
+
+
 def imported(tree: ast.AST) -> Iterator[str]:
-    """Yield every module that a file imports, anywhere in it."""
+    """Yield every module that a file imports or names in a text, anywhere in it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif (named := named_module(node)) is not None:
+            yield named
 
 
 @cache
@@ -71,6 +84,8 @@ def module_graph() -> Graph:
                 for alias in node.names:
                     child = f"{node.module}.{alias.name}"
                     yield child if child in known else node.module
+            elif (named := named_module(node)) is not None:
+                yield named.removesuffix(".__main__")
 
     return {
         name: frozenset(target for target in targets(path) if target in known and target != name)

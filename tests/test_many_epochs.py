@@ -13,10 +13,10 @@ import polars as pl
 import pytest
 
 from common.errors import ReleaseError
-from common.program.audit.certificate.epochs import epochs_certificate
-from common.program.audit.verdict import Audit, Verdict
 from common.release.folder import release_folders
 from label_party.release.watch import release_new
+from labelveil.audit.certificate.epochs import epochs_certificate
+from labelveil.audit.verdict import Audit, Verdict
 from tests.statistics import repeatable_entropy
 from tests.watched import KEY, LABEL, Arm, fetched, label_config, run_arm, write_epochs
 

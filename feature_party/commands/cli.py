@@ -6,33 +6,31 @@ import os
 
 from common.command_line import Command, program, run
 
-_COMMANDS = "feature_party.commands"
-
 app = program(
     "Fetch privatized labels, join them with features, train, evaluate and predict.",
     {
         "init": Command(
-            f"{_COMMANDS}.init:init",
+            "feature_party.commands.init:init",
             "Write a commented configuration file.",
             "Examples: feature-party init; feature-party init --features clicks.parquet --key"
             " click_id --data-set conversions",
         ),
         "submit": Command(
-            f"{_COMMANDS}.submit:submit",
+            "feature_party.commands.submit:submit",
             "Submit the features' keys as the population; harmless to repeat.",
             "Examples: feature-party submit; feature-party submit --address labels.example:50051"
             " --data-set conversions --epoch 2024-06-01 --features clicks.parquet --key click_id",
             kept="submitting is harmless to repeat; run it again",
         ),
         "fetch": Command(
-            f"{_COMMANDS}.fetch:fetch",
+            "feature_party.commands.fetch:fetch",
             "Fetch and verify a release; goes on where an interrupted fetch stopped.",
             "Examples: feature-party fetch; feature-party fetch --address labels.example:50051"
             " --data-set conversions --epoch 2024-06-01",
             kept="what has arrived is kept, run it again to go on",
         ),
         "join": Command(
-            f"{_COMMANDS}.join:join",
+            "feature_party.commands.join:join",
             "Match a fetched release with features, both of any size, into Parquet shards.",
             "Examples: feature-party join; feature-party join --features clicks.parquet --key"
             " click_id --out joined; feature-party join --set engine.workers=4; feature-party join"
@@ -40,7 +38,7 @@ app = program(
             kept="finished parts are kept, run it again to go on",
         ),
         "train": Command(
-            f"{_COMMANDS}.train:train",
+            "feature_party.commands.train:train",
             "Train a model on a fetched release and a features file; with torchrun in many"
             " processes.",
             "Examples: feature-party train; feature-party train --release release --features"
@@ -49,31 +47,31 @@ app = program(
             kept="checkpoints are kept beside the model, run it again to go on",
         ),
         "labels": Command(
-            f"{_COMMANDS}.labels:labels",
+            "feature_party.commands.labels:labels",
             "Write code, decoded label and weight of every matched event, for any other program.",
             "Examples: feature-party labels -o labels.csv; feature-party labels --method"
             " low-variance -o labels.parquet",
         ),
         "evaluate": Command(
-            f"{_COMMANDS}.evaluate:evaluate",
+            "feature_party.commands.evaluate:evaluate",
             "Estimate the model's true error from privatized labels of held-out events.",
             "Examples: feature-party evaluate; feature-party evaluate --true-labels truth.parquet"
             " --true-label amount; feature-party evaluate --ask squared",
         ),
         "predict": Command(
-            f"{_COMMANDS}.predict:predict",
+            "feature_party.commands.predict:predict",
             "Predict every row of a features file, however large, to Parquet or CSV.",
             "Example: feature-party predict --model model --features new.csv -o"
             " predictions.parquet",
         ),
         "export": Command(
-            f"{_COMMANDS}.export:export",
+            "feature_party.commands.export:export",
             "Write the model, preprocessing included, for serving elsewhere.",
             "Examples: feature-party export -o model.onnx; feature-party export --model model"
             " --features features.parquet -o served/model.pt2",
         ),
         "run": Command(
-            f"{_COMMANDS}.run:run",
+            "feature_party.commands.run:run",
             "Submit the population if so configured; fetch, join, train, predict, evaluate and"
             " report.",
             "Examples: feature-party run; feature-party run --config feature_party.toml"

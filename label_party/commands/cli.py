@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from common.command_line import Command, program, run
 
-_COMMANDS = "label_party.commands"
-
 app = program(
     "Hold sensitive labels; send one differentially private message about them.",
     {
         "init": Command(
-            f"{_COMMANDS}.init:init",
+            "label_party.commands.init:init",
             "Write a commented configuration file.",
             "Example: label-party init --labels sales.parquet --key click_id --label amount"
             " --lower 0 --upper 400 --epsilon 1 --new-secret",
         ),
         "release": Command(
-            f"{_COMMANDS}.release:release",
+            "label_party.commands.release:release",
             "Build the one message for this data set and epoch, and charge the budget for it.",
             "Examples: label-party release; label-party release --epoch 2024-06-02;"
             " label-party release --epsilon 0.5 --set randomizer.name=rr-on-bins",
             kept="label-party budget shows what was paid for; run it again to go on",
         ),
         "watch": Command(
-            f"{_COMMANDS}.watch:watch",
+            "label_party.commands.watch:watch",
             "Release epochs as they arrive; pay for a new prior only when the labels have drifted.",
             "Examples: label-party watch --once --labels 'sales/{epoch}.parquet' --population"
             " 'clicks/{epoch}.parquet'; label-party watch --date sold_at --set"
@@ -31,40 +29,40 @@ app = program(
             kept="label-party budget shows what was paid for; run it again to go on",
         ),
         "plan": Command(
-            f"{_COMMANDS}.plan:plan",
+            "label_party.commands.plan:plan",
             "Compare randomizers by the model they will give, without looking at a label.",
             "Examples: label-party plan --rows 500000 --epsilons 0.5,1,2 --plot plan.png;"
             " label-party plan --prior-release label_store/releases/sales/1;"
             " label-party plan --prior-file guess.csv --rows 100000",
         ),
         "serve": Command(
-            f"{_COMMANDS}.serve:serve",
+            "label_party.commands.serve:serve",
             "Serve committed releases over mutual TLS until SIGTERM or ^C.",
             "Example: label-party serve --listen 0.0.0.0:50051",
         ),
         "budget": Command(
-            f"{_COMMANDS}.budget:budgets",
+            "label_party.commands.budget:budgets",
             "Show what every account may spend, who spent what, when, and what is left.",
         ),
         "status": Command(
-            f"{_COMMANDS}.status:show",
+            "label_party.commands.status:show",
             "Show what was spent and released, who fetched what, who was refused, what expires.",
             "Example: label-party status --listen 127.0.0.1:9464",
         ),
         "backup": Command(
-            f"{_COMMANDS}.backup:backup",
+            "label_party.commands.backup:backup",
             "Copy the ledger and all releases to one file, while they are served or built.",
             "Example: label-party backup --to /backups/labels-2024-06-01.tar",
         ),
         "restore": Command(
-            f"{_COMMANDS}.backup:restore",
+            "label_party.commands.backup:restore",
             "Make a store from a backup; what was released since must be stated, or it is spent"
             " twice.",
             "Examples: label-party restore labels.tar --nothing-since;"
             " label-party restore labels.tar --lost 2024-06-02 --lost 2024-06-03=0.5",
         ),
         "top-k": Command(
-            f"{_COMMANDS}.top_k:top_k",
+            "label_party.commands.top_k:top_k",
             "Release which categories lead by distinct users, and charge the budget for it.",
             "Examples: label-party top-k --by product --categories products.txt --k 10"
             " --epsilon 0.5; label-party top-k --by product --categories products.txt --adaptive"
@@ -73,7 +71,7 @@ app = program(
             kept="label-party budget shows what was paid for; run it again to go on",
         ),
         "synthesize": Command(
-            f"{_COMMANDS}.synthesize:synthesize",
+            "label_party.commands.synthesize:synthesize",
             "Release a synthetic table of categories and the binned label, and charge the budget"
             " for it.",
             "Examples: label-party synthesize --column product=products.txt --bins 5"

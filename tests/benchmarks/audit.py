@@ -9,10 +9,10 @@ import numpy as np
 
 from common.entropy import system_entropy
 from common.exact.channel import FiniteChannel, randomized_response_rows
-from common.program.audit.attacks.histogram_event import TwoStepResponse, histogram_event
-from common.program.audit.attacks.one_run import draw_secrets, score
-from common.program.audit.bounds import expected_histogram_event_bound, expected_one_run_bound
-from common.program.audit.verdict import GATE, SHOWN
+from labelveil.audit.attacks.histogram_event import TwoStepResponse, histogram_event
+from labelveil.audit.attacks.one_run import draw_secrets, score
+from labelveil.audit.bounds import expected_histogram_event_bound, expected_one_run_bound
+from labelveil.audit.verdict import GATE, SHOWN
 from tests.benchmarks.harness import Bench, Cell, Table
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)

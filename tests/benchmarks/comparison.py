@@ -20,8 +20,8 @@ import numpy as np
 
 from common.arrays import Floats
 from common.mechanisms.central.names import EQUAL_INFORMATION
-from common.program.comparison import CompareSettings, Job, Method, run_comparison
-from common.program.comparison.jobs import default_methods
+from labelveil.comparison import CompareSettings, Job, Method, run_comparison
+from labelveil.comparison.jobs import default_methods
 from tests.data_sets import BIKE, CENSUS, DIAMONDS, HOUSING, RANDHIE, RETAIL, DataSet
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)

@@ -18,9 +18,9 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-import common.program.cli
 import feature_party.commands.cli
 import label_party.commands.cli
+import labelveil.commands.cli
 from common.command_line import Command, program, run
 from common.errors import ConfigError, LabelveilError
 from common.extras import need
@@ -28,7 +28,7 @@ from labelveil.programs import feature_party as feature_party_program
 from tests.commands import RunCommand
 
 APPS = {
-    "labelveil": common.program.cli.app,
+    "labelveil": labelveil.commands.cli.app,
     "label-party": label_party.commands.cli.app,
     "feature-party": feature_party.commands.cli.app,
 }
@@ -42,7 +42,7 @@ HEAVY = {
 CONFIGURED = {"cryptography", "numpy", "pydantic"}
 
 MAY_IMPORT = {
-    "common.program.cli, label_party.commands.cli, feature_party.commands.cli": set(),
+    "labelveil.commands.cli, label_party.commands.cli, feature_party.commands.cli": set(),
     "feature_party.commands.fetch, feature_party.commands.train": CONFIGURED,
     "feature_party.commands.fetch, feature_party.pipeline.transfer": {
         *CONFIGURED,
@@ -58,12 +58,12 @@ MAY_IMPORT = {
         "rich",
         "torch",
     },
-    "common.program.commands.audit, common.program.audit.certificate.epochs": {
+    "labelveil.commands.audit, labelveil.audit.certificate.epochs": {
         *CONFIGURED,
         "polars",
         "rich",
     },
-    "common.program.commands.audit, common.program.audit.report": {
+    "labelveil.commands.audit, labelveil.audit.report": {
         "jinja2",
         "numpy",
         "pydantic",
@@ -73,7 +73,7 @@ MAY_IMPORT = {
     "label_party.commands.plan, label_party.release.plan": {*CONFIGURED, "polars", "rich"},
     "label_party.commands.budget, label_party.store.account": {*CONFIGURED, "rich"},
     "label_party.commands.plan, label_party.commands.top_k": {*CONFIGURED, "rich"},
-    "common.program.commands.audit": {"numpy", "pydantic", "rich"},
+    "labelveil.commands.audit": {"numpy", "pydantic", "rich"},
 }
 """By modules of commands: the libraries of these that they may bring before they do anything."""
 
@@ -164,7 +164,7 @@ def test_a_result_as_json_is_one_document_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = run_command(common.program.cli.main, *arguments, "--json")
+    done = run_command(labelveil.commands.cli.main, *arguments, "--json")
     assert (done.code, done.err) == (0, "")
     document = json.loads(done.out)
     wanted, part = (found[0], document[0]) if isinstance(found, list) else (found, document)
@@ -182,7 +182,7 @@ def test_verbose_shows_where_an_error_arose(run_command: RunCommand) -> None:
 @pytest.mark.parametrize(
     ("main", "words", "found"),
     [
-        (common.program.cli.main, "labelveil audit m", "mechanism"),
+        (labelveil.commands.cli.main, "labelveil audit m", "mechanism"),
         (label_party.commands.cli.main, "label-party release --dry", "--dry-run"),
         (feature_party.commands.cli.main, "feature-party fe", "fetch"),
     ],

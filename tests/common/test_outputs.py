@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-import common.program.cli
 import feature_party.commands.cli
 import label_party.commands.cli
+import labelveil.commands.cli
 from common.errors import ConfigError
 from common.outputs import check_folder, check_output
 from tests.commands import RunCommand
 
-LABELVEIL = common.program.cli.main
+LABELVEIL = labelveil.commands.cli.main
 LABELS = label_party.commands.cli.main
 FEATURES = feature_party.commands.cli.main
 

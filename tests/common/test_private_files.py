@@ -11,7 +11,6 @@ import pytest
 
 from common.errors import ConfigError
 from common.files import read_private
-from common.program.audit.party.endpoint import Connection, connected
 from common.release.event_keys import read_secret, write_secret
 from common.release.signature import read_signing_key, write_signing_key
 from common.security.pilot_certificates import CertificateFiles, write_certificates
@@ -21,6 +20,7 @@ from label_party.config.serving import ServerSection
 from label_party.server.credentials import ServerCredentials
 from label_party.server.handshakes import Handshakes
 from label_party.sources.addresses import check_private
+from labelveil.audit.party.endpoint import Connection, connected
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,7 @@ def test_the_build_sees_what_it_copies_and_nothing_else() -> None:
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     admitted = {line.removeprefix("!") for line in lines if line.startswith("!")}
     copied = {
-        name.removeprefix("./")
+        name.partition("/")[0]
         for party in PARTIES
         for text in stages(party)[0].all("COPY")
         for name in text.split()[:-1]
@@ -87,10 +88,10 @@ def test_the_labels_party_builds_without_torch(tmp_path: Path) -> None:
     assert present(*absent, "label_party", "common", "psycopg", "opentelemetry") == [
         "label_party", "common", "psycopg", "opentelemetry",
     ]  # fmt: skip
-    for command in ("label-party", "labelveil"):
-        done = subprocess.run([environment / "bin" / command, "--help"], capture_output=True)
-        assert done.returncode == 0, done.stderr
-    assert not (environment / "bin" / "feature-party").exists()
+    done = subprocess.run([environment / "bin" / "label-party", "--help"], capture_output=True)
+    assert done.returncode == 0, done.stderr
+    for command in ("feature-party", "labelveil"):
+        assert not (environment / "bin" / command).exists()
     listing = (
         "import importlib.metadata as m, json;"
         "print(json.dumps({d.name: d.version for d in m.distributions()}))"
@@ -120,9 +121,7 @@ def run_build(build: Stage, folder: Path) -> Path:
         if instruction == "ENV":
             variables |= assignments(text)
         elif instruction == "COPY":
-            *names, to = text.split()
-            for name in names:
-                copy(ROOT / name, source / to if to != "./" else source / name)
+            copy_step(text, source)
         elif instruction == "RUN":
             command = text.replace(TARGET, str(target))
             done = subprocess.run(
@@ -137,11 +136,44 @@ def run_build(build: Stage, folder: Path) -> Path:
     return target
 
 
-def copy(path: Path, to: Path) -> None:
-    if path.is_dir():
-        shutil.copytree(path, to, ignore=shutil.ignore_patterns("__pycache__"))
-    else:
-        shutil.copy(path, to)
+def copy_step(text: str, source: Path) -> None:
+    """Do what COPY does: a folder's content, or files, into the folder that is named last."""
+    *names, to = text.split()
+    for path in (ROOT / name for name in names):
+        if path.is_dir():
+            shutil.copytree(path, source / to, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            (source / to).mkdir(exist_ok=True)
+            shutil.copy(path, source / to)
+
+
+def test_the_labels_party_gets_no_audit_and_no_other_party(tmp_path: Path) -> None:
+    """The wheel that its container is built from, by its list of files."""
+    build, source = stages("label-party")[0], tmp_path / "src"
+    source.mkdir()
+    for text in build.all("COPY"):
+        copy_step(text, source)
+    program = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+    subprocess.run(
+        [sys.executable, "-c", program, tmp_path], cwd=source, check=True, capture_output=True
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if ".dist-info/" not in name]
+    assert {name.split("/")[0] for name in names} == {"labelveil", "common", "label_party"}
+    assert {name for name in names if name.startswith("labelveil/")} == {
+        "labelveil/__init__.py",
+        "labelveil/__init__.pyi",
+        "labelveil/own_packages.py",
+        "labelveil/programs.py",
+    }
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "label_party", "--help"], capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "installed")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_health_check_tells_the_living_from_the_dead(party: Party) -> None:

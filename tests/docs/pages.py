@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from common.program.children import child_environment
-from common.program.simulation.processes import serving
+from labelveil.children import child_environment
+from labelveil.simulation.processes import serving
 from tests.docs.programs import run_program
 from tests.imports import ROOT
 

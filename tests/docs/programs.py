@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
-from common.program.children import child_command, child_environment
+from labelveil.children import child_command, child_environment
 from tests.imports import modules
 
 

@@ -12,16 +12,16 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
-import common.program.cli
 import feature_party.commands.cli
 import label_party.commands.cli
+import labelveil.commands.cli
 from tests.docs.pages import PAGES, Page, run_page
 from tests.imports import ROOT, modules
 
 APPS = {
     "label-party": label_party.commands.cli.app,
     "feature-party": feature_party.commands.cli.app,
-    "labelveil": common.program.cli.app,
+    "labelveil": labelveil.commands.cli.app,
 }
 SLOW = {"docs/how-to/own-model.md", "docs/how-to/several-labels.md", "docs/tutorial.md"}
 """Pages whose Python takes more than five seconds."""

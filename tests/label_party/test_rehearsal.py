@@ -10,19 +10,19 @@ import pytest
 
 from common.entropy import Entropy, Words
 from common.errors import ConfigError
-from common.program.audit.party.answers import answers_checks
-from common.program.audit.party.canary_parties import CONFIG, Plan, World, make_worlds
-from common.program.audit.party.endpoint import Fetched, Part
-from common.program.audit.party.rehearsals import (
+from label_party.config.sections import load
+from label_party.rehearsal import rehearse
+from labelveil.audit.party.answers import answers_checks
+from labelveil.audit.party.canary_parties import CONFIG, Plan, World, make_worlds
+from labelveil.audit.party.endpoint import Fetched, Part
+from labelveil.audit.party.rehearsals import (
     Rehearsed,
     rehearsal_checks,
     rehearsed_answers,
     rehearsed_messages,
 )
-from common.program.audit.party.run import _labels
-from common.program.audit.verdict import Audit, Verdict
-from label_party.config.sections import load
-from label_party.rehearsal import rehearse
+from labelveil.audit.party.run import _labels
+from labelveil.audit.verdict import Audit, Verdict
 
 
 def messages_of(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Rehearsed]:

@@ -21,9 +21,9 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
-import common.program.cli
 import feature_party.commands.cli
 import label_party.commands.cli
+import labelveil.commands.cli
 from tests.engines import needs_java
 
 ROOT = Path(__file__).parents[2]
@@ -46,12 +46,12 @@ for command in json.loads(sys.argv[1]):
 """The help of many commands: one process, since starting one takes longer than to write them."""
 FOREIGN = "raise SystemExit('a foreign module ran')"
 APPS = {
-    "labelveil": common.program.cli.app,
+    "labelveil": labelveil.commands.cli.app,
     "label-party": label_party.commands.cli.app,
     "feature-party": feature_party.commands.cli.app,
 }
 MODULES = {
-    "labelveil": "common.program.cli",
+    "labelveil": "labelveil.commands.cli",
     "label-party": "label_party.commands.cli",
     "feature-party": "feature_party.commands.cli",
 }

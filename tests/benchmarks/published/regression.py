@@ -16,7 +16,7 @@ from typing import Any
 
 import polars as pl
 
-from common.program.comparison import CompareSettings, run_comparison
+from labelveil.comparison import CompareSettings, run_comparison
 from tests.benchmarks.published import label_noise
 from tests.benchmarks.published.kept import Kept
 from tests.data_sets import CENSUS, COMMUNITIES, CRITEO_LOG, HOUSING, RANDHIE, RETAIL, DataSet

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.program.comparison import Method
+from labelveil.comparison import Method
 from tests.benchmarks.published.kept import Kept, OutOfTimeError
 from tests.benchmarks.published.label_noise import excess, histogram, label_errors
 from tests.benchmarks.published.regression import EXPERIMENTS, Size

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import LabelveilError
-from common.program.audit.certificate.run import certificate, read_evidence
 from common.release.folder import LABELS_FILE, MANIFEST_FILE
 from common.release.table import read_release
+from labelveil.audit.certificate.run import certificate, read_evidence
 
 NUMBERS: list[Any] = [
     0, -1, 1, 2**31, 2**40, 2**62, 2**64, 10**400, -(10**18), 0.5, 1e308, -0.0, 5e-324,

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from common.release.table import labels_frame, write_release
-from tests.common.program.audit.conftest import in_key_order
 from tests.common.release.releases import make_release
 from tests.effort import effort
+from tests.labelveil.audit.conftest import in_key_order
 
 MOST_SECONDS = 1.0
 """Of the processor, for one release."""

@@ -13,17 +13,17 @@ import pytest
 
 from common.errors import ConfigError, PrivacyError, ReleaseError
 from common.guarantees import guarantee_from_json
-from common.program.audit.certificate.manifest_checks import options_check
-from common.program.audit.certificate.rebuild import rebuilt_check
-from common.program.audit.certificate.run import certificate, read_evidence
-from common.program.audit.verdict import Verdict
 from common.randomizers import build_randomizer, randomizer_names
 from common.release.facts import check_details, check_digits, check_options
 from common.release.folder import LABELS_FILE, MANIFEST_FILE
 from common.release.manifest import Manifest
 from common.release.table import labels_frame, write_release
-from tests.common.program.audit.conftest import in_key_order
+from labelveil.audit.certificate.manifest_checks import options_check
+from labelveil.audit.certificate.rebuild import rebuilt_check
+from labelveil.audit.certificate.run import certificate, read_evidence
+from labelveil.audit.verdict import Verdict
 from tests.common.release.releases import make_release
+from tests.labelveil.audit.conftest import in_key_order
 
 LABELS = [float(i % 5) for i in range(2000)]
 MADE = in_key_order(*make_release(300, randomizer="randomized-thresholds"))

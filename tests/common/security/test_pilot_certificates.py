@@ -13,7 +13,6 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from common.errors import ConfigError
-from common.program.cli import main
 from common.release.event_keys import read_secret
 from common.release.signature import read_public_key, read_signing_key, verify
 from common.security.pilot_certificates import (
@@ -25,6 +24,7 @@ from common.security.pilot_certificates import (
     make_authority,
     write_certificates,
 )
+from labelveil.commands.cli import main
 from tests.common.security.keys import write_key
 
 LONG_AGO = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)

@@ -13,14 +13,14 @@ import polars as pl
 import pytest
 
 from common.engine.local import InProcess
-from common.program.audit.certificate.run import certify
-from common.program.audit.verdict import Verdict
 from common.release.folder import MANIFEST_FILE
 from common.release.manifest import Manifest
 from common.release.table import read_release
 from label_party.config import sections as config
 from label_party.server.run import running
 from label_party.store.release_store import Store
+from labelveil.audit.certificate.run import certify
+from labelveil.audit.verdict import Verdict
 from tests.label_party import engines
 from tests.label_party.conftest import EVENTS, Client, Party
 

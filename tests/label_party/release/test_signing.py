@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from common.program.audit.certificate.signature_check import signature_check
-from common.program.audit.verdict import Verdict
 from common.release.folder import SIGNATURE_FILE
 from common.release.signature import public_path, read_public_key, verify, write_signing_key
 from label_party.config import sections as config
 from label_party.server.run import running
+from labelveil.audit.certificate.signature_check import signature_check
+from labelveil.audit.verdict import Verdict
 from tests.label_party.conftest import Client, Party, Result
 
 Connect = Callable[..., Client]

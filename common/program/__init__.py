@@ -1,1 +1,0 @@
-"""The neutral program: simulation, comparison, audits, accounting."""

@@ -1,1 +1,0 @@
-"""What a party that held features and labels would reach."""

@@ -1,0 +1,346 @@
+"""Rows against rows: whatever one row's output says about another row's noise or label.
+
+Rows of a right build are randomized independently. Three things break that, at any distance:
+
+- *Repeats.* Words that come back. Every label is the same, so that equal words give equal outputs,
+  and a window of rows that occurs twice, anywhere, is found by sorting. Two windows of w rows agree
+  with probability at most q^w, q the commonest output's share: read from left to right, each row
+  must hit the one output that an earlier row has fixed. (Windows may overlap.)
+- *Agreement.* Words that come back here and there, or noise that is alike or opposite. For every
+  lag L at once, the outputs' circular autocovariance Σ_i <U_i, U_{i+L}>, U_i the centred indicator
+  of an output. The number of rows is a prime, so that i, i + L, i + 2L, … is one cycle and the sum
+  a martingale plus one closing term.
+- *Influence.* A label that is used in another row. Labels are random bits; an output, centred given
+  its own label, is compared with every other row's label and with whether two others agree, at
+  every lag at once. Given the labels, the terms of each sum are independent.
+
+Thresholds are Bernstein's and Freedman's, divided by the number of sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft
+from scipy.stats import norm
+
+from common.arrays import Booleans, Floats, Integers
+from common.entropy import system_entropy
+from labelveil.audit.bounds import clopper_pearson_upper
+from labelveil.audit.power import FOUND, bernstein_threshold
+from labelveil.audit.verdict import GATE
+
+Outputs = NDArray[np.generic]
+
+ROWS = (1 << 19) - 1
+"""Rows of the attacks on repeats and agreement: a prime, eight blocks of 65,536 rows."""
+
+CELLS = 8
+"""Outputs are told apart in so many cells; rarer or neighbouring ones are counted together."""
+
+PAIRED = 16
+"""Influence is also looked for of whether two labels at most so far apart agree."""
+
+NEAR = 4
+"""The same in small calls."""
+
+_SLACK = 1.02
+"""Variances are those of estimated probabilities, from hundreds of thousands of rows."""
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """The first window of rows that occurs twice, if any.
+
+    Attributes
+    ----------
+    window
+        Rows of the windows that were compared; 0 if none is long enough to mean anything.
+    first, lag
+        Where the window begins, and how far behind it occurs again; -1 if none does.
+    """
+
+    window: int
+    first: int
+    lag: int
+
+    @property
+    def found(self) -> bool:
+        return self.lag > 0
+
+
+@dataclass(frozen=True)
+class Association:
+    """The largest of many sums that should be near 0.
+
+    Attributes
+    ----------
+    size, threshold
+        It, and what it passes with probability at most ``GATE``, all sums together.
+    where
+        Which sum it is, in words.
+    sums
+        How many were looked at.
+    least_share
+        Share of rows that would have to be concerned to be found with 95%.
+    """
+
+    size: float
+    threshold: float
+    where: str
+    sums: int
+    least_share: float
+
+    @property
+    def ratio(self) -> float:
+        """Its size as a multiple of the threshold."""
+        return self.size / self.threshold
+
+    @property
+    def found(self) -> bool:
+        return self.ratio > 1
+
+
+def cells_of(outputs: Outputs) -> Integers:
+    """(n,) cells below ``CELLS``: single outputs where they are few, ranges of them otherwise."""
+    distinct, codes = np.unique(outputs, return_inverse=True)
+    if distinct.size <= CELLS:
+        return codes.reshape(-1).astype(np.int64)
+    edges = np.unique(np.quantile(codes, np.linspace(0, 1, CELLS + 1)[1:-1]))
+    return np.searchsorted(edges, codes.reshape(-1), side="right").astype(np.int64)
+
+
+def window_rows(outputs: Outputs, pairs: float, alpha: float = GATE) -> int:
+    """How many rows two independent sequences share by chance with probability at most α.
+
+    The least power of two w with pairs · q^w <= α, q an upper bound of the commonest output's
+    share; 0 if that is more than a sixteenth of the rows.
+
+    Parameters
+    ----------
+    outputs
+        (n,) outputs for one label.
+    pairs
+        How many pairs of windows are compared.
+    """
+    most = int(np.unique(outputs, return_counts=True)[1].max())
+    share = clopper_pearson_upper(most, outputs.size, alpha)
+    if share >= 1 or pairs < 1:
+        return 0
+    needed = math.log(pairs / alpha) / -math.log(share)
+    window = 1 << max(math.ceil(math.log2(needed)), 0)
+    return window if window <= outputs.size // 16 else 0
+
+
+def find_repeat(outputs: Outputs, alpha: float = GATE) -> Repeat:
+    """Look for a window of rows that occurs twice, at any lag.
+
+    Parameters
+    ----------
+    outputs
+        (n,) outputs for one label, in the order of the rows.
+    """
+    window = window_rows(outputs, outputs.size**2 / 2, alpha)
+    if not window:
+        return Repeat(0, -1, -1)
+    # names of windows of 2m rows are those of pairs of windows of m rows: no hash can collide
+    names = np.unique(outputs, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    width = 1
+    while width < window:
+        pairs = names[:-width] * (int(names.max()) + 1) + names[width:]
+        names = np.unique(pairs, return_inverse=True)[1].reshape(-1).astype(np.int64)
+        width *= 2
+    order = np.argsort(names, kind="stable")
+    again = np.flatnonzero(names[order[1:]] == names[order[:-1]])
+    if not again.size:
+        return Repeat(window, -1, -1)
+    firsts = order[again]
+    at = int(firsts.argmin())
+    return Repeat(window, int(firsts[at]), int(order[again[at] + 1] - firsts[at]))
+
+
+def agreement(outputs: Outputs, alpha: float = GATE) -> Association:
+    """Compare every row with the one at every lag.
+
+    Parameters
+    ----------
+    outputs
+        (n,) outputs for one label, n a prime.
+    """
+    cells = cells_of(outputs)
+    n, size = cells.size, int(cells.max()) + 1
+    shares = np.bincount(cells, minlength=size) / n
+    turned = [fft.rfft((cells == cell) - shares[cell]) for cell in range(size)]
+    spectrum = np.sum(np.abs(turned) ** 2, axis=0)
+    sums = fft.irfft(spectrum, n)[1 : n // 2 + 1]
+    spread = np.diag(shares) - np.outer(shares, shares)
+    variance = _SLACK * n * float(np.sum(spread * spread))
+    # both sides of every lag; the closing term is at most 2, and the estimated shares add
+    # n |p̂ - p|², which passes (1 + √(2 ln 2/α))² with probability at most α/2 (McDiarmid)
+    slack = 2 + (1 + math.sqrt(2 * math.log(2 / alpha))) ** 2
+    threshold = float(bernstein_threshold(variance, 2.0, alpha / (4 * sums.size))) + slack
+    at = int(np.abs(sums).argmax())
+    certain = float(np.trace(spread)) * n  # what one lag's sum is if all rows come back
+    return Association(
+        size=float(abs(sums[at])),
+        threshold=threshold,
+        where=f"lag {at + 1:,}",
+        sums=sums.size,
+        least_share=_least_share(threshold, variance, certain),
+    )
+
+
+def influence(outputs: Outputs, bits: Integers, alpha: float = GATE) -> Association:
+    """Compare every row's output with the labels of all others.
+
+    Parameters
+    ----------
+    outputs
+        (n,) outputs of labels that were one of two values.
+    bits
+        (n,) which value, uniform and independent.
+    """
+    n = bits.size
+    signs = 2.0 * bits - 1
+    length = fft.next_fast_len(2 * n, real=True)
+    scores = scores_of(outputs, bits)
+    centred = [given for given in (_given(score, bits) for score in scores) if given[1] > 0]
+    if not centred:  # one output alone, or one for each label: nothing varies
+        return Association(0.0, 1.0, "", sums=0, least_share=math.inf)
+    turned = [fft.rfft(score, length) for score, _ in centred]
+    worst, lags = (0.0, 1.0, ""), 0
+    level = alpha / (4 * n * len(scores) * (PAIRED + 1))
+    for gap in range(PAIRED + 1):
+        feature = signs if gap == 0 else np.append(signs[:-gap] * signs[gap:], np.zeros(gap))
+        feature_spectrum = np.conj(fft.rfft(feature, length))
+        for (score, variance), spectrum in zip(centred, turned, strict=True):
+            sums = fft.irfft(spectrum * feature_spectrum, length)
+            sums[[0, gap]] = 0.0  # the row's own label
+            sums[n:-n] = 0.0
+            threshold = float(bernstein_threshold(_SLACK * variance, np.abs(score).max(), level))
+            at = int(np.abs(sums).argmax())
+            lags += 2 * n - 2
+            size = float(abs(sums[at]))
+            if size / threshold > worst[0] / worst[1]:
+                lag = at if at < n else at - length
+                what = "the label" if gap == 0 else f"whether two labels {gap} apart agree,"
+                worst = (
+                    size,
+                    threshold,
+                    f"{what} {abs(lag):,} rows {'before' if lag > 0 else 'behind'}",
+                )
+    variance = min(variance for _, variance in centred)
+    threshold = float(bernstein_threshold(_SLACK * variance, 1.0, level))
+    return Association(*worst, sums=lags, least_share=_least_share(threshold, variance, n / 2))
+
+
+def small_calls_influence(outputs: Outputs, bits: Integers, alpha: float = GATE) -> Association:
+    """As :func:`influence`, in many small calls: every row of a call with every other one.
+
+    What happens in one row of a hundred is diluted in one long call, and stands out here.
+
+    Parameters
+    ----------
+    outputs, bits
+        (calls, m) outputs and which of two labels each row had.
+    """
+    signs = (2 * bits - 1).astype(np.float64)
+    features: dict[int, Floats] = {0: signs}
+    features |= {gap: signs[:, :-gap] * signs[:, gap:] for gap in range(1, NEAR + 1)}
+
+    def where(gap: int, row: int, other: int) -> str:
+        what = f"whether rows {other} and {other + gap} agree" if gap else f"row {other}'s label"
+        return f"the output of row {row} of a call, and {what}"
+
+    def own(gap: int, row: Integers, other: Integers) -> Booleans:
+        return np.asarray((other == row) | (other + gap == row))
+
+    scores = scores_of(outputs.reshape(-1), bits.reshape(-1))
+    found = []
+    for score in scores:
+        table = score.reshape(bits.shape)
+        # centred row by row of a call, given the label, as the rows of a call may differ
+        ones = bits.sum(axis=0)
+        high = (table * bits).sum(axis=0) / np.maximum(ones, 1)
+        low = (table * (1 - bits)).sum(axis=0) / np.maximum(bits.shape[0] - ones, 1)
+        centred = table - np.where(bits == 1, high, low)
+        found.append(largest_sum(centred, features, where, alpha / len(scores), own))
+    return max(found, key=lambda one: one.ratio)
+
+
+Feature = TypeVar("Feature")
+
+
+def largest_sum(
+    centred: Floats,
+    features: Mapping[Feature, Floats],
+    where: Callable[[Feature, int, int], str],
+    alpha: float = GATE,
+    skipped: Callable[[Feature, Integers, Integers], Booleans] | None = None,
+) -> Association:
+    """Compare every column of a table with every column of others, over independent rows.
+
+    Parameters
+    ----------
+    centred
+        (n, m) centred numbers of size at most 1.
+    features
+        (n, k) numbers of size at most 1, by name; independent of the table if all is right.
+    where
+        Describes a feature, a column of the table and one of the feature.
+    skipped
+        Which pairs of columns may well go together.
+    """
+    variance = _SLACK * (centred**2).sum(axis=0)
+    sums = sum(feature.shape[1] for feature in features.values()) * centred.shape[1]
+    thresholds = bernstein_threshold(variance, 1.0, alpha / (2 * sums))
+    worst = 0.0, 1.0, ""
+    for name, feature in features.items():
+        found = np.abs(centred.T @ feature)
+        if skipped is not None:
+            rows, others = np.ogrid[: found.shape[0], : found.shape[1]]
+            found[skipped(name, rows, others)] = 0.0
+        at = int((found / thresholds[:, None]).argmax())
+        row, column = divmod(at, found.shape[1])
+        size, threshold = float(found[row, column]), float(thresholds[row])
+        if size / threshold > worst[0] / worst[1]:
+            worst = size, threshold, where(name, row, column)
+    middle = float(np.median(thresholds)), float(np.median(variance))
+    return Association(*worst, sums, _least_share(*middle, centred.shape[0] / 2))
+
+
+def scores_of(outputs: Outputs, bits: Integers) -> list[Floats]:
+    """One or two indicators of an output: is it what the higher label gives, is it a high one?"""
+    cells = cells_of(outputs)
+    size = int(cells.max()) + 1
+    higher = np.bincount(cells, bits, size) > np.bincount(cells, 1 - bits, size)
+    found = [higher[cells].astype(np.float64)]
+    upper = (cells >= size // 2).astype(np.float64)
+    if higher.min() == higher.max():  # neither label is told from the other
+        return [upper]
+    if size > 2 and not np.array_equal(upper, found[0]) and not np.array_equal(upper, 1 - found[0]):
+        found.append(upper)
+    return found
+
+
+def _given(score: Floats, bits: Integers) -> tuple[Floats, float]:
+    """A score less its mean given the label, and the sum of its variances."""
+    counts = np.maximum(np.bincount(bits, minlength=2), 1)
+    means = np.bincount(bits, score, 2) / counts
+    return score - means[bits], float(np.sum(counts * means * (1 - means)))
+
+
+def _least_share(threshold: float, variance: float, certain: float) -> float:
+    """Share s at which a mean of s · ``certain`` passes the threshold with 95%."""
+    share = (threshold + float(norm.isf(1 - FOUND)) * math.sqrt(variance)) / certain
+    return share if share <= 1 else math.inf
+
+
+def random_bits(count: int) -> Integers:
+    """(count,) uniform bits."""
+    return (system_entropy().words("bits", 0, count) & np.uint64(1)).astype(np.int64)

@@ -1,0 +1,203 @@
+"""Two noises: is anything random used twice, in two places that are meant to be independent?
+
+Prior and rows, one release and the next, one epoch and the next, one answer and the next. Three
+ways of looking:
+
+- *Tapes.* Each part is run under one key while every 64-bit word that it draws is recorded; a word
+  that two parts share is a word used twice. Words of different streams agree with probability 2⁻⁶⁴.
+- *Known answers.* A subject that hands over its key has said which noise it must have drawn: the
+  stream names and the samplers are public, and the message is made again from them.
+- *Correlation.* Without a key: noise on a known histogram beside the outputs of the same releases,
+  cell by cell and row by row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from common.arrays import Integers
+from common.entropy import Entropy, Words
+from common.exact.noise import discrete_laplace
+from common.exact.rational import parse_rational
+from common.randomizers import decoded_prior
+from common.randomizers.base import LABEL_STREAM
+from common.randomizers.cells import Codebook, stream
+from common.randomizers.prior import PRIOR_STREAM
+from common.release.manifest import Manifest
+from labelveil.audit.attacks.rows_apart import Association, Outputs, cells_of, largest_sum
+from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
+
+NAME = "two noises"
+
+
+class TapedEntropy(Entropy):
+    """Entropy that keeps every word it has given out."""
+
+    __slots__ = ("_taped",)
+
+    def __init__(self, key: bytes) -> None:
+        super().__init__(key, secure=False)
+        self._taped: list[Words] = []
+
+    def words(self, stream: str, start: int, count: int) -> Words:
+        """Return the words, and keep them."""
+        found = super().words(stream, start, count)
+        self._taped.append(found)
+        return found
+
+    @property
+    def tape(self) -> Words:
+        """Every word given out, in order."""
+        return np.concatenate([np.empty(0, np.uint64), *self._taped])
+
+
+def tapes_check(parts: Mapping[str, Callable[[Entropy], Any]], key: bytes) -> Check:
+    """No word that one part draws is drawn by another.
+
+    Parameters
+    ----------
+    parts
+        What is random about a release, each part by name; run under one key.
+    """
+    tapes: dict[str, Words] = {}
+    for name, part in parts.items():
+        entropy = TapedEntropy(key)
+        part(entropy)
+        tapes[name] = entropy.tape
+    shared = {
+        f"{one} and {other}": int(np.intersect1d(tapes[one], tapes[other]).size)
+        for one, other in combinations(tapes, 2)
+    }
+    shared |= {f"{name} with themselves": t.size - np.unique(t).size for name, t in tapes.items()}
+    used = {pair: count for pair, count in shared.items() if count}
+    return Check(
+        name=NAME,
+        verdict=verdict_of(not used),
+        claim="No randomness is used twice.",
+        tried="Each random part was run under one key while its words were recorded:"
+        f" {', '.join(f'{name} ({tape.size:,} words)' for name, tape in tapes.items())}.",
+        found="; ".join(f"{pair}: {count:,} words" for pair, count in used.items()) + "."
+        if used
+        else "No word is drawn twice.",
+        confidence=1.0,
+        details={"shared": shared},
+    )
+
+
+def known_answer_check(
+    manifest: Manifest, codes: Integers, indices: Integers, key: bytes, what: str
+) -> Check:
+    """A message is what its key says that it must be.
+
+    Parameters
+    ----------
+    manifest, codes
+        The message.
+    indices
+        (n, m) grid indices of the labels, in the order of the rows; labels lie on grid points, so
+        that no rounding is drawn.
+    key
+        That the subject handed over.
+    what
+        The message, in words.
+    """
+    entropy, codebook = Entropy(key, secure=False), manifest.codebook
+    columns = codebook.split(codes)
+    prior, drawn = True, []
+    for stated in manifest.priors:
+        group = manifest.group(stated.labels)
+        truth = np.bincount(group.number(indices), minlength=len(group.cells))
+        if stated.decoded:
+            sent = next(i for i, one in enumerate(codebook.groups) if one.labels == group.labels)
+            seen = np.bincount(columns[:, sent], minlength=truth.size)
+            counts = decoded_prior(codebook.channels[sent], seen).noisy_counts
+        else:
+            source = entropy.source(stream(PRIOR_STREAM, group.labels[0]))
+            counts = truth + discrete_laplace(parse_rational(stated.scale), truth.size, source)
+        prior &= bool(np.array_equal(counts, stated.noisy_counts))
+    for i, (group, channel) in enumerate(zip(codebook.groups, codebook.channels, strict=True)):
+        words = entropy.words(stream(LABEL_STREAM, i), 0, codes.size)
+        drawn.append(channel.sample(group.number(indices), words))
+    rows = bool(np.array_equal(np.column_stack(drawn), columns))
+    return Check(
+        name=f"{NAME}: known answers",
+        verdict=verdict_of(prior and rows),
+        claim="The histogram's noise is the key's stream `prior`, the rows' its stream `labels`.",
+        tried=f"The key of {what} was handed over; noise and outputs were made again from it.",
+        found=f"The histogram {'agrees' if prior else 'differs'}; the rows"
+        f" {'agree' if rows else 'differ'}.",
+        confidence=1.0,
+    )
+
+
+def keys_check(keys: Mapping[str, bytes]) -> Check:
+    """No two messages were made under one key."""
+    again = len(keys) - len(set(keys.values()))
+    return Check(
+        name=f"{NAME}: keys",
+        verdict=verdict_of(again == 0),
+        claim="Every message is made under a key of its own.",
+        tried=f"The keys of {len(keys):,} messages were compared: {', '.join(list(keys)[:6])}.",
+        found=f"{again:,} of them repeat another's.",
+        confidence=1.0,
+    )
+
+
+def correlation(noise: Integers, outputs: Outputs, alpha: float = GATE) -> Association:
+    """Compare the noise on every cell with the output of every row, over many releases.
+
+    Parameters
+    ----------
+    noise
+        (releases, k) noisy counts less the true ones.
+    outputs
+        (releases, m) outputs of rows whose labels are the same in every release.
+    """
+    cells = cells_of(outputs.reshape(-1)).reshape(outputs.shape)
+    features = {
+        "the sign of the noise": np.sign(noise).astype(np.float64),
+        "whether the noise is odd": 2.0 * (noise % 2) - 1,
+        "whether the noise is large": np.where(np.abs(noise) > np.median(np.abs(noise)), 1.0, -1.0),
+    }
+    scores = (cells >= (cells.max() + 1) // 2).astype(np.float64)
+    return largest_sum(
+        scores - scores.mean(axis=0),
+        features,
+        lambda name, row, cell: f"row {row} and {name} on cell {cell}",
+        alpha,
+    )
+
+
+def same_noise_check(one: Outputs, other: Outputs, codebook: Codebook, what: str) -> Check:
+    """Two messages about the same labels share no stretch of rows.
+
+    The outputs agree in a row with probability at most q, the channels' largest, so that n rows
+    hold a stretch of w equal ones with probability at most n · q^w.
+
+    Parameters
+    ----------
+    one, other
+        (n,) outputs for the same labels, in the same order.
+    codebook
+        That both were drawn from.
+    """
+    share = math.prod(float(channel.row_probabilities.max()) for channel in codebook.channels)
+    chance = math.ceil(math.log(one.size / GATE) / -math.log(share))
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], one == other, [0]])))
+    longest = int((edges[1::2] - edges[::2]).max()) if edges.size else 0
+    enough = chance <= one.size
+    return Check(
+        name=f"{NAME}: {what}",
+        verdict=verdict_of(longest < chance) if enough else Verdict.NOT_CHECKABLE,
+        claim="Messages about the same labels have independent noise.",
+        tried=f"{one.size:,} rows were compared; {chance:,} equal ones in a row have a"
+        f" probability below {GATE:g}.",
+        found=f"The longest stretch of equal outputs is {longest:,} rows.",
+        confidence=1 - GATE,
+        power=(Power("rows of a stretch that is repeated in place", float(chance)),),
+    )

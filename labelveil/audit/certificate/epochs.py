@@ -1,0 +1,275 @@
+"""`certificate` over a folder of epochs: every release by itself, and what ties them together.
+
+An epoch whose labels had not drifted uses the prior that an earlier one paid for. Its certificate
+rebuilds the channel from that prior, but only the earlier release shows that the prior is what it
+is said to be, and only all of them together what one event pays.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from common.errors import PrivacyError, ReleaseError
+from common.exact.rational import parse_rational
+from common.mechanisms.interactive import Terms
+from common.release.manifest import Manifest, manifest_digest
+from common.release.sections import InForceSection, SessionSection
+from labelveil.audit.certificate.fields import fields_of_all
+from labelveil.audit.certificate.run import Evidence, certificate, read_evidence
+from labelveil.audit.verdict import Audit, Check, Verdict, verdict_of, worst
+
+DELTA = 1e-6
+"""δ at which a session's guarantee is shown."""
+
+ORIGIN = "priors in force"
+
+_NAMED = 4
+
+
+def epochs_certificate(
+    folders: Sequence[Path],
+    *,
+    public_key: Path | None = None,
+    progress: Callable[[str], None] = lambda name: None,
+) -> Audit:
+    """Audit all releases of a data set.
+
+    Parameters
+    ----------
+    folders
+        One release each.
+    public_key
+        As in :func:`labelveil.audit.certificate.run.certificate`.
+    progress
+        Told each release before it is looked at.
+
+    Raises
+    ------
+    ReleaseError
+        If one cannot be understood, or they are of several data sets.
+    """
+    releases = []
+    each: list[tuple[str, Audit]] = []
+    for folder in folders:
+        progress(folder.name)
+        try:
+            evidence = read_evidence(folder)
+        except ReleaseError as error:
+            raise ReleaseError(f"{folder}: {error}") from error
+        releases.append(evidence)
+        each.append((evidence.manifest.epoch, certificate(evidence, public_key=public_key)))
+    manifests = [one.manifest for one in releases]
+    names = sorted({manifest.data_set for manifest in manifests})
+    if len(names) > 1:
+        raise ReleaseError(
+            f"{folders[0].parents[1]} holds releases of {names[0]!r} and {names[1]!r}; audit one"
+            " data set at a time"
+        )
+    audit = Audit("certificate", f"{len(releases)} epoch{'s' * (len(releases) > 1)} of {names[0]}")
+    audit.facts = _facts(manifests)
+    audit.add(*_together(each))
+    audit.run(lambda: origin_check(releases))
+    audit.run(lambda: session_check(manifests))
+    spent = audit.run(lambda: disjoint_check(releases))
+    audit.fields = fields_of_all((one for _, one in each), audit.checks)
+    audit.claimed = spent.claimed
+    return audit
+
+
+def _facts(manifests: Sequence[Manifest]) -> dict[str, str]:
+    paid = [manifest.epoch for manifest in manifests if manifest.prior_paid]
+    tests = [m.drift.test for m in manifests if m.drift is not None and m.drift.test is not None]
+    return {
+        "data set": manifests[0].data_set,
+        "epochs": f"{len(manifests)}, {manifests[0].epoch} … {manifests[-1].epoch}",
+        "events": f"{sum(manifest.population.rows for manifest in manifests):,}",
+        "priors paid for": f"{len(paid)}: {_list(paid)}",
+        "tests for drift": f"{len(tests)}",
+    }
+
+
+def _together(each: Sequence[tuple[str, Audit]]) -> list[Check]:
+    """One check for each name: the worst verdict, and the epochs that have it."""
+    grouped: dict[str, list[tuple[str, Check]]] = defaultdict(list)
+    for epoch, audit in each:
+        for check in audit.checks:
+            grouped[check.name].append((epoch, check))
+    grouped.pop(ORIGIN, None)  # all epochs together decide it
+    return [_worst(checks) for checks in grouped.values()]
+
+
+def _worst(checks: list[tuple[str, Check]]) -> Check:
+    if len(checks) == 1:
+        return checks[0][1]
+    verdict = worst(check.verdict for _, check in checks)
+    those = [(epoch, check) for epoch, check in checks if check.verdict is verdict]
+    first = those[0][1]
+    where = f"In all {len(checks)} epochs."
+    if len(those) < len(checks):
+        named = _list([epoch for epoch, _ in those])
+        where = f"{len(those)} of {len(checks)} epochs: {verdict} ({named})."
+    return Check(
+        name=first.name,
+        question=first.question,
+        verdict=verdict,
+        claim=f"In every epoch: {first.claim}",
+        tried=first.tried,
+        found=f"{where} {those[0][0]}: {first.found}",
+        confidence=first.confidence,
+        power=first.power,
+        not_looked_at=first.not_looked_at,
+        seconds=sum(check.seconds for _, check in checks),
+    )
+
+
+def origin_check(releases: Sequence[Evidence]) -> Check:
+    """Every borrowed prior is, cell by cell, the one that the named release paid for."""
+    known = {manifest_digest(one.data): one.manifest for one in releases}
+    named = [
+        (one.manifest, one.manifest.drift.in_force)
+        for one in releases
+        if one.manifest.drift is not None
+    ]
+    wrong, absent = [], []
+    for manifest, in_force in named:
+        origin = known.get(in_force.manifest)
+        if origin is None:
+            absent.append(manifest.epoch)
+        elif not _is_origin(manifest, origin, in_force):
+            wrong.append(manifest.epoch)
+    verdict = verdict_of(not wrong)
+    if absent and not wrong:
+        verdict = Verdict.NOT_CHECKABLE
+    return Check(
+        name=ORIGIN,
+        question="Did an earlier release pay for the prior that an epoch uses?",
+        verdict=verdict,
+        claim="An epoch that paid for no prior uses the one of an earlier epoch that did.",
+        tried=f"{len(named)} epochs name the release whose prior was in force; histogram, noise"
+        " and counted labels were compared with that release's.",
+        found=f"{len(wrong)} differ{_which(wrong)}; the releases that {len(absent)} name are not"
+        f" here{_which(absent)}.",
+    )
+
+
+def _is_origin(manifest: Manifest, origin: Manifest, named: InForceSection) -> bool:
+    paid = origin.prior_paid and (origin.epoch, origin.population.rows) == (
+        named.epoch,
+        named.rows,
+    )
+    if manifest.prior_paid:
+        return paid and manifest.epoch != origin.epoch
+    return paid and (manifest.prior, manifest.label.grid) == (origin.prior, origin.label.grid)
+
+
+def session_check(manifests: Sequence[Manifest]) -> Check:
+    """Hits and calls of a session go on from epoch to epoch, and stay within its terms."""
+    states: dict[str, list[tuple[Manifest, SessionSection]]] = defaultdict(list)
+    for manifest in manifests:
+        test = None if manifest.drift is None else manifest.drift.test
+        if test is not None and test.session is not None:
+            states[test.session.outcome].append((manifest, test.session))
+    claim = "Tests that are charged to a session are within its terms, and every hit is counted."
+    tried = f"Terms, hits and calls of {len(states)} sessions were followed through the epochs."
+    if not states:
+        found = "No test is charged to a session: every epoch paid for its own."
+        return Check("sessions", Verdict.PASS, claim, tried, found)
+    wrong, gaps, shown = [], 0, []
+    for session in states.values():
+        session.sort(key=lambda one: _counts(one[1])[0])
+        terms = Terms.from_json(session[0][1].state["terms"])
+        calls = hits = 0
+        for manifest, one in session:
+            asked, found_hits = _counts(one)
+            drifted = manifest.drift is not None and manifest.drift.drifted
+            if asked == calls + 1 and found_hits == hits + drifted:
+                fits = True
+            else:  # epochs that are not here may explain more calls and hits, never fewer
+                gaps += 1
+                fits = asked > calls and found_hits >= hits + drifted
+            if not (fits and found_hits <= terms.hits and _within(manifest, one, terms)):
+                wrong.append(manifest.epoch)
+            calls, hits = asked, found_hits
+        shown.append(f"{hits} of {terms.hits} hits after {calls} calls, {terms.guarantee(DELTA)}")
+    verdict = verdict_of(not wrong)
+    if gaps and not wrong:
+        verdict = Verdict.NOT_CHECKABLE
+    return Check(
+        name="sessions",
+        question="Are all tests for drift paid for?",
+        verdict=verdict,
+        claim=claim,
+        tried=tried,
+        found=f"{'; '.join(shown)}, on top of what the epochs spend; {len(wrong)} epochs do not fit"
+        f"{_which(wrong)}, {gaps} do not follow the one before.",
+    )
+
+
+def _counts(session: SessionSection) -> tuple[int, int]:
+    return session.state["calls"], session.state["hits"][0]
+
+
+def _within(manifest: Manifest, session: SessionSection, terms: Terms) -> bool:
+    test = None if manifest.drift is None else manifest.drift.test
+    if test is None:
+        return False
+    try:
+        same = Terms.from_json(session.state["terms"]) == terms
+    except PrivacyError:
+        return False
+    stated = test.guarantee
+    sides = (stated["adjacency"], stated["unit"]) == (terms.adjacency, terms.unit)
+    return same and sides and parse_rational(stated["epsilon"]) <= terms.target.epsilon
+
+
+def disjoint_check(releases: Sequence[Evidence]) -> Check:
+    """What one event pays in all epochs together: its own epoch's ε if it is in no other."""
+    name, claim = "events in several epochs", "No event occurs in two epochs."
+    if any(one.manifest.content.key_bytes == 0 for one in releases):
+        found = "Some populations were submitted, so that their rows carry no keys."
+        return Check(name, Verdict.NOT_CHECKABLE, claim, "Keys would be compared.", found)
+    if len(functions := {one.manifest.population.keys for one in releases}) > 1:
+        found = f"Keys are hashed by several functions: {', '.join(sorted(functions))}."
+        return Check(name, Verdict.NOT_CHECKABLE, claim, "Keys would be compared.", found)
+    rows = pl.concat(
+        one.labels.select("key", epsilon=pl.lit(_total(one.manifest))) for one in releases
+    )
+    each = rows.group_by("key").agg(pl.len(), pl.col("epsilon").sum())
+    several = int((each["len"] > 1).sum())
+    most = float(each["epsilon"].max())  # type: ignore[arg-type]
+    return Check(
+        name=name,
+        question="Does any event pay in more than one epoch?",
+        verdict=Verdict.PASS if not several else Verdict.NOT_CHECKABLE,
+        claim=claim,
+        tried=f"{rows.height:,} hashed keys were compared over all epochs; the key secret must have"
+        " been the same.",
+        found=f"{several:,} events are in more than one. The labels of one event pay at most ε ="
+        f" {most:.6g} in all"
+        + (
+            "."
+            if not several
+            else ": their epochs add up, and the ledger must have charged them so. A user's events"
+            " add up in any case."
+        ),
+        claimed=most,
+        bound=most,
+        confidence=1.0,
+    )
+
+
+def _total(manifest: Manifest) -> float:
+    return float(parse_rational(manifest.privacy.total["epsilon"]))
+
+
+def _which(epochs: Sequence[str]) -> str:
+    return f" ({_list(epochs)})" if epochs else ""
+
+
+def _list(epochs: Sequence[str]) -> str:
+    more = len(epochs) - _NAMED
+    return ", ".join(epochs[:_NAMED]) + (f" and {more} more" if more > 0 else "")

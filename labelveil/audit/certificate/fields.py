@@ -1,0 +1,231 @@
+"""Every field of a manifest, and the checks that decide it: nothing is said that nobody looks at.
+
+A field has the worst verdict of its checks. Those of :func:`out_of_reach` decide nothing and say
+what would. So every field is proved, refuted, or named as *not checkable*.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from common.guarantees import Unit
+from common.release.manifest import Manifest
+from labelveil.audit.certificate.manifest_checks import DECODED
+from labelveil.audit.verdict import Audit, Check, Field, Verdict, verdict_of, worst
+
+_REBUILT = "channel is a function of the noisy histogram"
+_CHOSEN = "grid, bounds, ε and options were chosen without looking"
+_DRAWN = "the histogram's noise was drawn as stated"
+_NAMES = "names and times are what they say"
+
+_DECIDED_BY: Mapping[str, tuple[str, ...]] = {
+    "format": ("manifest is consistent",),
+    "software": (_NAMES,),
+    "data_set": (_NAMES,),
+    "epoch": (_NAMES,),
+    "created": (_NAMES,),
+    "label.name": (_NAMES,),
+    "label.grid": ("weights", _CHOSEN),
+    "label.missing": (_CHOSEN,),
+    "label.loss": (_REBUILT, _CHOSEN),
+    "label.weight": (_REBUILT, _CHOSEN),
+    "label.asked": (_REBUILT, _CHOSEN),
+    "prior.labels": ("manifest is consistent",),
+    "randomizer.labels": ("manifest is consistent",),
+    "privacy.division": (_REBUILT, _CHOSEN),
+    "prior.noisy_counts": (_REBUILT, DECODED, _DRAWN),
+    "prior.noise": (DECODED, _DRAWN),
+    "prior.scale": (DECODED, "prior noise scale", "split of ε", "priors in force"),
+    "prior.guarantee": (
+        DECODED,
+        "prior noise scale",
+        "split of ε",
+        "arithmetic of the ε split",
+        "priors in force",
+    ),
+    "randomizer.name": (_REBUILT,),
+    "randomizer.loss": (_REBUILT,),
+    "randomizer.details": (_REBUILT,),
+    "randomizer.details.options": ("options", _CHOSEN),
+    "randomizer.channel.inputs": ("weights",),
+    "randomizer.channel.outputs": ("outputs", _REBUILT),
+    "randomizer.channel.row_of": ("weights", _REBUILT),
+    "randomizer.channel.rows": ("weights", "exact ε of the labels", _REBUILT),
+    "randomizer.guarantee": ("exact ε of the labels", "arithmetic of the ε split"),
+    "privacy.requested_epsilon": ("arithmetic of the ε split", "options", _CHOSEN),
+    "privacy.records_per_unit": ("exact ε of the labels", "nobody has more labels than is said"),
+    "privacy.total": ("arithmetic of the ε split",),
+    "population.rows": ("content digest",),
+    "population.digest": ("population digest",),
+    "population.keys": ("population digest",),
+    "content.code_bytes": ("content digest",),
+    "content.key_bytes": ("content digest",),
+    "content.block_rows": ("content digest",),
+    "content.blocks": ("content digest",),
+    "content.digest": ("content digest",),
+    "drift.test": ("manifest is consistent", "the test for drift was made as stated"),
+    "drift.drifted": ("manifest is consistent", "the test for drift was made as stated"),
+    "drift.in_force": ("priors in force",),
+}
+"""By a field, or by all below it: the longest name counts, and only checks that were made."""
+
+_LISTS = ("labels", "priors", "randomizers")
+_SHOWN = 64
+
+
+def fields(document: Mapping[str, Any], checks: Iterable[Check]) -> list[Field]:
+    """Return every field of a manifest's JSON, with the worst verdict of the checks behind it."""
+    verdicts = {check.name: check.verdict for check in checks}
+    return [
+        judged_field(name, _shown(value), _decided_by(name), verdicts)
+        for name, value in _leaves(document)
+    ]
+
+
+def judged_field(
+    name: str, value: str, decided_by: tuple[str, ...], verdicts: Mapping[str, Verdict]
+) -> Field:
+    """Give a field its verdict; one that no check knows fails."""
+    verdict = worst(verdicts[check] for check in decided_by if check in verdicts)
+    return Field(name, value, verdict if decided_by else Verdict.FAIL, decided_by)
+
+
+def fields_of_all(audits: Iterable[Audit], checks: Iterable[Check]) -> list[Field]:
+    """The fields of several manifests, each once, with the verdicts of checks of all of them."""
+    verdicts = {check.name: check.verdict for check in checks}
+    values: dict[str, dict[str, None]] = {}
+    for audit in audits:
+        for field in audit.fields:
+            values.setdefault(field.name, {})[field.value] = None
+    return [
+        judged_field(
+            name,
+            next(iter(found)) + (f" and {len(found) - 1} others" if len(found) > 1 else ""),
+            _decided_by(name),
+            verdicts,
+        )
+        for name, found in values.items()
+    ]
+
+
+def fields_check(found: Sequence[Field]) -> Check:
+    """Fail where a manifest has a field that no check knows."""
+    unknown = [field.name for field in found if not field.decided_by]
+    count = {verdict: sum(one.verdict is verdict for one in found) for verdict in Verdict}
+    return Check(
+        name="every field is accounted for",
+        question="Does the manifest say anything that nobody looks at?",
+        verdict=verdict_of(not unknown),
+        claim="The manifest says nothing that is neither proved nor named as not checkable.",
+        tried=f"Its {len(found)} fields were matched with the checks that decide them.",
+        found=f"{count[Verdict.PASS]} hold, {count[Verdict.FAIL]} do not and"
+        f" {count[Verdict.NOT_CHECKABLE]} cannot be checked from here; "
+        + (f"no check knows {', '.join(unknown):.300}." if unknown else "none is unknown."),
+        confidence=1.0,
+    )
+
+
+def out_of_reach(manifest: Manifest) -> list[Check]:
+    """What neither the manifest nor its rows can show, and what can."""
+    claims = [
+        (
+            "the codes were drawn by this channel",
+            "Were the labels randomized by this channel, with fresh randomness?",
+            "The randomized labels were sampled with the stated weights, from fresh entropy.",
+            "Plant labels of your own and score what comes back: `labelveil audit canaries`. Run"
+            " `labelveil audit mechanism` on the randomizer and `labelveil audit party` on the"
+            " software.",
+        ),
+        (
+            _DRAWN,
+            "Was the noise on the histogram drawn, and drawn afresh?",
+            "The noise on the counts has the stated scale, and is independent of everything.",
+            "Run `labelveil audit mechanism`, which knows the true counts.",
+        ),
+        (
+            "nothing else was released",
+            "Do the same labels leave by another door?",
+            "The same labels appear in no other release, and the budget covers all of them.",
+            "Read the labels party's ledger (`label-party budget`), and ask who keeps it.",
+        ),
+        (
+            _CHOSEN,
+            "Were the public settings chosen without looking at labels?",
+            "Bounds, grid, missing value, ε and options come from public knowledge.",
+            "Ask the labels party; no number can show it.",
+        ),
+        (
+            _NAMES,
+            "Could a name or a time carry something else?",
+            "Names, version and time of the release carry nothing else.",
+            "Whoever wrote the manifest chose them. Compare them with what you asked for, and the"
+            " time with when you fetched it.",
+        ),
+        (
+            "errors and latency say nothing",
+            "Do errors or times say anything about labels?",
+            "What the server does depends on requests and the public population alone.",
+            "Run `labelveil audit party`.",
+        ),
+    ]
+    if all(prior.decoded for prior in manifest.priors):
+        claims = [claim for claim in claims if claim[0] != _DRAWN]
+    if manifest.labels_guarantee.unit == Unit.USER:
+        most = manifest.privacy.records_per_unit
+        claims.append(
+            (
+                "nobody has more labels than is said",
+                "Does anybody have more labels than ε was computed for?",
+                f"No user has more than {most} labels in the release.",
+                "A release names no users: compare the population with the labels party's users.",
+            )
+        )
+    if manifest.drift is not None:
+        claims += [
+            (
+                "priors in force",
+                "Did an earlier release pay for the prior that this one uses?",
+                "An epoch without a prior of its own uses one that an earlier epoch paid for.",
+                "Audit the folder of all epochs, not one of them.",
+            ),
+            (
+                "the test for drift was made as stated",
+                "Was the test for drift as private as is said?",
+                "Statistic and noise of the test are those stated, and its outcome was obeyed.",
+                "The statistic depends on the labels: run the software on labels of your own.",
+            ),
+        ]
+    tried = "Not from a manifest and its rows."
+    return [
+        Check(name, Verdict.NOT_CHECKABLE, claim, tried, how, question=question)
+        for name, question, claim, how in claims
+    ]
+
+
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    below = list(enumerate(value)) if name in _LISTS and isinstance(value, list) else []
+    if isinstance(value, dict) and value:
+        below = list(value.items())
+    for key, inner in below:
+        yield from _leaves(inner, f"{name}.{key}" if name else str(key))
+    if below:
+        return
+    yield name, value
+
+
+def _decided_by(name: str) -> tuple[str, ...]:
+    name = re.sub(r"^(label|prior|randomizer)s\.\d+", r"\1", name)
+    while name not in _DECIDED_BY and "." in name:
+        name = name.rpartition(".")[0]
+    return _DECIDED_BY.get(name, ())
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    if len(text) <= _SHOWN or not isinstance(value, list):
+        return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+    if isinstance(value[0], list):
+        return f"{len(value)} rows of {len(value[0])}"
+    return f"{len(value)}: {value[0]!s:.12} … {value[-1]!s:.12}"

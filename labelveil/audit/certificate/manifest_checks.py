@@ -1,0 +1,370 @@
+"""Checks of a manifest's own numbers: integers, fractions and sums that anybody can redo."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, TypeVar
+
+import numpy as np
+
+from common.arrays import Integers
+from common.errors import ConfigError, PrivacyError, ReleaseError
+from common.exact.rational import parse_rational
+from common.guarantees import PureDP
+from common.randomizers import decoded_prior
+from common.release.claims import PureClaim
+from common.release.facts import MOST_DIGITS, check_digits
+from common.release.manifest import Manifest
+from common.release.sections import PriorSection, StatedRandomizer
+from common.version import software
+from labelveil.audit.attacks.exact_channel import WORDS, certify
+from labelveil.audit.certificate.rebuild import prior_share
+from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of, worst
+
+SectionT = TypeVar("SectionT", PriorSection, StatedRandomizer)
+OneCheck = Callable[[Manifest, SectionT], Check]
+
+_LONGEST_RATIO = 80
+DECODED = "histogram is decoded from the codes"
+
+
+def claimed_epsilon(manifest: Manifest) -> float | None:
+    """ε of the whole release as claimed, if that is a number."""
+    try:
+        total = manifest.total_guarantee
+    except PrivacyError:
+        return None
+    return total.epsilon if isinstance(total, PureDP) else None
+
+
+def facts(manifest: Manifest, digest: str) -> dict[str, str]:
+    """What the manifest says about itself, for the report's table."""
+    return {
+        "data set": manifest.data_set,
+        "epoch": manifest.epoch,
+        "identity (SHA-256 of the manifest)": digest,
+        "created": manifest.created,
+        "software": manifest.software,
+        "events": f"{manifest.population.rows:,}",
+        "label": "; ".join(
+            f"{one.name}, {len(one.grid)} grid points from {one.grid[0]:g} to {one.grid[-1]:g}"
+            for one in manifest.labels
+        ),
+        "randomizer": "; ".join(
+            f"{one.name}, {len(one.channel.get('outputs', []))} outputs" + _of(manifest, one.labels)
+            for one in manifest.randomizers
+        ),
+        "options": "; ".join(one.shown_options for one in manifest.randomizers),
+        "a missing label counts as": "; ".join(f"{one.missing!r}" for one in manifest.labels),
+        "ε requested": f"{manifest.privacy.requested_epsilon:g}",
+        **_prior_facts(manifest),
+        "ε for the labels": _shown([one.guarantee for one in manifest.randomizers]),
+        "protects": f"one {manifest.privacy.total['unit']}, at most"
+        f" {manifest.privacy.records_per_unit} labels",
+    }
+
+
+def _prior_facts(manifest: Manifest) -> dict[str, str]:
+    drift = manifest.drift
+    if all(prior.decoded for prior in manifest.priors):
+        return {"ε for the histogram": "0: decoded from the codes"}
+    if drift is None:
+        return {"ε for the histogram": _shown([prior.guarantee for prior in manifest.priors])}
+    origin = f"{drift.in_force.epoch}, {drift.in_force.manifest}"
+    paid = _shown([manifest.prior.guarantee]) if drift.drifted else f"0: that of epoch {origin}"
+    if drift.test is None:
+        return {"ε for the histogram": paid, "test for drift": "none: the session's hits are spent"}
+    charged = "" if drift.test.session is None else ", charged to a session over all epochs"
+    return {
+        "ε for the histogram": paid,
+        "ε of the test for drift": _shown([drift.test.guarantee]) + charged,
+        "tested against": origin,
+    }
+
+
+def weights_of(randomizer: StatedRandomizer) -> list[list[int]]:
+    """The distinct rows of integer weights that some label uses, as the manifest writes them."""
+    try:
+        channel = randomizer.channel
+        used = sorted(set(channel["row_of"]))
+        rows = [[int(weight) for weight in channel["rows"][row]] for row in used]
+    except (IndexError, ValueError) as error:
+        raise ReleaseError(f"the manifest's channel cannot be read: {error!r}") from error
+    if {len(row) for row in rows} != {len(channel["outputs"])}:
+        raise ReleaseError("the manifest's channel has rows of another length than its outputs")
+    return rows
+
+
+def sums_check(manifest: Manifest, randomizer: StatedRandomizer) -> Check:
+    """Every row of weights is non-negative and sums to 2**64: a distribution over words."""
+    rows = weights_of(randomizer)
+    wrong = sum(sum(row) != WORDS or min(row) < 0 for row in rows)
+    outputs = len(randomizer.channel.get("outputs", []))
+    cells = manifest.group(randomizer.labels).cells
+    inputs_fit = randomizer.channel.get("inputs") == cells.inputs.tolist()
+    return Check(
+        name="weights",
+        verdict=verdict_of(wrong == 0 and inputs_fit),
+        claim="The channel is a matrix of integers whose rows sum to 2⁶⁴, one row for each label"
+        " of the grid (of several labels: for each cell of their grids).",
+        tried=f"{len(rows)} distinct rows of {outputs} weights were added up.",
+        found=f"{wrong} of them are not such distributions; the channel's labels"
+        f" {'are' if inputs_fit else 'are not'} the grid.",
+    )
+
+
+def channel_check(manifest: Manifest) -> Check:
+    """The exact ε of the codes, in rational arithmetic, against the claim for the labels.
+
+    Neighbours differ in all labels of an event, and a code holds one output of each channel, drawn
+    independently: the worst ratio of the whole code is the product of the channels' worst ratios.
+    """
+    group = manifest.privacy.records_per_unit
+    claims = [_exact(one.guarantee) for one in manifest.randomizers]
+    found = [
+        certify(weights_of(one), claimed / group)
+        for one, claimed in zip(manifest.randomizers, claims, strict=True)
+    ]
+    claimed, epsilon = sum(claims, Fraction(0)), sum(one.epsilon for one in found) * group
+    where = ", ".join(f"output {one.output}" for one in found)
+    ratios = [one.ratio for one in found if one.ratio is not None]
+    if len(ratios) < len(found):
+        shown = f"{where} excludes a label: no ε is enough."
+    else:
+        ratio = math.prod(ratios, start=Fraction(1))
+        shown = (
+            f"The worst ratio is {_ratio(ratio)} ({where}): exactly ε = {epsilon / group:.12g}"
+            + (f", {group} times that for one unit." if group > 1 else ".")
+        )
+    several = len(manifest.labels) > 1
+    return Check(
+        name="exact ε of the labels",
+        verdict=verdict_of(all(one.holds for one in found)),
+        claim=f"{'All labels of one event' if several else 'One label'}'s randomization spends at"
+        f" most ε₂ = {float(claimed):.12g}.",
+        tried="The largest ratio of two weights in one column was compared with"
+        " Σ_{j<60} ε^j/j! in rational arithmetic"
+        + (
+            f", over all pairs of cells of each of {len(found)} channels; events that differ in all"
+            " of their labels have the product."
+            if several
+            else "."
+        ),
+        found=shown,
+        claimed=float(claimed),
+        bound=epsilon,
+        shown=epsilon,
+        confidence=1.0,
+    )
+
+
+def _ratio(ratio: Fraction) -> str:
+    text = f"{ratio.numerator}/{ratio.denominator}"
+    return text if len(text) <= _LONGEST_RATIO else f"{float(ratio):.15g}"
+
+
+def arithmetic_check(manifest: Manifest) -> Check:
+    """What the labels paid for adds up to the total, and that is within what was asked for."""
+    drift = manifest.drift
+    parts: list[tuple[str, PureClaim]] = []
+    if drift is not None and drift.test is not None and drift.test.session is None:
+        parts.append(("test for drift", drift.test.guarantee))
+    if drift is None or drift.drifted:
+        parts += [
+            (f"prior{_of(manifest, prior.labels)}", prior.guarantee)
+            for prior in manifest.priors
+            if not prior.decoded
+        ]
+    parts += [(f"labels{_of(manifest, one.labels)}", one.guarantee) for one in manifest.randomizers]
+    total = _exact(manifest.privacy.total)
+    asked = Fraction(repr(manifest.privacy.requested_epsilon))
+    guarantees = [*(part for _, part in parts), manifest.privacy.total]
+    sides = {(part.get("adjacency"), part.get("unit")) for part in guarantees}
+    added = sum((_exact(part) for _, part in parts), Fraction(0))
+    # a channel's ε is rounded up to a float: one unit in its last place may be on top
+    within = total <= asked + len(manifest.randomizers) * Fraction(math.ulp(float(asked)))
+    found = " + ".join(f"{float(_exact(part)):.12g} ({name})" for name, part in parts)
+    return Check(
+        name="arithmetic of the ε split",
+        verdict=verdict_of(added == total and within and len(sides) == 1),
+        claim=f"The release spends ε = {float(total):.12g}, no more than the {float(asked):g} asked"
+        " for.",
+        tried="The parts were added as fractions, and their adjacency and unit compared.",
+        found=f"{found} = {float(added):.12g}; the parts are about"
+        f" {'the same' if len(sides) == 1 else 'different'} neighbours.",
+        claimed=float(total),
+        bound=float(added),
+        confidence=1.0,
+    )
+
+
+def prior_scale_check(manifest: Manifest, stated: PriorSection) -> Check:
+    """The stated noise scale pays for ε₁: scale times ε₁ is the sensitivity 2 (per unit)."""
+    group = manifest.privacy.records_per_unit
+    scale, prior = parse_rational(stated.scale), _exact(stated.guarantee)
+    spent = 2 * group / scale if scale else None
+    holds = spent is not None and spent <= prior
+    return Check(
+        name="prior noise scale",
+        verdict=verdict_of(holds),
+        claim=f"The histogram spends ε₁ = {float(prior):.12g}.",
+        tried="One unit's labels move the counts by at most"
+        f" {2 * group} in L1; that was divided by the stated scale of the discrete Laplace noise.",
+        found="No noise at all."
+        if spent is None
+        else f"{2 * group} / {float(scale):.6g} = {float(spent):.12g}.",
+        claimed=float(prior),
+        bound=math.inf if spent is None else float(spent),
+        confidence=1.0,
+    )
+
+
+def split_check(manifest: Manifest) -> Check:
+    """ε₁ is what the rule gives for ε, grid and rows: its digits have no room for anything else.
+
+    The rule caps ε₁ at a share of ε that is a setting; any share of few digits will do.
+    """
+    share = prior_share(manifest)
+    verdict = verdict_of(share is not None)
+    spent = _shown([prior.guarantee for prior in manifest.priors if not prior.decoded])
+    found = f"The rule gives {spent} for a share of at most {share}."
+    if share is None:
+        found = f"It does not give {spent} for any share of {MOST_DIGITS} digits."
+        if manifest.software != software():
+            verdict = Verdict.NOT_CHECKABLE
+            found += f" {manifest.software!r:.80} made the release: audit it with that version."
+    return Check(
+        name="split of ε",
+        verdict=verdict,
+        claim="What the histogram gets of ε depends on ε, grid, rows and one setting alone.",
+        tried="ε₁ was computed again: √(points/rows), at most a share of ε.",
+        found=found,
+    )
+
+
+def prior_support_check(manifest: Manifest, stated: PriorSection, alpha: float = GATE) -> Check:
+    """Too many cells of exactly zero: noise on the occupied cells alone.
+
+    Whatever a cell's true count is, a discrete Laplace variable of scale s makes it exactly 0 with
+    probability at most (1 - q)/(1 + q), q = e^(-1/s); so the number of zero cells is dominated by
+    a binomial one.
+    """
+    scale, counts = float(parse_rational(stated.scale)), stated.noisy_counts
+    zeros = sum(count == 0 for count in counts)
+    steep = 1 / max(scale, 1e-3)
+    q = math.exp(-steep)
+    # P(at least so many), from ln z!: scipy.special, which has it too, takes long to import
+    factorials = np.append(0.0, np.cumsum(np.log(np.arange(1.0, len(counts) + 1))))
+    zero, other = math.log1p(-q), math.log(2) - steep
+    logarithms = factorials[-1] - factorials - factorials[::-1] - len(counts) * math.log1p(q)
+    number = np.arange(len(counts) + 1)
+    masses = np.exp(logarithms + number * zero + number[::-1] * other)
+    tails = np.minimum(np.cumsum(masses[::-1])[::-1], 1.0)
+    p, least = float(tails[zeros]), np.flatnonzero(tails < alpha)
+    return Check(
+        name="prior noise on empty cells",
+        verdict=verdict_of(p >= alpha),
+        claim="Every cell of the histogram got noise, also where no label lies.",
+        tried=f"Of {len(counts)} noisy counts those that are exactly 0 were counted.",
+        found=f"{zeros} are, {sum(count < 0 for count in counts)} are negative; under the stated"
+        f" noise so many zeros have probability at most {p:.3g}.",
+        confidence=1 - alpha,
+        power=(Power("empty cells without noise", float(least[0]) if least.size else math.inf),),
+    )
+
+
+def decoded_check(manifest: Manifest, stated: PriorSection, codes: Integers) -> Check:
+    """The histogram is what anybody decodes from the codes: it spends nothing."""
+    found, wrong = "No such codes.", True
+    try:
+        book = manifest.codebook
+        if codes.size and int(codes.max()) < book.outputs:
+            column = [one.labels for one in manifest.randomizers].index(stated.labels)
+            channel = book.channels[column]
+            counts = np.bincount(book.split(codes)[:, column], minlength=channel.outputs.size)
+            decoded = decoded_prior(channel, counts).noisy_counts.tolist()
+            wrong = decoded != stated.noisy_counts
+            found = f"{'Not all' if wrong else 'All'} {len(decoded)} cells agree."
+    except (PrivacyError, ReleaseError, ConfigError, ValueError) as error:
+        found = f"{error}."
+    return Check(
+        name=DECODED,
+        verdict=verdict_of(not wrong),
+        claim="The histogram is a function of the codes, so that it spends nothing.",
+        tried="The codes were counted, and the counts decoded by the channel's integers.",
+        found=found,
+        claimed=0.0,
+        bound=math.inf if wrong else 0.0,
+        confidence=1.0,
+    )
+
+
+def options_check(manifest: Manifest) -> Check:
+    """What somebody chose cannot be rebuilt: it is short, and shown."""
+    shown = "; ".join(one.shown_options for one in manifest.randomizers)
+    found, holds = f"Shown: {shown}.", True
+    try:
+        check_digits({"ε": manifest.privacy.requested_epsilon})
+        check_digits({f"weight of {one.name}": one.weight for one in manifest.labels})
+        for one in manifest.randomizers:
+            check_digits(one.options)
+    except ConfigError as error:
+        found, holds = f"{error}.", False
+    return Check(
+        name="options",
+        verdict=verdict_of(holds),
+        claim="ε and the randomizer's options are settings, with no room for anything else.",
+        tried=f"Numbers of more than {MOST_DIGITS} significant digits were looked for. Whether they"
+        " were chosen without looking at labels, no number can show.",
+        found=found,
+    )
+
+
+def plots(manifest: Manifest) -> dict[str, Any]:
+    """Data for the report: the range of every output's probability over all labels."""
+    if len(manifest.randomizers) > 1:
+        return {}
+    (randomizer,) = manifest.randomizers
+    try:
+        rows = weights_of(randomizer)
+    except ReleaseError:
+        return {}
+    columns = list(zip(*rows, strict=True))
+    return {
+        "output_ranges": {
+            "outputs": randomizer.channel["outputs"],
+            "least": [min(column) / WORDS for column in columns],
+            "most": [max(column) / WORDS for column in columns],
+            "epsilon": float(_exact(randomizer.guarantee)) / manifest.privacy.records_per_unit,
+        }
+    }
+
+
+def _exact(guarantee: PureClaim) -> Fraction:
+    return parse_rational(guarantee["epsilon"])
+
+
+def _shown(guarantees: Sequence[PureClaim]) -> str:
+    return " + ".join(f"{float(_exact(guarantee)):.6g}" for guarantee in guarantees)
+
+
+def _of(manifest: Manifest, names: Sequence[str]) -> str:
+    """Say whose something is, where there are several labels."""
+    return f" of {', '.join(names)}" if len(manifest.labels) > 1 else ""
+
+
+def each(manifest: Manifest, sections: Sequence[SectionT], check: OneCheck[SectionT]) -> Check:
+    """Run a check on some sections of a manifest; return the worst, with what all found."""
+    made = [check(manifest, section) for section in sections]
+    if len(made) == 1:
+        return made[0]
+    verdict = worst(one.verdict for one in made)
+    found = (
+        f"{', '.join(section.labels)}: {one.found}"
+        for section, one in zip(sections, made, strict=True)
+    )
+    first = next(one for one in made if one.verdict is verdict)
+    return replace(first, found=" ".join(found))

@@ -1,0 +1,104 @@
+"""Cold starts: load a subject from nothing, randomize, and show a digest; again and again.
+
+1. Processes forked before the subject was loaded, each with a process id of its own.
+2. In this process, which forgets the subject's modules and imports them anew, so that thousands of
+   starts cost seconds. Libraries that it uses stay loaded. (A randomizer by name keeps no noise
+   between calls: each call is a start.)
+3. Processes forked after it was loaded and has randomized, as a server's workers are, or the copies
+   of a running machine that is restored from one snapshot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+from common.errors import ConfigError
+from labelveil.audit.mechanism.subject import Subject, from_spec
+from labelveil.children import child_command, child_environment
+
+DIGEST_BYTES = 16
+"""Of a digest of one start's outputs."""
+
+
+def cold_digests(subject: Subject, rows: int, starts: int, forks: int) -> list[bytes]:
+    """Digests of the outputs of so many first starts, for ``rows`` equal labels.
+
+    Parameters
+    ----------
+    starts
+        In one process that loads the subject anew.
+    forks
+        In processes forked before it was loaded, and as many forked after it has randomized.
+
+    Raises
+    ------
+    ConfigError
+        If one of the starts fails.
+    """
+    counts = [str(rows), str(starts), str(forks)]
+    command = child_command(__name__, json.dumps(subject.spec()), *counts)
+    environment = child_environment(OMP_NUM_THREADS="1")
+    done = subprocess.run(command, capture_output=True, env=environment, check=False)
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise ConfigError(f"a second process could not run it: {lines[-1] if lines else '?'}")
+    return [done.stdout[at : at + DIGEST_BYTES] for at in range(0, len(done.stdout), DIGEST_BYTES)]
+
+
+def main(spec: str, rows: str, starts: str, forks: str) -> None:
+    """Write one digest for each start: of the outputs for ``rows`` equal labels."""
+    description = json.loads(spec)
+    subject = from_spec(description)
+    labels = np.full(int(rows), subject.labels[0])
+    loaded = set(sys.modules)
+    _fork(subject, labels, int(forks))
+    for _ in range(int(starts)):
+        if "callable" in description:
+            _forget(set(sys.modules) - loaded, description["callable"])
+            subject = from_spec(description)
+        os.write(1, _digest(subject, labels))
+    subject.mechanism(labels)
+    _fork(subject, labels, int(forks))
+
+
+def _fork(subject: Subject, labels: np.ndarray, forks: int) -> None:
+    for _ in range(forks):
+        child = os.fork()
+        if not child:
+            _start(subject, labels)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status:
+            raise SystemExit(f"a process that was forked ended with status {status}")
+
+
+def _digest(subject: Subject, labels: np.ndarray) -> bytes:
+    outputs = np.ascontiguousarray(subject.mechanism(labels))
+    return hashlib.sha256(outputs.tobytes()).digest()[:DIGEST_BYTES]
+
+
+def _forget(modules: set[str], target: str) -> None:
+    """Unload what came with a callable: the modules that share its top-level package."""
+    top = target.partition(":")[0].partition(".")[0]
+    for name in modules:
+        if name.partition(".")[0] == top:
+            del sys.modules[name]
+
+
+def _start(subject: Subject, labels: np.ndarray) -> None:
+    """What a forked process does; it never returns."""
+    try:
+        os.write(1, _digest(subject, labels))
+        os._exit(0)
+    except BaseException as error:
+        os.write(2, f"{type(error).__name__}: {error}\n".encode())
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

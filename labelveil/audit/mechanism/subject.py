@@ -1,0 +1,290 @@
+"""What `audit mechanism` is pointed at: a randomizer by name, or anybody's Python callable."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.entropy import Entropy, system_entropy
+from common.errors import ConfigError
+from common.exact.channel import FiniteChannel
+from common.randomizers import (
+    LabelTerms,
+    Randomizer,
+    build_randomizer,
+    plan_message,
+    private_prior,
+)
+from common.randomizers.grid import Grid
+from labelveil.audit.attacks.implementation import Mechanism
+from labelveil.audit.attacks.replay import Labels, Published
+
+REPLAY_EPSILON = 1.5
+"""Budget of replayed releases; their few rows make ε₁ large enough for histograms to coincide."""
+
+
+@dataclass(frozen=True)
+class NamedSubject:
+    """A randomizer that :func:`build_randomizer` knows.
+
+    Attributes
+    ----------
+    name, options
+        Which builder, and its options.
+    labels
+        (k,) grid.
+    epsilon
+        Claimed ε of one label.
+    loss
+        By which the outputs are chosen; the prior is uniform.
+    """
+
+    name: str
+    labels: Labels
+    epsilon: float
+    loss: str = "squared"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def randomizer(self) -> Randomizer:
+        return build_randomizer(
+            self.name,
+            labels=self.labels,
+            prior=np.ones(self.labels.size),
+            epsilon=self.epsilon,
+            loss=self.loss,
+            **self.options,
+        )
+
+    @property
+    def title(self) -> str:
+        return f"randomizer {self.name}"
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """Labels to output values, with fresh noise at each call."""
+        randomizer = self.randomizer
+        outputs = randomizer.channel.outputs
+        # two outputs of one value are still two messages: the code is what is sent
+        return lambda labels: randomizer.randomize(labels, system_entropy()).astype(
+            np.min_scalar_type(outputs.size)
+        )
+
+    def randomize(self, labels: Labels, entropy: Entropy) -> NDArray[np.generic]:
+        return self.randomizer.randomize(labels, entropy)
+
+    def noises(self) -> dict[str, Callable[[Entropy], Any]]:
+        """Everything random about a release, part by part."""
+        counts = np.ones(self.labels.size, dtype=np.int64)
+        between = (self.labels[:-1] + self.labels[1:]) / 2  # so that rounding is random, too
+        return {
+            "prior": lambda entropy: private_prior(counts, REPLAY_EPSILON, entropy),
+            "rows": lambda entropy: self.randomize(np.resize(between, 1000), entropy),
+        }
+
+    def whole_release(self, entropy: Entropy) -> tuple[NDArray[np.int64], NDArray[np.generic]]:
+        """Noise on the histogram of one label of each kind, and their outputs, under one key."""
+        counts = np.ones(self.labels.size, dtype=np.int64)
+        noisy = private_prior(counts, REPLAY_EPSILON, entropy).noisy_counts
+        return noisy - counts, self.randomize(self.labels, entropy)
+
+    def release(self, labels: Labels, entropy: Entropy) -> Published:
+        """The two-step procedure over this grid's first three points, as a release runs it."""
+        grid = Grid(self.labels[: min(3, self.labels.size)])
+        counts = np.bincount(labels.astype(np.int64), minlength=len(grid))
+        half = Fraction(1, 2)
+        terms = LabelTerms(
+            "label",
+            grid.lower,
+            grid.upper,
+            grid,
+            self.loss,
+            randomizer=self.name,
+            options=self.options,
+        )
+        plan = plan_message([terms], len(labels), REPLAY_EPSILON, prior_share=half)
+        priors = plan.release_priors([counts], entropy)
+        ((_, randomizer),) = plan.build(priors).channels
+        (prior,) = priors.values()
+        channel = randomizer.channel
+        return Published(
+            tuple(prior.noisy_counts.tolist()),
+            prior.scale,
+            prior.exact_epsilon,
+            (channel.outputs.tobytes(), channel.weights),
+        )
+
+    def channel_rule(self, labels: int, rows: int) -> Callable[[Any, Any], FiniteChannel]:
+        """From noisy counts to the channel, for the exact joint audit over a tiny grid."""
+        from common.randomizers import NoisyPrior
+
+        grid = np.arange(labels, dtype=np.float64)
+        built: dict[Any, FiniteChannel] = {}
+
+        def rule(noisy: Any, counts: Any) -> FiniteChannel:
+            if noisy not in built:
+                prior = NoisyPrior(np.array(noisy), Fraction(1, 2), rows)
+                built[noisy] = build_randomizer(
+                    self.name,
+                    labels=grid,
+                    prior=prior.probabilities,
+                    epsilon=0.5,
+                    loss=self.loss,
+                    rows=rows,
+                    **self.options,
+                ).channel
+            return built[noisy]
+
+        return rule
+
+    def shown(self, label: float) -> str:
+        """A label in words."""
+        return f"{label:g}"
+
+    def spec(self) -> dict[str, Any]:
+        return {
+            "randomizer": self.name,
+            "labels": self.labels.tolist(),
+            "epsilon": self.epsilon,
+            "loss": self.loss,
+            "options": dict(self.options),
+        }
+
+    @property
+    def sources(self) -> list[Path]:
+        from labelveil.audit.attacks.static_rule import release_sources
+
+        return release_sources()
+
+
+@dataclass(frozen=True)
+class CallableSubject:
+    """An importable callable ``module:function`` from (n,) or (n, m) labels to (n,) outputs.
+
+    Attributes
+    ----------
+    target
+        ``package.module:function``; found from the working directory, too.
+    labels
+        (k,) labels that it may be asked about.
+    epsilon
+        Claimed ε of one label, or of all labels of an event.
+    events
+        (k, m) what it is asked about instead where an event has several labels; ``labels`` are then
+        the numbers 0 … k − 1 of these rows, and neighbours differ in any or all labels of an event.
+    """
+
+    target: str
+    labels: Labels
+    epsilon: float
+    events: Labels | None = None
+
+    @classmethod
+    def of_several(cls, target: str, ends: Sequence[Sequence[float]], epsilon: float) -> Self:
+        """Ask about every combination of each label's values."""
+        events = np.array([*product(*ends)])
+        return cls(target, np.arange(float(len(events))), epsilon, events)
+
+    @cached_property
+    def function(self) -> Mechanism:
+        return load_callable(self.target)
+
+    @property
+    def title(self) -> str:
+        return f"callable {self.target}"
+
+    @property
+    def mechanism(self) -> Mechanism:
+        call, events = checked(self.function, self.target), self.events
+        if events is None:
+            return call
+        last = len(events) - 1
+
+        def of_rows(numbers: Labels) -> NDArray[Any]:
+            # a number beyond the last stands for labels as far beyond their upper ends
+            beyond = np.maximum(numbers / last - 1, 0)[:, None] * (events[-1] - events[0])
+            return call(events[np.minimum(numbers, last).astype(np.int64)] + beyond)
+
+        return of_rows
+
+    def shown(self, label: float) -> str:
+        """A label, or all labels of an event, in words."""
+        if self.events is None:
+            return f"{label:g}"
+        return f"({', '.join(f'{one:g}' for one in self.events[int(label)])})"
+
+    def spec(self) -> dict[str, Any]:
+        events = None if self.events is None else self.events.tolist()
+        return {"callable": self.target, "labels": self.labels.tolist(), "events": events}
+
+    @property
+    def sources(self) -> list[Path]:
+        """The file that the callable is defined in."""
+        try:
+            path = inspect.getsourcefile(inspect.unwrap(self.function))
+        except TypeError:
+            path = None
+        return [Path(path)] if path else []
+
+
+Subject = NamedSubject | CallableSubject
+
+
+def load_callable(target: str) -> Mechanism:
+    """Import ``module:function``.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such module or callable.
+    """
+    module, separator, name = target.partition(":")
+    if not (module and separator and name):
+        raise ConfigError(f"{target!r} must be module:function")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        found = importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(f"module {module!r} cannot be imported: {error}") from error
+    function = getattr(found, name, None)
+    if not callable(function):
+        raise ConfigError(f"{module!r} has no callable {name!r}")
+    return cast(Mechanism, function)
+
+
+def checked(function: Mechanism, name: str) -> Mechanism:
+    """The callable, held to its contract: one output for each label, or event."""
+
+    def call(labels: Labels) -> NDArray[Any]:
+        outputs = np.asarray(function(labels))
+        if outputs.shape != labels.shape[:1]:
+            what = "label" if labels.ndim == 1 else "event"
+            raise ConfigError(
+                f"{name} gave outputs of shape {outputs.shape} for {len(labels)} {what}s; it must"
+                f" give one {'a' if what == 'label' else 'an'} {what}"
+            )
+        return outputs
+
+    return call
+
+
+def from_spec(spec: Mapping[str, Any]) -> Subject:
+    """Rebuild a subject in another process."""
+    labels = np.asarray(spec["labels"], dtype=np.float64)
+    if "callable" in spec:
+        events = None if spec["events"] is None else np.asarray(spec["events"])
+        return CallableSubject(spec["callable"], labels, 1.0, events)
+    return NamedSubject(spec["randomizer"], labels, spec["epsilon"], spec["loss"], spec["options"])

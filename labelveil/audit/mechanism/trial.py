@@ -1,0 +1,109 @@
+"""A subject on trial: how hard it is tried, and what several checks look at, drawn once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from common.arrays import Integers
+from labelveil.audit.attacks import replay as replays
+from labelveil.audit.attacks import rows_apart
+from labelveil.audit.attacks.implementation import Outputs
+from labelveil.audit.attacks.seeds import STARTS
+from labelveil.audit.mechanism.subject import NamedSubject, Subject
+from labelveil.audit.verdict import cpu_seconds
+
+_PACE_ROWS, _PACE_CALLS = 50_000, 20
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is tried.
+
+    Attributes
+    ----------
+    runs
+        Effort of the search over labels; about seven times as many runs are made.
+    records
+        Records of the one-run audit, and of the search for labels that reach other rows.
+    releases
+        Two-step releases for each of two worlds.
+    calls
+        Timed single calls for each of two labels.
+    seeds
+        Replays of a release.
+    rows
+        Rows that are compared with each other; a prime.
+    small_calls, small_rows
+        Calls, and rows of each, in which every row is compared with every other one.
+    starts, forks
+        First starts whose noise is compared, in one process and (twice as many) in processes of
+        their own; a few of these show noise that is inherited.
+    """
+
+    runs: int = 1_000_000
+    records: int = 1_000_000
+    releases: int = 500_000
+    calls: int = 2_000
+    seeds: int = 100
+    rows: int = rows_apart.ROWS
+    small_calls: int = 4096
+    small_rows: int = 512
+    starts: int = STARTS
+    forks: int = 32
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A subject, and how hard it is tried; what several checks look at is drawn once."""
+
+    subject: Subject
+    sizes: Sizes
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Lowest and highest label."""
+        return float(self.subject.labels[0]), float(self.subject.labels[-1])
+
+    @cached_property
+    def constant(self) -> Outputs:
+        """Outputs of one long call in which every label is the lowest."""
+        return self.repeat(self.ends[0], self.sizes.rows)
+
+    def repeat(self, label: float, runs: int) -> Outputs:
+        """Outputs of one call for equal labels."""
+        return self.subject.mechanism(np.full(runs, label))
+
+    def of_bits(self, bits: Integers) -> Outputs:
+        """Outputs of one call for the lowest and the highest label."""
+        return self.subject.mechanism(np.where(bits == 1, self.ends[1], self.ends[0]))
+
+    @property
+    def named(self) -> NamedSubject:
+        """The subject, where it takes injected entropy."""
+        assert isinstance(self.subject, NamedSubject)
+        return self.subject
+
+    @cached_property
+    def replay(self) -> replays.Replay:
+        """Two-step releases of six labels over three points, and of a neighbour."""
+        points = min(3, self.subject.labels.size)
+        labels = np.array([0.0, 0.0, 0.0, 1.0, points - 1.0, points - 1.0])
+        truth = np.bincount(labels.astype(np.int64), minlength=points).tolist()
+        return replays.replay(self.named.release, labels, 0, 1.0, truth, self.sizes.seeds)
+
+    @cached_property
+    def pace(self) -> tuple[float, float]:
+        """CPU seconds of one row in a long call, and of one short call."""
+        self.subject.mechanism(self.subject.labels[:1])  # pays for what is made once
+        labels = np.resize(self.subject.labels, _PACE_ROWS)
+        row = cpu_seconds(lambda: self.subject.mechanism(labels)) / _PACE_ROWS
+        call = cpu_seconds(lambda: [self.subject.mechanism(labels[:1]) for _ in range(_PACE_CALLS)])
+        return row, call / _PACE_CALLS
+
+    def seconds(self, rows: float, calls: float = 1) -> float:
+        """CPU seconds that the subject takes for so many rows in so many calls, roughly."""
+        row, call = self.pace
+        return rows * row + calls * call

@@ -1,0 +1,221 @@
+"""Canary data sets that the auditor makes, and labels parties that run on them as processes.
+
+All labels are uniform secrets, the domain's lower or upper bound, so that one release is a one-run
+audit too; of several labels of an event all lie at the same end. One world lacks a label: its event
+is in the population all the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from shutil import copytree
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+
+from common.release.event_keys import hash_keys, read_secret
+from common.security.pilot_certificates import (
+    FEATURE_PARTY,
+    LABEL_PARTY,
+    CertificateFiles,
+    write_certificates,
+)
+from labelveil.audit.attacks.one_run import Secrets, draw_secrets
+from labelveil.audit.party.endpoint import Connection
+from labelveil.children import LABEL_PROGRAM
+from labelveil.simulation.processes import StageFailed, run_party, serving
+
+DATA_SET = "canaries"
+LOWER, UPPER = 0.0, 10.0
+CONFIG = "label_party.toml"
+FEW = 512
+"""Events of the data set that starts and evaluations are rehearsed on."""
+
+RESPONSE = "randomized-response"
+"""Its randomizer, whose outputs vary so much that no two starts agree by chance."""
+
+ANSWERS: dict[str, Any] = {"offered": True, "epsilon": 1.0, "answers": 4}
+"""What an evaluation of it may tell."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the canary data sets are like.
+
+    Attributes
+    ----------
+    folder
+        Where everything is made.
+    rows
+        Events in the population.
+    epsilon
+        Budget of the one release.
+    randomizer
+        The randomizer that the labels party is configured with; of several labels it is none.
+    labels
+        How many labels an event has.
+    rehearsal
+        The module of the labels party that rehearses, and what it is told first.
+    """
+
+    folder: Path
+    rows: int = 20_000
+    epsilon: float = 1.0
+    randomizer: str = "auto"
+    labels: int = 1
+    rehearsal: tuple[str, ...] = ("label_party.rehearsal",)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the labels."""
+        return ["label", *(f"label{number}" for number in range(2, self.labels + 1))]
+
+
+class World:
+    """One labels party with its own folder, store and data; all share one set of certificates."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        name: str,
+        files: CertificateFiles,
+        secrets: Secrets,
+        missing: int | None = None,
+    ) -> None:
+        """Write labels, population and configuration; ``missing`` is an event without a label."""
+        self.plan, self.files, self.secrets = plan, files, secrets
+        self.folder = plan.folder / name
+        self.folder.mkdir(parents=True)
+        self.write_labels(secrets, missing)
+        pl.DataFrame({"key": self._keys}).write_parquet(self.folder / "population.parquet")
+        (self.folder / CONFIG).write_text(self._config(), encoding="utf-8")
+
+    def copied(self, name: str) -> Self:
+        """Return the same machine as it is now, in another place."""
+        other = copy(self)
+        other.folder = self.plan.folder / name
+        copytree(self.folder, other.folder)
+        return other
+
+    @property
+    def in_row_order(self) -> Secrets:
+        """Secrets in the order of a release's rows: by hashed key."""
+        hashed = hash_keys(pl.Series(self._keys), read_secret(self.files.join_secret))
+        return self.secrets[np.argsort(np.frombuffer(hashed, dtype="S16"), kind="stable")]
+
+    def write_labels(self, secrets: Secrets, missing: int | None = None) -> None:
+        """Write (or replace) the labels file alone."""
+        labels = np.where(secrets == 1, UPPER, LOWER)
+        table = pl.DataFrame({"key": self._keys, **dict.fromkeys(self.plan.names, labels)})
+        if missing is not None:
+            table = table.filter(pl.arange(0, pl.len()) != missing)
+        table.write_parquet(self.folder / "labels.parquet")
+
+    def release(self, *arguments: str) -> str | None:
+        """Run ``label-party release``; returns the refusal's line, or None for success."""
+        command = ["release", "--config", CONFIG, "--quiet", *arguments]
+        try:
+            run_party(LABEL_PROGRAM, command, self.folder, self.folder / "release.log")
+        except StageFailed as failure:
+            return str(failure)
+        return None
+
+    def budget(self) -> list[dict[str, Any]]:
+        """What ``label-party budget --json`` says."""
+        log = self.folder / "budget.log"
+        log.unlink(missing_ok=True)
+        run_party(LABEL_PROGRAM, ["budget", "--config", CONFIG, "--json"], self.folder, log)
+        found = json.loads(log.read_text(encoding="utf-8"))
+        return found if isinstance(found, list) else [found]
+
+    @contextmanager
+    def serving(self) -> Iterator[Connection]:
+        """Run ``label-party serve``; yields how to reach it."""
+        port_file = self.folder / "port"
+        port_file.unlink(missing_ok=True)
+        command = ["serve", "--config", CONFIG, "--port-file", str(port_file)]
+        with serving(command, self.folder, self.folder / "serve.log", port_file) as port:
+            yield Connection(
+                f"127.0.0.1:{port}",
+                self.files.authority,
+                self.files.feature_party_certificate,
+                self.files.feature_party_key,
+                DATA_SET,
+                server_name=LABEL_PARTY,
+            )
+
+    @property
+    def _keys(self) -> list[str]:
+        return [f"event-{i}" for i in range(self.secrets.size)]
+
+    def _config(self) -> str:
+        files = self.files
+        sections: dict[str, dict[str, Any]] = {
+            "data": {
+                "labels": "labels.parquet",
+                "population": "population.parquet",
+                "key": "key",
+                "data_set": DATA_SET,
+                "epoch": "1",
+            },
+            "privacy": {"epsilon": self.plan.epsilon},
+            "keys": {"secret_file": str(files.join_secret.absolute())},
+            "store": {"directory": "store"},
+            "evaluation": ANSWERS,
+            "server": {
+                "listen": "127.0.0.1:0",
+                "certificate": str(files.label_party_certificate.absolute()),
+                "private_key": str(files.label_party_key.absolute()),
+                "client_ca": str(files.authority.absolute()),
+                "client_san": FEATURE_PARTY,
+                "requests_per_minute": 1_000_000,
+                "grace_seconds": 2.0,
+            },
+        }
+        ends = {"lower": LOWER, "upper": UPPER}
+        if self.plan.labels == 1:
+            sections |= {"domain": ends, "randomizer": {"name": self.plan.randomizer}}
+        tables = [(f"[{section}]", values) for section, values in sections.items()]
+        if self.plan.labels > 1:
+            tables += [("[[label]]", {"name": name, **ends}) for name in self.plan.names]
+        lines: list[str] = []
+        for head, values in tables:
+            lines += [head, *(f"{k} = {json.dumps(v)}" for k, v in values.items()), ""]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """Four labels parties.
+
+    Attributes
+    ----------
+    whole, less
+        Over one population: all labels, and one label less.
+    again
+        A copy of ``whole`` from before it ran.
+    few
+        With :data:`FEW` events.
+    """
+
+    whole: World
+    less: World
+    again: World
+    few: World
+
+
+def make_worlds(plan: Plan) -> Worlds:
+    """Make certificates, data sets and configurations."""
+    files = write_certificates(plan.folder / "certificates", days=2)
+    secrets = draw_secrets(plan.rows, 2)
+    secrets[0] = 1  # the canary: at the upper bound, or without a label (the lower bound)
+    whole = World(plan, "whole", files, secrets)
+    less = World(plan, "less", files, secrets, missing=0)
+    few = World(replace(plan, epsilon=1.0, randomizer=RESPONSE), "few", files, secrets[:FEW])
+    return Worlds(whole, less, whole.copied("again"), few)

@@ -1,0 +1,78 @@
+"""Tests of what came back against the laws that the manifest states: outputs, histogram, order.
+
+The auditor knows every label, so that the stated channel predicts each output's frequency, and the
+stated noise is what remains of the histogram.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import betaincinv
+from scipy.stats import binom, norm
+
+from common.arrays import Floats, Integers
+from labelveil.audit.power import FOUND, least
+
+
+def output_probability(counts: Integers, laws: Floats) -> tuple[float, int, int]:
+    """How improbable the counts of outputs are under the stated laws, at most.
+
+    Every count is binomial. Returned is the least two-sided exact tail over all laws and outputs,
+    times their number (Bonferroni), with the place of the least.
+
+    Parameters
+    ----------
+    counts
+        (k, d) how often a label of each kind was sent as each output.
+    laws
+        (k, d) probabilities.
+    """
+    runs = np.broadcast_to(counts.sum(axis=1, keepdims=True), counts.shape)
+    tails = np.minimum(binom.cdf(counts, runs, laws), binom.sf(counts - 1, runs, laws))
+    worst = int(np.argmin(tails))
+    label, output = divmod(worst, counts.shape[1])
+    return min(1.0, 2 * counts.size * float(tails.flat[worst])), label, output
+
+
+def detectable_probability(runs: int, tests: int, alpha: float, law: float) -> float:
+    """Smallest probability above ``law`` that :func:`output_probability` finds with 95 %."""
+    least = int(binom.isf(alpha / (2 * tests), runs, law)) + 1
+    return float(betaincinv(least, runs - least + 1, 0.95)) if least <= runs else 1.0
+
+
+def noise_probability(noise: Integers | Floats, scale: float) -> tuple[float, float]:
+    """How improbable so little, and so much, noise is under a discrete Laplace law, at most.
+
+    Chernoff's bound of Σ|xᵢ|, i = 1 … k, where P(x) = (1-q)/(1+q) q^|x| and q = e^(-1/scale):
+    P(Σ <= t) <= min over λ >= 0 of e^(λt) M(-λ)^k, and with the signs turned for the other side.
+    M(-λ) = (1-q)/(1+q) (1+qe^-λ)/(1-qe^-λ).
+    """
+    total, cells = float(np.abs(noise).sum()), noise.size
+    q = math.exp(-1 / scale)
+
+    def exponent(rate: float) -> float:
+        moved = q * math.exp(-rate)
+        moment = math.log1p(-q) - math.log1p(q) + math.log1p(moved) - math.log1p(-moved)
+        return rate * total + cells * moment
+
+    little = minimize_scalar(exponent, bounds=(0.0, 50.0), method="bounded").fun
+    much = minimize_scalar(exponent, bounds=(-(1 - 1e-9) / scale, 0.0), method="bounded").fun
+    return min(1.0, math.exp(min(little, 0.0))), min(1.0, math.exp(min(much, 0.0)))
+
+
+def detectable_narrowness(cells: int, scale: float, alpha: float) -> float:
+    """Share by which noise is narrower than stated where so little of it is improbable; 95 %.
+
+    Infinite if no share is found. The sum's deviation is that of a normal law.
+    """
+
+    def refuted(share: float) -> bool:
+        q = math.exp(-1 / (scale * (1 - share)))
+        mean, square = 2 * q / (1 - q * q), 2 * q / (1 - q) ** 2
+        most = mean + float(norm.isf(1 - FOUND)) * math.sqrt((square - mean * mean) / cells)
+        return noise_probability(np.full(cells, most), scale)[0] < alpha
+
+    return least(refuted, 1e-3, 1 - 1e-3)

@@ -1,0 +1,171 @@
+"""Plant canaries: a data set whose labels are secrets of the auditor.
+
+    FOLDER/partner/labels.parquet       key, label       for the labels party
+    FOLDER/partner/population.parquet   key              for the labels party
+    FOLDER/secrets.parquet              key, secret      for nobody else
+    FOLDER/plan.json                    what was planted; written last
+
+Each event's secret is uniform among some labels and *no label at all*, from the operating system's
+entropy. Keys look like anybody's; they are uniform 128-bit numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from common.arrays import Floats
+from common.entropy import system_entropy
+from common.errors import ConfigError, DataError
+from common.files import PRIVATE, PUBLIC, appearing
+from labelveil.audit.attacks.one_run import Secrets, draw_secrets
+
+FORMAT = "labelveil-canaries/1"
+PLAN_FILE = "plan.json"
+SECRETS_FILE = "secrets.parquet"
+PARTNER = "partner"
+MOST_VALUES = 16
+
+
+@dataclass(frozen=True)
+class Planting:
+    """What a folder of canaries holds.
+
+    Attributes
+    ----------
+    events
+        Number of canaries.
+    lower, upper
+        The labels' range; the partner must be configured with it.
+    values
+        Number k of labels that a secret may be, evenly from lower to upper; secret k is no label.
+    key, label
+        Names of the columns.
+    others
+        Column, lower and upper end of each further label of an event. A secret is then one of the
+        k labels together with an end of each other one, the last changing fastest; or none at all.
+    """
+
+    events: int
+    lower: float
+    upper: float
+    values: int = 2
+    key: str = "key"
+    label: str = "label"
+    others: tuple[tuple[str, float, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.events < 1000:
+            raise ConfigError(f"--events {self.events} must be at least 1000: fewer show nothing")
+        for column, lower, upper in self.columns:
+            if not (math.isfinite(lower) and lower < upper < math.inf):
+                raise ConfigError(
+                    f"{column}: --lower {lower:g} must be below --upper {upper:g}, or the ends of"
+                    " --also"
+                )
+        if self.values < 2 or len(self.labels) > MOST_VALUES:
+            raise ConfigError(
+                f"--values {self.values} must be at least 2, and with --also make at most"
+                f" {MOST_VALUES} secrets"
+            )
+
+    @property
+    def columns(self) -> list[tuple[str, float, float]]:
+        """Name and ends of every label."""
+        return [(self.label, self.lower, self.upper), *self.others]
+
+    @property
+    def labels(self) -> Floats:
+        """(k, m) labels of each secret, ascending."""
+        ends = [(lower, upper) for _, lower, upper in self.others]
+        return np.array([*product(np.linspace(self.lower, self.upper, self.values), *ends)])
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A folder of canaries, read.
+
+    Attributes
+    ----------
+    planting
+        How it was made.
+    keys, secrets
+        (n,) the events' keys and secrets.
+    """
+
+    planting: Planting
+    keys: pl.Series
+    secrets: Secrets
+
+
+def plant(folder: Path, planting: Planting) -> bool:
+    """Draw secrets and write the files; False if exactly this was planted before.
+
+    A folder that was begun and not finished has been given to nobody, and is made anew.
+
+    Raises
+    ------
+    ConfigError
+        If other canaries are planted there, or nothing can be written.
+    """
+    plan = folder / PLAN_FILE
+    if plan.is_file():
+        if read_planted(folder).planting == planting:
+            return False
+        raise ConfigError(
+            f"{folder} holds canaries planted with other settings; score those, or name another"
+            " --out"
+        )
+    values = len(planting.labels)
+    secrets = draw_secrets(planting.events, values + 1)
+    words = system_entropy().words("keys", 0, 2 * planting.events).tobytes()
+    keys = pl.Series([words[at : at + 16].hex() for at in range(0, len(words), 16)])
+    labels = planting.labels[np.minimum(secrets, values - 1)]
+    columns = {name: labels[:, at] for at, (name, *_) in enumerate(planting.columns)}
+    known = pl.DataFrame({planting.key: keys, **columns}).filter(secrets < values)
+    try:
+        (folder / PARTNER).mkdir(parents=True, exist_ok=True)
+        _write(folder / SECRETS_FILE, pl.DataFrame({"key": keys, "secret": secrets}), PRIVATE)
+        _write(folder / PARTNER / "labels.parquet", known, PUBLIC)
+        _write(folder / PARTNER / "population.parquet", pl.DataFrame({planting.key: keys}), PUBLIC)
+        with appearing(plan) as file:
+            file.write(json.dumps({"format": FORMAT, **asdict(planting)}, indent=2).encode())
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror}") from error
+    return True
+
+
+def read_planted(folder: Path) -> Planted:
+    """Read what was planted.
+
+    Raises
+    ------
+    DataError
+        If there is no complete folder of canaries.
+    """
+    try:
+        plan: dict[str, Any] = json.loads((folder / PLAN_FILE).read_bytes())
+        if plan.pop("format") != FORMAT:
+            raise DataError(f"{folder / PLAN_FILE} is not of format {FORMAT}")
+        table = pl.read_parquet(folder / SECRETS_FILE)
+        others = tuple(map(tuple, plan.pop("others", ())))
+        planting = Planting(**plan, others=others)
+        secrets = table["secret"].to_numpy().astype(np.int64)
+    except (OSError, ValueError, TypeError, KeyError, pl.exceptions.PolarsError) as error:
+        raise DataError(
+            f"{folder} holds no canaries: {error!s:.200}; make some with `labelveil audit canaries"
+            " plant`"
+        ) from error
+    return Planted(planting, table["key"], secrets)
+
+
+def _write(path: Path, table: pl.DataFrame, mode: int) -> None:
+    with appearing(path, mode=mode) as file:
+        table.write_parquet(file)

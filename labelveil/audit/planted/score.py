@@ -1,0 +1,361 @@
+"""Score planted canaries: what a release says about labels that only the auditor knows.
+
+Nothing but the messages of a running party is needed. Its code is a black box; its manifest's
+claims are what is tested.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from common.arrays import Floats, Integers
+from common.errors import ReleaseError
+from common.exact.rational import parse_rational
+from common.release.event_keys import hash_keys, read_secret
+from common.release.manifest import Manifest, manifest_digest
+from common.release.rows import keys_column
+from common.release.sections import PriorSection
+from labelveil.audit.attacks.implementation import permutation_check
+from labelveil.audit.attacks.one_run import Guesser, OneRun, Secrets, learn_guesser
+from labelveil.audit.attacks.one_run import score as score_guesses
+from labelveil.audit.attacks.rows_apart import influence
+from labelveil.audit.certificate import manifest_checks as claims
+from labelveil.audit.certificate.run import Evidence, certificate
+from labelveil.audit.planted.laws import (
+    detectable_narrowness,
+    detectable_probability,
+    noise_probability,
+    output_probability,
+)
+from labelveil.audit.planted.plant import Planted
+from labelveil.audit.power import detectable_epsilon
+from labelveil.audit.verdict import (
+    GATE,
+    Audit,
+    Check,
+    Power,
+    Verdict,
+    statistical,
+    verdict_of,
+)
+
+Progress = Callable[[str], None]
+
+STEPS = (
+    "match events",
+    "order",
+    "distinguish",
+    "stated channel",
+    "other rows",
+    "histogram",
+    "certificate",
+)
+
+PILOT = 0.1
+"""Share of the canaries from which pair and guess are chosen; they are not counted."""
+
+
+@dataclass(frozen=True)
+class Returned:
+    """Canaries that came back, in the order of the release's rows.
+
+    Attributes
+    ----------
+    manifest
+        Of the release.
+    labels
+        (k + 1, m) labels of each secret, in the manifest's order; the last is what the release
+        counts missing ones as.
+    secrets, codes
+        (m,) of the canaries that came back.
+    missing, others
+        Canaries that did not, and events that are no canaries.
+    """
+
+    manifest: Manifest
+    labels: Floats
+    secrets: Secrets
+    codes: Integers
+    missing: int
+    others: int
+
+
+def score(
+    planted: Planted,
+    evidence: Evidence,
+    secret: Path,
+    *,
+    epsilon: float | None = None,
+    public_key: Path | None = None,
+    progress: Progress = lambda name: None,
+) -> Audit:
+    """Audit a release of planted canaries.
+
+    Parameters
+    ----------
+    planted
+        From :func:`labelveil.audit.planted.plant.read_planted`.
+    evidence
+        The release, fetched.
+    secret
+        The secret that both sides hash keys with.
+    epsilon
+        The claim for one label; the manifest's by default.
+    public_key
+        The labels party's, for its signature.
+    progress
+        Told each stage before it runs.
+
+    Raises
+    ------
+    ReleaseError
+        If none of the canaries is in the release.
+    """
+    manifest = evidence.manifest
+    audit = Audit("canaries", f"release {manifest.data_set} · {manifest.epoch}")
+    audit.claimed = claims.claimed_epsilon(manifest)
+    audit.facts = {
+        "canaries": f"{planted.secrets.size:,}",
+        "labels of a canary": ", ".join(
+            [*(_shown(labels) for labels in planted.planting.labels), "none"]
+        ),
+        **claims.facts(manifest, manifest_digest(evidence.data)),
+    }
+    progress(STEPS[0])
+    found = match(planted, evidence, secret)
+    claimed = manifest.labels_guarantee.epsilon / manifest.privacy.records_per_unit
+    for name, question, check in (
+        (STEPS[0], "Does every event come back, with a label or without?", returned_check),
+        (
+            STEPS[1],
+            "Does the order of the rows say anything about labels?",
+            lambda found: permutation_check(found.secrets.astype(np.float64)),
+        ),
+        (
+            STEPS[2],
+            "How well do outputs tell labels apart, whatever made them?",
+            lambda found: distinguish_check(found, claimed if epsilon is None else epsilon),
+        ),
+        (STEPS[3], "Were the outputs drawn by the channel that is stated?", channel_law_check),
+        (STEPS[4], "Does an output say anything about another row's label?", other_rows_check),
+        (STEPS[5], "Has the histogram the noise that is stated?", histogram_check),
+    ):
+        progress(name)
+        audit.run(lambda check=check, asked=question: replace(check(found), question=asked))  # type: ignore[misc]
+    progress(STEPS[6])
+    certified = certificate(evidence, public_key=public_key)
+    seen = {"the codes were drawn by this channel", "the histogram's noise was drawn as stated"}
+    audit.add(*(check for check in certified.checks if check.name not in seen))
+    audit.fields, audit.plots = certified.fields, certified.plots
+    return audit
+
+
+def match(planted: Planted, evidence: Evidence, secret: Path) -> Returned:
+    """Find the canaries among a release's rows; a submitted population has them in its order."""
+    manifest, rows = evidence.manifest, evidence.labels
+    function = manifest.population.function
+    hashed = hash_keys(planted.keys, read_secret(secret), function)
+    canaries = pl.DataFrame({"key": keys_column(hashed), "secret": planted.secrets})
+    if manifest.content.key_bytes:
+        joined = rows.select("key", "code").join(
+            canaries, on="key", how="inner", maintain_order="left"
+        )
+    else:
+        whole = hashlib.sha256(hashed).hexdigest() == manifest.population.digest
+        joined = canaries.with_columns(rows["code"]) if whole else canaries.clear()
+    if not joined.height:
+        raise ReleaseError(
+            "no canary is in the release; check --secret, and that this data set got the canaries"
+        )
+    columns = [name for name, *_ in planted.planting.columns]
+    named = [label.name for label in manifest.labels]
+    if sorted(columns) != sorted(named):
+        raise ReleaseError(
+            f"labels {', '.join(columns)} were planted, and the release has {', '.join(named)}"
+        )
+    known = planted.planting.labels[:, [columns.index(name) for name in named]]
+    labels = np.vstack([known, [label.missing for label in manifest.labels]])
+    return Returned(
+        manifest,
+        labels,
+        joined["secret"].to_numpy(),
+        joined["code"].to_numpy().astype(np.int64),
+        planted.secrets.size - joined.height,
+        rows.height - joined.height,
+    )
+
+
+def returned_check(found: Returned) -> Check:
+    """Every canary is in the release, whether it has a label or none."""
+    return Check(
+        name="every canary comes back",
+        verdict=verdict_of(found.missing == 0),
+        claim="Which events are in a release does not depend on who has a label.",
+        tried=f"The keys of {found.secrets.size + found.missing:,} canaries, some without a label,"
+        " were looked for.",
+        found=f"{found.missing:,} are missing; {found.others:,} other events are there.",
+        confidence=1.0,
+    )
+
+
+def distinguish_check(found: Returned, claimed: float) -> Check:
+    """Guess secrets from outputs, whatever the channel is, and bound ε by the right guesses."""
+    pair, result = distinguish(found.codes, found.secrets, len(found.labels))
+    low, high = (_label(found, secret) for secret in pair)
+    excess = detectable_epsilon(claimed, result.guesses, GATE) - claimed
+    check = statistical(
+        "canaries told apart",
+        claim=f"An output reveals at most ε₂ = {claimed:.4g} about its"
+        f" label{'s' * (len(found.manifest.labels) > 1)}.",
+        tried=f"On a tenth of {found.secrets.size:,} canaries it was learnt which two labels"
+        f" outputs tell apart best, and how: {low} and {high}. Of {result.guesses:,} guesses on the"
+        f" others {result.correct:,} were right.",
+        claimed=claimed,
+        bound=result.bound,
+        shown=result.shown,
+        details={"correct": result.correct, "guesses": result.guesses, "pair": list(pair)},
+        power=(Power("excess of ε at these two labels", excess),),
+    )
+    return replace(
+        check,
+        not_looked_at="What the histogram and other rows say, which have checks of their own, and"
+        " labels between those planted.",
+    )
+
+
+def distinguish(codes: Integers, secrets: Secrets, values: int) -> tuple[tuple[int, int], OneRun]:
+    """Choose two values and a guesser on a pilot share, and score it on the other records."""
+    start = max(1, round(PILOT * secrets.size))
+    best: tuple[float, tuple[int, int], Guesser] | None = None
+    for pair in combinations(range(values), 2):
+        pilot = np.flatnonzero(np.isin(secrets[:start], pair))
+        if not pilot.size:
+            continue
+        bits = (secrets[pilot] == pair[1]).astype(np.int64)
+        guesser = learn_guesser(codes[pilot], bits, 2, secrets.size - start)
+        reached = score_guesses(guesser(codes[pilot]), bits).shown
+        if best is None or reached > best[0]:
+            best = reached, pair, guesser
+    assert best is not None
+    _, pair, guesser = best
+    rest = start + np.flatnonzero(np.isin(secrets[start:], pair))
+    bits = (secrets[rest] == pair[1]).astype(np.int64)
+    result = score_guesses(guesser(codes[rest]), bits)
+    return pair, result
+
+
+def channel_law_check(found: Returned) -> Check:
+    """Outputs of canaries against the stated channel, cell by cell."""
+    laws = found.manifest.codebook.laws(found.labels)
+    values, outputs = laws.shape
+    counts = np.bincount(found.secrets * outputs + found.codes, minlength=values * outputs)
+    counts = counts.reshape(values, outputs)
+    p, secret, output = output_probability(counts, laws)
+    runs = int(counts.sum(axis=1).min())
+    rarest, half = (detectable_probability(runs, counts.size, GATE, at) for at in (0.0, 0.5))
+    return Check(
+        name="outputs follow the stated channel",
+        verdict=verdict_of(p >= GATE),
+        claim="Labels are randomized by the channel that the manifest states.",
+        tried=f"{found.codes.size:,} outputs of known labels were counted and compared with the"
+        f" stated probabilities of {values} labels and {outputs} outputs, exactly.",
+        found=f"The farthest is output {output} of {_label(found, secret)}:"
+        f" {counts[secret, output]:,} of {counts[secret].sum():,} where"
+        f" {laws[secret, output]:.4g} is stated; so far or farther has probability at most {p:.3g}"
+        f" in all.",
+        confidence=1 - GATE,
+        details={"p": p},
+        power=(
+            Power("probability of an output that cannot occur as stated", rarest),
+            Power("difference of one output's probability near 1/2", half - 0.5),
+        ),
+        not_looked_at="Labels that were not planted.",
+    )
+
+
+def other_rows_check(found: Returned) -> Check:
+    """Outputs of canaries against the labels of the canaries around them, at every distance."""
+    highest = (found.secrets == len(found.labels) - 2).astype(np.int64)
+    worst = influence(found.codes, highest)
+    return Check(
+        name="labels of other rows",
+        verdict=verdict_of(not worst.found),
+        claim="A row's output depends on its own label alone.",
+        tried=f"{worst.sums:,} comparisons of an output with another canary's label, or with"
+        " whether two others agree, at every distance.",
+        found=f"The largest, of {worst.where}, is {worst.ratio:.2f} of what chance explains.",
+        bound=math.inf if worst.found else 0.0,
+        confidence=1 - GATE,
+        power=(Power("share of rows that show another row's label", worst.least_share),),
+        not_looked_at="Dependence of an output on three or more other rows together.",
+    )
+
+
+def histogram_check(found: Returned) -> Check:
+    """What remains of the histograms once the known labels are taken off is noise as stated."""
+    priors = found.manifest.priors
+    noisy = [prior for prior in priors if not prior.decoded] or priors
+    return claims.each(found.manifest, noisy, lambda _, prior: _one_histogram(found, prior))
+
+
+def _one_histogram(found: Returned, prior: PriorSection) -> Check:
+    manifest, group = found.manifest, found.manifest.group(prior.labels)
+    name = "noise of the histogram"
+    claim = "The released histogram has the noise that pays for it."
+    tried = "The canaries' own counts were taken off the released ones."
+    ends = [(grid.lower, grid.upper) for grid in group.cells.grids]
+    inside = np.clip(found.labels[:, group.labels], *np.transpose(ends))
+    points = [grid.points for grid in group.cells.grids]
+    at = np.column_stack([np.searchsorted(*one) for one in zip(points, inside.T, strict=True)])
+    on_grid = np.column_stack([one[i] for one, i in zip(points, at.T, strict=True)])
+    reason = ""
+    if found.others or found.missing:
+        reason = "Other events are in the release, whose labels are not known."
+    elif prior.decoded:
+        reason = "The histogram is decoded from the codes: it has no noise of its own."
+    elif not manifest.prior_paid:
+        reason = "The prior is that of another release."
+    elif not np.array_equal(on_grid, inside):
+        reason = "Canaries' labels lie between grid points, where they are rounded at random."
+    if reason:
+        return Check(name, Verdict.NOT_CHECKABLE, claim, tried, reason)
+    size = len(group.cells)
+    true = np.bincount(group.cells.number(at)[found.secrets], minlength=size)
+    noise = np.asarray(prior.noisy_counts, dtype=np.int64) - true
+    scale = float(parse_rational(prior.scale))
+    little, much = noise_probability(noise, scale)
+    return Check(
+        name=name,
+        verdict=verdict_of(min(little, much) >= GATE / 2),
+        claim=claim,
+        tried=tried + f" Σ|noise| of {size} cells was compared with a discrete Laplace law of"
+        f" scale {scale:.4g} (Chernoff's bound).",
+        found=f"Mean |noise| {float(np.abs(noise).mean()):.4g}; so little has probability at most"
+        f" {little:.3g}, so much {much:.3g}.",
+        confidence=1 - GATE,
+        details={"little": little, "much": much},
+        power=(
+            Power(
+                "share by which noise is too narrow",
+                detectable_narrowness(size, scale, GATE / 2),
+            ),
+        ),
+        not_looked_at="Whether the noise is independent of the labels, and of other releases.",
+    )
+
+
+def _label(found: Returned, secret: int) -> str:
+    missing = secret == len(found.labels) - 1
+    return "no label" if missing else _shown(found.labels[secret])
+
+
+def _shown(labels: Floats) -> str:
+    return " with ".join(f"{label:g}" for label in labels)

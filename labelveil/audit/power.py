@@ -1,0 +1,196 @@
+"""What an attack would have found: exact thresholds, and the smallest faults that pass them.
+
+Everything here counts *guesses*: an event is seen, and the likelier of two equally likely worlds is
+guessed. Under ε-DP a guess is right with probability at most e^ε / (1 + e^ε), whatever the event,
+so that the number of right ones has an exact threshold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from scipy.special import betainc, betaincinv, logit
+from scipy.stats import binom, norm, poisson
+
+from common.arrays import Floats, Integers
+from labelveil.audit.bounds import guess_probability, two_world_bound
+
+FOUND = 0.95
+"""With which probability a fault of stated size is found."""
+
+_GRID = 201
+
+
+def critical(guesses: Integers, epsilon: float, alpha: float) -> Integers:
+    """(n,) the least number of right ones of as many guesses that refutes ε at level α.
+
+    One more than the number of guesses where not even all of them would.
+    """
+    share = guess_probability(epsilon)
+    needed = np.asarray(binom.isf(alpha, guesses, share)).astype(np.int64) + 1
+    return np.asarray(np.where(guesses > 0, needed, 1))
+
+
+def refutation_probability(
+    excess: float, probability: float, runs: float, epsilon: float, alpha: float
+) -> float:
+    """Probability that a test refutes ε, of an event that is e^(ε + excess) times likelier.
+
+    Parameters
+    ----------
+    excess
+        By how much the event's log-ratio passes ε; infinite if it occurs in one world only.
+    probability
+        Of the event in the likelier world.
+    runs
+        Of both worlds together, half of them each.
+    epsilon, alpha
+        The claim and the level of the test.
+    """
+    share = guess_probability(epsilon + excess)
+    mean = runs / 2 * probability / share
+    # the number of guesses is within seven deviations of its mean; a grid of it is enough
+    spread = 7 * math.sqrt(mean) + 7
+    guesses = np.unique(np.linspace(max(mean - spread, 0), mean + spread, _GRID).astype(np.int64))
+    edges = np.concatenate([guesses, [np.iinfo(np.int64).max]])
+    mass = np.diff(poisson.cdf(edges - 1.0, mean))
+    needed = critical(guesses, epsilon, alpha)
+    return float(np.sum(mass * binom.sf(needed - 1, guesses, share)))
+
+
+def detectable_epsilon(claimed: float, guesses: int, alpha: float) -> float:
+    """The smallest true ε whose best guesses, so many of them, refute a claim; infinite if none."""
+    least = int(critical(np.array([guesses]), claimed, alpha)[0])
+    if least > guesses:
+        return math.inf
+    return float(logit(betaincinv(least, guesses - least + 1, FOUND)))
+
+
+def smallest_excess(
+    probability: float, runs: float, epsilon: float, alpha: float, found: float = FOUND
+) -> float:
+    """Smallest excess of ε that is refuted, in an event of known probability; infinite if none."""
+    return least(
+        lambda excess: refutation_probability(excess, probability, runs, epsilon, alpha) >= found,
+        1e-4,
+        30.0,
+    )
+
+
+def rarest_event(
+    excess: float, runs: float, epsilon: float, alpha: float, found: float = FOUND
+) -> float:
+    """Smallest probability of an event at which an excess of ε is refuted; infinite if none."""
+    return least(
+        lambda chance: refutation_probability(excess, chance, runs, epsilon, alpha) >= found,
+        1e-9,
+        1.0,
+    )
+
+
+def two_worlds_excess(probability: float, runs: int, epsilon: float, alpha: float) -> float:
+    """Smallest excess of ε that :func:`two_world_bound` refutes; infinite if none.
+
+    Parameters
+    ----------
+    probability
+        Of the event in the likelier world.
+    runs
+        Of each world.
+    epsilon, alpha
+        The claim and the level of the bound.
+    """
+    missed = (1 - FOUND) / 2
+    hits = binom.ppf(missed, runs, probability)
+
+    def refuted(excess: float) -> bool:
+        others = binom.isf(missed, runs, probability * math.exp(-epsilon - excess))
+        return two_world_bound(hits, others, runs, runs, alpha) > epsilon
+
+    return least(refuted, 1e-4, 30.0)
+
+
+def two_worlds_rarest(runs: int, epsilon: float, alpha: float) -> float:
+    """Smallest probability at which :func:`two_world_bound` sees an event of one world alone."""
+    return least(
+        lambda chance: (
+            two_world_bound(binom.ppf(1 - FOUND, runs, chance), 0, runs, runs, alpha) > epsilon
+        ),
+        1e-9,
+        1.0,
+    )
+
+
+def rarest_seen(runs: float, times: int = 1, found: float = FOUND) -> float:
+    """Smallest probability of an event that occurs at least so many times in independent runs.
+
+    Solves P(Binomial(runs, p) >= times) = found.
+    """
+    if runs < times:
+        return math.inf
+    return float(betaincinv(times, runs - times + 1, found))
+
+
+def selection_margin(candidates: int, missed: float) -> float:
+    """How many deviations a suspect must stand out to be chosen before every other candidate.
+
+    It is itself underestimated with probability ``missed``/2, and any other overestimated as far
+    with the other half, so that it is missed with at most ``missed``.
+    """
+    return float(norm.isf(missed / 2) + norm.isf(missed / (2 * max(candidates, 1))))
+
+
+def right_guess_p_values(right: Floats, guesses: Floats, share: Floats | float) -> Floats:
+    """P(at least so many right guesses), for a share of right ones: exact, entry by entry."""
+    counted = np.maximum(right, 1)  # P(X >= v) = I_p(v, m - v + 1)
+    return np.asarray(np.where(right > 0, betainc(counted, guesses - right + 1, share), 1.0))
+
+
+def birthday_starts(seeds: float, found: float = FOUND) -> int:
+    """How many uniform draws of ``seeds`` values show one twice with probability ``found``.
+
+    The least n with exp(-n(n-1) / 2 seeds) <= 1 - found, which bounds the chance of no repeat
+    from above: ∏(1 - i/N) <= exp(-Σ i/N).
+    """
+    wanted = -2 * seeds * math.log1p(-found)
+    return math.ceil((1 + math.sqrt(1 + 4 * wanted)) / 2)
+
+
+def largest_seed_space(starts: int, found: float = FOUND) -> float:
+    """The other way round: how many seeds so many starts find with probability ``found``."""
+    return starts * (starts - 1) / (-2 * math.log1p(-found))
+
+
+def bernstein_threshold(variance: Floats | float, largest: float, alpha: float) -> Floats:
+    """What a sum of centred terms passes with probability at most α, to one side.
+
+    The t > 0 with t² = 2 ln(1/α) (v + b t / 3). It holds for independent terms (Bernstein) and for
+    martingale differences (Freedman, *On Tail Probabilities for Martingales*, 1975).
+
+    Parameters
+    ----------
+    variance
+        Sum v of the terms' (conditional) variances.
+    largest
+        Bound b of every term's size.
+    alpha
+        Any number above 0.
+    """
+    level = -math.log(alpha)
+    half = level * largest / 3
+    return np.asarray(half + np.sqrt(half * half + 2 * level * np.asarray(variance)))
+
+
+def least(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """Where a monotone condition begins to hold, by bisection on a logarithmic scale.
+
+    Infinite if it does not hold at ``high``.
+    """
+    if not holds(high):
+        return math.inf
+    for _ in range(20):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

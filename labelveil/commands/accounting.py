@@ -1,0 +1,150 @@
+"""`labelveil accounting`: what many releases cost together, and how to divide a budget."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from common.config.answers import Json, print_json
+from common.config.options import with_options
+from common.console import stdout
+from common.errors import ConfigError
+from common.outputs import check_plot
+from labelveil.accounting.allocation import Stage, allocate
+from labelveil.accounting.mechanisms import MECHANISMS, Numbers, mechanism
+from labelveil.accounting.views import composition_view
+
+accounting = typer.Typer(
+    help="What many releases cost together, by every method; how to divide a budget.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_STYLES = {
+    "basic": ":", "advanced": "--", "optimal": "-.", "RDP": "-", "PLD": "-",
+    "filter": (0, (5, 1)), "odometer": (0, (1, 1)),
+}  # fmt: skip
+
+
+@accounting.command(
+    epilog="Example: labelveil accounting compose --mechanism gaussian --noise 10 --times 1000"
+    " --plot composition.png"
+)
+@with_options()
+def compose(
+    shown: Json,
+    name: Annotated[
+        str,
+        typer.Option(
+            "--mechanism",
+            help="; ".join(f"{name}: {what}" for name, (_, _, what) in MECHANISMS.items()) + ".",
+        ),
+    ] = "pure",
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="ε: of one release, draw of top-k, call of target-charging."),
+    ] = None,
+    noise: Annotated[
+        float | None, typer.Option(help="σ of Gaussian noise, scale of Laplace noise.")
+    ] = None,
+    rate: Annotated[float, typer.Option(help="Sampling rate, if sampled.")] = 1.0,
+    count: Annotated[
+        int, typer.Option(help="k; counts above of svt; hits; numbers of tree and noisy-max.")
+    ] = 1,
+    rho: Annotated[float | None, typer.Option(help="ρ of stable-top-k.")] = None,
+    failure: Annotated[
+        float, typer.Option(help="δ of stable-top-k's test and of others that have one.")
+    ] = 1e-12,
+    times: Annotated[int, typer.Option(help="Number of releases.")] = 100,
+    delta: Annotated[float, typer.Option(help="δ at which totals are stated.")] = 1e-6,
+    plot: Annotated[Path | None, typer.Option(help="Write totals against the number here.")] = None,
+) -> None:
+    """State the total ε of many releases of one mechanism by every composition theorem."""
+    if not 1 <= times <= 1_000_000:
+        raise ConfigError(f"times={times} must lie in 1 … 1,000,000")
+    if plot is not None:
+        check_plot(plot)
+    release = mechanism(name, Numbers(epsilon, noise, rate, count, rho, failure))
+    counts = np.unique(np.rint(np.geomspace(1, times, 13)).astype(int)).tolist()
+    view = composition_view(release, counts, delta)
+    if plot is not None:
+        _draw(counts, view, f"{release.name}, δ = {delta:g}", plot)
+    if shown.as_json:
+        finite = {
+            method: [total if math.isfinite(total) else None for total in totals]
+            for method, totals in view.items()
+        }
+        found = {"mechanism": release.name, "delta": delta, "releases": counts, "epsilon": finite}
+        print_json(found)
+        return
+    columns = sorted({counts[0], counts[len(counts) // 2], counts[-1]})
+    table = Table(title=f"{release.name}; total ε at δ = {delta:g}")
+    table.add_column("composition")
+    for count in columns:
+        table.add_column(f"{count:,} release{'s' * (count > 1)}", justify="right")
+    for method, totals in view.items():
+        ends = [totals[counts.index(count)] for count in columns]
+        table.add_row(method, *(f"{e:.4g}" if math.isfinite(e) else "∞" for e in ends))
+    stdout.print(table)
+    if release.loss is not None and "PLD" not in view:
+        stdout.print("PLD left out: it needs dp-accounting; pip install 'labelveil[pld]'")
+    if plot is not None:
+        stdout.print(f"plot: {plot}", highlight=False, soft_wrap=True)
+
+
+@accounting.command(
+    epilog="Example: labelveil accounting split --epsilon 1 --stage prior:1:2 --stage labels:8"
+)
+@with_options()
+def split(
+    shown: Json,
+    epsilon: Annotated[float, typer.Option(help="Total ε.")],
+    stage: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME[:WEIGHT[:SENSITIVITY[:TIMES]]]",
+            help="A noisy release, what its variance weighs in the end, its sensitivity, and how"
+            " often it is made; repeatable.",
+        ),
+    ],
+    delta: Annotated[float, typer.Option(help="0: Laplace noise; above: Gaussian.")] = 0.0,
+) -> None:
+    """Divide a budget among stages so that the weighted sum of their variances is least."""
+    shares = allocate([Stage.parse(text) for text in stage], epsilon, delta)
+    if shown.as_json:
+        print_json([share.to_json() for share in shares])
+        return
+    kind, size = ("ε", "scale") if delta == 0 else ("ρ", "σ")
+    table = Table(title=f"ε = {epsilon:g}" + (f", δ = {delta:g}" if delta else ""))
+    table.add_column("stage")
+    for title in (f"{kind} each", "times", f"noise {size}", "weighted variance"):
+        table.add_column(title, justify="right")
+    for share in shares:
+        table.add_row(
+            share.stage.name,
+            f"{float(share.budget):.4g}",
+            f"{share.stage.times:,}",
+            f"{share.scale:.4g}",
+            f"{share.cost * share.stage.times:.4g}",
+        )
+    stdout.print(table)
+
+
+def _draw(counts: list[int], view: dict[str, list[float]], title: str, path: Path) -> None:
+    from common.report.figures import clean, logarithmic, picture
+
+    with picture(path, 7, 4.5) as figure:
+        axes = figure.subplots()
+        for method, totals in view.items():
+            width = 2.6 if method == "PLD" else 1.4
+            axes.plot(counts, totals, label=method, linestyle=_STYLES[method], linewidth=width)
+        logarithmic(axes, "x", "releases")
+        logarithmic(axes, "y", "total ε")
+        axes.set_title(title)
+        axes.legend()
+        clean(axes, grid="both")

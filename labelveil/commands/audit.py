@@ -1,0 +1,289 @@
+"""`labelveil audit`: verdicts with evidence, for somebody who trusts neither party."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from common.config.options import with_options
+from labelveil.commands.canaries import (
+    CA,
+    CLIENT_CERTIFICATE,
+    CLIENT_KEY,
+    Address,
+    Authority,
+    Certificate,
+    DataSet,
+    Epoch,
+    PrivateKey,
+    ServerName,
+)
+from labelveil.commands.canaries import canaries as planted
+from labelveil.commands.verdicts import Shown, announce, checks_bar, finish
+
+audit = typer.Typer(
+    help="Check the privacy claim from outside: certificate, attacks, verdicts.",
+    epilog="Examples: labelveil audit certificate out/demo/run/release; labelveil audit mechanism"
+    " rr-on-bins --epsilon 1; labelveil audit party --address HOST:PORT --data-set NAME",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+audit.add_typer(planted, name="canaries")
+
+Epsilon = Annotated[float, typer.Option(help="The claim, for one label.")]
+
+
+@audit.command(
+    epilog="Examples: labelveil audit certificate release; labelveil audit certificate"
+    " out/run/release --public-key labels-party.pub.pem --out out/audit; labelveil audit"
+    " certificate releases"
+)
+@with_options()
+def certificate(
+    shown: Shown,
+    release: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RELEASE",
+            help="A release as it was fetched, or as a store keeps it; or a folder of many, one an"
+            " epoch.",
+        ),
+    ],
+    public_key: Annotated[
+        Path | None, typer.Option(help="The labels party's Ed25519 public key, PEM.")
+    ] = None,
+) -> None:
+    """Prove what a release proves by itself: exact ε, channel, digests, every field."""
+    from common.release.folder import release_folders
+
+    folders = release_folders(release)
+    announce(
+        f"about {1 + max(len(folders), 1)} s of CPU, and 1 s for a million rows; nothing leaves"
+        " this machine",
+        shown,
+    )
+    if folders:
+        from labelveil.audit.certificate.epochs import epochs_certificate
+
+        with checks_bar("certificates", len(folders), shown.quiet) as advance:
+            found = epochs_certificate(folders, public_key=public_key, progress=advance)
+        finish(found, shown)
+        return
+    from labelveil.audit.certificate.run import certify
+
+    with checks_bar("certificate", 13, shown.quiet) as advance:
+        found = certify(release, public_key=public_key, progress=advance)
+    finish(found, shown)
+
+
+@audit.command(
+    epilog="Examples: labelveil audit mechanism rr-on-bins --epsilon 1 --upper 77; labelveil audit"
+    " mechanism mypackage.noise:randomize --epsilon 0.5 --lower 0 --upper 1 --points 2"
+)
+@with_options()
+def mechanism(
+    shown: Shown,
+    subject: Annotated[
+        str,
+        typer.Argument(
+            help="A randomizer's name, or module:function from an array of labels to an array of"
+            " outputs.",
+            metavar="SUBJECT",
+        ),
+    ],
+    epsilon: Epsilon = 1.0,
+    lower: Annotated[float, typer.Option(help="Lowest label.")] = 0.0,
+    upper: Annotated[float, typer.Option(help="Highest label.")] = 10.0,
+    points: Annotated[int, typer.Option(help="Grid points between them, at least 2.")] = 11,
+    loss: Annotated[str, typer.Option(help="squared, absolute or poisson.")] = "squared",
+    also: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LOWER:UPPER",
+            help="Another label of each event, at one of its ends; repeatable. A function then"
+            " takes an array of a row an event.",
+        ),
+    ] = None,
+    runs: Annotated[int, typer.Option(help="Runs for each suspected pair of labels.")] = 1_000_000,
+    records: Annotated[int, typer.Option(help="Records of the one-run audit.")] = 1_000_000,
+    releases: Annotated[int, typer.Option(help="Two-step releases in each world.")] = 500_000,
+) -> None:
+    """Attack a randomizer, or any Python callable, as a black box, and exactly where possible."""
+    from common.errors import ConfigError
+    from common.randomizers.base import check_epsilon
+    from common.randomizers.grid import Grid
+    from labelveil.audit.mechanism.run import audit_mechanism, mechanism_cost, step_names
+    from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject, Subject
+    from labelveil.audit.mechanism.trial import Sizes, Trial
+
+    check_epsilon(epsilon, "--epsilon")
+    for name, size in (("--runs", runs), ("--records", records), ("--releases", releases)):
+        if size < 1000:
+            raise ConfigError(f"{name} {size} must be at least 1000: fewer bound nothing")
+    labels = Grid.from_count(lower, upper, points).points
+    chosen: Subject
+    if ":" not in subject:
+        if also:
+            raise ConfigError(
+                f"--also is for module:function: {subject} randomizes one label; a release of"
+                " several is for `labelveil audit certificate`, and its software for `party"
+                " --labels`"
+            )
+        chosen = NamedSubject(subject, np.asarray(labels), epsilon, loss)
+    elif also:
+        chosen = CallableSubject.of_several(subject, [labels.tolist(), *map(_ends, also)], epsilon)
+    else:
+        chosen = CallableSubject(subject, np.asarray(labels), epsilon)
+    sizes = Sizes(runs=runs, records=records, releases=releases)
+    announce(f"about {mechanism_cost(Trial(chosen, sizes)):.0f} s of CPU", shown)
+    with checks_bar("mechanism", len(step_names(chosen)), shown.quiet) as advance:
+        found = audit_mechanism(chosen, sizes, advance)
+    finish(found, shown)
+
+
+def _ends(text: str) -> tuple[float, float]:
+    """Read ``LOWER:UPPER``."""
+    from common.errors import ConfigError
+
+    try:
+        lower, upper = map(float, text.split(":"))
+    except ValueError:
+        lower = upper = math.nan
+    if not -math.inf < lower < upper < math.inf:
+        raise ConfigError(f"--also {text!r:.100} must be LOWER:UPPER, as in 0:1")
+    return lower, upper
+
+
+@audit.command(
+    epilog="Examples: labelveil audit party (canaries alone); labelveil audit party --address"
+    " labels.example.com:50051 --data-set conversions --ca ca.pem --certificate auditor.pem"
+    " --private-key auditor.key"
+)
+@with_options()
+def party(
+    shown: Shown,
+    address: Address = None,
+    data_set: DataSet = "labels",
+    epoch: Epoch = "",
+    ca: Authority = CA,
+    certificate_file: Certificate = CLIENT_CERTIFICATE,
+    private_key: PrivateKey = CLIENT_KEY,
+    server_name: ServerName = None,
+    canaries: Annotated[
+        bool | None,
+        typer.Option(
+            help="Start labels parties here, on data sets made for the audit; by default without"
+            " --address."
+        ),
+    ] = None,
+    rows: Annotated[int, typer.Option(help="Events in the canary data sets.")] = 20_000,
+    epsilon: Annotated[float, typer.Option(help="ε of the canary releases.")] = 1.0,
+    randomizer: Annotated[str, typer.Option(help="Randomizer of the canary releases.")] = "auto",
+    labels: Annotated[int, typer.Option(help="Labels of each canary event, 1 to 8.")] = 1,
+) -> None:
+    """Question a labels party, and run its software on two data sets that differ in one event."""
+    import tempfile
+
+    from common.errors import ConfigError
+    from common.randomizers.base import check_epsilon
+    from common.randomizers.terms import MOST_LABELS
+    from labelveil.audit.party.canary_parties import Plan
+    from labelveil.audit.party.endpoint import Connection
+    from labelveil.audit.party.run import (
+        CANARY_STEPS,
+        RUNNING_COST,
+        RUNNING_STEPS,
+        audit_party,
+        canary_cost,
+    )
+
+    check_epsilon(epsilon, "--epsilon")
+    if rows < 1000:
+        raise ConfigError(f"--rows {rows} must be at least 1000: fewer canaries show nothing")
+    if not 1 <= labels <= MOST_LABELS:
+        raise ConfigError(f"--labels {labels} must be 1 … {MOST_LABELS}")
+    if labels > 1 and randomizer != "auto":
+        raise ConfigError(f"--randomizer {randomizer} is of one label; leave it or --labels out")
+    if canaries is None:
+        canaries = address is None
+    if address is None and not canaries:
+        raise ConfigError("--no-canaries without --address leaves nothing to audit; name one")
+    connection = None
+    if address is not None:
+        connection = Connection(
+            address, ca, certificate_file, private_key, data_set, epoch, server_name
+        )
+    steps = len(RUNNING_STEPS) * (address is not None) + len(CANARY_STEPS) * canaries
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "canaries"
+        plan = Plan(made, rows, epsilon, randomizer, labels) if canaries else None
+        costs = [RUNNING_COST] * (connection is not None)
+        if plan is not None and not shown.quiet:
+            costs.append(
+                f"about {canary_cost(plan):.0f} s of CPU, for labels parties on this machine"
+            )
+        announce("; ".join(costs), shown)
+        with checks_bar("party", steps, shown.quiet) as advance:
+            found = audit_party(connection, plan, advance)
+    finish(found, shown)
+
+
+@audit.command(
+    epilog="Examples: labelveil audit inference out/demo/run; labelveil audit inference run"
+    " --release other/release --canaries planted.parquet"
+)
+@with_options()
+def inference(
+    shown: Shown,
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Folder that `labelveil simulate` left behind.")
+    ],
+    release: Annotated[Path | None, typer.Option(help="Release folder; RUN/release.")] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(
+            help="Table with key, prediction (of several labels, a column of each name);"
+            " RUN/predictions.parquet."
+        ),
+    ] = None,
+    features: Annotated[Path | None, typer.Option(help="Features with the same key.")] = None,
+    truth: Annotated[
+        Path | None,
+        typer.Option(
+            help="Table with key, label (of several, a column of each name): before any noise."
+        ),
+    ] = None,
+    secret: Annotated[Path | None, typer.Option(help="Secret that keys are hashed with.")] = None,
+    canaries: Annotated[
+        Path | None,
+        typer.Option(
+            help="Table with key, secret (0: lowest label, 1: highest) of events whose"
+            " label, or all labels at once, was replaced at random before the release."
+        ),
+    ] = None,
+) -> None:
+    """Infer labels from the message, and from the model that was trained on it."""
+    from dataclasses import replace
+
+    from labelveil.audit.inference.run import STEPS, audit_inference, inference_cost
+    from labelveil.audit.inference.run_folder import RunFiles
+
+    given = {
+        "release": release,
+        "predictions": predictions,
+        "features": features,
+        "truth": truth,
+        "secret": secret,
+    }
+    named = {name: path for name, path in given.items() if path is not None}
+    files = replace(RunFiles.under(run, canaries), **named)
+    announce(f"about {inference_cost(files):.0f} s of CPU; nothing leaves this machine", shown)
+    with checks_bar("inference", len(STEPS), shown.quiet) as advance:
+        found = audit_inference(files, advance)
+    finish(found, shown)

@@ -1,0 +1,148 @@
+"""`labelveil audit canaries`: plant labels of your own with a partner, score what comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from common.config.answers import Json
+from common.config.names import bounded_column
+from common.config.options import with_options
+from common.errors import ConfigError
+from labelveil.commands.verdicts import Shown, announce, checks_bar, finish
+
+canaries = typer.Typer(
+    help="Audit a partner by labels of your own: plant them, then score what comes back.",
+    epilog="Examples: labelveil audit canaries plant --lower 0 --upper 400; labelveil audit"
+    " canaries score canaries --release release --secret join.key",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+Address = Annotated[
+    str | None, typer.Option(help="host:port of a running labels party; default: none.")
+]
+DataSet = Annotated[str, typer.Option(help="Its data set.")]
+Epoch = Annotated[str, typer.Option(help="Its release; the latest by default.")]
+Authority = Annotated[Path, typer.Option(help="Authority of its certificate, PEM.")]
+Certificate = Annotated[
+    Path, typer.Option("--certificate", help="Certificate of a client it admits, PEM.")
+]
+PrivateKey = Annotated[Path, typer.Option(help="Its private key, PEM.")]
+ServerName = Annotated[
+    str | None, typer.Option(help="Name in the server's certificate, if not the host's.")
+]
+CA = Path("certificates/ca.pem")
+CLIENT_CERTIFICATE = Path("certificates/feature-party.pem")
+CLIENT_KEY = Path("certificates/feature-party.key")
+
+
+@canaries.command(
+    epilog="Examples: labelveil audit canaries plant --lower 0 --upper 400; labelveil audit"
+    " canaries plant --events 100000 --values 5 --lower 0 --upper 1 --key click_id --label amount"
+    " --folder out/canaries"
+)
+@with_options()
+def plant(
+    shown: Json,
+    lower: Annotated[float, typer.Option(help="Lowest label, as the partner has configured it.")],
+    upper: Annotated[float, typer.Option(help="Highest label, as the partner has it.")],
+    events: Annotated[int, typer.Option(help="Canaries; four times as many see half as much.")] = (
+        20_000
+    ),
+    values: Annotated[int, typer.Option(help="Different labels, evenly from low to high.")] = 2,
+    key: Annotated[str, typer.Option(help="Name of the key column.")] = "key",
+    label: Annotated[str, typer.Option(help="Name of the label column.")] = "label",
+    also: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN:LOWER:UPPER", help="Another label of each event, at one of its ends."
+        ),
+    ] = None,
+    folder: Annotated[Path, typer.Option(help="Where canaries and their secrets lie.")] = Path(
+        "canaries"
+    ),
+) -> None:
+    """Make a data set of secret labels, to be given to a labels party as any other.
+
+    Started again it changes nothing: what was given away stays what is scored.
+    """
+    from labelveil.audit.planted.plant import PARTNER, Planting
+    from labelveil.audit.planted.plant import plant as make
+
+    others = tuple(bounded_column("--also", text) for text in also or ())
+    planting = Planting(events, lower, upper, values, key, label, others)
+    made = make(folder, planting)
+    partner = folder / PARTNER
+    shown.answer(
+        {"planted": made, "events": events, "folder": folder, "partner": partner},
+        f"{events:,} canaries {'are planted' if made else 'were planted before'} in {folder}\n"
+        f"1. give {partner}/labels.parquet and {partner}/population.parquet to the labels party,"
+        " as a data set of its own with"
+        f" {', '.join(f'{name} from {low:g} to {high:g}' for name, low, high in planting.columns)};"
+        " keep all else\n"
+        f"2. once it serves the release: labelveil audit canaries score {folder} --address"
+        " HOST:PORT --data-set NAME --secret join.key",
+    )
+
+
+@canaries.command(
+    epilog="Examples: labelveil audit canaries score canaries --release label_store/releases/"
+    "canaries/1 --secret join.key; labelveil audit canaries score canaries --address"
+    " labels.example.com:50051 --data-set canaries --secret join.key"
+)
+@with_options()
+def score(
+    shown: Shown,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What `plant` made.")],
+    secret: Annotated[Path, typer.Option(help="Secret that both sides hash keys with.")] = Path(
+        "certificates/join.key"
+    ),
+    release: Annotated[
+        Path | None, typer.Option(help="A release, fetched or stored; FOLDER/release.")
+    ] = None,
+    address: Address = None,
+    data_set: DataSet = "canaries",
+    epoch: Epoch = "",
+    ca: Authority = CA,
+    certificate_file: Certificate = CLIENT_CERTIFICATE,
+    private_key: PrivateKey = CLIENT_KEY,
+    server_name: ServerName = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="The claim for one label; the manifest's by default.")
+    ] = None,
+    public_key: Annotated[
+        Path | None, typer.Option(help="The labels party's Ed25519 public key, PEM.")
+    ] = None,
+) -> None:
+    """Bound ε from what a release says about canaries, which nobody but the auditor knows.
+
+    What --address gives is kept in FOLDER/release, and is not fetched again.
+    """
+    from common.release.folder import MANIFEST_FILE
+    from labelveil.audit.certificate.run import read_evidence
+    from labelveil.audit.party.endpoint import Connection, fetch_release
+    from labelveil.audit.planted.plant import read_planted
+    from labelveil.audit.planted.score import STEPS
+    from labelveil.audit.planted.score import score as score_release
+
+    planted = read_planted(folder)
+    if release is not None and address is not None:
+        raise ConfigError("--release and --address name two releases; keep one of them")
+    fetched = release or folder / "release"
+    fetch = address is not None and not (fetched / MANIFEST_FILE).is_file()
+    announce(f"{'1 fetch, ' * fetch}{planted.secrets.size:,} canaries, a few seconds of CPU", shown)
+    if address is not None and fetch:
+        connection = Connection(
+            address, ca, certificate_file, private_key, data_set, epoch, server_name
+        )
+        fetch_release(connection, fetched)
+    evidence = read_evidence(fetched)
+    with checks_bar("canaries", len(STEPS), shown.quiet) as advance:
+        found = score_release(
+            planted, evidence, secret, epsilon=epsilon, public_key=public_key, progress=advance
+        )
+    finish(found, shown)

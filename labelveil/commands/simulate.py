@@ -1,0 +1,33 @@
+"""`labelveil simulate`: both parties on this machine, with real processes and real mutual TLS."""
+
+from __future__ import annotations
+
+from rich.markup import escape
+
+from common.config.answers import Json, print_json
+from common.config.options import with_options
+from common.console import stdout
+from labelveil.simulation import Settings, run_simulation
+from labelveil.simulation.run import Outcome
+from labelveil.simulation.summary import summary_table
+
+
+@with_options()
+def simulate(settings: Settings, shown: Json) -> None:
+    """Run both parties on this machine and score the model with the true labels."""
+    show(run_simulation(settings), settings, shown)
+
+
+def show(outcome: Outcome, settings: Settings, shown: Json) -> None:
+    """Print the table, and where the report is."""
+    if shown.as_json:
+        print_json({**outcome.metrics, "report": outcome.report})
+        return
+    if settings.quiet:
+        return
+    stdout.print()
+    stdout.print(summary_table(outcome.metrics))
+    for warning in outcome.metrics.get("warnings", []):
+        stdout.print(f"[bold yellow]warning:[/] {escape(warning)}")
+    # A path may be longer than the terminal is wide, and must stay one line to be opened.
+    stdout.print(f"\nreport: {outcome.report}", soft_wrap=True, highlight=False)

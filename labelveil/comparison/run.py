@@ -1,0 +1,157 @@
+"""Run a comparison: prepare the data once, work through the jobs, write tables and plots.
+
+Results are appended to ``results.jsonl`` as they come; a comparison that is started again in the
+same folder with the same settings takes up where it was.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from common.console import progress
+from common.entropy import seeded_entropy
+from common.errors import ConfigError, DataError
+from common.extras import need
+from common.files import PUBLIC, appearing
+from common.mechanisms.central.names import CENTRAL, NEED_DELTA
+from labelveil.comparison.jobs import Job
+from labelveil.comparison.plots import draw
+from labelveil.comparison.settings import CompareSettings
+from labelveil.comparison.tables import Cell, summarise, write_csv, write_markdown
+from labelveil.comparison.workers import run_jobs
+from labelveil.simulation.inputs import Inputs, read_inputs
+
+SETTINGS_FILE = "comparison.json"
+RESULTS_FILE = "results.jsonl"
+
+_SUBSAMPLE_SEED = 0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a comparison found.
+
+    Attributes
+    ----------
+    records
+        One a job: its settings, ``label_mse``, ``test_mse``, ``test_mae``, ``test_loss``,
+        ``constant_mse``, ``outputs``, ``seconds``, and ``error`` where a randomizer does not fit
+        the grid. Of several labels, these figures stand under ``labels``, a list, with a ``name``.
+    cells
+        Means and deviations over the runs, one a method and ε, of each label.
+    folder
+        With ``table.md``, ``table.csv`` and the plots.
+    """
+
+    records: list[dict[str, Any]]
+    cells: list[Cell]
+    folder: Path
+
+
+def run_comparison(settings: CompareSettings) -> Comparison:
+    """Run all jobs that have no result yet and write everything that the results show.
+
+    Raises
+    ------
+    LabelveilError
+        If something cannot work, or a worker dies; results that there are by then stand.
+    """
+    need("features", "a comparison")
+    jobs, out = settings.jobs, settings.out
+    inputs = read_inputs(settings.simulation)
+    shared = settings.for_workers(jobs)
+    out.mkdir(parents=True, exist_ok=True)
+    data_set = _prepare(inputs, shared, settings.rows, out)
+    results = _earlier(out / RESULTS_FILE)
+    todo = [job for job in jobs if job not in results]
+    with progress(quiet=settings.quiet) as bar, (out / RESULTS_FILE).open("a") as file:
+        task = bar.add_task("Comparing", total=len(jobs), completed=len(jobs) - len(todo), note="")
+
+        def keep(job: Job, answer: dict[str, Any]) -> None:
+            results[job] = answer
+            file.write(json.dumps({**job.to_json(), **answer}) + "\n")
+            file.flush()
+            bar.update(task, advance=1, note=f"{job.method} at ε = {job.epsilon:g}")
+
+        if todo:
+            log = out / "logs" / "worker"
+            run_jobs(todo, data_set, min(settings.processes, len(todo)), log, keep)
+    records = [{**job.to_json(), **results[job]} for job in jobs]
+    cells = summarise(records)
+    write_csv(cells, out / "table.csv")
+    names = {job.method.randomizer for job in jobs}
+    notes = [f"{name}: {guarantee}." for name, guarantee in CENTRAL.items() if name in names]
+    using = [name for name in NEED_DELTA if name in names]
+    if using:
+        notes.append(f"δ = {settings.delta:g} for {', '.join(using)}; no other method has one.")
+    notes += dict.fromkeys(
+        f"{job.method} could not be run: {results[job]['error']}."
+        for job in jobs
+        if "error" in results[job]
+    )
+    write_markdown(cells, out / "table.md", notes, settings.loss)
+    draw(cells, out, settings.loss)
+    return Comparison(records, cells, out)
+
+
+def _prepare(inputs: Inputs, shared: dict[str, Any], rows: int | None, out: Path) -> dict[str, Any]:
+    """Write the data set for the workers; refuse a folder that holds another comparison."""
+    features, truth = inputs.features, inputs.truth
+    if features.height != truth.height:
+        raise DataError(
+            f"{features.height:,} events with features and {truth.height:,} with labels; a"
+            " comparison needs the same events on both sides"
+        )
+    if rows is not None and rows < features.height:
+        words = seeded_entropy(_SUBSAMPLE_SEED).words("subsample", 0, features.height)
+        chosen = np.sort(np.argsort(words)[:rows])
+        features, truth = features[chosen], truth[chosen]
+    folder = (out / "data").resolve()
+    data_set = {
+        "features": str(folder / "features.parquet"),
+        "truth": str(folder / "truth.parquet"),
+        "key": inputs.key,
+        **shared,
+    }
+    facts = {**data_set, "rows": features.height, "labels": _fingerprint(truth)}
+    path = out / SETTINGS_FILE
+    if path.exists():
+        if json.loads(path.read_text()) != facts:
+            raise ConfigError(
+                f"{out} holds a comparison with other data or settings; name another folder with"
+                " --out, or remove it"
+            )
+        return data_set
+    folder.mkdir(parents=True, exist_ok=True)
+    features.write_parquet(folder / "features.parquet")
+    truth.write_parquet(folder / "truth.parquet")
+    with appearing(path, mode=PUBLIC) as file:
+        file.write(json.dumps(facts, indent=2).encode())
+    return data_set
+
+
+def _fingerprint(truth: pl.DataFrame) -> str:
+    return str(int(truth.hash_rows(seed=0).sum() or 0))
+
+
+def _earlier(path: Path) -> dict[Job, dict[str, Any]]:
+    """Results of an interrupted run; a line that was cut short is taken out of the file."""
+    results: dict[Job, dict[str, Any]] = {}
+    whole = []
+    if path.exists():
+        for line in path.read_text().splitlines():
+            try:
+                record = json.loads(line)
+                results[Job.from_json(record)] = record
+            except (json.JSONDecodeError, KeyError):
+                continue
+            whole.append(line + "\n")
+        with appearing(path, mode=PUBLIC) as file:
+            file.write("".join(whole).encode())
+    return results

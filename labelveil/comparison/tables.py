@@ -1,0 +1,202 @@
+"""Means and standard deviations over runs, as CSV and as the Markdown table of a paper."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from common.mechanisms.central.names import SEPARATE, TRUE_LABELS
+from labelveil.comparison.jobs import Job
+
+METRICS = ("label_mse", "test_mse", "test_mae", "test_loss")
+GAIN = "test_gain"
+"""Of several labels: how much lower the test error is than with a message a label, run by run."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method at one ε.
+
+    Attributes
+    ----------
+    method
+        In words.
+    epsilon
+        Infinite for true labels.
+    runs
+        Number of runs behind the figures.
+    means, deviations
+        Mean and standard deviation (n - 1) of every metric over the runs; NaN for the label error
+        of a method that randomizes no label.
+    constant_mse
+        Test error of the best constant.
+    label
+        Of several labels, which one this is about.
+    """
+
+    method: str
+    epsilon: float
+    runs: int
+    means: dict[str, float]
+    deviations: dict[str, float]
+    constant_mse: float
+    label: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values; what is not a finite number is null."""
+
+        def finite(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {name: finite(inner) for name, inner in value.items()}
+            return None if isinstance(value, float) and not math.isfinite(value) else value
+
+        values = {name: finite(value) for name, value in asdict(self).items()}
+        return {name: value for name, value in values.items() if name != "label"}
+
+
+def by_label(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    """The cells of each label; a single one has no name."""
+    names = dict.fromkeys(cell.label for cell in cells)
+    return {name: [cell for cell in cells if cell.label == name] for name in names}
+
+
+def summarise(records: Sequence[dict[str, Any]]) -> list[Cell]:
+    """Aggregate over runs; jobs that could not be run are left out."""
+    rows = [*_rows(records)]
+    if not rows:
+        return []
+    shown = [name for name in (*METRICS, GAIN) if name in rows[0]]
+    names = [*shown, "constant_mse"]
+    table = pl.DataFrame(rows).group_by("label", "method", "epsilon", maintain_order=True)
+    means = table.agg(
+        pl.len().alias("runs"),
+        *(pl.col(name).mean().alias(f"{name} mean") for name in names),
+        *(pl.col(name).std().fill_null(0.0).alias(f"{name} sd") for name in names),
+    )
+    return [
+        Cell(
+            row["method"],
+            row["epsilon"],
+            row["runs"],
+            {name: row[f"{name} mean"] for name in shown},
+            {name: row[f"{name} sd"] for name in shown},
+            row["constant_mse mean"],
+            row["label"],
+        )
+        for row in means.iter_rows(named=True)
+    ]
+
+
+def _rows(records: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """One a job and label; NaN stands for what a job has no figure for."""
+    found = [(Job.from_json(record), record) for record in records if "error" not in record]
+    errors = {
+        (job, label["name"]): label["test_mse"]
+        for job, record in found
+        for label in record.get("labels", [])
+    }
+    for job, record in found:
+        apart = replace(job, method=replace(job.method, randomizer=SEPARATE))
+        for label in record.get("labels", [record]):
+            # results of earlier versions have no test_loss
+            values = {name: label.get(name) for name in (*METRICS, "constant_mse")}
+            name = label.get("name", "")
+            if name:
+                beside = None if job == apart else errors.get((apart, name))
+                values[GAIN] = None if beside is None else beside - label["test_mse"]
+            yield {
+                "label": name,
+                "method": str(job.method),
+                "epsilon": job.epsilon,
+                **{name: math.nan if v is None else float(v) for name, v in values.items()},
+            }
+
+
+def write_csv(cells: Sequence[Cell], path: Path) -> None:
+    """One line a method and ε, of each label."""
+    rows = [
+        {
+            **({"label": cell.label} if cell.label else {}),
+            "method": cell.method,
+            "epsilon": cell.epsilon,
+            "runs": cell.runs,
+            **{f"{name}_mean": mean for name, mean in cell.means.items()},
+            **{f"{name}_sd": deviation for name, deviation in cell.deviations.items()},
+            "constant_mse": cell.constant_mse,
+        }
+        for cell in cells
+    ]
+    pl.DataFrame(rows).write_csv(path)
+
+
+def write_markdown(
+    cells: Sequence[Cell], path: Path, notes: Sequence[str] = (), loss: str = "squared"
+) -> None:
+    """Tables of test and label error: methods down, ε across, mean ± deviation; notes."""
+    titles = {
+        "test_loss": f"Test loss of the model ({loss})",
+        "test_mse": "Test error of the model (mean squared error)",
+        GAIN: "How much lower than with a message a label (paired, ± standard error)",
+        "label_mse": "Error of the randomized label (mean squared error)",
+    }
+    parts = ["# Comparison", ""]
+    for label, mine in by_label(cells).items():
+        for metric, title in titles.items():
+            if metric in mine[0].means and (metric, loss) != ("test_loss", "squared"):
+                parts += _table(mine, metric, f"{label}: {title}" if label else title)
+    path.write_text("\n".join([*parts, *(f"- {note}" for note in notes)]) + "\n")
+
+
+def _table(cells: Sequence[Cell], metric: str, title: str) -> list[str]:
+    private = [
+        cell for cell in cells if math.isfinite(cell.epsilon) and not math.isnan(cell.means[metric])
+    ]
+    epsilons = sorted({cell.epsilon for cell in private})
+    methods = list(dict.fromkeys(cell.method for cell in private))
+    choose = max if metric == GAIN else min
+    best = {
+        epsilon: choose(c.means[metric] for c in private if c.epsilon == epsilon)
+        for epsilon in epsilons
+    }
+    if not private:
+        return []
+    lines = [f"## {title}", ""]
+    lines.append("| method | " + " | ".join(f"ε = {epsilon:g}" for epsilon in epsilons) + " |")
+    lines.append("|---" * (len(epsilons) + 1) + "|")
+    for method in methods:
+        row = []
+        for epsilon in epsilons:
+            cell = next((c for c in private if (c.method, c.epsilon) == (method, epsilon)), None)
+            row.append(_entry(cell, metric, best[epsilon]))
+        lines.append(f"| {method} | " + " | ".join(row) + " |")
+    if metric == "test_mse":
+        lines += ["", *_references(cells)]
+    return [*lines, ""]
+
+
+def _entry(cell: Cell | None, metric: str, best: float) -> str:
+    if cell is None:
+        return "–"
+    text = _with_deviation(cell, metric)
+    return f"**{text}**" if cell.means[metric] == best else text
+
+
+def _with_deviation(cell: Cell, metric: str) -> str:
+    mean, spread = f"{cell.means[metric]:.4g}", cell.deviations[metric]
+    if metric == GAIN:
+        spread /= math.sqrt(cell.runs)
+    return mean if cell.runs == 1 else f"{mean} ± {spread:.2g}"
+
+
+def _references(cells: Sequence[Cell]) -> list[str]:
+    lines = []
+    truth = next((c for c in cells if c.method == TRUE_LABELS.replace("-", " ")), None)
+    if truth is not None:
+        lines.append(f"True labels: {_with_deviation(truth, 'test_mse')}.")
+    lines.append(f"Best constant: {cells[0].constant_mse:.4g}.")
+    return lines

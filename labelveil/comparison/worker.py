@@ -1,0 +1,278 @@
+"""A worker of ``labelveil compare``: one line of JSON in, one line out, a model trained in between.
+
+Run as ``python -m labelveil.comparison.worker``. The first line describes the data set, with the
+true labels: this is a simulation in one process, in which the labels party's part is played by the
+same library code that a release runs. Every further line is a job.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, TextIO
+
+import numpy as np
+import polars as pl
+
+from common.arrays import Floats, Integers
+from common.entropy import system_entropy
+from common.errors import LabelveilError
+from common.exact.channel import Codes
+from common.mechanisms.central.names import (
+    AS_PUBLISHED,
+    CENTRAL,
+    EQUAL_INFORMATION,
+    SEPARATE,
+    TRUE_LABELS,
+)
+from common.randomizers.as_published import integers, randomize_as_published
+from common.randomizers.budget import PRIOR_SHARE
+from common.randomizers.losses import get_loss
+from common.randomizers.message import plan_message
+from common.randomizers.private_labels import PrivateLabels, randomize
+from common.randomizers.terms import LabelTerms
+from feature_party.config import DataSection, TrainingSection
+from feature_party.join.in_memory import Joined
+from feature_party.join.matches import MatchCounts
+from feature_party.learning.several_labels import LabelView, private_view
+from feature_party.training.examples import Prepared
+from feature_party.training.holdout import split_holdout
+from feature_party.training.run import train
+from labelveil.comparison.as_published import published_predictions
+from labelveil.comparison.central import central_predictions
+from labelveil.comparison.equal_information import equally_noisy, tree_predictions
+
+_BASELINE_EPSILON = 1.0
+"""For the reference on true labels, which uses the grid of a release but none of its codes."""
+
+
+class Experiment:
+    """One data set on which jobs are run.
+
+    Parameters
+    ----------
+    spec
+        ``features`` and ``truth`` (Parquet files with the same events in the same order), ``key``,
+        ``loss``, ``holdout``, ``training``, and either ``lower`` and ``upper`` or, for several
+        labels of an event, ``columns``: each ``column``, ``lower`` and ``upper``.
+    """
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        self.spec, self.columns = spec, DataSection(key=spec["key"])
+        self.features = pl.read_parquet(spec["features"])
+        self.several = "columns" in spec
+        only = {"column": "label", "lower": spec.get("lower"), "upper": spec.get("upper")}
+        table, loss = pl.read_parquet(spec["truth"]), spec["loss"]
+        self.terms = [
+            LabelTerms(one["column"], one["lower"], one["upper"], loss=loss)
+            for one in spec.get("columns", [only])
+        ]
+        self.truths: dict[str, Floats] = {
+            one.name: np.clip(table[one.name].to_numpy(), one.lower, one.upper)
+            for one in self.terms
+        }
+        self._simulate = lru_cache(maxsize=1)(self._release)
+
+    @property
+    def truth(self) -> Floats:
+        """(n,) the first label."""
+        return next(iter(self.truths.values()))
+
+    def _release(
+        self, name: str, options: tuple[tuple[str, Any], ...], epsilon: float, run: int
+    ) -> list[PrivateLabels]:
+        """Randomize all labels with fresh noise; jobs that differ in learning alone share it."""
+        given, terms = dict(options), self.terms
+        share = given.pop("prior_share", PRIOR_SHARE)
+        if not self.several:
+            terms = [replace(one, randomizer=name, options=given) for one in terms]
+        messages = [[one] for one in terms] if name == SEPARATE else [terms]
+        division: Any = name if name in ("split", "joint") else "auto"
+        found, entropy = list[PrivateLabels](), system_entropy()
+        for some in messages:
+            labels = np.column_stack([self.truths[one.name] for one in some])
+            plan = plan_message(
+                some, len(labels), epsilon / len(messages), division=division, prior_share=share
+            )
+            events = randomize(labels, plan, entropy)
+            found += [events[one.name] for one in some]
+        entropy.destroy()
+        return found
+
+    def run(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Randomize, train and score; returns the figures that a comparison shows."""
+        begun = time.monotonic()
+        if job["randomizer"] in CENTRAL:
+            found = self._central(job)
+        elif job["randomizer"] == EQUAL_INFORMATION:
+            found = self._equal_information(job)
+        elif job["objective"] == AS_PUBLISHED:
+            found = self._as_published(job)
+        else:
+            found = self._released(job)
+        return {**found, "seconds": round(time.monotonic() - begun, 3)}
+
+    def _released(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Randomize as a release does, and train as a features party does."""
+        reference = job["objective"] == "true"
+        name = job["randomizer"]
+        if reference:
+            name = "split" if self.several else "rr-on-bins"
+        options = tuple(sorted(job.get("options", {}).items()))
+        released = self._simulate(name, options, job["epsilon"] or _BASELINE_EPSILON, job["run"])
+        found = [self._of_label(label, job, reference=reference) for label in released]
+        return {"labels": found} if self.several else found[0]
+
+    def _of_label(
+        self, label: PrivateLabels, job: dict[str, Any], *, reference: bool
+    ) -> dict[str, Any]:
+        """Train on what was sent of one label, or on the true ones."""
+        view, truth, section = (
+            private_view(label, label.events.counts),
+            self.truths[label.name],
+            self._training(job),
+        )
+        events = self._events(view, label.events.codes, section)
+        model = train(events, section, self.columns, true_labels=truth if reference else None)
+        predicted = model.distributions(model.encoder.encode(self.features[events.holdout]))
+        sent = truth if reference else view.problem.outputs[events.joined.codes]
+        error = float(np.mean((sent - truth) ** 2))
+        return {
+            # a code of several labels stands for no value of one
+            **({"name": label.name} if self.several else {"label_mse": error}),
+            **self._scores(predicted.points, truth, events.training, events.holdout),
+            "outputs": int(view.problem.outputs.size),
+            "chosen": f"{label.randomizer}, {model.facts.head}",
+        }
+
+    def _scores(
+        self, predictions: Floats, truth: Floats, training: Integers, holdout: Integers
+    ) -> dict[str, Any]:
+        """Errors of (h,) predictions for held-out events, and of the best constant."""
+        truth, mean = truth[holdout], truth[training].mean()
+        loss = get_loss(self.spec["loss"])
+        return {
+            "test_mse": float(np.mean((predictions - truth) ** 2)),
+            "test_mae": float(np.mean(np.abs(predictions - truth))),
+            "test_loss": float(np.mean(loss(predictions, truth))),
+            "constant_mse": float(np.mean((mean - truth) ** 2)),
+        }
+
+    def _as_published(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Labels and training of the paper: the training labels alone are randomized."""
+        section, spec = self._training({**job, "objective": "auto"}), self.spec
+        training, holdout = split_holdout(self.truth.size, section.holdout, section.seed)
+        labels = self.truth[training]
+        options = dict(job.get("options", {}))
+        continuous = options.pop("continuous", False)
+        outputs: int | None = len(integers(spec["lower"], spec["upper"]))
+        if job["randomizer"] == TRUE_LABELS:
+            sent = np.floor(labels)
+        else:
+            terms = replace(self.terms[0], randomizer=job["randomizer"], options=options)
+            entropy = system_entropy()
+            made = randomize_as_published(
+                labels, terms, job["epsilon"], entropy, continuous=continuous
+            )
+            entropy.destroy()
+            sent, outputs = made.sent, made.outputs
+        predictions = published_predictions(
+            self.features[training],
+            sent,
+            self.features[holdout],
+            data=self.columns,
+            training=section,
+            loss=spec["loss"],
+            bounds=(spec["lower"], spec["upper"]),
+        )
+        return {
+            "label_mse": float(np.mean((sent - labels) ** 2)),
+            **self._scores(predictions, self.truth, training, holdout),
+            "outputs": outputs,
+            "chosen": f"{job['randomizer']}, {AS_PUBLISHED}",
+        }
+
+    def _equal_information(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Networks and trees on labels as noisy as the default release; the better of the two."""
+        (label,) = self._simulate("auto", (), job["epsilon"], job["run"])
+        section = self._training({**job, "objective": "true", "head": "auto"})
+        events = self._events(private_view(label, label.events.counts), label.events.codes, section)
+        training, holdout = events.training, events.holdout
+        labels = equally_noisy(self.truth, events.problem.informativeness, job["run"])
+        model = train(events, section, self.columns, true_labels=labels)
+        seen, asked = (model.encoder.encode(self.features[part]) for part in (training, holdout))
+        predictions = {
+            "networks": model.distributions(asked).points,
+            "trees": tree_predictions(seen, labels[training], asked, job["run"]),
+        }
+        scores = {
+            name: self._scores(f, self.truth, training, holdout) for name, f in predictions.items()
+        }
+        best = min(scores, key=lambda name: float(scores[name]["test_mse"]))
+        return {"label_mse": None, **scores[best], "outputs": None, "chosen": best}
+
+    def _events(self, view: LabelView, codes: Codes, section: TrainingSection) -> Prepared:
+        rows = codes.size
+        split = split_holdout(rows, section.holdout, section.seed)
+        matches, own = MatchCounts(rows, rows, rows), view.codes[codes].astype(np.uint16)
+        joined = Joined(self.features, own, matches, np.arange(rows))
+        return Prepared(joined, *split, view.problem, "comparison", self.columns.key)
+
+    def _central(self, job: dict[str, Any]) -> dict[str, Any]:
+        """What a trusted curator would reach; there is no randomized label."""
+        section, spec = self._training({**job, "objective": "auto", "head": "auto"}), self.spec
+        training, holdout = split_holdout(self.truth.size, section.holdout, section.seed)
+        found = central_predictions(
+            job["randomizer"],
+            self.features[training],
+            self.truth[training],
+            self.features[holdout],
+            data=self.columns,
+            hidden=section.hidden,
+            bounds=(spec["lower"], spec["upper"]),
+            epsilon=job["epsilon"],
+            delta=spec.get("delta"),
+        )
+        return {
+            "label_mse": None,
+            **self._scores(found.predictions, self.truth, training, holdout),
+            "outputs": None,
+            "chosen": found.chosen,
+            "guarantee": found.guarantee.to_json(),
+        }
+
+    def _training(self, job: dict[str, Any]) -> TrainingSection:
+        section = {
+            **self.spec["training"],
+            "objective": job["objective"],
+            "head": job["head"],
+            "holdout": self.spec["holdout"],
+            "seed": job["run"],
+            "checkpoint": False,
+        }
+        return TrainingSection.model_validate(section)
+
+
+def serve(lines: Iterable[str], answers: TextIO) -> None:
+    """Answer every line; a job that its randomizer or head refuses is answered with the reason."""
+    experiment: Experiment | None = None
+    for line in lines:
+        message = json.loads(line)
+        if experiment is None:
+            experiment = Experiment(message)
+            answer: dict[str, Any] = {"ready": True}
+        else:
+            try:
+                answer = experiment.run(message)
+            except LabelveilError as error:
+                answer = {"error": str(error)}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    serve(sys.stdin, sys.stdout)

@@ -1,0 +1,143 @@
+"""Read what a simulation starts from, and give each party only what it may see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from common.csv_files import read_table
+from common.errors import DataError
+from common.release.event_keys import canonical_keys
+from labelveil.simulation.settings import Settings
+
+ROW_KEY = "event"
+KEY, LABEL = "key", "label"
+
+_COLUMNS_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The three tables, checked.
+
+    Attributes
+    ----------
+    key
+        Name of the key column, the same in every table.
+    labels
+        Key and label columns, for the labels party.
+    features
+        Key and features, without label and ignored columns, for the features party.
+    population
+        Key column of every event that both parties know, for the labels party; None where it is
+        to go by its labels, or by what the features party submits.
+    truth
+        ``key`` (canonical text) and ``label`` (float64) of every event of the release, or a column
+        of its name for each of several labels: as the labels party completes and clips them, before
+        any noise. For scoring alone. Where the features party submits the population, rows are in
+        its order.
+    """
+
+    key: str
+    labels: pl.DataFrame
+    features: pl.DataFrame
+    population: pl.DataFrame | None
+    truth: pl.DataFrame
+
+
+def read_inputs(settings: Settings) -> Inputs:
+    """Read and check everything, so that nothing is started in vain.
+
+    Raises
+    ------
+    DataError
+        If a file or column is missing or of the wrong kind.
+    """
+    features = read_table(settings.features, settings.key)
+    labels = features if settings.same_file else read_table(settings.labels, settings.key)
+    key = settings.key
+    if key is None:
+        if not settings.same_file:
+            raise DataError(
+                "--key is missing: labels and features come from two files, so name the column"
+                " that both have in common"
+            )
+        key = ROW_KEY
+        while key in features.columns:
+            key += "_"
+        features = labels = features.with_row_index(key)
+    _need(labels, key, settings.labels)
+    for label in settings.columns:
+        _need_label(labels, label.column, key, settings.labels)
+    _need(features, key, settings.features)
+    for column in settings.ignore:
+        _need(features, column, settings.features)
+    columns = [label.column for label in settings.columns]
+    withheld = {*columns, *settings.ignore} - {key}
+    features = features.select(c for c in features.columns if c not in withheld)
+    if features.width < 2:
+        raise DataError(f"{settings.features} has no feature columns beside the key {key!r}")
+    population = None
+    if settings.population is not None:
+        population = read_table(settings.population, key)
+        _need(population, key, settings.population)
+        population = population.select(key)
+    labels = labels.select(key, *columns)
+    covered = features.select(key) if settings.submit_population else population
+    return Inputs(key, labels, features, population, _truth(labels, covered, settings))
+
+
+def _need(table: pl.DataFrame, column: str, path: Path) -> None:
+    if column not in table.columns:
+        shown = ", ".join(table.columns[:_COLUMNS_SHOWN])
+        more = ", …" if table.width > _COLUMNS_SHOWN else ""
+        raise DataError(f"{path} has no column {column!r}; its columns are {shown}{more}")
+
+
+def _need_label(table: pl.DataFrame, label: str, key: str, path: Path) -> None:
+    _need(table, label, path)
+    if key == label:
+        raise DataError(f"--key and --label both name column {key!r}; they must differ")
+    kind = table[label].dtype
+    if not (kind.is_numeric() or kind == pl.Boolean):
+        raise DataError(f"label column {label!r} has type {kind}; labels must be numbers")
+
+
+def _truth(
+    labels: pl.DataFrame, population: pl.DataFrame | None, settings: Settings
+) -> pl.DataFrame:
+    key, *_ = labels.columns
+    named = {LABEL: settings.columns[0]}
+    if len(settings.columns) > 1:
+        named = {one.column: one for one in settings.columns}
+        if KEY in named:
+            raise DataError(f"a label of several cannot be called {KEY!r}; rename the column")
+    table = labels.select(
+        canonical_keys(labels[key]).alias(KEY),
+        *(
+            pl.col(one.column).cast(pl.Float64).fill_nan(None).alias(name)
+            for name, one in named.items()
+        ),
+    )
+    repeated = table.height - table[KEY].n_unique()
+    if repeated and settings.duplicates == "refuse":
+        raise DataError(
+            f"{repeated:,} rows of {settings.labels} repeat a key; make keys unique, or choose"
+            " --duplicates sum, mean or last"
+        )
+    keys = table.select(KEY).unique(maintain_order=True)
+    if population is not None:
+        keys = pl.DataFrame({KEY: canonical_keys(population[key])})
+        if keys[KEY].n_unique() < keys.height:
+            listing = settings.population or settings.features
+            raise DataError(f"{listing} lists an event twice; list each event once")
+    for name, one in named.items():
+        known, column = table.select(KEY, name).drop_nulls(name), pl.col(name)
+        ways = {"sum": column.sum(), "mean": column.mean()}
+        combined = ways.get(settings.duplicates, column.last())
+        merged = known.group_by(KEY, maintain_order=True).agg(combined)
+        completed = column.fill_null(settings.missing_value(one)).clip(one.lower, one.upper)
+        keys = keys.join(merged, on=KEY, how="left", maintain_order="left").with_columns(completed)
+    return keys

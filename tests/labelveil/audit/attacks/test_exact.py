@@ -1,0 +1,119 @@
+"""Exact audits: ε of samplers counted word by word, of both steps enumerated, of noise replayed."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from common.exact.channel import FiniteChannel
+from common.randomizers import NoisyPrior, build_randomizer
+from labelveil.audit.attacks.exact_channel import certify, count_weights
+from labelveil.audit.attacks.exact_joint import joint_audit
+from labelveil.audit.attacks.one_run import draw_secrets, one_run
+from labelveil.audit.attacks.replay import (
+    function_check,
+    noise_scale_check,
+    replay,
+    sensitivity_check,
+    support_check,
+)
+from labelveil.audit.verdict import Verdict
+from tests.labelveil.audit.twins import samplers as twins
+
+LABELS = np.array([0.0, 0.0, 0.0, 1.0, 2.0, 2.0])
+COUNTS = (3, 1, 2)
+
+pytestmark = pytest.mark.statistical
+
+
+def one_run_of(rows: twins.Rows, records: int) -> float:
+    """Bound at the gate from one run of two labels' secrets."""
+    secrets = draw_secrets(records, 2)
+    return one_run(twins.mechanism(twins.word_sampler(rows))(secrets.astype(float)), secrets).bound
+
+
+def exact(rows: twins.Rows, claim: float) -> tuple[float, bool]:
+    """ε counted from the sampler, and whether the claim holds."""
+    counted = count_weights(twins.word_sampler(rows), len(rows))
+    found = certify(counted.weights, claim)
+    return found.epsilon, found.holds
+
+
+@pytest.mark.parametrize(
+    ("rows", "claim", "epsilon"),
+    [
+        (twins.doubled(), 1.0, 2.0),
+        (twins.own_bin(2), 1.0, 1.862),
+        (twins.own_bin(8), 1.0, 1.413),
+        (twins.rounded_up(1.0, 0.01), 1.0, 1.046),
+        (twins.rounded_up(4.0, 2**-8), 4.0, 4.143),
+        (twins.rounded_up(4.0, 2**-16), 4.0, 4.00064),
+        (twins.raw_leak(), 1.0, math.inf),
+    ],
+)
+def test_exact(rows: twins.Rows, claim: float, epsilon: float) -> None:
+    found, holds = exact(rows, claim)
+    assert found == pytest.approx(epsilon, abs=1e-3 if epsilon < 4.001 else 1e-2)
+    assert not holds
+
+
+@pytest.mark.slow
+def test_exact_sees_scattered_words() -> None:
+    counted = count_weights(twins.low_bits_leak, 2, 1 << 23)
+    assert not certify(counted.weights, 1.0).holds
+
+
+@pytest.mark.parametrize(
+    ("rows", "claim"), [(twins.rounded_up(4.0, 2**-16), 4.0), (twins.raw_leak(), 1.0)]
+)
+def test_only_the_exact_check_sees_the_smallest_leaks(rows: twins.Rows, claim: float) -> None:
+    assert one_run_of(rows, 100_000) <= claim
+
+
+def test_half_the_histogram_noise() -> None:
+    half = Fraction(2)
+    honest = replay(
+        twins.releaser(drawn_epsilon=half, stated_scale=2 / half), LABELS, 0, 1.0, COUNTS, 60
+    )
+    assert sensitivity_check(honest).verdict is Verdict.FAIL
+    assert sensitivity_check(honest).bound == 2  # twice what is claimed
+    lying = replay(twins.releaser(drawn_epsilon=half), LABELS, 0, 1.0, COUNTS, 100)
+    assert sensitivity_check(lying).verdict is Verdict.PASS
+    assert noise_scale_check(lying).verdict is Verdict.FAIL
+
+
+def test_right_replays_pass() -> None:
+    found = replay(twins.releaser(), LABELS, 0, 1.0, COUNTS)
+    checks = (sensitivity_check, noise_scale_check, function_check, support_check)
+    assert [check(found).verdict for check in checks] == [Verdict.PASS] * 4
+
+
+def built(prior: np.ndarray) -> FiniteChannel:
+    return build_randomizer("rr-on-bins", labels=[0.0, 1.0, 2.0], prior=prior, epsilon=0.5).channel
+
+
+class _Rule:
+    """From noisy (or raw) counts to the channel, each built once."""
+
+    def __init__(self, raw: bool) -> None:
+        self._raw, self._built = raw, dict[tuple[int, ...], FiniteChannel]()
+
+    def __call__(self, noisy: tuple[int, ...], counts: tuple[int, ...]) -> FiniteChannel:
+        key = counts if self._raw else noisy
+        if key not in self._built:
+            prior = np.array(counts) / 4
+            if not self._raw:
+                prior = NoisyPrior(np.array(noisy), Fraction(1, 2), 4).probabilities
+            self._built[key] = built(prior)
+        return self._built[key]
+
+
+def test_the_exact_joint_audit() -> None:
+    right, half = _Rule(raw=False), Fraction(1, 2)
+    assert joint_audit(right, 2 / half).epsilon == pytest.approx(1.0, abs=1e-9)
+    assert joint_audit(right, 1 / half).epsilon == pytest.approx(1.5, abs=1e-9)
+    assert joint_audit(_Rule(raw=True), 2 / half).epsilon == math.inf
+    assert joint_audit(right, 2 / half, noise_on_empty=False).epsilon == math.inf

@@ -1,0 +1,24 @@
+"""What rows say of each other's labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from labelveil.audit.attacks.rows_apart import influence
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_outputs_that_do_not_vary_say_nothing_of_other_rows(follows: bool) -> None:
+    bits = np.arange(1000) % 2
+    outputs = bits.astype(float) if follows else np.zeros(1000)
+    assert influence(outputs, bits).size == 0.0
+
+
+def test_a_label_that_shows_in_another_row_is_found() -> None:
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 2, 2000)
+    found = influence(np.roll(bits, 3).astype(float), bits)
+    assert found.size > found.threshold
+    right = influence(rng.integers(0, 2, 2000).astype(float), bits)
+    assert right.size < right.threshold

@@ -1,0 +1,200 @@
+"""The certificate holds for a right release and names whatever was tampered with."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from common.errors import ReleaseError
+from common.release.folder import LABELS_FILE, MANIFEST_FILE, SIGNATURE_FILE
+from labelveil.audit.certificate import manifest_checks as claims
+from labelveil.audit.certificate.run import certificate, read_evidence
+from labelveil.audit.verdict import Audit, Verdict
+from tests.common.release.releases import make_release
+from tests.labelveil.audit.conftest import WriteRelease, without_power
+
+Change = Callable[[dict[str, Any]], None]
+
+
+def failed(audit: Audit) -> set[str]:
+    return {check.name for check in audit.checks if check.verdict is Verdict.FAIL}
+
+
+@pytest.mark.parametrize("randomizer", ["rr-on-bins", "randomized-thresholds", "auto"])
+def test_a_right_release_holds(write: WriteRelease, randomizer: str) -> None:
+    audit = certificate(read_evidence(write(randomizer=randomizer)))
+    assert audit.passed
+    assert audit.count(Verdict.PASS) == 14
+    exact = next(check for check in audit.checks if check.name == "exact ε of the labels")
+    assert exact.bound is not None
+    assert exact.claimed is not None
+    assert 0 <= exact.claimed - exact.bound <= 1e-15
+    assert all(c.found for c in audit.checks if c.verdict is Verdict.NOT_CHECKABLE)
+    assert without_power(audit) == []
+
+
+def test_empty_cells_without_noise() -> None:
+    manifest, _, _ = make_release(200, points=60)
+    counts = [0] * 55 + [40] * 5
+    emptied = manifest.model_copy(
+        update={"priors": [manifest.prior.model_copy(update={"noisy_counts": counts})]}
+    )
+    assert claims.prior_support_check(manifest, manifest.prior).verdict is Verdict.PASS
+    assert claims.prior_support_check(emptied, emptied.prior).verdict is Verdict.FAIL
+
+
+def test_a_release_without_a_prior_holds(write: WriteRelease) -> None:
+    audit = certificate(read_evidence(write(points=2, randomizer="auto")))
+    assert audit.passed
+    assert audit.facts["ε for the histogram"] == "0: decoded from the codes"
+    assert "histogram is decoded from the codes" in {check.name for check in audit.checks}
+    assert {field.name for field in audit.fields if not field.decided_by} == set()
+
+
+def test_a_histogram_that_says_more_than_the_codes_is_named(write: WriteRelease) -> None:
+    def one_more(data: dict[str, Any]) -> None:
+        data["prior"]["noisy_counts"][1] += 1
+
+    audit = certificate(read_evidence(write(one_more, points=2, randomizer="auto")))
+    assert failed(audit) == {"histogram is decoded from the codes"}
+
+
+def doubled_claim(data: dict[str, Any]) -> None:
+    """The channel is made twice as telling while its guarantee stays as it was."""
+    rows = data["randomizer"]["channel"]["rows"]
+    for row in rows:
+        top = max(range(len(row)), key=lambda z: int(row[z]))
+        for z in range(len(row)):
+            if z != top:
+                moved = int(row[z]) // 2
+                row[z] = str(int(row[z]) - moved)
+                row[top] = str(int(row[top]) + moved)
+
+
+def impossible_output(data: dict[str, Any]) -> None:
+    rows = data["randomizer"]["channel"]["rows"]
+    rows[0][0], rows[0][1] = "0", str(int(rows[0][1]) + int(rows[0][0]))
+
+
+def half_noise(data: dict[str, Any]) -> None:
+    data["prior"]["scale"] = str(Fraction(data["prior"]["scale"]) / 2)
+
+
+def no_charge_for_the_histogram(data: dict[str, Any]) -> None:
+    data["privacy"]["total"] = data["randomizer"]["guarantee"]
+
+
+def other_bins(data: dict[str, Any]) -> None:
+    outputs = data["randomizer"]["channel"]["outputs"]
+    data["randomizer"]["channel"]["outputs"] = [value + 0.01 for value in outputs]
+
+
+def other_counts(data: dict[str, Any]) -> None:
+    counts = data["prior"]["noisy_counts"]
+    data["prior"]["noisy_counts"] = [count + 7 * i * i for i, count in enumerate(counts)]
+
+
+def other_population(data: dict[str, Any]) -> None:
+    data["population"]["digest"] = "0" * 64
+
+
+def other_content(data: dict[str, Any]) -> None:
+    data["content"]["blocks"][0] = "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        (doubled_claim, {"exact ε of the labels"}),
+        (impossible_output, {"exact ε of the labels"}),
+        (half_noise, {"prior noise scale"}),
+        (no_charge_for_the_histogram, {"arithmetic of the ε split"}),
+        (other_bins, {"outputs", "channel is a function of the noisy histogram"}),
+        (other_counts, {"channel is a function of the noisy histogram"}),
+        (other_population, {"population digest"}),
+        (other_content, {"content digest"}),
+    ],
+)
+def test_every_change_is_named(write: WriteRelease, change: Change, names: set[str]) -> None:
+    assert names <= failed(certificate(read_evidence(write(change))))
+
+
+def test_another_version_is_no_verdict_on_the_channel(write: WriteRelease) -> None:
+    def other(data: dict[str, Any]) -> None:
+        other_counts(data)
+        data["software"] = "labelveil/0.0.1"
+
+    audit = certificate(read_evidence(write(other)))
+    found = next(c for c in audit.checks if c.name.startswith("channel is a function"))
+    assert found.verdict is Verdict.NOT_CHECKABLE
+    assert "labelveil/0.0.1" in found.found
+
+
+REBUILD = """
+import sys
+from labelveil.audit.certificate.rebuild import rebuilt_check
+from common.release.manifest import Manifest
+print(rebuilt_check(Manifest.from_bytes(sys.stdin.buffer.read())).found)
+"""
+
+
+def test_another_processor_fails_no_right_release() -> None:
+    """Outputs that agree but for the last digit come in another order where sums are rounded so."""
+    manifest, _, _ = make_release(2000, points=24, randomizer="auto")
+    older = {**os.environ, "OPENBLAS_CORETYPE": "Prescott"}  # without fused multiplication
+    found = subprocess.run(
+        [sys.executable, "-c", REBUILD],
+        input=manifest.to_bytes(),
+        env=older,
+        capture_output=True,
+        check=True,
+    ).stdout.decode()
+    assert "another processor" in found or "integer weights and details agree" in found
+
+
+def test_rows_in_another_order(write: WriteRelease) -> None:
+    folder = write()
+    path = folder / LABELS_FILE
+    pl.read_parquet(path).reverse().write_parquet(path)
+    assert {"row order", "content digest"} <= failed(certificate(read_evidence(folder)))
+
+
+def test_a_missing_row(write: WriteRelease) -> None:
+    folder = write()
+    path = folder / LABELS_FILE
+    pl.read_parquet(path)[1:].write_parquet(path)
+    assert {"content digest", "population digest"} <= failed(certificate(read_evidence(folder)))
+
+
+def test_signatures(write: WriteRelease, tmp_path: Path) -> None:
+    folder, key = write(), Ed25519PrivateKey.generate()
+    public = tmp_path / "key.pem"
+    public.write_bytes(
+        key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    )
+
+    def verdict() -> Verdict:
+        audit = certificate(read_evidence(folder), public_key=public)
+        return next(check.verdict for check in audit.checks if check.name == "signature")
+
+    assert verdict() is Verdict.FAIL  # a key was given, and nothing is signed
+    manifest = (folder / MANIFEST_FILE).read_bytes()
+    (folder / SIGNATURE_FILE).write_bytes(key.sign(manifest))
+    assert verdict() is Verdict.PASS
+    (folder / SIGNATURE_FILE).write_bytes(key.sign(manifest + b" "))
+    assert verdict() is Verdict.FAIL
+
+
+def test_a_folder_without_a_release_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match="holds no release"):
+        read_evidence(tmp_path)

@@ -1,0 +1,106 @@
+"""Nothing is in a manifest that no check decides."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.release.folder import MANIFEST_FILE
+from common.release.manifest import Manifest
+from common.release.sections import DriftSection, InForceSection
+from labelveil.audit.certificate.fields import _DECIDED_BY, out_of_reach
+from labelveil.audit.certificate.run import certificate, certify, read_evidence
+from labelveil.audit.verdict import Audit, Verdict
+from tests.labelveil.audit.conftest import WriteRelease
+
+DRIFT = DriftSection(in_force=InForceSection(epoch="1", manifest="0" * 64, rows=300))
+
+
+def names(audit: Audit, verdict: Verdict) -> set[str]:
+    return {field.name for field in audit.fields if field.verdict is verdict}
+
+
+def test_every_field_is_proved_or_named(write: WriteRelease) -> None:
+    folder = write(group=2)
+    audit = certify(folder)
+    said = json.loads((folder / MANIFEST_FILE).read_bytes())
+    assert {field.name.partition(".")[0] for field in audit.fields} == set(said) - {"drift"}
+    assert not names(audit, Verdict.FAIL)
+    assert names(audit, Verdict.NOT_CHECKABLE) == {
+        *("software", "data_set", "epoch", "created", "label.name"),
+        *("label.grid", "label.missing", "privacy.requested_epsilon", "privacy.records_per_unit"),
+        *("prior.noisy_counts", "prior.noise"),
+    }
+
+
+def test_every_check_that_a_field_names_exists(write: WriteRelease) -> None:
+    evidence = read_evidence(write(group=2))
+    drifting = evidence.manifest.model_copy(update={"drift": DRIFT})
+    made = {check.name for check in certificate(evidence).checks}
+    made |= {check.name for check in out_of_reach(drifting)}
+    decoded = read_evidence(write(points=2, randomizer="auto"))
+    made |= {check.name for check in certificate(decoded).checks}
+    assert {name for decided_by in _DECIDED_BY.values() for name in decided_by} <= made
+
+
+def test_a_field_follows_its_checks(write: WriteRelease) -> None:
+    def lie(data: dict[str, Any]) -> None:
+        data["population"]["digest"] = "0" * 64
+
+    assert names(certify(write(lie)), Verdict.FAIL) == {"population.digest", "population.keys"}
+
+
+@pytest.mark.parametrize("place", [(), ("prior",), ("randomizer", "channel"), ("content",)])
+def test_unknown_fields_fail(write: WriteRelease, place: tuple[str, ...]) -> None:
+    folder = write()
+    path = folder / MANIFEST_FILE
+    said = json.loads(path.read_bytes())
+    inner = said
+    for key in place:
+        inner = inner[key]
+    inner["note"] = [0.0, 1.0]
+    path.write_text(json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=False))
+    audit = certify(folder)
+    assert [check.verdict for check in audit.checks] == [Verdict.FAIL] * 2
+    assert all(".".join([*place, "note"]) in check.found for check in audit.checks)
+
+
+def test_digits_of_epsilon_hide_nothing(write: WriteRelease) -> None:
+    def hide(data: dict[str, Any]) -> None:
+        data["privacy"]["requested_epsilon"] += 1e-9
+
+    assert names(certify(write(hide)), Verdict.FAIL) == {"privacy.requested_epsilon"}
+
+
+def test_the_least_epsilon_is_a_verdict(write: WriteRelease) -> None:
+    def shrink(data: dict[str, Any]) -> None:
+        data["privacy"]["requested_epsilon"] = 5e-324
+
+    assert "privacy.requested_epsilon" in names(certify(write(shrink)), Verdict.FAIL)
+
+
+def test_no_json_at_all_is_a_verdict(write: WriteRelease) -> None:
+    folder: Path = write()
+    (folder / MANIFEST_FILE).write_bytes(b'{"a": 1, "a": 2}')
+    assert not certify(folder).passed
+
+
+def test_digits_of_the_noise_scale_hide_nothing(write: WriteRelease) -> None:
+    """Scale, guarantee and total agree, and the scale spells 31 labels."""
+
+    def hide(data: dict[str, Any]) -> None:
+        spent = Fraction(data["prior"]["guarantee"]["epsilon"])
+        total = Fraction(data["privacy"]["total"]["epsilon"])
+        less = Fraction(1203410234120341023412034102341, 10**40)
+        data["prior"]["guarantee"]["epsilon"] = str(spent - less)
+        data["prior"]["scale"] = str(2 / (spent - less))
+        data["privacy"]["total"]["epsilon"] = str(total - less)
+        Manifest.model_validate(data).check()
+
+    audit = certify(write(hide))
+    assert "split of ε" in {check.name for check in audit.checks if check.verdict is Verdict.FAIL}
+    assert {"prior.scale", "prior.guarantee.epsilon"} <= names(audit, Verdict.FAIL)

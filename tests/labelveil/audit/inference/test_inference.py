@@ -1,0 +1,205 @@
+"""Label inference: caps, exact distributions of canaries, and an attack that has power."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from common.entropy import Words, seeded_entropy
+from common.exact.channel import TOTAL, FiniteChannel, randomized_response_rows
+from common.guarantees import PureDP
+from common.randomizers import build_randomizer
+from common.randomizers.cells import Cells, Codebook, Group
+from common.randomizers.grid import Grid
+from labelveil.audit.attacks.canaries import find_canaries
+from labelveil.audit.attacks.message_attack import (
+    Counted,
+    additive_cap,
+    counted_labels,
+    leakage,
+    message_checks,
+    pair_cap,
+    worst_pair,
+)
+from labelveil.audit.attacks.model_attack import attack_control, attack_predictions
+from labelveil.audit.attacks.one_run import score
+from labelveil.audit.verdict import Verdict
+from tests.statistics import binomial_range, counts_fit
+
+EVENTS = 20_000
+GRID = np.arange(5.0)
+
+
+def response(outputs: int, epsilon: float) -> FiniteChannel:
+    grid = np.arange(float(outputs))
+    return FiniteChannel(grid, grid, randomized_response_rows(outputs, epsilon))
+
+
+def test_the_cap_is_attained() -> None:
+    epsilon = 2 * math.log(7)  # 1 + e^(ε/2) = 8 labels
+    found = leakage([Counted(response(8, epsilon).probabilities, np.full(8, 1 / 8))])
+    assert found.additive == pytest.approx(additive_cap(epsilon), abs=1e-12)
+
+
+@pytest.mark.parametrize("outputs", [2, 3, 5, 20])
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0])
+def test_nothing_passes_its_cap(outputs: int, epsilon: float) -> None:
+    channel = response(outputs, epsilon).probabilities
+    words = seeded_entropy(outputs).words("priors", 0, 40 * outputs).astype(float)
+    for prior in words.reshape(40, outputs) ** 3:
+        found = leakage([Counted(channel, prior / prior.sum())])
+        assert -1e-12 <= found.additive <= additive_cap(epsilon) + 1e-12
+        assert found.multiplicative <= math.exp(epsilon)
+        assert found.percentile <= found.largest <= epsilon + 1e-9
+
+
+def one_label(channel: FiniteChannel) -> Codebook:
+    cells = Cells((Grid.from_edges(channel.inputs),))
+    return Codebook(("amount",), (Group((0,), cells),), (channel,))
+
+
+def verdicts(codebook: Codebook, prior: np.ndarray, epsilon: float) -> list[Verdict]:
+    """Of the checks of a message, where one histogram counts all labels."""
+    everything = Group(tuple(range(len(codebook.names))), codebook.cells)
+    return [one.verdict for one in message_checks(codebook, [(everything, prior)], epsilon)]
+
+
+def test_a_channel_that_claims_too_little_fails() -> None:
+    codebook, prior = one_label(response(2, 2.0)), np.array([0.5, 0.5])
+    assert set(verdicts(codebook, prior, 2.0)) == {Verdict.PASS}
+    assert verdicts(codebook, prior, 1.0) == [Verdict.FAIL, Verdict.PASS, Verdict.FAIL]
+
+
+BINARY = Grid.from_edges([0.0, 1.0])
+BOTH = Group((0, 1), Cells((BINARY, BINARY)))
+EACH = tuple(Group((j,), Cells((BINARY,))) for j in (0, 1))
+NAMES = ("returned", "bought")
+
+
+def twice(epsilon: float) -> Codebook:
+    """All of ε on each of two labels."""
+    return Codebook(NAMES, EACH, (response(2, epsilon), response(2, epsilon)))
+
+
+def both_at_once(epsilon: float) -> Codebook:
+    """A channel of two labels: a change of one moves its output by ε, a change of both by more."""
+    ends = math.exp(-epsilon) / 2
+    shares = [ends, 0.5, 0.5, 1 - ends]
+    rows = [[TOTAL - round(share * TOTAL), round(share * TOTAL)] for share in shares]
+    channel = FiniteChannel(np.arange(4.0), np.arange(2.0), rows)
+    return Codebook(NAMES, (BOTH,), (channel,))
+
+
+@pytest.mark.parametrize("prior", [np.full(4, 0.25), np.array([0.6, 0.2, 0.1, 0.1])])
+@pytest.mark.parametrize("twin", [twice, both_at_once])
+def test_what_tells_more_of_two_labels_than_of_one_fails(
+    twin: Callable[[float], Codebook], prior: np.ndarray
+) -> None:
+    codebook = twin(1.0)
+    true = sum(PureDP.of_channel(channel).epsilon for channel in codebook.channels)
+    assert true > 1.4
+    assert set(verdicts(codebook, prior, true)) == {Verdict.PASS}
+    assert verdicts(codebook, prior, 1.0)[2] == Verdict.FAIL
+    assert verdicts(codebook, np.array([0.5, 0, 0, 0.5]), 1.0)[::2] == [Verdict.FAIL] * 2
+    likelihood = codebook.likelihood.reshape(2, 2, -1)
+    alone = [np.log(likelihood / np.flip(likelihood, axis)).max() for axis in (0, 1)]
+    assert max(alone) <= 1.0 + 1e-9
+
+
+@pytest.mark.parametrize("prior", [np.full(6, 1 / 6), np.arange(1.0, 7) / 21])
+def test_independent_parts_are_what_their_product_is(prior: np.ndarray) -> None:
+    grids = Grid.from_edges([0.0, 1.0]), Grid.from_edges([0.0, 1.0, 2.0])
+    groups = tuple(Group((j,), Cells((grid,))) for j, grid in enumerate(grids))
+    codebook = Codebook(NAMES, groups, (response(2, 0.5), response(3, 1.5)))
+    shares = [prior.reshape(2, 3).sum(axis=1), prior.reshape(2, 3).sum(axis=0)]
+    both = [(Group((0, 1), Cells(grids)), np.outer(*shares).ravel())]
+    apart = leakage(counted_labels(codebook, list(zip(groups, shares, strict=True))))
+    whole = leakage(counted_labels(codebook, both))
+    assert apart.additive == pytest.approx(whole.additive)
+    assert apart.multiplicative == pytest.approx(whole.multiplicative)
+    # "none is as said" is farther from "all are" than "not all" is
+    assert whole.largest < apart.largest <= 2.0 + 1e-9
+    assert apart.percentile <= apart.largest
+
+
+@pytest.mark.parametrize("outputs", [2, 5])
+@pytest.mark.parametrize("epsilon", [0.2, 3.0])
+def test_the_cap_of_two_labels_is_attained(outputs: int, epsilon: float) -> None:
+    channel = response(outputs, epsilon)
+    low, high = channel.probabilities[worst_pair(one_label(channel))[:, 0]]
+    gain = np.abs(high - low).sum() / 4
+    assert gain <= pair_cap(epsilon) + 1e-12
+    assert (outputs > 2) == (gain < pair_cap(epsilon) - 1e-3)
+
+
+def uniform(words: Words) -> np.ndarray:
+    return (words >> np.uint64(11)).astype(float) * 2.0**-53
+
+
+@pytest.fixture
+def run() -> tuple[FiniteChannel, np.ndarray, np.ndarray, np.ndarray]:
+    """Channel, features, labels that depend on them, and randomized labels."""
+    entropy = seeded_entropy(1)
+    features = uniform(entropy.words("features", 0, 3 * EVENTS)).reshape(EVENTS, 3)
+    labels = np.clip(np.rint(4 * features[:, 0] ** 2), 0, 4)
+    prior = np.bincount(labels.astype(int), minlength=5) / EVENTS
+    randomizer = build_randomizer(
+        "randomized-thresholds", labels=GRID, prior=prior, epsilon=1.0, rows=EVENTS
+    )
+    codes = randomizer.randomize(labels, entropy).astype(np.int64)
+    return randomizer.channel, (features - 0.5) * math.sqrt(12), labels, codes
+
+
+def test_found_canaries_have_the_law_of_planted_ones(
+    run: tuple[FiniteChannel, np.ndarray, np.ndarray, np.ndarray],
+) -> None:
+    channel, _, labels, codes = run
+    rows = channel.probabilities
+    found = find_canaries(one_label(channel), labels[:, None], codes, rows[[0, 4]])
+    sent = codes[found.rows]
+    for secret, law in ((0, rows[0]), (1, rows[4])):
+        counts = np.bincount(sent[found.secrets == secret], minlength=law.size)
+        assert counts_fit(counts, law)
+        assert not counts_fit(counts, rows[2])
+    # true labels say nothing about the secret that was found
+    for label in GRID:
+        chosen = found.secrets[labels[found.rows] == label]
+        low, high = binomial_range(chosen.size, 0.5)
+        assert low <= chosen.sum() <= high
+
+
+def test_a_smooth_model_is_silent_and_the_control_is_not(
+    run: tuple[FiniteChannel, np.ndarray, np.ndarray, np.ndarray],
+) -> None:
+    channel, features, labels, codes = run
+    rows = channel.probabilities
+    canaries = find_canaries(one_label(channel), labels[:, None], codes, rows[[0, 4]])
+    columns = np.concatenate([np.ones((EVENTS, 1)), features], axis=1)
+    weights = np.linalg.lstsq(columns, channel.outputs[codes], rcond=None)[0]
+    ridge = attack_predictions({"prediction": columns @ weights}, features, canaries)
+    assert ridge.result.bound <= 1
+    assert ridge.result.shown < 0.1
+    control = attack_control(codes, features, canaries, 1.0)
+    assert control.result.bound <= 1
+    assert control.result.shown >= 0.9
+
+
+def test_a_memorising_model_is_seen(
+    run: tuple[FiniteChannel, np.ndarray, np.ndarray, np.ndarray],
+) -> None:
+    channel, features, labels, codes = run
+    rows = channel.probabilities
+    canaries = find_canaries(one_label(channel), labels[:, None], codes, rows[[0, 4]])
+    memory = labels + 0.3 * channel.outputs[codes]
+    found = attack_predictions({"prediction": memory}, features, canaries)
+    assert found.result.shown > 0.3
+    assert found.result.bound <= 1
+
+
+def test_a_model_that_saw_planted_labels_is_caught() -> None:
+    entropy = seeded_entropy(2)
+    secrets = (entropy.words("secrets", 0, 5000) >> np.uint64(63)).astype(np.int64)
+    assert score(secrets, secrets).bound > 4

@@ -1,0 +1,151 @@
+"""`mechanism` end to end, on a randomizer by name and on anybody's callable."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from common.errors import ConfigError
+from common.randomizers import build_randomizer
+from labelveil.audit.attacks import implementation
+from labelveil.audit.attacks.exact_channel import (
+    certify,
+    count_weights,
+    exp_series,
+    randomizer_sampler,
+)
+from labelveil.audit.mechanism.black_box import black_box_range_check, every_label_check
+from labelveil.audit.mechanism.run import audit_mechanism, step_names
+from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject
+from labelveil.audit.mechanism.trial import Sizes, Trial
+from labelveil.audit.verdict import Verdict
+from labelveil.commands.cli import app
+from tests.labelveil.audit.conftest import without_power
+from tests.labelveil.audit.twins import samplers as twins
+
+SMALL = Sizes(
+    runs=20_000,
+    records=20_000,
+    releases=5_000,
+    calls=100,
+    seeds=60,
+    rows=20_011,
+    small_calls=256,
+    small_rows=16,
+    starts=4,
+    forks=2,
+)
+
+
+@pytest.mark.parametrize(
+    "name", ["rr-on-bins", pytest.param("randomized-thresholds", marks=pytest.mark.slow)]
+)
+def test_a_named_randomizer(name: str) -> None:
+    subject = NamedSubject(name, np.arange(6.0), 1.0)
+    seen: list[str] = []
+    audit = audit_mechanism(subject, SMALL, seen.append)
+    assert [(c.name, c.found) for c in audit.checks if c.verdict is not Verdict.PASS] == []
+    assert seen == step_names(subject)
+    assert without_power(audit) == []
+    assert all(check.seconds > 0 for check in audit.checks)
+    assert all(check.question.endswith("?") and check.cost is not None for check in audit.checks)
+
+
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [
+        pytest.param("right_response", set(), marks=pytest.mark.slow),
+        pytest.param("constant_seed", {"cold starts"}, marks=pytest.mark.slow),
+        pytest.param("float_laplace", {"float mantissa", "every label"}, marks=pytest.mark.slow),
+        pytest.param("slow_flips", {"timing"}, marks=pytest.mark.slow),
+    ],
+)
+def test_a_callable(name: str, names: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(implementation, "clock", twins.CLOCK)
+    subject = CallableSubject(
+        f"tests.labelveil.audit.twins.samplers:{name}", np.array([0.0, 1.0]), 1.0
+    )
+    audit = audit_mechanism(subject, replace(SMALL, calls=600))
+    failed = {check.name for check in audit.checks if check.verdict is Verdict.FAIL}
+    assert names <= failed
+    assert without_power(audit) == []
+    # what leaks in one way is often seen in others, too
+    assert not failed if not names else not audit.passed
+
+
+def of_two_labels(name: str) -> CallableSubject:
+    target = f"tests.labelveil.audit.twins.samplers:{name}"
+    return CallableSubject.of_several(target, [(0.0, 1.0)] * 2, 1.0)
+
+
+def test_a_callable_of_two_labels_that_spends_all_on_each_is_caught() -> None:
+    checks = {
+        name: every_label_check(Trial(of_two_labels(name), replace(SMALL, runs=100_000)))
+        for name in ("right_pair", "epsilon_for_each")
+    }
+    assert [check.verdict for check in checks.values()] == [Verdict.PASS, Verdict.FAIL]
+    # no label alone tells so much: both change at once
+    worst = {name: sorted(check.details["worst"]) for name, check in checks.items()}
+    assert worst["epsilon_for_each"] in (["(0, 0)", "(1, 1)"], ["(0, 1)", "(1, 0)"])
+    far = black_box_range_check(of_two_labels("right_pair"))
+    assert (far.verdict, "far above (1, 1)" in far.tried) == (Verdict.PASS, True)
+
+
+@pytest.mark.slow
+def test_two_labels_pass_every_probe_of_a_callable() -> None:
+    audit = audit_mechanism(of_two_labels("right_pair"), SMALL)
+    assert [c.name for c in audit.checks if c.verdict is Verdict.FAIL] == []
+    assert audit.facts["labels"] == "4 from (0, 0) to (1, 1)"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rr-on-bins", "--also", "0:1"], "randomizes one label"),
+        (["tests.nowhere:f", "--also", "1"], "'1' must be LOWER:UPPER"),
+        (["tests.nowhere:f", "--also", "1:0"], "'1:0' must be LOWER:UPPER"),
+    ],
+)
+def test_further_labels_that_do_not_fit_are_refused(arguments: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        CliRunner().invoke(app, ["audit", "mechanism", *arguments], catch_exceptions=False)
+
+
+def test_a_callable_that_refuses_far_labels_is_not_judged() -> None:
+    subject = CallableSubject(
+        "tests.labelveil.audit.twins.samplers:strict_response", np.array([0.0, 1.0]), 1.0
+    )
+    assert black_box_range_check(subject).verdict is Verdict.NOT_CHECKABLE
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("nothing", "must be module:function"),
+        ("no.such.module:f", "cannot be imported"),
+        ("tests.labelveil.audit.twins.samplers:nobody", "has no callable"),
+    ],
+)
+def test_a_callable_that_is_not_there_is_one_line(target: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        _ = CallableSubject(target, np.array([0.0, 1.0]), 1.0).function
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0, 20.0])
+def test_the_series_is_just_below(epsilon: float) -> None:
+    value = exp_series(epsilon)
+    assert 0 <= math.exp(epsilon) - float(value) <= 1e-12 * math.exp(epsilon)
+    assert exp_series(epsilon, 10) <= value
+
+
+@pytest.mark.parametrize("name", ["rr-on-bins", "two-point", "randomized-thresholds"])
+def test_counted_weights_are_the_published_ones(name: str) -> None:
+    randomizer = build_randomizer(name, labels=np.arange(7.0), prior=np.ones(7), epsilon=0.7)
+    counted = count_weights(randomizer_sampler(randomizer), 7, 1 << 14)
+    assert counted.weights == randomizer.channel.weights
+    assert certify(counted.weights, 0.7).holds
+    assert not certify(counted.weights, 0.69).holds

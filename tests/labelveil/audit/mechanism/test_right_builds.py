@@ -1,0 +1,119 @@
+"""Right builds pass, once at full size and over 200 repetitions: a false alarm has 1 in 10⁶."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from common.entropy import system_entropy
+from common.exact.noise import discrete_laplace
+from labelveil.audit.attacks import implementation
+from labelveil.audit.attacks.histogram_event import TwoStepResponse, histogram_event
+from labelveil.audit.attacks.implementation import (
+    byte_equality_check,
+    id_set_check,
+    mantissa_check,
+    permutation_check,
+    row_order_check,
+    timing_check,
+)
+from labelveil.audit.attacks.one_run import draw_secrets, one_run
+from labelveil.audit.attacks.replay import Replay, noise_scale_check, range_check, replay
+from labelveil.audit.attacks.two_worlds import two_worlds
+from labelveil.audit.bounds import histogram_event_probability, one_run_bound, two_world_bound
+from labelveil.audit.verdict import GATE, Verdict
+from tests.effort import effort
+from tests.labelveil.audit.twins import samplers as twins
+
+REPETITIONS = 200
+COUNTS = np.array([2, 2, 0, 0])
+
+pytestmark = pytest.mark.statistical
+
+
+@pytest.mark.slow
+def test_two_steps_at_a_million_releases() -> None:
+    found = histogram_event(TwoStepResponse(4, Fraction(1, 2), Fraction(1, 2)), COUNTS, 1_000_000)
+    assert found.bound <= 1
+    assert found.shown >= 0.97  # 0.985 is expected
+
+
+def test_response_at_a_million_records() -> None:
+    secrets = draw_secrets(1_000_000, 2)
+    found = one_run(twins.right_response(secrets.astype(float)), secrets)
+    assert found.bound <= 1
+    assert found.shown >= 0.985
+
+
+@pytest.mark.slow
+def test_response_over_many_repetitions() -> None:
+    for _ in range(REPETITIONS):
+        secrets = draw_secrets(50_000, 2)
+        assert one_run(twins.right_response(secrets.astype(float)), secrets).bound <= 1
+        one, other = (twins.right_response(np.full(30_000, label)) for label in (0.0, 1.0))
+        assert two_worlds(one, other).bound <= 1
+
+
+@pytest.mark.slow
+def test_two_steps_over_many_repetitions() -> None:
+    sampler = TwoStepResponse(4, Fraction(1, 2), Fraction(1, 2))
+    for _ in range(REPETITIONS):
+        assert histogram_event(sampler, COUNTS, 5_000).bound <= 1
+
+
+def test_full_sizes_over_many_repetitions() -> None:
+    """As above at a million runs: the counts are drawn from their exact binomial laws."""
+    uniform = (
+        system_entropy().words("counts", 0, 3 * REPETITIONS).reshape(3, -1).astype(float) * 2.0**-64
+    )
+    runs, half = 1_000_000, 0.5
+    likely = histogram_event_probability(half, half, 4)
+    right = binom.ppf(uniform[0], runs, 1 / (1 + np.exp(-1.0)))
+    hits = binom.ppf(uniform[1], runs, likely)
+    others = binom.ppf(uniform[2], runs, likely * np.exp(-1.0))
+    assert all(one_run_bound(v, runs, GATE) <= 1 for v in right)
+    pairs = zip(hits, others, strict=True)
+    assert all(two_world_bound(v, w, runs, runs, GATE) <= 1 for v, w in pairs)
+
+
+def test_what_twins_do_wrong_passes_where_it_is_done_right() -> None:
+    frozen = system_entropy()
+    labels: dict[str, float | None] = {f"k{i}": float(i) for i in range(9)}
+    rows = twins.whole_population(labels), twins.whole_population(labels | {"k4": None})
+    sent = [twins.right_response(np.full(50_000, label)) for label in (0.0, 1.0)]
+    checks = (
+        byte_equality_check(twins.serving(lambda: frozen)),
+        id_set_check(*rows),
+        row_order_check(*rows),
+        mantissa_check(*sent, 1.0),
+        range_check(twins.clip_before, 0, 10),
+    )
+    assert [check.verdict for check in checks] == [Verdict.PASS] * 5
+
+
+def test_orders_over_many_repetitions() -> None:
+    labels = np.resize(np.arange(5.0), 300)
+    for _ in range(REPETITIONS):
+        order = np.argsort(system_entropy().words("order", 0, labels.size))
+        assert permutation_check(labels[order]).verdict is Verdict.PASS
+
+
+def test_noise_over_many_repetitions() -> None:
+    found = replay(twins.releaser(), np.array([0.0, 0.0, 1.0, 2.0]), 0, 1.0, (2, 1, 1), 40)
+    noise = discrete_laplace(found.scale, REPETITIONS * 300, system_entropy().source("noise"))
+    for drawn in noise.reshape(REPETITIONS, 100, 3).tolist():
+        messages = tuple(replace(found.one[0], noisy=tuple(cells)) for cells in drawn)
+        again = Replay(messages, messages, (0, 0, 0))
+        assert noise_scale_check(again).verdict is Verdict.PASS
+
+
+@pytest.mark.slow
+def test_timing_over_many_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(implementation, "clock", twins.CLOCK)
+    for _ in range(effort(REPETITIONS // 4, REPETITIONS)):
+        timed = timing_check(twins.right_response, 0.0, 1.0, 1.0, 60)
+        assert timed.verdict is Verdict.PASS

@@ -1,0 +1,170 @@
+"""The checks of a labels party's answers: doubles that misbehave, and the real software."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from common.release.manifest import Manifest
+from labelveil.audit.attacks.implementation import byte_equality_check
+from labelveil.audit.party import endpoint_checks
+from labelveil.audit.party.canary_parties import Plan, make_worlds
+from labelveil.audit.party.endpoint import REQUESTS, Fetched, Part, Refusal
+from labelveil.audit.party.endpoint_checks import (
+    decided,
+    fetched_certificate,
+    latency_check,
+    refusals_check,
+    resume_check,
+    same_refusals_check,
+    two_answers_checks,
+)
+from labelveil.audit.party.run import audit_party
+from labelveil.audit.verdict import Verdict
+from labelveil.commands.cli import app
+from tests.common.release.releases import make_release
+from tests.labelveil.audit.conftest import WriteRelease, in_key_order, without_power
+from tests.labelveil.audit.twins import samplers as twins
+
+
+@cache
+def made(rows: int) -> tuple[Manifest, bytes, bytes]:
+    return in_key_order(*make_release(rows))
+
+
+@dataclass
+class Double:
+    """An endpoint in this process; a fault replaces one of its parts."""
+
+    rows: int = 300
+    change: Callable[[bytes], bytes] = lambda codes: codes
+    refusals: dict[str, Refusal] = field(
+        default_factory=lambda: {name: Refusal(status, "no") for name, status in REQUESTS.items()}
+    )
+    work: int = 0
+    calls: int = 0
+
+    def fetch(self, start_row: int = 0, chunk: int = 0) -> Fetched:
+        self.calls += 1
+        twins.CLOCK.work(self.work)
+        manifest, keys, codes = made(self.rows)
+        codes = self.change(codes)
+        data = manifest.to_bytes()
+        step = chunk // 17 or self.rows
+        parts = tuple(
+            Part(at, keys[16 * at : 16 * (at + step)], codes[at : at + step])
+            for at in range(start_row, self.rows, step)
+        )
+        return Fetched(data, hashlib.sha256(data).digest(), parts)
+
+    def refuse(self, request: str) -> Refusal:
+        return self.refusals[request]
+
+
+def flip_once() -> Callable[[bytes], bytes]:
+    """Codes that are drawn again from the second request on."""
+    seen: list[int] = []
+
+    def change(codes: bytes) -> bytes:
+        seen.append(1)
+        return codes if len(seen) == 1 else bytes(1 - min(code, 1) for code in codes)
+
+    return change
+
+
+def test_a_right_endpoint_passes() -> None:
+    end = Double()
+    whole = end.fetch()
+    checks = [
+        byte_equality_check(lambda: end.fetch().to_bytes()),
+        resume_check(end, whole),
+        refusals_check(end),
+        same_refusals_check(end, Double()),
+        *two_answers_checks(whole, Double().fetch()),
+        *decided(fetched_certificate(whole)),
+    ]
+    assert {check.verdict for check in checks} == {Verdict.PASS}
+
+
+def test_fresh_noise_at_a_resumed_fetch_is_caught() -> None:
+    end = Double(change=flip_once())
+    assert resume_check(end, end.fetch()).verdict is Verdict.FAIL
+
+
+def test_wrong_refusals_are_caught() -> None:
+    answers = Double().refusals | {"another data set": Refusal("NOT_FOUND", "no")}
+    assert refusals_check(Double(refusals=answers)).verdict is Verdict.FAIL
+    telling = Double().refusals | {"a short digest": Refusal("INVALID_ARGUMENT", "label is 3")}
+    assert same_refusals_check(Double(), Double(refusals=telling)).verdict is Verdict.FAIL
+
+
+def test_a_dropped_row_changes_ids_order_and_sizes() -> None:
+    checks = two_answers_checks(Double().fetch(), Double(rows=299).fetch())
+    assert [check.verdict for check in checks] == [Verdict.FAIL] * 3
+
+
+def test_latency_of_two_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_checks, "time", SimpleNamespace(perf_counter=twins.CLOCK))
+    assert latency_check(Double(), Double(work=500), 1.0, 200).verdict is Verdict.FAIL
+    assert latency_check(Double(), Double(), 1.0, 200).verdict is Verdict.PASS
+
+
+def test_the_command_line(write: WriteRelease, tmp_path: Path) -> None:
+    runner, out = CliRunner(), tmp_path / "audit"
+    arguments = ["audit", "certificate", str(write()), "--out", str(out)]
+    done = runner.invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert json.loads((out / "audit.json").read_text())["verdict"] == "pass"
+    assert "<h1>All 14 claims" in (out / "audit.html").read_text()
+
+    def lie(data: dict[str, dict[str, str]]) -> None:
+        data["population"]["digest"] = "0" * 64
+
+    done = runner.invoke(app, ["audit", "certificate", str(write(lie)), "--out", str(out)])
+    assert done.exit_code == 1
+    assert "population digest" in done.output
+
+
+@pytest.mark.parametrize("command", ["certificate", "mechanism", "party", "inference"])
+def test_help_has_examples(command: str) -> None:
+    done = CliRunner().invoke(app, ["audit", command, "--help"])
+    assert done.exit_code == 0
+    assert "Example" in done.output
+    assert "labelveil audit" in done.output
+
+
+@pytest.mark.slow
+def test_the_real_labels_party(tmp_path: Path) -> None:
+    plan = Plan(tmp_path / "canaries", rows=4000, randomizer="randomized-thresholds")
+    audit = audit_party(None, plan)
+    assert [(c.name, c.found) for c in audit.checks if c.verdict is not Verdict.PASS] == []
+    assert len(audit.checks) == 35
+    assert without_power(audit) == []
+
+
+@pytest.mark.slow
+def test_a_running_labels_party(tmp_path: Path) -> None:
+    world = make_worlds(Plan(tmp_path / "canaries", rows=1000, randomizer="rr-on-bins")).whole
+    assert world.release() is None
+    with world.serving() as connection:
+        audit = audit_party(connection, None)
+    assert [(c.name, c.found) for c in audit.checks if c.verdict is Verdict.FAIL] == []
+    undecided = {c.name for c in audit.checks if c.verdict is Verdict.NOT_CHECKABLE}
+    assert {
+        "cold starts differ",
+        "nothing else was released",
+        "the codes were drawn by this channel",
+    } <= undecided
+    assert audit.fields
+    assert without_power(audit) == []
+    assert {"refusals", "unknown clients are refused", "exact ε of the labels"} <= {
+        check.name for check in audit.checks
+    }

@@ -1,0 +1,137 @@
+"""Every twin in the library is caught by the probe that it names; every right build passes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from common.entropy import system_entropy
+from common.exact.channel import randomized_response_rows
+from common.exact.noise import uniform_below
+from labelveil.audit.attacks.every_label import every_label
+from labelveil.audit.mechanism.black_box import (
+    agreement_check,
+    calls_check,
+    canaries_check,
+    every_label_check,
+    influence_check,
+    one_run_check,
+    order_check,
+    repeats_check,
+)
+from labelveil.audit.mechanism.subject import NamedSubject
+from labelveil.audit.mechanism.trial import Sizes, Trial
+from labelveil.audit.verdict import Verdict
+from tests.effort import effort
+from tests.labelveil.audit.twins import labels, parties, releases, rows
+from tests.labelveil.audit.twins.labels import ChannelTwin
+from tests.labelveil.audit.twins.library import TWINS, MechanismTwin, Twin
+from tests.statistics import binomial_range
+
+pytestmark = pytest.mark.statistical
+
+MODULES = (labels, parties, releases, rows)
+SMALL = Sizes(runs=20_000, records=20_000, rows=20_011, small_calls=256, small_rows=16)
+RIGHT = ("randomized-response", "rr-on-bins", "two-point", "randomized-thresholds", "unbiased")
+CHECKS = (
+    every_label_check,
+    one_run_check,
+    repeats_check,
+    agreement_check,
+    calls_check,
+    influence_check,
+    canaries_check,
+    order_check,
+)
+
+
+def test_the_library_holds_every_kind() -> None:
+    assert len(TWINS) >= 52
+    assert len({type(one).__name__ for one in TWINS}) == len(TWINS)
+    assert {type(one).__module__ for one in TWINS} == {module.__name__ for module in MODULES}
+
+
+QUICK = {one.caught_by: one for one in reversed(TWINS) if not one.slow}.values()
+"""The first twin of each probe."""
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        pytest.param(one, id=type(one).__name__, marks=[pytest.mark.slow] * (one not in QUICK))
+        for one in TWINS
+    ],
+)
+def test_a_twin_is_caught(one: Twin) -> None:
+    found = one.audit()
+    assert found.verdict is Verdict.FAIL, (found.name, found.found)
+    if isinstance(one, MechanismTwin):
+        assert found.question
+
+
+def right_build(number: int) -> Trial:
+    """One of many right builds: a randomizer, a grid and an ε, drawn at random."""
+    source = system_entropy().source("builds")
+    points = 2 + int(uniform_below(12, 1, source)[0])
+    epsilon = (0.25, 0.5, 1.0, 2.0, 4.0)[int(uniform_below(5, 1, source)[0])]
+    name = RIGHT[number % len(RIGHT)]
+    return Trial(NamedSubject(name, np.arange(float(points)), epsilon), SMALL)
+
+
+def false_alarms(builds: int) -> list[str]:
+    """What fails, of every check on every build."""
+    found = []
+    for number in range(builds):
+        trial = right_build(number)
+        for check in CHECKS:
+            one = check(trial)
+            if one.verdict is Verdict.FAIL:
+                found.append(f"{trial.subject.title} {trial.subject.epsilon}: {one.name}")
+    return found
+
+
+def test_right_builds_pass() -> None:
+    assert false_alarms(len(RIGHT)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_many_right_builds_pass() -> None:
+    """At one in a million, the 2,400 checks of 300 builds fail once in 400 runs of this test."""
+    assert len(false_alarms(effort(50, 300))) <= 1
+
+
+class Limit(ChannelTwin):
+    """One label in the middle has a chosen excess of ε."""
+
+    def __init__(self, excess: float) -> None:
+        self._excess = excess
+        super().__init__()
+
+    def rows(self) -> list[list[int]]:
+        rows = super().rows()
+        rows[4] = list(randomized_response_rows(11, 1 + self._excess)[4])
+        return rows
+
+
+@pytest.mark.slow
+def test_the_stated_power_is_kept() -> None:
+    """A fault that is just as large as the power says is found by audits, 95 % of them."""
+    grid, runs = np.arange(11.0), 200_000
+    least = every_label(Limit(0.0), grid, 1.0, runs).power[0].least
+    assert 0.05 < least < 0.5
+    found = [every_label(Limit(least), grid, 1.0, runs).bound > 1 for _ in range(20)]
+    assert sum(found) >= binomial_range(20, 0.95)[0]
+    assert not any(every_label(Limit(least / 8), grid, 1.0, runs).bound > 1 for _ in range(5))
+
+
+def test_of_many_labels_a_random_sample_is_run_and_said() -> None:
+    subject = NamedSubject("randomized-response", np.arange(500.0), 1.0)
+    trial = Trial(subject, replace(SMALL, runs=5000))
+    found = every_label_check(trial)
+    assert found.verdict is Verdict.PASS
+    assert found.not_looked_at == "100 of 500 labels, chosen at random, were not run."
+    assert found.details["labels"] == 400
+    assert [power.fault.split()[0] for power in found.power] == ["excess", *["probability"] * 2]

@@ -1,0 +1,336 @@
+"""Twins that need more than outputs to be caught: their words, their releases, their answers."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+from common.arrays import Integers
+from common.entropy import Entropy, Words, seeded_entropy, system_entropy
+from common.mechanisms.paired_gain import RESOLUTION, NoisyAnswers, PairedGain
+from common.randomizers import private_prior
+from labelveil.audit.attacks import implementation, replay, two_noises
+from labelveil.audit.attacks.exact_channel import certify, count_weights
+from labelveil.audit.attacks.histogram_event import histogram_event
+from labelveil.audit.attacks.static_rule import static_check
+from labelveil.audit.party import answers
+from labelveil.audit.verdict import Check, statistical, verdict_of
+from tests.labelveil.audit.twins import samplers
+from tests.labelveil.audit.twins.library import RESPONSE, Twin, twin
+from tests.labelveil.audit.twins.samplers import Rows
+
+LABELS = np.array([0.0, 0.0, 0.0, 1.0, 2.0, 2.0])
+COUNTS = (3, 1, 2)
+
+
+class WeightsTwin(Twin):
+    """A sampler whose weights are counted word by word."""
+
+    caught_by = "exact ε"
+    epsilon = 4.0
+
+    def rows(self) -> Rows:
+        """(k, d) weights."""
+        raise NotImplementedError
+
+    def audit(self) -> Check:
+        rows = self.rows()
+        counted = count_weights(samplers.word_sampler(rows), len(rows))
+        found = certify(counted.weights, self.epsilon)
+        text = f"Exactly ε = {found.epsilon:.12g}."
+        return Check(self.caught_by, verdict_of(found.holds), "ε", "Words were counted.", text)
+
+
+@twin
+class RoundedToSixteenBits(WeightsTwin):
+    """The keep-probability is rounded up to 16 bits: only the exact audit can see it."""
+
+    def rows(self) -> Rows:
+        return samplers.rounded_up(4.0, 2**-16)
+
+
+@twin
+class OnceInAMillion(WeightsTwin):
+    """The raw label is sent with probability 2⁻²⁰."""
+
+    epsilon = 1.0
+
+    def rows(self) -> Rows:
+        return samplers.raw_leak()
+
+
+@twin
+class HalfTheNoise(Twin):
+    """Histogram noise of scale 1/ε₁ instead of 2/ε₁."""
+
+    caught_by = "noise scale"
+
+    def audit(self) -> Check:
+        release = samplers.releaser(drawn_epsilon=Fraction(2))
+        return replay.noise_scale_check(replay.replay(release, LABELS, 0, 1.0, COUNTS, 100))
+
+
+@twin
+class UnchargedHistogram(Twin):
+    """The histogram's ε₁ is left out of the claim."""
+
+    caught_by = "two-step event"
+
+    def audit(self) -> Check:
+        sampler = samplers.TwoStepTwin(0.5, 0.5)
+        found = histogram_event(sampler, np.array([2, 2, 0, 0]), 200_000)
+        bounds = {"bound": found.bound, "shown": found.shown}
+        return statistical(self.caught_by, claim="ε = 1/2", tried="E*", claimed=0.5, **bounds)
+
+
+@twin
+class BinsOfRawCounts(Twin):
+    """The bins are built from the raw histogram."""
+
+    caught_by = "bins"
+    slow = True
+
+    def audit(self) -> Check:
+        release = samplers.releaser(raw_bins=True)
+        return replay.function_check(replay.replay(release, LABELS, 0, 1.0, COUNTS))
+
+
+@twin
+class EmptyCellsStay(Twin):
+    """Noise on the cells that hold a label, and on no other."""
+
+    caught_by = "support"
+
+    def audit(self) -> Check:
+        release, labels = samplers.releaser(skip_empty=True), np.array([0.0, 0.0, 1.0, 1.0])
+        return replay.support_check(replay.replay(release, labels, 0, 1.0, (2, 2, 0), 60))
+
+
+@twin
+class FreshNoiseForEachRequest(Twin):
+    """A server that randomizes whenever it is asked."""
+
+    caught_by = "byte equality"
+
+    def audit(self) -> Check:
+        return implementation.byte_equality_check(samplers.serving(system_entropy), 2)
+
+
+@twin
+class MissingLabelDropsTheRow(Twin):
+    """Only the events that have a label are sent."""
+
+    caught_by = "id set"
+
+    def audit(self) -> Check:
+        labels: dict[str, float | None] = {f"k{i}": float(i) for i in range(9)}
+        less = samplers.dropped_rows(labels | {"k4": None})
+        return implementation.id_set_check(samplers.dropped_rows(labels), less)
+
+
+@twin
+class RowsSortedByLabel(Twin):
+    """The rows leave in the order of their labels."""
+
+    caught_by = "row order"
+
+    def audit(self) -> Check:
+        words = seeded_entropy(3).words("labels", 0, 400)
+        labels = {f"k{i:03}": float(w % np.uint64(5)) for i, w in enumerate(words)}
+        rows = samplers.sorted_by_label(labels)
+        return implementation.permutation_check(np.array([labels[key] for key in rows]))
+
+
+@twin
+class OneLabelMovesTheRows(Twin):
+    """The same, seen by two data sets that differ in one label."""
+
+    caught_by = "row order"
+
+    def audit(self) -> Check:
+        labels = {f"k{i:03}": float(i % 5) for i in range(400)}
+        rows = samplers.sorted_by_label(labels), samplers.sorted_by_label(labels | {"k200": 4.0})
+        return implementation.row_order_check(*rows)
+
+
+@twin
+class NumPyOnTheWire(Twin):
+    """A NumPy generator draws the noise."""
+
+    caught_by = "static rule"
+
+    def audit(self) -> Check:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "noise.py"
+            path.write_text("import numpy as np\nNOISE = np.random.default_rng().laplace\n")
+            return static_check([path], "a twin")
+
+
+@twin
+class SlowFlips(Twin):
+    """Flipping a label takes some work that keeping it does not."""
+
+    caught_by = "timing"
+    slow = True
+
+    def audit(self) -> Check:
+        with mock.patch.object(implementation, "clock", samplers.CLOCK):
+            return implementation.timing_check(samplers.slow_flips, 0.0, 1.0, 1.0, 1000)
+
+
+class TapesTwin(Twin):
+    """A release whose prior and rows are run under one key."""
+
+    caught_by = "two noises"
+
+    def prior(self, entropy: Entropy) -> object:
+        """Draw the histogram's noise."""
+        return private_prior(np.ones(4, dtype=np.int64), 1.0, entropy)
+
+    def rows(self, entropy: Entropy) -> object:
+        """Draw the rows."""
+        return RESPONSE(np.zeros(500, dtype=np.int64), entropy.words("labels", 0, 500))
+
+    def audit(self) -> Check:
+        parts = {"prior": self.prior, "rows": self.rows}
+        return two_noises.tapes_check(parts, system_entropy().key)
+
+
+class Renamed(Entropy):
+    """Entropy under whose names another stream lies."""
+
+    __slots__ = ("_inner", "_length")
+
+    def __init__(self, inner: Entropy, length: int) -> None:
+        super().__init__(inner.key, secure=False)
+        self._inner, self._length = inner, length
+
+    def words(self, stream: str, start: int, count: int) -> Words:
+        return self._inner.words(stream[: self._length], start, count)
+
+
+@twin
+class PriorFromTheRowsStream(TapesTwin):
+    """The prior's noise is drawn from the rows' stream."""
+
+    def prior(self, entropy: Entropy) -> object:
+        return private_prior(np.ones(4, dtype=np.int64), 1.0, entropy, words="labels")
+
+
+@twin
+class TruncatedStreamNames(TapesTwin):
+    """Stream names are cut before the key is derived, until two of them are one."""
+
+    def prior(self, entropy: Entropy) -> object:
+        return super().prior(Renamed(entropy, 0))
+
+    def rows(self, entropy: Entropy) -> object:
+        return super().rows(Renamed(entropy, 0))
+
+
+@twin
+class RoundingFromTheRowsStream(TapesTwin):
+    """A label between two grid points is rounded with the word that then randomizes it."""
+
+    def rows(self, entropy: Entropy) -> object:
+        return entropy.words("labels", 0, 500), super().rows(entropy)
+
+
+@twin
+class OneKeyForTwoEpochs(Twin):
+    """Two epochs are released under one key, which is kept with the configuration."""
+
+    caught_by = "two noises: keys"
+
+    def audit(self) -> Check:
+        key = system_entropy().key
+        return two_noises.keys_check({"epoch 1": key, "epoch 2": key})
+
+
+@twin
+class NoiseThatFollowsTheRows(Twin):
+    """Histogram and rows share one uniform number, without sharing a word."""
+
+    caught_by = "prior noise and rows"
+
+    def audit(self) -> Check:
+        words = system_entropy().words("labels", 0, 4096 * 3).reshape(4096, 3)
+        uniform = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        noise = np.rint(4 * np.log(uniform / (1 - uniform))).astype(np.int64)
+        outputs = np.stack([RESPONSE(np.zeros(3, dtype=np.int64), row) for row in words])
+        found = two_noises.correlation(noise, outputs)
+        return Check(
+            self.caught_by, verdict_of(not found.found), "", "4,096 releases.", found.where
+        )
+
+
+class AnswersTwin(Twin):
+    """A hundred sessions, four questions each, that differ in one event."""
+
+    caught_by = "reuse"
+
+    def noise(self, right: Integers) -> Integers:
+        """(n, q) the noise that it adds, from what it should add."""
+        return right
+
+    def key(self, drawn: bytes) -> bytes:
+        """What it hands over as the key."""
+        return drawn
+
+    def audit(self) -> Check:
+        bits = (seeded_entropy(5).words("labels", 0, 512) & np.uint64(1)).astype(np.int64)
+        asked = [bits[left_out:].astype(np.float64) for left_out in range(4)]
+        mechanism, gain = NoisyAnswers(Fraction(1), 4), PairedGain.of_ends(0.0, 1.0)
+        keys, names = [system_entropy().key for _ in range(100)], [f"{n}" for n in range(4)]
+        values = np.array(
+            [
+                [
+                    mechanism.answer(
+                        gain, np.zeros_like(one), one, question=name, entropy=Entropy(key)
+                    )
+                    for name, one in zip(names, asked, strict=True)
+                ]
+                for key in keys
+            ]
+        )
+        handed = [self.key(key) for key in keys]
+        right = answers.Asked(mechanism, gain, 0.0, asked, names, handed, values)
+        units = np.array([one.size for one in asked]) * RESOLUTION / gain.bound
+        sent = values + (self.noise(right.noise) - right.noise) / units
+        checks = answers.answers_checks(replace(right, answers=sent))
+        return next(check for check in checks if check.name.endswith(self.caught_by))
+
+
+@twin
+class OneNoiseForASession(AnswersTwin):
+    """All answers of a session have the noise of its first."""
+
+    def noise(self, right: Integers) -> Integers:
+        return np.repeat(right[:, :1], 4, axis=1)
+
+
+@twin
+class AntitheticAnswers(AnswersTwin):
+    """Every second answer has the noise of the one before it, turned round and widened."""
+
+    caught_by = "correlation"
+
+    def noise(self, right: Integers) -> Integers:
+        right = right.copy()
+        right[:, 1::2] = -right[:, ::2] * 3 // 2
+        return right
+
+
+@twin
+class AnotherKeyThanSaid(AnswersTwin):
+    """The key that is handed over draws no noise."""
+
+    caught_by = "known answers"
+
+    def key(self, drawn: bytes) -> bytes:
+        return system_entropy().key

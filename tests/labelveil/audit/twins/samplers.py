@@ -1,0 +1,250 @@
+"""Broken twins: each claims what a right build keeps, and each leaks in one known way.
+
+They are as small as the fault allows. Samplers turn label indices and words into output codes;
+releases turn labels and entropy into what would be published.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.arrays import Floats, Integers
+from common.entropy import Entropy, seeded_entropy, system_entropy
+from common.exact.channel import TOTAL, FiniteChannel, randomized_response_rows
+from common.randomizers import build_randomizer, private_prior
+from common.randomizers.grid import Grid
+from labelveil.audit.attacks.exact_channel import WordSampler
+from labelveil.audit.attacks.histogram_event import TwoStepRuns
+from labelveil.audit.attacks.replay import Published
+
+Rows = list[list[int]]
+Labels = Floats
+
+
+def word_sampler(rows: Sequence[Sequence[int]]) -> WordSampler:
+    """Sample rows of weights by comparing words with their sums; zeros are allowed."""
+    sums = [np.cumsum([0, *row[:-1]], dtype=object) for row in rows]
+    # the last threshold at or below a word; those of weightless outputs are passed over
+    starts = [
+        np.array([s for s, w in zip(t, r, strict=True) if w], dtype=np.uint64)
+        for t, r in zip(sums, rows, strict=True)
+    ]
+    codes = [np.flatnonzero(np.array([w > 0 for w in row])) for row in rows]
+
+    def sample(indices: Integers, words: NDArray[np.uint64]) -> Integers:
+        out = np.empty(indices.size, dtype=np.int64)
+        for y in np.unique(indices).tolist():
+            here = indices == y
+            out[here] = codes[y][np.searchsorted(starts[y], words[here], side="right") - 1]
+        return out
+
+    return sample
+
+
+def mechanism(sampler: WordSampler) -> Callable[[Labels], Integers]:
+    """A black box over labels 0, 1, … with fresh words at each call."""
+
+    def run(labels: Labels) -> Integers:
+        words = system_entropy().words("labels", 0, labels.size)
+        return np.asarray(sampler(labels.astype(np.int64), words))
+
+    return run
+
+
+def response_rows(outputs: int, keep: float) -> Rows:
+    """Randomized response that keeps with a given probability, whatever ε that is."""
+    lie = int(Fraction(1 - keep) / (outputs - 1) * TOTAL)
+    own = TOTAL - (outputs - 1) * lie
+    return [[own if z == y else lie for z in range(outputs)] for y in range(outputs)]
+
+
+def keep_probability(epsilon: float, outputs: int = 2) -> float:
+    return math.exp(epsilon) / (math.exp(epsilon) + outputs - 1)
+
+
+def doubled() -> Rows:
+    """e^ε is applied twice: claims 1, is 2."""
+    return randomized_response_rows(2, 2.0)
+
+
+def own_bin(outputs: int) -> Rows:
+    """A redraw may return its own bin: claims 1, is 1.86 or 1.41."""
+    keep = keep_probability(1.0, outputs)
+    return response_rows(outputs, keep + (1 - keep) / outputs)
+
+
+def rounded_up(epsilon: float, step: float) -> Rows:
+    """The keep-probability is rounded up to a multiple of ``step``."""
+    return response_rows(2, math.ceil(keep_probability(epsilon) / step) * step)
+
+
+def raw_leak(words: int = TOTAL >> 20) -> Rows:
+    """With probability 2⁻²⁰ the raw label is sent, as an output of its own: claims 1, is ∞."""
+    rows = randomized_response_rows(2, 1.0)
+    return [
+        [row[0] - words // 2, row[1] - (words - words // 2)] + [words * (y == z) for z in range(2)]
+        for y, row in enumerate(rows)
+    ]
+
+
+def low_bits_leak(indices: Integers, words: NDArray[np.uint64]) -> Integers:
+    """The raw label is sent where the low 20 bits of a word are one value: scattered words."""
+    honest = word_sampler(randomized_response_rows(2, 1.0))(indices, words)
+    leak = (words & np.uint64((1 << 20) - 1)) == np.uint64(0xABCDE)
+    return np.where(leak, indices + 2, honest)
+
+
+class TwoStepTwin:
+    """Two-step releases over four labels, with a histogram noise of its own choice."""
+
+    def __init__(self, noise_epsilon: float, labels_epsilon: float) -> None:
+        self._noise = noise_epsilon
+        grid = np.arange(4.0)
+        self.channel = FiniteChannel(grid, grid, randomized_response_rows(4, labels_epsilon))
+
+    def __call__(self, counts: Integers, label: int, asked: int, runs: int) -> TwoStepRuns:
+        entropy = system_entropy()
+        noisy = private_prior(np.tile(counts, runs), self._noise, entropy).noisy_counts
+        words = entropy.words("labels", 0, runs)
+        sent = self.channel.sample(np.full(runs, label), words).astype(np.int64)
+        return TwoStepRuns(noisy.reshape(runs, -1), sent, np.full(runs, asked))
+
+
+def releaser(
+    *,
+    prior_epsilon: Fraction = Fraction(1),
+    drawn_epsilon: Fraction | None = None,
+    stated_scale: Fraction | None = None,
+    raw_bins: bool = False,
+    skip_empty: bool = False,
+) -> Callable[[Labels, Entropy], Published]:
+    """A two-step release over the labels 0, 1, 2; the defaults make the right build."""
+    grid = Grid(np.arange(3.0))
+
+    def release(labels: Labels, entropy: Entropy) -> Published:
+        counts = np.bincount(labels.astype(np.int64), minlength=3)
+        drawn = private_prior(counts, drawn_epsilon or prior_epsilon, entropy)
+        noisy = np.where(skip_empty & (counts == 0), 0, drawn.noisy_counts)
+        prior = counts / counts.sum() if raw_bins else drawn.probabilities
+        channel = build_randomizer(
+            "rr-on-bins", labels=grid.points, prior=prior, epsilon=1.0
+        ).channel
+        return Published(
+            tuple(noisy.tolist()),
+            stated_scale or 2 / prior_epsilon,
+            prior_epsilon,
+            (channel.outputs.tobytes(), channel.weights),
+        )
+
+    return release
+
+
+def serving(entropy: Callable[[], Entropy]) -> Callable[[], bytes]:
+    """A server that randomizes at each request, under whatever entropy it then gets."""
+    labels = np.resize(np.array([0, 1]), 500)
+    channel = FiniteChannel([0.0, 1.0], [0.0, 1.0], randomized_response_rows(2, 1.0))
+    return lambda: channel.sample(labels, entropy().words("labels", 0, labels.size)).tobytes()
+
+
+def constant_seed(labels: Labels) -> Integers:
+    """Noise under one seed forever."""
+    words = seeded_entropy(7).words("labels", 0, labels.size)
+    indices = np.clip(labels, 0, 1).astype(np.int64)
+    return np.asarray(word_sampler(randomized_response_rows(2, 1.0))(indices, words))
+
+
+def right_response(labels: Labels) -> Integers:
+    """Randomized response as it should be, ε = 1."""
+    return mechanism(word_sampler(randomized_response_rows(2, 1.0)))(np.clip(labels, 0, 1))
+
+
+def right_pair(labels: Labels) -> Integers:
+    """Two labels of an event, (n, 2), by randomized response at ε = 1/2 each."""
+    one = mechanism(word_sampler(randomized_response_rows(2, 0.5)))
+    first, second = (one(column) for column in np.clip(labels, 0, 1).T)
+    return 2 * first + second
+
+
+def epsilon_for_each(labels: Labels) -> Integers:
+    """Two labels of an event, (n, 2), with the whole of ε = 1 spent on each."""
+    first, second = (right_response(column) for column in labels.T)
+    return 2 * first + second
+
+
+def strict_response(labels: Labels) -> Integers:
+    """Randomized response that refuses labels outside its domain."""
+    if labels.min() < 0 or labels.max() > 1:
+        raise ValueError("a label is outside 0 … 1")
+    return right_response(labels)
+
+
+def float_laplace(labels: Labels) -> Labels:
+    """Label plus floating-point Laplace noise of scale 1: claims 1, its low bits tell all."""
+    words = system_entropy().words("noise", 0, labels.size)
+    uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    sign = np.where(words & np.uint64(1), 1.0, -1.0)
+    return np.asarray(labels - sign * np.log(uniform))
+
+
+def clip_after(labels: Labels, entropy: Entropy) -> Integers:
+    """Add the noise first and clip what comes out: a label far outside is always the bound."""
+    words = entropy.words("labels", 0, labels.size)
+    noise = (words % np.uint64(7)).astype(np.int64) - 3
+    return np.clip(labels.astype(np.int64) + noise, 0, 10)
+
+
+def clip_before(labels: Labels, entropy: Entropy) -> Integers:
+    return clip_after(np.clip(labels, 0, 10), entropy)
+
+
+def clip_after_black_box(labels: Labels) -> Integers:
+    return clip_after(labels, system_entropy())
+
+
+class WorkClock:
+    """A clock that advances by work done and a little jitter, whatever else the machine does."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self._reads = 0
+        self._jitter = seeded_entropy(41).words("jitter", 0, 1 << 14) % np.uint64(256)
+
+    def __call__(self) -> int:
+        self.now += 1000 + int(self._jitter[self._reads % self._jitter.size])
+        self._reads += 1
+        return self.now
+
+    def work(self, nanoseconds: int) -> None:
+        """Let time pass."""
+        self.now += nanoseconds
+
+
+CLOCK = WorkClock()
+"""What the twins below work against; a test gives it to the audit, too."""
+
+
+def slow_flips(labels: Labels) -> Integers:
+    """Flipping a label takes some work that keeping it does not."""
+    out = right_response(labels)
+    if out[0] != labels[0]:
+        CLOCK.work(500)
+    return out
+
+
+def dropped_rows(labels: dict[str, float | None]) -> list[str]:
+    """Send the events that have a label."""
+    return [key for key, label in sorted(labels.items()) if label is not None]
+
+
+def whole_population(labels: dict[str, Any]) -> list[str]:
+    return sorted(labels)
+
+
+def sorted_by_label(labels: dict[str, float]) -> list[str]:
+    return sorted(labels, key=lambda key: (labels[key], key))

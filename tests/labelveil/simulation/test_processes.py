@@ -1,0 +1,65 @@
+"""The parties' processes: their own words on failure, and none left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from labelveil.simulation.processes import Party, StageFailed, run_party, serving
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A party that does what its first argument says."""
+    (tmp_path / "pretend.py").write_text(
+        "import sys, signal\n"
+        "what = sys.argv[1]\n"
+        "print('\\x1b[32mat work\\x1b[0m', flush=True)\n"
+        "if what == 'refuse': sys.exit('error: epsilon=-1 must be > 0')\n"
+        "if what == 'crash': raise RuntimeError('lost')\n"
+        "if what == 'stay': signal.pause()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    return "pretend"
+
+
+def test_a_failure_is_told_in_the_partys_own_words(module: str, tmp_path: Path) -> None:
+    with pytest.raises(StageFailed, match=r"^pretend refuse: epsilon=-1 must be > 0$"):
+        run_party(module, ["refuse"], tmp_path, tmp_path / "logs" / "refuse.log")
+
+
+def test_a_crash_names_its_last_line_and_the_log(module: str, tmp_path: Path) -> None:
+    log = tmp_path / "crash.log"
+    with pytest.raises(StageFailed, match="exit code 1: RuntimeError: lost") as caught:
+        run_party(module, ["crash"], tmp_path, log)
+    assert str(log) in str(caught.value)
+    assert "Traceback" in log.read_text()
+
+
+def test_what_a_party_prints_is_kept_without_colours(module: str, tmp_path: Path) -> None:
+    run_party(module, ["work"], tmp_path, tmp_path / "work.log")
+    assert (tmp_path / "work.log").read_text() == "at work\n"
+
+
+def test_leaving_the_block_ends_the_process(module: str, tmp_path: Path) -> None:
+    def work() -> None:
+        with Party(module, ["stay"], tmp_path, tmp_path / "stay.log") as party:
+            assert party.running
+            started.extend({*psutil.Process().children()} - before)
+            raise KeyboardInterrupt
+
+    started, before = list[psutil.Process](), {*psutil.Process().children()}
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert started
+    assert not any(child.is_running() for child in started)
+
+
+def test_a_server_that_ends_at_once_is_a_failure(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StageFailed, match="label-party serve"),
+        serving(["serve", "--no-such-option"], tmp_path, tmp_path / "log", tmp_path / "port"),
+    ):
+        raise AssertionError("nothing serves")

@@ -1,0 +1,293 @@
+"""The whole path: two parties, one message, a model, a report; and what a failure leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import psutil
+import pytest
+
+import labelveil as lv
+from common.errors import DataError
+from common.release.table import read_release
+from labelveil.audit.inference.run import audit_inference
+from labelveil.audit.inference.run_folder import RunFiles
+from labelveil.simulation import Settings, run_simulation
+from labelveil.simulation.one_table import write_events
+from labelveil.simulation.processes import StageFailed
+from tests.statistics import deviations
+
+pytest.importorskip("torch", reason="the features party needs torch")
+
+ROWS = 1500
+QUICK = (
+    *("training.ensemble=1", "training.epochs=3", "training.checkpoint=false"),
+    "training.learner=networks",
+)
+
+
+@pytest.fixture(scope="module")
+def table() -> pl.DataFrame:
+    generator = np.random.default_rng(11)
+    x = generator.normal(size=ROWS)
+    group = generator.integers(0, 3, ROWS)
+    label = np.clip(np.round(5 + 2.5 * x + group + generator.normal(0, 0.5, ROWS)), 0, 12)
+    return pl.DataFrame(
+        {
+            "id": [f"e{i}" for i in range(ROWS)],
+            "x": x,
+            "group": [f"g{g}" for g in group],
+            "leak": label * 2,
+            "y": label,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def data(table: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "all.parquet"
+    table.write_parquet(path)
+    return path
+
+
+def _settings(data: Path, out: Path, **changes: Any) -> Settings:
+    fields: dict[str, Any] = {
+        "labels": data,
+        "features": data,
+        "key": "id",
+        "label": "y",
+        "lower": 0.0,
+        "upper": 12.0,
+        "epsilon": 3.0,
+        "out": out,
+        "ignore": ("leak",),
+        "randomizer": "rr-on-bins",
+        "head": "softmax",
+        "feature_settings": QUICK,
+    }
+    return Settings(**fields | changes)
+
+
+@pytest.fixture(scope="module")
+def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    out = tmp_path_factory.mktemp("run")
+    outcome = run_simulation(_settings(data, out, nonprivate=False))
+    assert "<iframe srcdoc=" in outcome._repr_html_()
+    return out, outcome.metrics
+
+
+def _children() -> list[str]:
+    lines = []
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # ended, and perhaps not waited for yet
+            lines.append(" ".join(child.cmdline()))
+    return lines
+
+
+def test_every_documented_file_is_there(run: tuple[Path, dict[str, Any]]) -> None:
+    out, metrics = run
+    assert json.loads((out / "metrics.json").read_text()) == metrics
+    for name in (
+        "epsilon",
+        "epsilon_prior",
+        "epsilon_labels",
+        "randomizer",
+        "objective",
+        "head",
+        "rows",
+        "outputs",
+        "label_mse",
+        "test_mse",
+        "test_mae",
+        "constant_mse",
+        "estimated_mse",
+        "estimated_mse_low",
+        "estimated_mse_high",
+        "verdict",
+        "estimated_r2",
+        "estimated_r2_low",
+        "estimated_r2_high",
+        "assisted_r2",
+        "assisted_r2_low",
+        "assisted_r2_high",
+        "test_r2",
+        "matched",
+        "timings",
+    ):
+        assert metrics[name] is not None, name
+    assert metrics["rows"] == metrics["matched"] == ROWS
+    assert metrics["holdout_rows"] == ROWS // 5
+    assert {"release", "features_party", "score"} <= set(metrics["timings"])
+    assert "true labels" in (out / "report.html").read_text("utf-8")
+    assert (out / "model" / "model.json").is_file()
+
+
+def test_the_release_is_whole_and_private(run: tuple[Path, dict[str, Any]]) -> None:
+    out, metrics = run
+    release = read_release(out / "release")
+    assert release.labels.height == ROWS
+    total = release.manifest.prior_guarantee.compose(release.manifest.labels_guarantee)
+    assert total.epsilon <= 3.0
+    assert metrics["epsilon_prior"] + metrics["epsilon_labels"] == pytest.approx(3, abs=1e-6)
+
+
+def test_errors_are_in_a_sensible_order(run: tuple[Path, dict[str, Any]]) -> None:
+    metrics = run[1]
+    assert metrics["test_mse"] < 1.1 * metrics["constant_mse"]
+
+
+def test_label_noise_agrees_with_the_randomizers_own_word(
+    run: tuple[Path, dict[str, Any]], table: pl.DataFrame
+) -> None:
+    channel = read_release(run[0] / "release").manifest.channel
+    labels = table["y"].to_numpy().astype(int)
+    losses = (channel.outputs[None, :] - channel.inputs[:, None]) ** 2
+    by_label = (channel.probabilities * losses).sum(axis=1)
+    spread = (channel.probabilities * losses**2).sum(axis=1) - by_label**2
+    error = np.sqrt(spread[labels].sum()) / ROWS
+    assert abs(run[1]["label_mse"] - by_label[labels].mean()) < deviations() * error
+
+
+def test_predictions_cover_all_events(
+    run: tuple[Path, dict[str, Any]], table: pl.DataFrame
+) -> None:
+    predictions = pl.read_parquet(run[0] / "predictions.parquet")
+    assert predictions["id"].to_list() == table["id"].to_list()
+    assert predictions["prediction"].is_finite().all()
+
+
+def test_the_features_party_had_no_labels(run: tuple[Path, dict[str, Any]]) -> None:
+    features = pl.read_parquet(run[0] / "feature_party" / "features.parquet")
+    assert features.columns == ["id", "x", "group"]
+    log = (run[0] / "logs" / "feature_party-run.log").read_text()
+    assert "true" not in log
+
+
+def test_nobody_is_left_running(run: tuple[Path, dict[str, Any]]) -> None:
+    assert not [line for line in _children() if "_party" in line]
+
+
+@pytest.mark.slow
+def test_a_failing_labels_party_is_told_in_its_own_words(data: Path, tmp_path: Path) -> None:
+    settings = _settings(data, tmp_path / "out", label_settings=("privacy.prior_share=7",))
+    with pytest.raises(StageFailed, match=r"^label-party release: .*prior_share=7 must be"):
+        run_simulation(settings)
+    assert not (tmp_path / "out" / "metrics.json").exists()
+
+
+@pytest.mark.slow
+def test_a_failing_features_party_ends_the_server(data: Path, tmp_path: Path) -> None:
+    settings = _settings(data, tmp_path / "out", feature_settings=("training.hidden=[0]",))
+    with pytest.raises(StageFailed, match=r"^feature-party run: .*\[training\] hidden"):
+        run_simulation(settings)
+    assert not [line for line in _children() if "_party" in line]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_nobody_behind(
+    data: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "labelveil", "simulate"]
+    command += ["--labels", str(data), "--features", str(data), "--label", "y", "--key", "id"]
+    command += ["--lower", "0", "--upper", "12", "--epsilon", "3", "--out", str(out)]
+    command += ["--randomizer", "rr-on-bins"]
+    root = Path(__file__).parents[3]
+    process = subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": str(root)}, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    # The second line says that the release is built: the server and the client come next.
+    for _ in range(2):
+        assert process.stderr.readline().startswith("✓")
+    watched = psutil.Process(process.pid)
+    port_file = out / "label_party" / "port"
+    while not port_file.exists():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            pytest.fail(f"ended early with exit code {process.wait(0.05)}")
+    children = watched.children(recursive=True)
+    assert children
+    process.send_signal(number)
+    _, printed = process.communicate(timeout=60)
+    assert process.returncode not in (0, None)
+    assert "Traceback" not in printed
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert not alive
+
+
+@pytest.mark.slow
+def test_two_labels_have_figures_and_a_page_each(table: pl.DataFrame, tmp_path: Path) -> None:
+    both = table.with_columns(high=(pl.col("y") > 6).cast(pl.Int64))
+    settings = {"label": ["y:0:12", "high:0:1"], "lower": None, "upper": None}
+    both.write_parquet(tmp_path / "all.parquet")
+    outcome = run_simulation(
+        _settings(
+            tmp_path / "all.parquet",
+            tmp_path / "out",
+            **settings,
+            randomizer="auto",
+            head="auto",
+            feature_settings=[*QUICK, "training.learner=linear"],
+        )
+    )
+    assert [one.name for one in outcome.release.manifest.labels] == ["y", "high"]
+    assert outcome.metrics["epsilon"] == 3
+    for one in outcome.metrics["labels"]:
+        assert one["test_r2"] > 0.2
+        assert (tmp_path / "out" / f"report-{one['name']}.html").is_file()
+        assert one["name"] in repr(outcome)
+        assert one["nonprivate_mse"] > 0  # by networks: no other learner takes true labels
+    columns = pl.read_parquet(tmp_path / "out" / "predictions.parquet").columns
+    assert {"y", "y_median", "high", "high_probability"} <= {*columns}
+    audit = audit_inference(RunFiles.under(tmp_path / "out"))
+    assert audit.passed
+    assert [one.name for one in audit.checks][-2:] == [
+        "label inference from the model",
+        "positive control",
+    ]
+
+
+@pytest.mark.slow
+def test_one_line_in_a_notebook(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    generator = np.random.default_rng(3)
+    x = generator.normal(size=600)
+    table = pd.DataFrame({"x": x, "bought": (generator.random(600) < 0.5 + 0.2 * np.tanh(x))})
+    outcome = lv.simulate(
+        table,
+        label="bought",
+        epsilon=4,
+        out=tmp_path / "run",
+        quiet=True,
+        feature_settings=QUICK,
+    )
+    assert 0 < outcome.metrics["nonprivate_mse"] < 0.3  # of a coin it is a quarter
+    assert outcome.metrics["epsilon_prior"] == 0
+    assert outcome.release.manifest.label.grid == [0, 1]
+    assert 0 < outcome.metrics["test_log_loss"] < 1
+    assert "4 for labels" in repr(outcome)
+    page = outcome._repr_html_()
+    assert "randomized-response" in page
+    assert "<iframe srcdoc=" in page
+
+
+def test_bounds_of_a_table_are_rounded_outwards(tmp_path: Path) -> None:
+    for values, lower, upper in (([326, 18823.5], 0, 19_000), ([0, 1], 0, 1), ([-3.14, 7], -4, 7)):
+        table = pl.DataFrame({"y": values, "x": [0, 1]}, strict=False)
+        found = write_events(table, tmp_path / "events.parquet", {"label": "y", "out": "out"})
+        assert (found["lower"], found["upper"]) == pytest.approx((lower, upper))
+    for label, line in (("z", "must be one of the columns y, x"), ("x", "all labels are 0")):
+        same = pl.DataFrame({"y": [1, 2], "x": [0, 0]})
+        with pytest.raises(DataError, match=line):
+            write_events(same, tmp_path / "events.parquet", {"label": label})

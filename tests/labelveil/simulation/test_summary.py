@@ -1,0 +1,65 @@
+"""The table at the end: what it shows, and what it leaves out."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from labelveil.simulation.summary import number, summary_table
+
+METRICS: dict[str, Any] = {
+    "epsilon": 1.0,
+    "epsilon_prior": 0.0625,
+    "epsilon_labels": 0.9375,
+    "rows": 20190,
+    "holdout_rows": 4038,
+    "outputs": 12,
+    "randomizer": "auto",
+    "objective": "likelihood",
+    "head": "softmax",
+    "label_mse": 1234567.0,
+    "test_mse": 17.61,
+    "constant_mse": 18.83,
+}
+
+
+def _text(**changes: Any) -> str:
+    out = StringIO()
+    Console(file=out, width=100).print(summary_table(METRICS | changes))
+    return out.getvalue()
+
+
+def test_every_number_has_its_row() -> None:
+    text = _text(nonprivate_mse=16.98)
+    for part in ("20,190", "4,038 kept", "1,234,567", "17.61", "explains 6%", "18.83", "16.98"):
+        assert part in text
+    assert "explains 10%" in text
+    assert "explains 0%" in _text(published_mse=18.84)  # a hair worse than a constant is no -0%
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        ("cannot tell", "whether it beats a constant: 0% to 55%"),
+        ("better", "than a constant: 0% to 55%"),
+    ],
+)
+def test_the_verdict_comes_with_its_interval(verdict: str, said: str) -> None:
+    text = _text(verdict=verdict, estimated_r2_low=-0.2, estimated_r2_high=0.55)
+    assert verdict in text
+    assert said in text
+    assert "privatized labels alone" in text
+
+
+def test_what_is_unknown_is_left_out() -> None:
+    assert "true labels" not in _text()
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(17.614, "17.61"), (1000.4, "1,000"), (0.000123, "0.000123")]
+)
+def test_numbers_are_short(value: float, shown: str) -> None:
+    assert number(value) == shown

@@ -1,0 +1,38 @@
+"""Children import what their parent imports, whatever lies in the folder they work in."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import common
+from labelveil.children import child_command, child_environment
+
+PROGRAM = "import common; print(common.__file__)"
+
+
+@pytest.fixture
+def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "common.py").write_text("raise SystemExit('not ours')")
+    (tmp_path / "shows.py").write_text(PROGRAM)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def shown(environment: dict[str, str] | None) -> str:
+    done = subprocess.run(child_command("shows"), env=environment, capture_output=True, text=True)
+    return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
+
+
+def test_a_child_finds_the_same_packages(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shown(None) == "not ours"
+    assert "No module named shows" in shown(child_environment())
+    monkeypatch.setattr("sys.path", [*sys.path, str(hostile)])
+    assert shown(child_environment()) == common.__file__
+
+
+def test_more_variables_are_added() -> None:
+    assert child_environment(COLUMNS="100")["COLUMNS"] == "100"

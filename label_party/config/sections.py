@@ -97,8 +97,10 @@ class DataSection(Section):
         " `population`.",
         example="sold_at",
     )
-    duplicates: Literal["refuse", "sum", "mean", "last"] = setting(
-        "refuse", 'What to do with several labels for one key. "last" is in file order.'
+    duplicates: Literal["missing", "last", "sum", "mean"] = setting(
+        "missing",
+        "The label of an event that has several rows: `missing`, as if it had none; of the last in"
+        " file order; their sum; or their mean. `label-party init` looks and proposes.",
     )
 
     def at(self, epoch: str) -> Self:

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from common.arrays import Integers
+from label_party.events.tally import Duplicates
 
 NONE = -1
 """Code of an event that has no category."""
@@ -44,21 +45,24 @@ class Column:
         return codes.cast(pl.Int64).set(texts.is_null(), NONE).to_numpy()
 
 
-def one_per_event(at: Integers, codes: Integers, events: int, *, last: bool) -> Integers:
+def one_per_event(at: Integers, codes: Integers, events: int, duplicates: Duplicates) -> Integers:
     """(events,) the category of each event, from those of its rows that have one.
 
     Parameters
     ----------
     at, codes
         (m,) event and category of every row, in file order.
-    last
-        Whether the last of several rows counts. They are parts of one event otherwise, which has
-        the category that they agree on, and none if they do not: no row is better than another, and
-        a refusal would say something of the labels.
+    duplicates
+        What of several rows counts: with "last" the last that has a category, with "missing" none;
+        else they are parts of one event, which has the category that they agree on, and none if
+        they do not.
     """
+    if duplicates == "missing":
+        single = np.bincount(at, minlength=events)[at] == 1
+        at, codes = at[single], codes[single]
     at, codes = at[codes != NONE], codes[codes != NONE]
     found = np.full(events, NONE, dtype=np.int64)
     found[at] = codes  # assignment in file order: the last one stays
-    if not last:
+    if duplicates != "last":
         found[at[found[at] != codes]] = NONE
     return found

@@ -14,11 +14,9 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from common.arrays import Booleans, Floats, Integers
 from common.engine.shuffle import Keys, ascending, distinct, match_keys, sort_keys
@@ -31,13 +29,16 @@ from common.release.event_keys import hash_keys
 from label_party.events.columns import NONE, Column, one_per_event
 from label_party.events.fingerprints import fingerprints_of
 from label_party.events.row_ranges import RowWriter, count_rows, randomize_rows
-from label_party.events.tally import Duplicates, LabelTally, Tally, check_tally
+from label_party.events.tally import Duplicates, LabelTally, Tally
 from label_party.sources.tables import KEY, USER, label_column, other
-from label_party.store.fingerprints import Prints
+from label_party.store.fingerprints import Prints, fingerprint_hashed
 
 Positions = Integers
 Progress = Callable[[int], None]
 Domain = tuple[float, float]
+
+NOBODY = b""
+"""In place of the hashed user of an event that names none."""
 
 EVERYTHING: Domain = (-math.inf, math.inf)
 
@@ -63,7 +64,7 @@ class Completed:
         What the keys were hashed by.
     named
         The rows that named the events, with their keys as they were read: the population's, or the
-        labels' where there is none or it was submitted.
+        labels' where these are the population; None if it was submitted.
     codes
         Of each further column, (n,) int64: the category's place in the public list, one after its
         end for a category that it lacks, and :data:`NONE` where the event has none.
@@ -79,8 +80,10 @@ class Completed:
 
     def fingerprints(self, secret: bytes) -> Iterator[Prints]:
         """Yield the fingerprints of the events, and of their users, ascending, each once."""
+        prints = [fingerprint_hashed(self.keys, secret)]
         if self.named is not None:
-            yield distinct(fingerprints_of(self.named, secret))
+            prints.append(fingerprints_of(self.named, secret))
+        yield distinct(np.concatenate(prints))
 
     @property
     def rows(self) -> int:
@@ -129,7 +132,7 @@ def complete(
     *,
     missing: Sequence[float],
     domains: Sequence[Domain] | None = None,
-    duplicates: Duplicates = "refuse",
+    duplicates: Duplicates = "missing",
     max_records_per_user: int | None = None,
     columns: Sequence[Column] = (),
     function: KeyFunction = CMAC_KEYS,
@@ -152,7 +155,7 @@ def complete(
     domains
         (m,) labels outside them are counted.
     duplicates
-        What to do with several labels of one key.
+        What an event's label is if it has several rows.
     max_records_per_user
         How many events of one user keep their labels; None if the unit is a record.
     columns
@@ -165,7 +168,7 @@ def complete(
     Raises
     ------
     DataError
-        If there is no event, or a key occurs twice where it may not.
+        As :func:`check_population`.
     """
     label_keys = hash_column(labels[KEY], secret, function, progress)
     submitted = population if isinstance(population, np.ndarray) else None
@@ -173,36 +176,40 @@ def complete(
     if isinstance(population, pl.DataFrame):
         listed = hash_column(population[KEY], secret, function, progress)
     values = label_values(labels, len(missing))
-    part = complete_part(
-        label_keys, values, listed, missing=missing, domains=domains, duplicates=duplicates
-    )
-    conflicts = 0
-    over = np.zeros(part.keys.size, dtype=np.bool_)
+    users = None
     if max_records_per_user is not None:
         with_users = labels if population is None else population
         if not isinstance(with_users, pl.DataFrame) or USER not in with_users.columns:
             raise DataError("no user column was read; set [privacy] user")
-        # a text's own number, however a user is written, for comparing alone
-        users = with_users[USER].cast(pl.Categorical).to_physical().to_numpy()
-        if population is None:
-            conflicts = count_conflicts(part, label_keys, users)
+        users = hash_users(with_users[USER], secret, function)
+    part = complete_part(
+        label_keys,
+        values,
+        listed,
+        missing=missing,
+        domains=domains,
+        duplicates=duplicates,
+        users=users if population is None else None,
+    )
+    check_population(part.tally)
+    over = np.zeros(part.keys.size, dtype=np.bool_)
+    if users is not None and max_records_per_user is not None:
         over = beyond_limit(users[part.order], max_records_per_user)
-    check_tally(part.tally, conflicts, duplicates, submitted=submitted is not None)
     completed = np.where(over[:, None], missing, part.labels)
     codes = {
         column.name: np.where(
-            over, NONE, _codes_of(column, part, label_keys, labels, population, duplicates)
+            over, NONE, _codes_of(column, part, label_keys, labels, population, users, duplicates)
         )
         for column in columns
     }
-    named = population if isinstance(population, pl.DataFrame) else labels
+    named = labels if population is None else population
     tally = replace(part.tally, over_limit=int(np.count_nonzero(over)))
-    if submitted is None:
+    if not isinstance(named, np.ndarray):
         return Completed(part.keys, completed, tally, False, function, codes, named)
     rows = np.empty_like(part.order)
     rows[part.order] = np.arange(rows.size)
     codes = {name: values[rows] for name, values in codes.items()}
-    return Completed(submitted, completed[rows], tally, True, function, codes, named)
+    return Completed(named, completed[rows], tally, True, function, codes)
 
 
 @dataclass(frozen=True)
@@ -219,7 +226,7 @@ class Part:
         (n,) where each event lies among the population's rows, or, where the labels' own keys are
         the population, the first row of labels that has its key.
     tally
-        What was found; the rest is of use only if :func:`check_tally` lets it pass.
+        What was found; the rest is of use only if :func:`check_population` lets it pass.
     """
 
     keys: Keys
@@ -236,6 +243,7 @@ def complete_part(
     missing: Sequence[float],
     domains: Sequence[Domain] | None = None,
     duplicates: Duplicates,
+    users: Keys | None = None,
 ) -> Part:
     """Give every event of one range of keys its labels; a function of its arguments alone.
 
@@ -249,6 +257,10 @@ def complete_part(
         (n,) hashed keys of the population in this range, in its order; None for the labels' own.
     missing, domains, duplicates
         As in :func:`complete`.
+    users
+        (r,) whom each row names, where the labels' own keys are the population. An event is its
+        first row's user's; the rows of anybody else do not count, or their labels would change what
+        is released of somebody who does not pay for them.
     """
     by_key = sort_keys(label_keys)
     ordered = label_keys[by_key]
@@ -259,10 +271,15 @@ def complete_part(
     order = by_key[starts] if listed is None else sort_keys(listed)
     keys = ordered[starts] if listed is None else listed[order]
     repeated = 0 if listed is None else int(np.count_nonzero(keys[1:] == keys[:-1]))
+    strangers = 0
+    if users is not None and each.max(initial=0) > 1:
+        mine = users[by_key] == np.repeat(users[by_key[starts]], each)
+        by_key, each = by_key[mine], np.add.reduceat(mine.astype(np.int64), starts)
+        strangers = int(mine.size - by_key.size)
     tally = Tally(
         keys.size,
         left_out=int(starts.size),
-        several=int(np.count_nonzero(each > 1)),
+        strangers=strangers,
         repeated=repeated,
         label_rows=int(ordered.size),
         most_rows=int(each.max(initial=0)),
@@ -273,7 +290,8 @@ def complete_part(
     found, there = match_keys(keys, ordered[starts])
     left_out = int(np.count_nonzero(~there))
     merged = int(np.count_nonzero(there & (each > 1)))
-    known = np.repeat(there, each)
+    counts = there & (each == 1) if duplicates == "missing" else there
+    known = np.repeat(counts, each)
     at, values = np.repeat(found, each)[known], values[by_key[known]]
     labels, found_of_each = np.empty((keys.size, len(missing))), []
     for index, domain in enumerate(domains or [EVERYTHING] * len(missing)):
@@ -282,8 +300,8 @@ def complete_part(
         one[unlabelled] = missing[index]
         labels[:, index] = one
         outside = (one < domain[0]) | (one > domain[1])
-        counts = int(np.count_nonzero(unlabelled)), int(np.count_nonzero(outside))
-        found_of_each.append(LabelTally(*counts, float(one.min()), float(one.max())))
+        odd = int(np.count_nonzero(unlabelled)), int(np.count_nonzero(outside))
+        found_of_each.append(LabelTally(*odd, float(one.min()), float(one.max())))
     tally = replace(tally, left_out=left_out, merged=merged, labels=tuple(found_of_each))
     return Part(keys, labels, order, tally)
 
@@ -331,12 +349,29 @@ def hash_column(
     return hashed
 
 
-def count_conflicts(part: Part, label_keys: Keys, users: NDArray[Any]) -> int:
-    """Count rows of labels that name another user than the first row of their key does."""
-    if part.keys.size == label_keys.size:
-        return 0
-    at, _ = match_keys(part.keys, label_keys)
-    return int(np.count_nonzero(users[part.order][at] != users))
+def hash_users(users: pl.Series, secret: bytes, function: KeyFunction = CMAC_KEYS) -> Keys:
+    """Hash a column of n users, (n,) 16-byte strings in its order; :data:`NOBODY` where null."""
+    named = users.is_not_null().to_numpy()
+    hashed = np.full(len(users), NOBODY, dtype=f"S{KEY_BYTES}")
+    hashed[named] = hash_column(users.drop_nulls(), secret, function)
+    return hashed
+
+
+def check_population(tally: Tally) -> None:
+    """Refuse a population that is none, which its own rows say and no label does.
+
+    Raises
+    ------
+    DataError
+        If there is no event, or the population lists one twice.
+    """
+    if tally.repeated:
+        raise DataError(
+            f"{tally.repeated:,} rows of the population repeat a key that occurred before; every"
+            " event must be listed once, so remove the repetitions"
+        )
+    if not tally.rows:
+        raise DataError("the population has no events; a release needs at least one")
 
 
 def _one_per_key(at: Positions, values: Floats, rows: int, duplicates: Duplicates) -> Floats:
@@ -344,7 +379,7 @@ def _one_per_key(at: Positions, values: Floats, rows: int, duplicates: Duplicate
     present = ~np.isnan(values)
     at, values = at[present], values[present]
     out = np.full(rows, np.nan)
-    if duplicates == "last":
+    if duplicates in ("last", "missing"):
         out[at] = values  # assignment in file order: the last one stays
         return out
     counts = np.bincount(at, minlength=rows)
@@ -360,6 +395,7 @@ def _codes_of(
     label_keys: Keys,
     labels: pl.DataFrame,
     population: pl.DataFrame | Keys | None,
+    users: Keys | None,
     duplicates: Duplicates,
 ) -> Integers:
     """(n,) codes of a column, one for each event."""
@@ -367,16 +403,24 @@ def _codes_of(
     if isinstance(population, pl.DataFrame) and name in population.columns:
         return column.codes(population[name])[part.order]
     at, known = match_keys(part.keys, label_keys)
+    if population is None and users is not None:
+        known &= users[part.order][at] == users
     codes = column.codes(labels[name])[known]
-    return one_per_event(at[known], codes, part.keys.size, last=duplicates == "last")
+    return one_per_event(at[known], codes, part.keys.size, duplicates)
 
 
-def beyond_limit(users: NDArray[Any], limit: int) -> Booleans:
-    """Mark all but the first ``limit`` events of each user, given all users in row order."""
+def beyond_limit(users: Keys, limit: int) -> Booleans:
+    """Mark all but the first ``limit`` events of each user, and all of nobody.
+
+    Parameters
+    ----------
+    users
+        (n,) hashed users of all events, in row order.
+    """
     order = np.argsort(users, kind="stable")
     ordered = users[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
     rank = np.arange(ordered.size) - np.repeat(starts, np.diff(np.r_[starts, ordered.size]))
     beyond = np.zeros(ordered.size, dtype=np.bool_)
-    beyond[order] = rank >= limit
+    beyond[order] = (rank >= limit) | (ordered == NOBODY)
     return beyond

@@ -18,16 +18,17 @@ from typing import TypeVar
 import numpy as np
 
 from common.arrays import Floats, Integers
-from common.engine.shuffle import KEY_TYPE, WORD_TYPE, Exchange, Files, Keys, read_rows
+from common.engine.shuffle import KEY_TYPE, WORD_TYPE, Exchange, Files, KeyedRows, Keys, read_rows
 from common.engine.task import Engine, Secrets, Task
 from common.entropy import Entropy
 from common.randomizers.cells import Codebook, Group
 from common.release.blocks import block_ranges
 from common.release.claims import CMAC_KEYS, KeyFunction
 from label_party.config.sections import LabelPartyConfig
+from label_party.events.completion import check_population
 from label_party.events.epoch import Rows
 from label_party.events.row_ranges import RowWriter
-from label_party.events.tally import Tally, check_tally
+from label_party.events.tally import Tally
 from label_party.events.tasks import (
     PRINTS,
     ROWS,
@@ -36,6 +37,7 @@ from label_party.events.tasks import (
     Complete,
     Count,
     FindBeyond,
+    FingerprintedPiece,
     FingerprintedSlice,
     Limit,
     MergeFingerprints,
@@ -169,7 +171,7 @@ class StoredEvents:
         pieces: Sequence[Piece],
         tally: Tally,
         work: Work,
-        named: Table,
+        named: Table | None,
         *,
         submitted: bool,
     ) -> None:
@@ -231,11 +233,15 @@ class StoredEvents:
 
     def fingerprints(self, secret: bytes) -> Iterator[Prints]:
         """Yield the fingerprints of the events, and of their users, ascending, each once."""
-        work, named = self._work, self._named
-        slices = [FingerprintedSlice(part) for part in named.slices(work.sizes.slice_rows)]
-        ranges = max(1, -(-named.rows // work.sizes.bucket_rows))
-        prints = work.exchange("prints", len(slices), ranges, PRINTS)
-        work.engine.run(prints.tasks(slices), Secrets(work.join, fingerprints=secret))
+        work, rows = self._work, self.rows
+        parts: list[KeyedRows] = [FingerprintedPiece(piece) for piece in self._pieces]
+        if self._named is not None:
+            rows += self._named.rows
+            slices = self._named.slices(work.sizes.slice_rows)
+            parts += [FingerprintedSlice(part) for part in slices]
+        ranges = max(1, -(-rows // work.sizes.bucket_rows))
+        prints = work.exchange("prints", len(parts), ranges, PRINTS)
+        work.engine.run(prints.tasks(parts), Secrets(work.join, fingerprints=secret))
         files = work.files("merged", ranges)
         tasks = [MergeFingerprints(index, prints, out) for index, out in enumerate(files)]
         for task, count in zip(tasks, work.stream(tasks), strict=True):
@@ -334,21 +340,16 @@ def complete_external(
         for bucket in range(buckets)
     ]
     found = work.run(tasks)
-    tally = sum((tally for tally, _ in found), Tally())
-    check_tally(
-        tally,
-        sum(conflicts for _, conflicts in found),
-        config.data.duplicates,
-        submitted=sources.submitted is not None,
-    )
+    tally = sum(found, Tally())
+    check_population(tally)
     _remove([*labels.files, *(listed.files if listed else ())])
     if sources.submitted is not None and ranges is not None:
         pieces = _place(ranges, *sources.submitted, work, len(missing))
-        return StoredEvents(pieces, tally, work, sources.labels, submitted=True)
-    ends = list(accumulate(each.rows for each, _ in found))
+        return StoredEvents(pieces, tally, work, None, submitted=True)
+    ends = list(accumulate(each.rows for each in found))
     pieces = [
         Piece(path, end - each.rows, end, len(missing))
-        for path, end, (each, _) in zip(completed, ends, found, strict=True)
+        for path, end, each in zip(completed, ends, found, strict=True)
         if each.rows
     ]
     over = 0

@@ -12,12 +12,13 @@ Neighbours differ in the rows of one event (unit ``record``), or of all events o
 
 1. Rows are kept by their own key and day alone: a key outside the population is left out, and so is
    another day's row.
-2. What an event is, is a function of its own rows (``[data] duplicates``): ``refuse`` takes one;
-   ``last`` takes, of each column, the last that there is; ``sum`` and ``mean`` take its rows for
-   parts of one event, which has the category that all that have one agree on, else none. An event
-   without a row has the missing label and no category.
-3. A user's events beyond c have the missing label and no category. Which these are depends on keys
-   and users, not on rows.
+2. What an event is, is a function of its own rows (``[data] duplicates``): with ``missing`` an
+   event of several rows is as one without any; ``last`` takes, of each column, the last that there
+   is; ``sum`` and ``mean`` take its rows for parts of one event, which has the category that all
+   that have one agree on, else none. An event without a row has the missing label and no category.
+3. A user's events beyond c have the missing label and no category, and so do nobody's. Which these
+   are depends on keys and users, not on labels. Where the labels' own keys are the population, an
+   event is its first row's user's, and the rows of anybody else do not count.
 
 So, with an exact count of what noise is added to: a histogram of labels, or of cells of a table,
 moves by at most 2c in L1 (c events leave a cell and enter one); a sum of values in 0 … 1 by c; the
@@ -25,8 +26,9 @@ distinct users of each category by 1, and by 2c over all categories, for an even
 one category; and c events' labels are randomized from something else. These are the sensitivities
 that are charged; ``tests/label_party/events/test_neighbours.py`` enumerates them.
 
-What is refused (a key twice where ``refuse`` holds, an event of two users) is refused before
-anything is charged, and says so of the labels: to the operator alone.
+Nothing in the labels' rows is refused. What is odd about them is counted, for the operator alone
+(:mod:`label_party.events.intention`). A population that lists an event twice, or none at all, is
+refused: it is public.
 """
 
 from __future__ import annotations

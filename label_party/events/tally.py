@@ -1,4 +1,4 @@
-"""What completing a population found, and when that is refused."""
+"""What completing a population found: for the operator alone, and never a reason to refuse."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from operator import add
 from typing import Any, ClassVar, Literal
 
-from common.errors import DataError
-
-Duplicates = Literal["refuse", "sum", "mean", "last"]
+Duplicates = Literal["missing", "last", "sum", "mean"]
 
 
 @dataclass(frozen=True)
@@ -58,12 +56,13 @@ class Tally:
     left_out
         Labelled keys outside the population.
     merged
-        Keys with several labels, made one by the configured rule.
+        Events with several rows of labels, made one label by the configured rule.
     over_limit
-        Events that got the missing value because their user has too many. What follows is counted
-        before that.
-    several
-        Keys with several labels, in the population or not.
+        Events that got the missing value because their user has too many, or is not named. What
+        follows is counted before that.
+    strangers
+        Rows of labels that name another user than the first row of their event does; they do not
+        count.
     repeated
         Rows of the population whose key occurred before.
     label_rows, most_rows
@@ -76,7 +75,7 @@ class Tally:
     left_out: int = 0
     merged: int = 0
     over_limit: int = 0
-    several: int = 0
+    strangers: int = 0
     repeated: int = 0
     label_rows: int = 0
     most_rows: int = 0
@@ -102,42 +101,3 @@ class Tally:
         found = asdict(self)
         labels = found.pop("labels")
         return found | (labels[0] if len(labels) == 1 else {"labels": list(labels)})
-
-
-def check_tally(tally: Tally, conflicts: int, duplicates: Duplicates, *, submitted: bool) -> None:
-    """Refuse what cannot be released, given what all partitions found.
-
-    Parameters
-    ----------
-    conflicts
-        Rows that name another user than an earlier row of their key.
-
-    Raises
-    ------
-    DataError
-        If there is no event, or a key occurs twice where it may not.
-    """
-    if conflicts:
-        raise DataError(
-            f"{conflicts:,} rows give a key another user than an earlier row does; an event"
-            " belongs to one user"
-        )
-    # whether a release is refused must not tell a submitter which keys have labels
-    if duplicates == "refuse" and submitted and tally.several:
-        raise _several(tally.several)
-    if tally.repeated:
-        raise DataError(
-            f"{tally.repeated:,} rows of the population repeat a key that occurred before; every"
-            " event must be listed once, so remove the repetitions"
-        )
-    if not tally.rows:
-        raise DataError("the population has no events; a release needs at least one")
-    if duplicates == "refuse" and tally.merged:
-        raise _several(tally.merged)
-
-
-def _several(keys: int) -> DataError:
-    return DataError(
-        f"{keys:,} keys have more than one label row; remove the repetitions, or say how"
-        ' they add up: [data] duplicates = "sum", "mean" or "last"'
-    )

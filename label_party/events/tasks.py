@@ -44,8 +44,8 @@ from label_party.events.completion import (
     Domain,
     beyond_limit,
     complete_part,
-    count_conflicts,
     hash_column,
+    hash_users,
     label_values,
 )
 from label_party.events.epoch import Rows
@@ -53,6 +53,7 @@ from label_party.events.fingerprints import fingerprints_of
 from label_party.events.row_ranges import count_rows, randomize_rows
 from label_party.events.tally import Duplicates, Tally
 from label_party.sources.tables import KEY, LABEL, USER
+from label_party.store.fingerprints import fingerprint_hashed
 
 ArrayT = TypeVar("ArrayT", bound=NDArray[Any])
 
@@ -89,7 +90,7 @@ class Slice:
         if self.table.labels:
             columns[LABEL] = label_values(events, len(self.table.labels))
         if USER in events.columns:
-            columns[USER] = hash_column(events[USER], secrets.join, self.function)
+            columns[USER] = hash_users(events[USER], secrets.join, self.function)
         return columns
 
 
@@ -104,6 +105,18 @@ class FingerprintedSlice:
         table = replace(self.slice.table, labels=(), others=())
         rows = table.read((self.slice.start, self.slice.stop))
         return {_PRINT: fingerprints_of(rows, secrets.fingerprints)}
+
+
+@dataclass(frozen=True)
+class FingerprintedPiece:
+    """The fingerprints of the hashed keys of completed rows."""
+
+    piece: Piece
+
+    def columns(self, secrets: Secrets) -> Columns:
+        """Read and compute them."""
+        keys = read_keys(self.piece.path, 0, self.piece.stop - self.piece.start)
+        return {_PRINT: fingerprint_hashed(keys, secrets.fingerprints)}
 
 
 @dataclass(frozen=True)
@@ -163,8 +176,8 @@ class Complete:
     ranges: Exchange | None = None
     range_rows: int = 0
 
-    def run(self, secrets: Secrets) -> tuple[Tally, int]:
-        """Return what was found, and how many rows name a conflicting user."""
+    def run(self, secrets: Secrets) -> Tally:
+        """Return what was found."""
         own_users = self.users and self.population is None
         labels = self.labels.receive(self.bucket)
         listed = {} if self.population is None else self.population.receive(self.bucket)
@@ -175,20 +188,20 @@ class Complete:
             missing=self.missing,
             domains=self.domains,
             duplicates=self.duplicates,
+            users=labels[USER] if own_users else None,
         )
         if self.ranges is not None:
             rows = listed[_ROW][part.order]
             columns = {_ROW: rows, LABEL: part.labels}
             self.ranges.send(self.bucket, rows // self.range_rows, columns)
-            return part.tally, 0
+            return part.tally
         with appearing(self.out) as file:
             file.write(part.keys.data)
             file.write(part.labels.astype("<f8", copy=False).data)
             if self.users:
                 users = (labels if own_users else listed)[USER]
                 file.write(users[part.order].data)
-        conflicts = count_conflicts(part, labels[KEY], labels[USER]) if own_users else 0
-        return part.tally, conflicts
+        return part.tally
 
 
 @dataclass(frozen=True)

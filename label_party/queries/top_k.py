@@ -202,12 +202,10 @@ def _meaning(
     config: LabelPartyConfig, request: TopKRequest, categories: pl.Series
 ) -> dict[str, Any]:
     data, privacy = config.data, config.privacy
-    # what earlier releases did not look at is named where it is set
-    rows = {"duplicates": data.duplicates} if data.duplicates != "refuse" else {}
     day = {} if data.date is None else {"date": data.date}
     return {
-        **rows,
         **day,
+        "duplicates": data.duplicates,
         "by": request.by,
         "k": request.k,
         "most": request.most if request.k is None else None,

@@ -15,7 +15,7 @@ A backup holds what was released, and no more: randomized labels and hashed keys
 answers, the ledger; no raw label, no key that parties share, no private key and no key of any
 noise. Of an evaluation, whose session holds labels and such a key, it takes the answers alone;
 restored, it is closed. The ledger holds the secret of the fingerprints, so anyone who has a backup
-can find out whether an event whose key they know has paid.
+can find out whether an event whose key they know was in a population; not whether it has a label.
 
 Do not copy the ledger's file in any other way: a plain copy of a running ledger may be torn, and
 one with a reservation may take a release that was served since for one that was not.

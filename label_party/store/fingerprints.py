@@ -1,8 +1,17 @@
 """Which events an account has paid for: sorted files of 8-byte fingerprints, compared in slices.
 
-A fingerprint is the first half of AES-256-CMAC of an event's key under a secret of the ledger, so
-that a file says nothing about keys to anyone who lacks the secret. Two different events share one
-with probability 2^-64: among 10^7 events and 10^8 others, 5·10^-5 is the chance of one false match.
+They are of the *population's* events: the keys that were listed or submitted, which are public, and
+never of rows of labels, whose presence is as secret as a label. A fingerprint is 63 bits of
+AES-256-CMAC under a secret of the ledger, so that a file says nothing about keys to anyone who
+lacks the secret, and a bit that says of what:
+
+- *of a hashed key* (1), as the message has it. Every event has one, submitted or listed; the same
+  event has the same one wherever both releases hash under one join secret;
+- *of a name* (0), of an event or a user, in its one spelling. It is the same under any join secret,
+  and there only where the labels party has the names: not of a population that was submitted.
+
+Two different events share one with probability 2^-63: among 10^7 events and 10^8 others, 10^-4 is
+the chance of one false match.
 
 Memory is bounded whatever the number of events: they come a range of values at a time, and two
 files are compared by walking both.
@@ -18,23 +27,26 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from common.engine.shuffle import WORD_TYPE, read_rows
+from common.engine.shuffle import WORD_TYPE, Keys, read_rows
 from common.entropy import Words
 from common.errors import DataError
-from common.release.cmac import CMAC
+from common.release.blocks import KEY_BYTES
+from common.release.cmac import CMAC, Bytes
 from common.release.event_keys import canonical_keys
 
 Prints = Words
 
 _WORD = np.dtype(WORD_TYPE)
 _SLICE = 1 << 20
+_HASHED = np.uint64(1)
 
 _ODD = r"^[\s+0]|^-0|\s$|\.0*$|[^\x00-\x7f]"
-_NUMBER = r"^(?:\+|(-))?0*(\d+)(?:\.0*)?$"
+_ZERO = r"^[+-]?0+(?:\.0*)?$"
+_NUMBER = r"^(?:\+|(-))?0*([1-9][0-9]*)(?:\.0*)?$"
 
 
 def fingerprint(keys: pl.Series, secret: bytes, mark: str = "") -> Prints:
-    """Return the fingerprints of a column of event keys, (n,), in its order.
+    """Return the fingerprints of a column of names, (n,), in its order.
 
     Parameters
     ----------
@@ -46,15 +58,28 @@ def fingerprint(keys: pl.Series, secret: bytes, mark: str = "") -> Prints:
         Stands before each, to tell other names from events' keys.
     """
     texts = one_spelling(keys)
-    tags = CMAC(secret).column(mark + texts if mark else texts)
+    return _words(CMAC(secret).column(mark + texts if mark else texts)) & ~_HASHED
+
+
+def fingerprint_hashed(keys: Keys, secret: bytes) -> Prints:
+    """Return the fingerprints of (n,) hashed keys, in their order."""
+    lengths = np.full(keys.size, KEY_BYTES, dtype=np.int64)
+    return _words(CMAC(secret).messages(keys.tobytes(), lengths)) | _HASHED
+
+
+def _words(tags: Bytes) -> Prints:
     return np.ascontiguousarray(tags[:, : _WORD.itemsize]).view(_WORD)[:, 0]
 
 
 def one_spelling(keys: pl.Series) -> pl.Series:
     """Return the text of keys, (n,), alike for what a file's way through other hands changes.
 
-    White space around it, Unicode's two ways to write a letter, and what makes a number of a text:
-    the same event must not pay from another account as ``007`` or ``7.0``.
+    The same event must not pay from another account as ``007`` or ``7.0``. So this is left out or
+    written in one way, and nothing else is: Unicode's characters of format (category Cf, such as
+    U+FEFF and U+200B), its compatible forms (NFKC: full-width digits, letters in two parts), white
+    space around, and of a whole number plus sign, leading zeros, a point with zeros, and the minus
+    of zero. Another case, an exponent (``7e0`` may be hexadecimal) or a sign for thousands makes
+    another key.
     """
     texts = canonical_keys(keys)
     if keys.dtype.is_integer():
@@ -62,12 +87,13 @@ def one_spelling(keys: pl.Series) -> pl.Series:
     odd = texts.str.contains(_ODD)
     if not odd.any():
         return texts
-    plain = texts.filter(odd).str.strip_chars().str.normalize("NFC").str.replace(_NUMBER, "$1$2")
+    plain = texts.filter(odd).str.replace_all(r"\p{Cf}", "").str.normalize("NFKC")
+    plain = plain.str.strip_chars().str.replace(_ZERO, "0").str.replace(_NUMBER, "$1$2")
     return texts.scatter(odd.arg_true(), plain)
 
 
 def write(path: Path, parts: Iterable[Prints]) -> tuple[str, int]:
-    """Write fingerprints to a new file, and sync it; return its SHA-256 and how many there are.
+    """Write fingerprints to a new file, and sync it; return its SHA-256 and how many events it has.
 
     Parameters
     ----------
@@ -92,25 +118,28 @@ def write(path: Path, parts: Iterable[Prints]) -> tuple[str, int]:
             data = part.astype(_WORD, copy=False).data
             file.write(data)
             digest.update(data)
-            count, last = count + part.size, int(part[-1]) if part.size else last
+            count += int(np.count_nonzero(part & _HASHED))
+            last = int(part[-1]) if part.size else last
         file.flush()
         os.fsync(file.fileno())
     return digest.hexdigest(), count
 
 
 def overlap(one: Path, other: Path) -> int:
-    """Return how many fingerprints stand in both of two sorted files."""
+    """Return how many events, or else names, have fingerprints in both of two sorted files."""
     here, there = (path.stat().st_size // _WORD.itemsize for path in (one, other))
-    i = j = common = 0
+    i = j = hashed = names = 0
     while i < here and j < there:
         a, b = _read(one, i, min(i + _SLICE, here)), _read(other, j, min(j + _SLICE, there))
         last = min(a[-1], b[-1])
         # up to the smaller end both slices are complete, so what they share shows
         a, b = a[: a.searchsorted(last, side="right")], b[: b.searchsorted(last, side="right")]
         places = np.minimum(b.searchsorted(a), b.size - 1)
-        common += int((b[places] == a).sum()) if b.size else 0
+        shared = a[b[places] == a] if b.size else b
+        of_hashed = int(np.count_nonzero(shared & _HASHED))
+        hashed, names = hashed + of_hashed, names + shared.size - of_hashed
         i, j = i + a.size, j + b.size
-    return common
+    return max(hashed, names)
 
 
 def _read(path: Path, start: int, end: int) -> Prints:

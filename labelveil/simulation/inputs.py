@@ -122,10 +122,10 @@ def _truth(
         ),
     )
     repeated = table.height - table[KEY].n_unique()
-    if repeated and settings.duplicates == "refuse":
+    if repeated and settings.duplicates is None:
         raise DataError(
             f"{repeated:,} rows of {settings.labels} repeat a key; make keys unique, or choose"
-            " --duplicates sum, mean or last"
+            " --duplicates missing, last, sum or mean"
         )
     keys = table.select(KEY).unique(maintain_order=True)
     if population is not None:
@@ -135,8 +135,10 @@ def _truth(
             raise DataError(f"{listing} lists an event twice; list each event once")
     for name, one in named.items():
         known, column = table.select(KEY, name).drop_nulls(name), pl.col(name)
+        if settings.duplicates == "missing":
+            known = table.filter(pl.len().over(KEY) == 1).select(KEY, name).drop_nulls(name)
         ways = {"sum": column.sum(), "mean": column.mean()}
-        combined = ways.get(settings.duplicates, column.last())
+        combined = ways.get(settings.duplicates or "last", column.last())
         merged = known.group_by(KEY, maintain_order=True).agg(combined)
         completed = column.fill_null(settings.missing_value(one)).clip(one.lower, one.upper)
         keys = keys.join(merged, on=KEY, how="left", maintain_order="left").with_columns(completed)

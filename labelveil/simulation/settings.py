@@ -148,8 +148,8 @@ class Settings(DataSettings):
     missing: float | None = setting(
         None, "Label of an event without one; default 0, or the lower bound where 0 is outside."
     )
-    duplicates: Literal["refuse", "sum", "mean", "last"] = setting(
-        "refuse", "What the labels party does with several labels of one key."
+    duplicates: Literal["missing", "last", "sum", "mean"] | None = setting(
+        None, "The label of an event that has several rows. Must be chosen where some have."
     )
     label_settings: list[str] = setting(
         list,

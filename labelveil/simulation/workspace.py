@@ -155,7 +155,7 @@ def label_party_config(
         "key": inputs.key,
         "data_set": data_set_name(settings.labels),
         "epoch": "1",
-        "duplicates": settings.duplicates,
+        "duplicates": settings.duplicates or "missing",
     }
     if inputs.population is not None:
         data["population"] = "population.parquet"

@@ -195,17 +195,6 @@ def test_the_clients_of_a_server(party: Party) -> None:
     }  # fmt: skip
 
 
-def test_a_file_that_an_older_init_wrote_means_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Result]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run_cli("init").code == 0
-    before = config.load(Path(__file__).parent / "written_before.toml")
-    now = config.load(Path("label_party.toml"))
-    assert not before.evaluation.offered  # or its answers would be others now
-    assert before.model_copy(update={"evaluation": now.evaluation}) == now
-
-
 def test_every_setting_says_what_it_decides() -> None:
     for one in declared(config.LabelPartyConfig):
         assert one.description.endswith("."), one.name

@@ -58,18 +58,15 @@ def test_rows_are_ordered_by_hashed_key_whatever_the_labels_and_the_files_say() 
         assert done.keys.tobytes() == expected
 
 
-@pytest.mark.parametrize(("rule", "value"), [("sum", 7.0), ("mean", 3.5), ("last", 5.0)])
-def test_duplicates_become_one_by_the_rule(rule: Any, value: float) -> None:
+@pytest.mark.parametrize(
+    ("rule", "value"), [("missing", 0.0), ("sum", 7.0), ("mean", 3.5), ("last", 5.0)]
+)
+def test_several_rows_become_one_label_by_the_rule(rule: Any, value: float) -> None:
     given = labels([("a", 2.0), ("b", 1.0), ("a", 5.0), ("a", None)])
     for listed in (population(["a", "b"]), None):
         done = complete(given, listed, SECRET, missing=[0.0], duplicates=rule)
         assert by_key(done, ["a", "b"]) == {"a": value, "b": 1.0}
         assert done.tally.merged == 1
-
-
-def test_duplicates_are_refused_by_default() -> None:
-    with pytest.raises(DataError, match=r"1 keys have more than one label row"):
-        complete(labels([("a", 2.0), ("a", 5.0)]), population(["a"]), SECRET, missing=[0.0])
 
 
 def test_duplicates_outside_the_population_do_not_matter() -> None:
@@ -107,10 +104,30 @@ def test_events_beyond_a_users_limit_lose_their_labels_in_an_order_that_ignores_
     assert kept([float(60 - i) for i in range(60)])[0] == rows
 
 
-def test_an_event_belongs_to_one_user() -> None:
-    given = labels([("a", 1.0), ("a", 2.0)], ["u", "v"])
-    with pytest.raises(DataError, match="another user"):
-        complete(given, None, SECRET, missing=[0.0], duplicates="sum", max_records_per_user=1)
+@pytest.mark.parametrize("rule", ["missing", "sum", "mean", "last"])
+def test_an_event_is_its_first_rows_users_and_nobody_elses_row_counts(rule: Any) -> None:
+    """Else a user could change what is released of events that another one pays for."""
+
+    def done(of_v: float | None) -> Completed:
+        given = labels([("a", 1.0), ("a", of_v), ("b", 4.0)], ["u", "v", "v"])
+        limit = {"duplicates": rule, "max_records_per_user": 1}
+        return complete(given, None, SECRET, missing=[0.0], **limit)
+
+    for value in (2.0, None, 1e300):
+        assert by_key(done(value), ["a", "b"]) == {"a": 1.0, "b": 4.0}
+        assert (done(value).tally.strangers, done(value).tally.merged) == (1, 0)
+
+
+def test_an_event_of_nobody_has_no_label_and_takes_no_place_of_anybodys() -> None:
+    keys = [f"k{i}" for i in range(9)]
+    users = [None, "", "u"] * 3
+    given = labels([(key, 1.0) for key in keys]).with_columns(user=pl.Series(users))
+    for listed in (None, given.select("key", "user")):
+        done = complete(given, listed, SECRET, missing=[0.0], max_records_per_user=3)
+        assert by_key(done, keys) == {
+            k: float(u is not None) for k, u in zip(keys, users, strict=True)
+        }
+        assert done.tally.over_limit == 3
 
 
 def raw_keys(*values: bytes) -> Keys:

@@ -107,7 +107,6 @@ def test_ranges_of_keys_add_up_to_what_all_keys_give() -> None:
         rows=4,
         left_out=1,
         merged=2,
-        several=2,
         label_rows=7,
         most_rows=3,
         labels=(LabelTally(unlabelled=1, outside=2, smallest=0.0, largest=9.0),),

@@ -361,17 +361,6 @@ def test_damaged_keys_are_refused_and_can_be_submitted_again(world: World) -> No
     assert world.party.release(**SUBMITTED).code == 0
 
 
-def test_whether_a_release_is_refused_does_not_depend_on_the_population(world: World) -> None:
-    """A submitter could otherwise ask, key by key, which events have two labels."""
-    rows: dict[str, Any] = {"key": ["event-1", "event-2", "event-2"], "label": [1.0, 2.0, 3.0]}
-    world.party.write_labels(rows)
-    for names in (["event-2"], ["event-1"]):
-        world.submit(world.keys(*names))
-        assert "1 keys have more than one label row" in world.party.release(**SUBMITTED).error
-    released = world.party.release(**SUBMITTED, data__duplicates='"last"')
-    assert released.code == 0, released
-
-
 def test_nothing_observable_depends_on_which_keys_have_labels(
     party: Party, connect: Connect
 ) -> None:

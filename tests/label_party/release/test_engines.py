@@ -14,7 +14,6 @@ import pytest
 
 from common.engine.local import InProcess, Pool
 from common.engine.task import EngineError, Secrets
-from common.errors import DataError
 from common.randomizers.cells import Cells, Group
 from common.randomizers.design.knots import interpolation
 from common.randomizers.grid import Grid
@@ -114,23 +113,6 @@ def test_a_submitted_population_keeps_its_order(events: Path, tmp_path: Path) ->
     )
     assert other == one
     assert not one.files["keys"]
-
-
-@pytest.mark.parametrize("population", [True, False])
-def test_several_labels_of_a_key_are_refused_alike(
-    events: Path, tmp_path: Path, population: bool
-) -> None:
-    chosen = settings(events, data__duplicates="refuse")
-    if not population:
-        data = chosen.data.model_copy(update={"population": None})
-        chosen = chosen.model_copy(update={"data": data})
-    said = []
-    for run in (engines.in_memory, lambda f, c: engines.with_engine(f, c, InProcess())):
-        with pytest.raises(DataError) as refused:
-            run(tmp_path / str(len(said)), chosen)
-        said.append(str(refused.value))
-    assert said[0] == said[1]
-    assert "more than one label row" in said[0]
 
 
 def test_a_worker_that_dies_is_one_line() -> None:

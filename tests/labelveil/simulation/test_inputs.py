@@ -87,7 +87,9 @@ def test_the_truth_covers_the_population(settings: Any, tmp_path: Path) -> None:
     assert dict(inputs.truth.iter_rows()) == {"e": 0.0, "a": 1.0}
 
 
-@pytest.mark.parametrize(("rule", "expected"), [("sum", 4.0), ("mean", 2.0), ("last", 3.0)])
+@pytest.mark.parametrize(
+    ("rule", "expected"), [("missing", 0.0), ("sum", 4.0), ("mean", 2.0), ("last", 3.0)]
+)
 def test_several_labels_of_one_key_follow_the_rule(
     settings: Any, tmp_path: Path, rule: str, expected: float
 ) -> None:

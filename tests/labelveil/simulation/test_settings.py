@@ -63,7 +63,7 @@ def test_several_labels_have_bounds_of_their_own() -> None:
         ({"missing": 11.0}, "--missing 11 must lie in 0 … 10"),
         ({"randomizer": "none"}, "--randomizer='none' must be"),
         ({"loss": "hinge"}, "--loss='hinge' must be \"squared\""),
-        ({"duplicates": "first"}, "--duplicates='first' must be \"refuse\""),
+        ({"duplicates": "first"}, "--duplicates='first' must be \"missing\""),
         ({"label_settings": ("privacy.epsilon=9",)}, "use --epsilon instead"),
         ({"feature_settings": ("training.seed=9",)}, "use --seed instead"),
     ],

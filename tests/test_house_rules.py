@@ -53,8 +53,8 @@ REASONS = {
 }
 """Other libraries in the mathematics, by module."""
 
-TESTS_ALONE = {"legacy", "benchmarks", "twins"}
-"""Folders that hold old data, measurements or broken builds, and so mirror no folder."""
+TESTS_ALONE = {"benchmarks", "twins"}
+"""Folders that hold measurements or broken builds, and so mirror no folder."""
 
 
 def generators(tree: ast.AST) -> Iterator[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from common.config import Section, setting
 from common.randomizers.base import MAX_EPSILON
@@ -53,14 +53,6 @@ class EvaluationSection(Section):
         gt=0,
         example=100.0,
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_questions(cls, values: Any) -> Any:
-        # files written before 0.2 may limit questions that were confirmed, which are no more
-        if isinstance(values, dict):
-            return {key: value for key, value in values.items() if key != "questions"}
-        return values
 
 
 class WatchSection(Section):

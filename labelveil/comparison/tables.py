@@ -103,7 +103,6 @@ def _rows(records: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for job, record in found:
         apart = replace(job, method=replace(job.method, randomizer=SEPARATE))
         for label in record.get("labels", [record]):
-            # results of earlier versions have no test_loss
             values = {name: label.get(name) for name in (*METRICS, "constant_mse")}
             name = label.get("name", "")
             if name:

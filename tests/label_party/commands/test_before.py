@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import tests
 from common.release.folder import MANIFEST_FILE
 from label_party.server.run import Running, open_server
 from tests.commands import Result
@@ -144,16 +142,6 @@ def test_a_dry_run_compares_the_epochs_that_it_plans(shop: Party) -> None:
         "watch", "--once", "--date=day", "--dry-run", "--set=privacy.epochs=disjoint"
     )
     assert "10 events of epoch '2024-06-02' are events of epoch '2024-06-01', too" in planned.err
-
-
-def test_reading_leaves_an_older_ledger_as_it_is(party: Party) -> None:
-    shutil.copytree(tests.__path__[0] + "/legacy/0.1/label_party/store", party.store)
-    party.store.chmod(0o700)
-    before = files(party.store)
-    for command in (["release", "--dry-run", "--set=data.epoch=9"], ["budget"]):
-        done = party.run(*command)
-        assert done.code == 0, done
-        assert files(party.store) == before
 
 
 def test_a_dry_run_knows_the_cap_in_the_ledger(shop: Party) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from common.csv_files import SUFFIXES, scan_csv
-from common.errors import ConfigError, DataError
+from common.errors import DataError
 from common.files import PARQUET_SUFFIXES, directory_files
 
 if TYPE_CHECKING:
@@ -105,35 +105,20 @@ def feature_file(
         yield FeatureFile([converted])
 
 
-def streamed_file(features: Table, key: str, shards: str, released: int) -> Path | None:
-    """The features file, where it is to be streamed through shards instead of read into memory.
+def is_streamed(path: Path, key: str, shards: str, released: int) -> bool:
+    """Whether the features are streamed through shards instead of read into memory.
 
     Parameters
     ----------
-    features, key
-        Table and key column.
+    path, key
+        Their file and key column.
     shards
         ``[training] shards``: ``auto``, ``never`` or a folder.
     released
-        Rows of the releases that it is matched with.
-
-    Raises
-    ------
-    ConfigError
-        If a folder for shards is named and the features are no file.
+        Rows of the releases that they are matched with.
     """
-    if not isinstance(features, str | Path):
-        if shards not in ("auto", "never"):
-            raise ConfigError(
-                f"[training] shards={shards!r} needs a features file, not a table in memory; pass"
-                " its path, or set shards to never"
-            )
-        return None
-    path = Path(features)
     check_key(scan_table(path, key), key)
-    if shards == "never" or (shards == "auto" and not _too_large(path, key, released)):
-        return None
-    return path
+    return shards != "never" and (shards != "auto" or _too_large(path, key, released))
 
 
 def _too_large(path: Path, key: str, released: int) -> bool:

@@ -93,9 +93,8 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
             If there is no channel, or codes are none of its outputs.
         """
         from feature_party.config import DataSection, TrainingSection
-        from feature_party.join.in_memory import Joined
         from feature_party.join.matches import MatchCounts
-        from feature_party.training.examples import Prepared
+        from feature_party.training.examples import Joined, Prepared
         from feature_party.training.run import train
 
         table = self._table(X, reset=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from common.errors import DataError
 
@@ -22,6 +23,28 @@ class Party:
 
     secret: bytes = field(repr=False)
     name: str = ""
+
+
+@dataclass(frozen=True)
+class JoinInputs:
+    """What is joined.
+
+    Attributes
+    ----------
+    releases
+        Directories of fetched releases, oldest first, those of one labels party together.
+    features
+        A file, or a directory of Parquet files, one row an event.
+    key
+        Its key column.
+    parties
+        Whose each release is.
+    """
+
+    releases: tuple[Path, ...]
+    features: Path
+    key: str
+    parties: tuple[Party, ...]
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,7 @@
 The keys of both sides are exchanged between ranges of hashed keys, matched range by range, and the
 codes sent back to the slices of the features (:mod:`feature_party.join.tasks`). A slice, a range
 and a part of the release are in memory at a time for each worker, whatever the number of rows. The
-result is that of :func:`feature_party.join.in_memory.join_release`, row for row, in the order of
-the features; neither engine nor number of workers shows in its bytes.
+result is in the order of the features; neither engine nor number of workers shows in its bytes.
 
 Work in progress lies beside the result, in ``.<name>.work``. Every task's result is kept there, so
 that a join that was interrupted goes on where it stopped; a refusal leaves nothing.
@@ -37,7 +36,7 @@ from common.release.event_keys import secret_check
 from common.release.folder import read_manifest
 from common.release.manifest import Manifest, manifest_digest
 from common.release.rows import open_rows
-from feature_party.join.matches import MatchCounts, Party
+from feature_party.join.matches import JoinInputs, MatchCounts
 from feature_party.join.shards import JOIN_MANIFEST, JoinedShards, shard_path
 from feature_party.join.tasks import (
     CODE,
@@ -93,25 +92,20 @@ class JoinSizes:
         return cls(slice_rows=min(cls.slice_rows, max(_SLICE_BYTES // (8 * columns), 1 << 10)))
 
 
-def join_content(
-    releases: Sequence[Path], features: Path, key: str, parties: Sequence[Party], sizes: JoinSizes
-) -> str:
+def join_content(inputs: JoinInputs, sizes: JoinSizes) -> str:
     """What identifies a join: releases and whose, features as they were left, key column."""
-    digests = [manifest_digest(read_manifest(folder)) for folder in releases]
-    states = [(str(path.resolve()), path.stat()) for path in table_files(features)]
+    digests = [manifest_digest(read_manifest(folder)) for folder in inputs.releases]
+    states = [(str(path.resolve()), path.stat()) for path in table_files(inputs.features)]
     files = [[name, state.st_size, state.st_mtime_ns] for name, state in states]
-    check, *others = [(secret_check(p.secret, HMAC_KEYS).hex(), p.name) for p in parties]
-    facts: list[object] = [_FORMAT, digests, files, key, check[0], sizes.slice_rows]
+    check, *others = [(secret_check(p.secret, HMAC_KEYS).hex(), p.name) for p in inputs.parties]
+    facts: list[object] = [_FORMAT, digests, files, inputs.key, check[0], sizes.slice_rows]
     if any(other != check for other in others):
         facts += [check[1], *others]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def join_to_shards(
-    releases: Sequence[Path],
-    features: Path,
-    key: str,
-    parties: Sequence[Party],
+    inputs: JoinInputs,
     out: Path,
     *,
     engine: Engine | None = None,
@@ -122,14 +116,8 @@ def join_to_shards(
 
     Parameters
     ----------
-    releases
-        Directories of fetched releases, oldest first; their digests are verified on the way.
-    features
-        A file, or a directory of Parquet files, one row an event.
-    key
-        Its key column.
-    parties
-        Whose each release is.
+    inputs
+        What is joined; digests of releases are verified on the way.
     out
         A directory, which appears when it is complete. If it holds this very join, that is
         returned; if another one, that is replaced.
@@ -142,14 +130,14 @@ def join_to_shards(
     ReleaseError
         If a release is not what its manifest says.
     """
-    frame = scan_table(features, key)
-    check_key(frame, key)
+    frame = scan_table(inputs.features, inputs.key)
+    check_key(frame, inputs.key)
     columns = frame.collect_schema().names()
     for name in (CODE, ROW):
         if name in columns:
-            raise DataError(f"{features} has a column {name!r} already; rename it")
+            raise DataError(f"{inputs.features} has a column {name!r} already; rename it")
     sizes = sizes or JoinSizes.suiting(len(columns))
-    content = join_content(releases, features, key, parties, sizes)
+    content = join_content(inputs, sizes)
     if (found := JoinedShards.open(out, content)) is not None:
         return found
     if (
@@ -163,7 +151,7 @@ def join_to_shards(
         )
     work = out.with_name(f".{out.name}.work")
     with _working(work, content):
-        run = _Join(releases, features, key, parties, work, sizes, engine or InProcess(), progress)
+        run = _Join(inputs, work, sizes, engine or InProcess(), progress)
         joined = run.join(content, out)
         with appearing(work / "shards" / JOIN_MANIFEST, durable=True) as file:
             file.write(joined.to_bytes())
@@ -212,22 +200,19 @@ def _clear(work: Path) -> None:
 class _Join:
     def __init__(
         self,
-        releases: Sequence[Path],
-        features: Path,
-        key: str,
-        parties: Sequence[Party],
+        inputs: JoinInputs,
         work: Path,
         sizes: JoinSizes,
         engine: Engine,
         progress: Progress,
     ) -> None:
-        self.folders = list(releases)
-        self.manifests = [Manifest.from_bytes(read_manifest(folder)) for folder in releases]
-        self.key, self.parties, self.work, self.sizes = key, parties, work, sizes
+        self.folders, self.key, self.parties = inputs.releases, inputs.key, inputs.parties
+        self.manifests = [Manifest.from_bytes(read_manifest(folder)) for folder in self.folders]
+        self.work, self.sizes = work, sizes
         self.engine, self.progress = engine, progress
-        files = [(path, _rows_of(path)) for path in self._parquet(features)]
+        files = [(path, _rows_of(path)) for path in self._parquet(inputs.features)]
         self.rows = sum(rows for _, rows in files)
-        self.slices = slices_of(files, sizes.slice_rows, key)
+        self.slices = slices_of(files, sizes.slice_rows, inputs.key)
         self.released = sum(manifest.population.rows for manifest in self.manifests)
         self.buckets = max(1, -(-(self.rows + self.released) // sizes.bucket_rows))
         outputs = [manifest.codebook.outputs for manifest in self.manifests]

@@ -1,8 +1,8 @@
 """Matched events in Parquet shards, and what ``shards.json`` beside them says.
 
 A shard has the matched events of one range of the features' rows, in their order; all shards, in
-the order of their names, are the join of :func:`feature_party.join.in_memory.join_release`. The
-manifest is written last; without it a folder holds no join.
+the order of their names, are the join. The manifest is written last; without it a folder holds no
+join.
 """
 
 from __future__ import annotations

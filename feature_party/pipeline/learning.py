@@ -17,7 +17,7 @@ from common.release.folder import read_manifest
 from common.release.manifest import Manifest
 from feature_party.config import TrueLabels
 from feature_party.evaluation.true_labels import match_true_labels
-from feature_party.join.matches import MatchCounts, Party
+from feature_party.join.matches import JoinInputs, MatchCounts, Party
 from feature_party.join.on_disk import Progress as JoinProgress
 from feature_party.join.shards import JoinedShards
 from feature_party.model.several_labels import LabelModels, label_paths
@@ -58,27 +58,21 @@ class Learning(Transfer):
         """Match release and features in shards on disk, however large they are."""
         config = self.config
         with self._timed("join"), self._join_progress() as show:
-            joined = join_shards(
-                config.release_folders,
-                config.features,
-                config.key,
-                self._parties,
-                config.join,
-                config.engine,
-                progress=show,
-            )
+            joined = join_shards(self._inputs, config.join, config.engine, progress=show)
         joined.matches.check()
         self._warn_of_poor(joined.matches)
         return joined
 
     @property
-    def _parties(self) -> list[Party]:
-        """Whose each release is."""
+    def _inputs(self) -> JoinInputs:
+        """What is joined."""
         config = self.config
-        return [
+        parties = (
             Party(read_secret(config.secret_of(party)), party.called if config.several else "")
             for party, _ in config.releases
-        ]
+        )
+        folders = tuple(config.release_folders)
+        return JoinInputs(folders, config.features, config.key, tuple(parties))
 
     def _warn_of_poor(self, matches: MatchCounts) -> None:
         poor = matches.poor(self.config.data.min_match)
@@ -110,10 +104,7 @@ class Learning(Transfer):
             config = self.config
             with self._timed("join"), self._join_progress() as show:
                 self._labels = prepare(
-                    config.release_folders,
-                    config.features,
-                    config.key,
-                    self._parties,
+                    self._inputs,
                     config.training,
                     config.join,
                     config.engine,

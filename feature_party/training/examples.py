@@ -12,7 +12,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from common.arrays import Booleans, Indices, Integers
-from feature_party.join.in_memory import Joined
 from feature_party.join.matches import MatchCounts
 from feature_party.join.shards import JoinedShards
 from feature_party.join.tasks import CODE, ROW
@@ -64,6 +63,28 @@ class Events(Protocol):
 
     def of(self, source: str) -> Events:
         """Those of one labels party among several, with its own problem and codes."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Matched events, in the order of the features.
+
+    Attributes
+    ----------
+    table
+        (m, …) their features, key column included.
+    codes
+        (m,) unsigned privatized labels.
+    matches
+        Counts on both sides.
+    rows
+        (m,) row of each matched event in the features.
+    """
+
+    table: pl.DataFrame
+    codes: NDArray[np.unsignedinteger[Any]]
+    matches: MatchCounts
+    rows: Integers
 
 
 @dataclass(frozen=True)
@@ -206,6 +227,17 @@ class PreparedShards:
     def of(self, source: str) -> PreparedShards:
         own, codes = own_labels(self.problem, source), self.problem.codes_of(source)
         return replace(self, problem=own, source=source, codes=codes)
+
+    def loaded(self) -> Prepared:
+        """The same in memory."""
+        table = pl.concat(self.joined.parts([*self.joined.columns, ROW, CODE]), rechunk=True)
+        rows, codes = table[ROW].to_numpy(), self._codes(table)
+        joined = Joined(table.drop(ROW, CODE), codes, self.matches, rows)
+        training = np.ones(rows.size, dtype=np.bool_)
+        training[self.holdout] = False
+        return Prepared(
+            joined, np.flatnonzero(training), self.holdout, self.problem, self.release_id, self.key
+        )
 
     def training_events(self, columns: Sequence[str]) -> Iterator[tuple[pl.DataFrame, Codes]]:
         """Yield features and codes to train on, a shard at a time, in the features' order."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -17,31 +16,26 @@ from common.engine.task import EngineSection
 from common.errors import DataError
 from common.release.folder import read_manifest
 from common.release.manifest import Manifest, manifest_digest
-from common.release.table import Release, read_release, write_release
 from feature_party.config import JoinSection, TrainingSection
-from feature_party.join.in_memory import join_release, join_releases
-from feature_party.join.matches import Party
+from feature_party.join.matches import JoinInputs, Party
 from feature_party.join.on_disk import JoinSizes, Progress, join_content, join_to_shards
 from feature_party.join.shards import JOIN_MANIFEST, JoinedShards
 from feature_party.learning.problem import LabelProblem, first_codes
 from feature_party.learning.several_labels import views_of
 from feature_party.learning.sources import join_sources
-from feature_party.tables import Table, scan_table, streamed_file
+from feature_party.tables import is_streamed, scan_table
 from feature_party.training.examples import (
     MOST_HELD_OUT,
     Prepared,
     PreparedShards,
     count_training_codes,
 )
-from feature_party.training.holdout import held_events, split_events, split_holdout
+from feature_party.training.holdout import held_events
 from feature_party.training.workers import ALONE, Workers
 
 
 def prepare(
-    release: Release | Path | Sequence[Release | Path],
-    features: Table,
-    key: str,
-    parties: bytes | Sequence[Party],
+    inputs: JoinInputs,
     training: TrainingSection,
     join: JoinSection,
     engine: EngineSection,
@@ -49,17 +43,12 @@ def prepare(
     workers: Workers = ALONE,
     progress: Progress = lambda step, done, total: None,
 ) -> dict[str, Prepared | PreparedShards]:
-    """Join a release with features and set the holdout apart: the events of each label by its name.
+    """Join releases with features and set the holdout apart: the events of each label by its name.
 
     Parameters
     ----------
-    release
-        A verified release, or the directory of one; or several, oldest first, that one model is to
-        learn from.
-    features, key
-        One row an event, and the column that names it.
-    parties
-        Whose each release is, those of one labels party together; or the key secret of all.
+    inputs
+        What is joined: one model is to learn from all of it.
     training
         How large the holdout is, who is in it, and whether to go through shards.
     join, engine
@@ -68,34 +57,37 @@ def prepare(
         Those who train together: the first alone writes shards.
     progress
         Called while shards are written.
+
+    Returns
+    -------
+    In memory where features and releases fit there, else in shards in ``[join] directory``.
     """
-    several = [release] if isinstance(release, Release | Path) else list(release)
-    data = [read_manifest(one) if isinstance(one, Path) else one.manifest_bytes for one in several]
-    manifests = [Manifest.from_bytes(one) for one in data]
+    data = [read_manifest(folder) for folder in inputs.releases]
+    manifests = [Manifest.from_bytes(each) for each in data]
+    identity = _identity([manifest_digest(each) for each in data], inputs.parties)
     released = sum(manifest.population.rows for manifest in manifests)
-    if isinstance(parties, bytes):
-        parties = [Party(parties)] * len(several)
-    identity = _identity([manifest_digest(one) for one in data], parties)
-    source = streamed_file(features, key, training.shards, released)
-    joined = None
-    with _folders(several, source is not None) as folders:
-        if source is not None:
-            joined = join_shards(folders, source, key, parties, join, engine, workers, progress)
-        elif training.shards != "never":
-            joined = _joined_before(folders, features, key, parties, join)
-    if joined is not None:
+    streamed = is_streamed(inputs.features, inputs.key, training.shards, released)
+    with ExitStack() as held:
+        if streamed:
+            joined = join_shards(inputs, join, engine, workers, progress)
+        else:
+            before = None if training.shards == "never" else _joined_before(inputs, join)
+            joined = before or _joined_for_now(inputs, join, held, progress)
         joined.matches.check()
-        share = min(training.holdout, MOST_HELD_OUT / joined.rows)
-        held = held_events(sum(joined.events), share, training.seed)
+        in_memory = not streamed and before is None
+        share = training.holdout
+        if not in_memory:
+            share = min(share, MOST_HELD_OUT / joined.rows)
+        held_out = held_events(sum(joined.events), share, training.seed)
         rows = np.sum(joined.labels, axis=0).tolist()
         outputs = np.cumsum([manifest.codebook.outputs for manifest in manifests])
-        counts = count_training_codes(joined, held, outputs[-1])
-        labels = _by_label(manifests, rows, parties, np.split(counts, outputs[:-1]))
-        return {
-            name: PreparedShards(joined, held, problem, identity, key, own=codes)
+        counts = count_training_codes(joined, held_out, outputs[-1])
+        labels = _by_label(manifests, rows, inputs.parties, np.split(counts, outputs[:-1]))
+        events = {
+            name: PreparedShards(joined, held_out, problem, identity, inputs.key, own=codes)
             for name, (problem, codes) in labels.items()
         }
-    return _in_memory(several, features, key, parties, training, identity)
+        return {name: each.loaded() if in_memory else each for name, each in events.items()}
 
 
 def _by_label(
@@ -145,46 +137,8 @@ def _identity(digests: Sequence[str], parties: Sequence[Party]) -> str:
     return hashlib.sha256("".join(told).encode()).hexdigest()
 
 
-def _in_memory(
-    several: Sequence[Release | Path],
-    features: Table,
-    key: str,
-    parties: Sequence[Party],
-    training: TrainingSection,
-    identity: str,
-) -> dict[str, Prepared | PreparedShards]:
-    releases = [read_release(one) if isinstance(one, Path) else one for one in several]
-    outputs = [release.manifest.codebook.outputs for release in releases]
-    for release, count in zip(releases, outputs, strict=True):
-        if release.codes.size and int(release.codes.max()) >= count:
-            raise DataError(f"code {release.codes.max()} is outside the {count} outputs")
-    first = np.concatenate([[0], np.cumsum(outputs)])
-    if len(releases) == 1:
-        joined = join_release(releases[0], features, key, parties[0].secret)
-        split = split_holdout(joined.rows.size, training.holdout, training.seed)
-    else:
-        joined = join_releases(releases, first[:-1].tolist(), features, key, parties)
-        joined.matches.check()
-        split = split_events(joined.rows, training.holdout, training.seed)
-    held_out = np.split(np.bincount(joined.codes[split[1]], minlength=first[-1]), first[1:-1])
-    counts = [
-        np.bincount(one.codes, minlength=out.size) - out
-        for one, out in zip(releases, held_out, strict=True)
-    ]
-    rows = np.histogram(joined.codes, bins=first)[0].tolist()
-    labels = _by_label([release.manifest for release in releases], rows, parties, counts)
-    found: dict[str, Prepared | PreparedShards] = {}
-    for name, (problem, codes) in labels.items():
-        own = joined.codes if codes is None else codes[joined.codes].astype(np.uint32)
-        found[name] = Prepared(replace(joined, codes=own), *split, problem, identity, key)
-    return found
-
-
 def join_shards(
-    releases: Sequence[Path],
-    features: Path,
-    key: str,
-    parties: Sequence[Party],
+    inputs: JoinInputs,
     join: JoinSection,
     engine: EngineSection,
     workers: Workers = ALONE,
@@ -198,57 +152,37 @@ def join_shards(
         As :func:`feature_party.join.on_disk.join_to_shards`; or if a worker does not see the
         folder.
     """
-    directory, sizes = join.directory, _sizes(features, join)
+    directory, sizes = join.directory, _sizes(inputs.features, join)
     if workers.first:
         with open_engine(engine) as started:
-            join_to_shards(
-                releases,
-                features,
-                key,
-                parties,
-                directory,
-                engine=started,
-                sizes=sizes,
-                progress=progress,
-            )
+            join_to_shards(inputs, directory, engine=started, sizes=sizes, progress=progress)
     workers.wait()
-    content = join_content(releases, features, key, parties, sizes)
-    found = JoinedShards.open(directory, content)
-    if found is None:
+    joined = JoinedShards.open(directory, join_content(inputs, sizes))
+    if joined is None:
         raise DataError(
             f"worker {workers.rank} does not see the join in {directory}; set [join] directory to a"
             " folder that all workers share"
         )
-    return found
+    return joined
 
 
-def _joined_before(
-    releases: Sequence[Path], features: Table, key: str, parties: Sequence[Party], join: JoinSection
-) -> JoinedShards | None:
+def _joined_for_now(
+    inputs: JoinInputs, join: JoinSection, held: ExitStack, progress: Progress
+) -> JoinedShards:
+    """Join into a folder that goes with the context."""
+    folder = Path(held.enter_context(TemporaryDirectory(prefix="labelveil-")))
+    sizes = _sizes(inputs.features, join)
+    return join_to_shards(inputs, folder / "joined", sizes=sizes, progress=progress)
+
+
+def _joined_before(inputs: JoinInputs, join: JoinSection) -> JoinedShards | None:
     """What ``feature-party join`` left of these very files."""
-    if not isinstance(features, Path) or not releases:
-        return None
     if not (join.directory / JOIN_MANIFEST).is_file():
         return None
-    content = join_content(releases, features, key, parties, _sizes(features, join))
-    return JoinedShards.open(join.directory, content)
+    return JoinedShards.open(join.directory, join_content(inputs, _sizes(inputs.features, join)))
 
 
 def _sizes(features: Path, join: JoinSection) -> JoinSizes:
     if join.shard_rows == "auto":
         return JoinSizes.suiting(scan_table(features).collect_schema().len())
     return JoinSizes(join.shard_rows, join.shard_rows)
-
-
-@contextmanager
-def _folders(releases: Sequence[Release | Path], written: bool) -> Iterator[list[Path]]:
-    """Folders of the releases; those in memory get one for the time being, if it is needed."""
-    with tempfile.TemporaryDirectory() as temporary:
-        folders = []
-        for index, one in enumerate(releases):
-            if isinstance(one, Path):
-                folders.append(one)
-            elif written:
-                folders.append(Path(temporary) / str(index))
-                write_release(folders[-1], one.manifest_bytes, one.labels)
-        yield folders

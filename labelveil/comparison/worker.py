@@ -36,10 +36,9 @@ from common.randomizers.message import plan_message
 from common.randomizers.private_labels import PrivateLabels, randomize
 from common.randomizers.terms import LabelTerms
 from feature_party.config import DataSection, TrainingSection
-from feature_party.join.in_memory import Joined
 from feature_party.join.matches import MatchCounts
 from feature_party.learning.several_labels import LabelView, private_view
-from feature_party.training.examples import Prepared
+from feature_party.training.examples import Joined, Prepared
 from feature_party.training.holdout import split_holdout
 from feature_party.training.run import train
 from labelveil.comparison.as_published import published_predictions

@@ -42,12 +42,11 @@ from feature_party.evaluation.explained import Explained, explained
 from feature_party.evaluation.losses import SQUARED
 from feature_party.evaluation.spread import ReleasedCodes, label_spread
 from feature_party.evaluation.unseen import unseen
-from feature_party.join.in_memory import Joined
 from feature_party.join.matches import MatchCounts
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
 from feature_party.model.model import Predictions
-from feature_party.training.examples import Prepared
+from feature_party.training.examples import Joined, Prepared
 from feature_party.training.holdout import split_holdout
 from feature_party.training.run import train
 from label_party.config.sections import DomainSection

@@ -13,13 +13,12 @@ import polars as pl
 from common.arrays import Floats, Integers
 from common.randomizers.private_labels import randomize_labels
 from feature_party.config import DataSection, TrainingSection
-from feature_party.join.in_memory import Joined
 from feature_party.join.matches import MatchCounts
 from feature_party.join.tasks import with_source
 from feature_party.learning.problem import LabelProblem, first_codes
 from feature_party.learning.sources import join_sources
 from feature_party.model.model import Model
-from feature_party.training.examples import Prepared
+from feature_party.training.examples import Joined, Prepared
 from feature_party.training.run import train
 from tests.benchmarks.harness import Bench, Table
 from tests.data_sets import HOUSING

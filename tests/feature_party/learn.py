@@ -7,27 +7,27 @@ from pathlib import Path
 from typing import Any
 
 from common.release.event_keys import read_secret
-from common.release.table import Release
 from feature_party.config import FeaturePartyConfig
+from feature_party.join.matches import JoinInputs, Party
 from feature_party.model.model import Model
-from feature_party.tables import Table
 from feature_party.training import prepare as preparing
 from feature_party.training import run
 from feature_party.training.examples import Prepared, PreparedShards
 
 
 def prepare(
-    release: Release | Path | Sequence[Release | Path],
-    features: Table,
+    release: Path | Sequence[Path],
+    features: Path,
     config: FeaturePartyConfig,
     secret: bytes | None = None,
 ) -> Any:
     """Matched events, in memory or in shards."""
     if secret is None:
         secret = read_secret(config.secret_file)
-    sections = config.training, config.join, config.engine
-    (found,) = preparing.prepare(release, features, config.key, secret, *sections).values()
-    return found
+    folders = (release,) if isinstance(release, Path) else tuple(release)
+    inputs = JoinInputs(folders, features, config.key, (Party(secret),) * len(folders))
+    (events,) = preparing.prepare(inputs, config.training, config.join, config.engine).values()
+    return events
 
 
 def train(events: Prepared | PreparedShards, config: FeaturePartyConfig, **options: Any) -> Model:

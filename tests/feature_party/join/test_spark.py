@@ -12,7 +12,7 @@ from common.engine.spark import SparkEngine
 from common.engine.task import Engine
 from common.errors import DataError
 from common.release.table import write_release
-from feature_party.join.matches import Party
+from feature_party.join.matches import JoinInputs, Party
 from feature_party.join.on_disk import JoinSizes, join_to_shards
 from tests.engines import Failing, SparkSession, needs_java
 from tests.feature_party.worlds import SECRET, World
@@ -28,10 +28,7 @@ def _join(
     release = folder / "stored"
     write_release(release, world.release.manifest_bytes, world.release.labels)
     joined = join_to_shards(
-        [release],
-        features or world.features,
-        "event",
-        [Party(SECRET)],
+        JoinInputs((release,), features or world.features, "event", (Party(SECRET),)),
         folder / "out",
         engine=engine,
         sizes=SIZES,

@@ -55,7 +55,7 @@ def config(world: World, folder: Path, **training: object) -> FeaturePartyConfig
 def test_shards_train_what_memory_trains(world: World, tmp_path: Path) -> None:
     """Parts of the same rows and sizes, from disk and from memory: the same fit."""
     settings = config(world, tmp_path, shards=str(tmp_path / "shards"), shard_rows=200)
-    streamed = train(prepare(world.release, world.features, settings), settings)
+    streamed = train(prepare(world.directory, world.features, settings), settings)
     manifest = json.loads((tmp_path / "shards" / shards.ENCODED_MANIFEST).read_text())
     found = Shards.open(tmp_path / "shards", manifest["content"])
     assert found is not None
@@ -89,9 +89,9 @@ def test_shards_train_what_memory_trains(world: World, tmp_path: Path) -> None:
 
 def test_shards_hold_every_training_row_once_with_its_code(world: World, tmp_path: Path) -> None:
     settings = config(world, tmp_path, shards=str(tmp_path / "shards"), shard_rows=200, epochs=1)
-    data = prepare(world.release, world.features, settings)
+    data = prepare(world.directory, world.features, settings)
     train(data, settings)
-    memory = prepare(world.release, world.features, config(world, tmp_path))
+    memory = prepare(world.directory, world.features, config(world, tmp_path, shards="never"))
     assert isinstance(data, PreparedShards)
     assert isinstance(memory, Prepared)
     assert np.array_equal(memory.holdout, data.holdout)
@@ -141,9 +141,9 @@ def test_auto_streams_what_is_too_large_and_removes_its_shards(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = config(world, tmp_path, epochs=1)
-    assert isinstance(prepare(world.release, world.features, settings), Prepared)
+    assert isinstance(prepare(world.directory, world.features, settings), Prepared)
     monkeypatch.setattr(streaming, "_BYTES_A_VALUE", 1 << 40)
-    assert isinstance(prepare(world.release, world.features, settings), PreparedShards)
+    assert isinstance(prepare(world.directory, world.features, settings), PreparedShards)
     written: list[str] = []
     plain = shards.write_shards
     monkeypatch.setattr(
@@ -170,7 +170,7 @@ def test_shards_are_used_again_only_for_the_same_rows(
 
     def trained(**training: object) -> None:
         settings = config(world, tmp_path, shards=str(folder), epochs=1, **training)
-        train(prepare(world.release, world.features, settings), settings)
+        train(prepare(world.directory, world.features, settings), settings)
 
     trained()
     trained(learning_rate=1e-3)
@@ -189,16 +189,14 @@ def test_shards_are_used_again_only_for_the_same_rows(
 
 def test_shards_need_a_file_a_folder_and_privatized_labels(world: World, tmp_path: Path) -> None:
     settings = config(world, tmp_path, shards=str(tmp_path / "rows"))
-    with pytest.raises(ConfigError, match="needs a features file, not a table in memory"):
-        prepare(world.release, pl.read_parquet(world.features), settings)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "part-1.csv").touch()
     settings = config(world, tmp_path, shards=str(tmp_path / "mine"))
     with pytest.raises(DataError, match="holds other files than shards"):
-        train(prepare(world.release, world.features, settings), settings)
+        train(prepare(world.directory, world.features, settings), settings)
     assert (tmp_path / "mine" / "part-1.csv").is_file()
     settings = config(world, tmp_path, shards=str(tmp_path / "rows"), objective="true", epochs=1)
-    data = prepare(world.release, world.features, settings)
+    data = prepare(world.directory, world.features, settings)
     with pytest.raises(ConfigError, match="trains in memory alone"):
         train(data, settings, true_labels=np.zeros(1500))
 
@@ -209,7 +207,7 @@ def test_an_epoch_goes_on_after_the_last_part(
     monkeypatch.setattr(fitting, "KEEP_SECONDS", 0.0)
     folder = str(tmp_path / "rows")
     settings = config(world, tmp_path, shards=folder, shard_rows=300, epochs=2, dropout=0.1)
-    data = prepare(world.release, world.features, settings)
+    data = prepare(world.directory, world.features, settings)
     whole = train(data, settings)
     plain, seen = Fitter._train_part, []
 
@@ -281,13 +279,10 @@ def test_the_join_command_leaves_what_train_evaluate_and_predict_use(
     assert "4 shards in joined" in said
     joined: list[object] = []
     monkeypatch.setattr(external_join._Join, "join", lambda *given: joined.append(given))
-    monkeypatch.setattr(
-        "feature_party.training.prepare.join_release", lambda *given: joined.append(given)
-    )
     small = ["--ensemble", "2", "--epochs", "2", "--head", "gaussian"]
     command("train", *common, *release, *small)
     assert "estimated test MSE" in command("evaluate", *common, *release)
-    assert not joined  # neither in memory nor again
+    assert not joined  # not again
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     command("train", *common, *release, *small, "--set", "training.shards=never")

@@ -15,7 +15,6 @@ from common.errors import ConfigError
 from common.randomizers import build_randomizer
 from feature_party.config import FeaturePartyConfig
 from feature_party.evaluation.unseen import unseen
-from feature_party.join.in_memory import Joined
 from feature_party.join.matches import MatchCounts
 from feature_party.learning.law_table import LawTable
 from feature_party.learning.problem import LabelProblem
@@ -23,7 +22,7 @@ from feature_party.model.export.run import export_model
 from feature_party.model.model import Model
 from feature_party.model.trees import Trees
 from feature_party.training import run, trees
-from feature_party.training.examples import Prepared
+from feature_party.training.examples import Joined, Prepared
 from feature_party.training.fitting import EpochRecord, out_of_reach
 from feature_party.training.holdout import split_holdout
 from tests.feature_party.learn import train

@@ -9,12 +9,11 @@ import pytest
 from common.entropy import seeded_entropy
 from common.randomizers import build_randomizer
 from feature_party.config import FeaturePartyConfig
-from feature_party.join.in_memory import Joined
 from feature_party.join.matches import MatchCounts
 from feature_party.learning.mixing import Gain, decoded_gain
 from feature_party.learning.problem import LabelProblem
 from feature_party.model.model import Model
-from feature_party.training.examples import Prepared
+from feature_party.training.examples import Joined, Prepared
 from feature_party.training.holdout import split_holdout
 from tests.feature_party.learn import train
 

@@ -14,7 +14,7 @@ from common.errors import ConfigError, DataError
 from common.release.table import write_release
 from feature_party.commands.cli import app
 from feature_party.config import FeaturePartyConfig, TrueLabels
-from feature_party.join.matches import Party
+from feature_party.join.matches import JoinInputs, Party
 from feature_party.model.export.run import export_model
 from feature_party.model.several_labels import LabelModels
 from feature_party.pipeline.stages import Stages
@@ -185,14 +185,16 @@ def test_several_labels_parties_release_each_label_on_its_own(
         release, table, _ = two_labels(ROWS, division, seed=seed)
         write_release(tmp_path / name, release.manifest_bytes, release.labels)
     section = FeaturePartyConfig.model_validate({"data": {"key": "event"}})
-    parties = [Party(SECRET, name) for name in PARTIES]
-    asked = [tmp_path / name for name in PARTIES], table, "event", parties
+    table.write_parquet(tmp_path / "features.parquet")
+    parties = tuple(Party(SECRET, name) for name in PARTIES)
+    folders = tuple(tmp_path / name for name in PARTIES)
+    inputs = JoinInputs(folders, tmp_path / "features.parquet", "event", parties)
     sections = section.training, section.join, section.engine
     if division == "joint":
         with pytest.raises(DataError, match=r"ask for releases with \[privacy\] division = split"):
-            prepare(*asked, *sections)
+            prepare(inputs, *sections)
         return
-    found = prepare(*asked, *sections)
+    found = prepare(inputs, *sections)
     assert [*found] == [*NAMES]
     for events in found.values():
         assert [one.name for one in events.problem.sources] == [*PARTIES]

@@ -23,7 +23,7 @@ from common.release.manifest import Manifest
 from common.release.table import labels_frame, write_release
 from feature_party.config import FeaturePartyConfig
 from feature_party.evaluation.scores import score
-from feature_party.join.matches import Party
+from feature_party.join.matches import JoinInputs, Party
 from feature_party.learning.decoding import decoder
 from feature_party.learning.problem import LabelProblem, first_codes
 from feature_party.learning.sources import join_sources, own_cells, own_labels
@@ -92,11 +92,12 @@ def config(sources: Path, **training: object) -> FeaturePartyConfig:
 
 
 def prepare(sources: Path, settings: FeaturePartyConfig, **secrets: bytes) -> object:
-    parties = [Party(secret, name) for name, secret in {**SECRETS, **secrets}.items()]
+    parties = tuple(Party(secret, name) for name, secret in {**SECRETS, **secrets}.items())
+    folders = tuple(sources / name for name in SECRETS)
+    inputs = JoinInputs(folders, settings.features, "event", parties)
     sections = settings.training, settings.join, settings.engine
-    folders = [sources / name for name in SECRETS]
-    (found,) = preparing.prepare(folders, settings.features, "event", parties, *sections).values()
-    return found
+    (events,) = preparing.prepare(inputs, *sections).values()
+    return events
 
 
 @pytest.fixture(scope="module")

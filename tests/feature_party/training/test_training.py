@@ -39,7 +39,7 @@ def config(world: World, **training: object) -> FeaturePartyConfig:
 def noisy(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Prepared, np.ndarray]:
     """4,000 events at ε = 1, joined, and the true labels of the matched events."""
     world = build_world(tmp_path_factory.mktemp("noisy"), rows=4000, epsilon=1.0, seed=2)
-    prepared = prepare(world.release, world.features, config(world))
+    prepared = prepare(world.directory, world.features, config(world))
     truth = match_true_labels(
         prepared.joined.table["event"], world.truth, "amount", prepared.problem, 0.0
     )
@@ -54,7 +54,7 @@ def held_out_error(model: Model, prepared: Prepared, truth: np.ndarray) -> float
 
 def test_likelihood_beats_raw(tmp_path: Path) -> None:
     world = build_world(tmp_path, rows=4000, epsilon=2.0, seed=2, biased=True)
-    prepared = prepare(world.release, world.features, config(world))
+    prepared = prepare(world.directory, world.features, config(world))
     truth = match_true_labels(
         prepared.joined.table["event"], world.truth, "amount", prepared.problem, 0.0
     )
@@ -225,7 +225,7 @@ def test_a_checkpoint_of_other_settings_is_not_taken_up(
 
 def test_prediction_streams_what_it_would_predict_at_once(world: World, tmp_path: Path) -> None:
     model = train(
-        prepare(world.release, world.features, config(world)),
+        prepare(world.directory, world.features, config(world)),
         config(world, head="gaussian", epochs=1),
     )
     table = pl.read_parquet(world.features)
@@ -293,7 +293,7 @@ def test_devices() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_learns_the_same(world: World) -> None:
     settings = [config(world, head="gaussian", device=device) for device in ("cpu", "cuda")]
-    cpu, gpu = (train(prepare(world.release, world.features, s), s) for s in settings)
+    cpu, gpu = (train(prepare(world.directory, world.features, s), s) for s in settings)
     table = pl.read_parquet(world.features)
     np.testing.assert_allclose(
         cpu.predict(table)["prediction"], gpu.predict(table)["prediction"], atol=0.05
@@ -303,5 +303,5 @@ def test_a_gpu_learns_the_same(world: World) -> None:
 def test_secret_is_needed(world: World) -> None:
     settings = FeaturePartyConfig.model_validate({"data": {"key": "event"}})
     with pytest.raises(ConfigError, match="no key secret is configured"):
-        prepare(world.release, world.features, settings)
-    assert prepare(world.release, world.features, settings, SECRET).training.size == 1200
+        prepare(world.directory, world.features, settings)
+    assert prepare(world.directory, world.features, settings, SECRET).training.size == 1200

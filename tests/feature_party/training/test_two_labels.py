@@ -17,10 +17,9 @@ pytest.importorskip("torch")
 metrics = pytest.importorskip("sklearn.metrics")
 
 from feature_party.config import DataSection, TrainingSection  # noqa: E402
-from feature_party.join.in_memory import Joined  # noqa: E402
 from feature_party.join.matches import MatchCounts  # noqa: E402
 from feature_party.notebook.sources import problem_of  # noqa: E402
-from feature_party.training.examples import Prepared  # noqa: E402
+from feature_party.training.examples import Joined, Prepared  # noqa: E402
 from feature_party.training.run import train  # noqa: E402
 from tests.effort import effort  # noqa: E402
 

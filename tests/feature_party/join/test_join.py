@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -10,41 +11,38 @@ import pytest
 
 from common.errors import DataError
 from common.release.claims import CMAC_KEYS, HMAC_KEYS, KeyFunction
-from feature_party.join.in_memory import join_release
+from feature_party.join.matches import JoinInputs, Party
+from feature_party.join.on_disk import join_to_shards
+from feature_party.join.shards import JoinedShards
+from feature_party.join.tasks import CODE
 from feature_party.tables import collect_table, scan_table
 from feature_party.training.holdout import split_holdout
 from tests.feature_party.worlds import SECRET, World, build_world
 
 
-def test_every_event_gets_its_own_code(world: World) -> None:
-    joined = join_release(world.release, world.features, "event", SECRET)
-    assert joined.matches.matched == 1500
-    assert joined.matches.poor(0.9) is None
-    # the features were shuffled; event e17 is row 17 of the release
-    rows = joined.table["event"].str.strip_prefix("e").cast(pl.Int64).to_numpy()
-    np.testing.assert_array_equal(joined.codes, world.release.codes[rows])
+def join(world: World, features: pl.DataFrame | Path, folder: Path, **changes: Any) -> JoinedShards:
+    """Join a world's release with some features."""
+    if isinstance(features, pl.DataFrame):
+        features.write_parquet(folder / "table.parquet")
+        features = folder / "table.parquet"
+    given = {"key": "event", "secret": SECRET, **changes}
+    inputs = JoinInputs((world.directory,), features, given["key"], (Party(given["secret"]),))
+    return join_to_shards(inputs, folder / "joined")
 
 
-def test_counts_on_both_sides(world: World) -> None:
+def codes(joined: JoinedShards) -> np.ndarray:
+    return pl.concat(joined.parts([CODE]))[CODE].to_numpy()
+
+
+def test_counts_on_both_sides(world: World, tmp_path: Path) -> None:
     features = pl.read_parquet(world.features).head(900)
     others = features.head(300).with_columns(event=pl.col("event") + "?")
-    joined = join_release(world.release, pl.concat([features, others]), "event", SECRET)
-    counts = joined.matches
+    counts = join(world, pl.concat([features, others]), tmp_path).matches
     assert (counts.release_rows, counts.feature_rows, counts.matched) == (1500, 1200, 900)
-    warning = joined.matches.poor(0.9)
+    warning = counts.poor(0.9)
     assert warning is not None
     assert "only 900 events match: 75.0% of the 1,200" in warning
-    assert joined.matches.poor(0.5) is None
-
-
-def test_pandas_lazy_and_csv_tables_join_alike(world: World, tmp_path: Path) -> None:
-    table = pl.read_parquet(world.features)
-    table.write_csv(tmp_path / "features.csv")
-    wanted = join_release(world.release, table, "event", SECRET).codes
-    for form in (table.lazy(), table.to_pandas(), tmp_path / "features.csv"):
-        np.testing.assert_array_equal(
-            join_release(world.release, form, "event", SECRET).codes, wanted
-        )
+    assert counts.poor(0.5) is None
 
 
 def test_csv_keys_are_text(tmp_path: Path) -> None:
@@ -55,8 +53,8 @@ def test_csv_keys_are_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("function", [CMAC_KEYS, HMAC_KEYS])
 def test_a_submitted_population_joins_by_order(tmp_path: Path, function: KeyFunction) -> None:
     world = build_world(tmp_path, rows=600, keyed=False, function=function)
-    joined = join_release(world.release, world.features, "event", SECRET)
-    np.testing.assert_array_equal(joined.codes, world.release.codes)
+    joined = join(world, world.features, tmp_path)
+    np.testing.assert_array_equal(codes(joined), world.release.codes)
     assert joined.matches.matched == 600
     table = pl.read_parquet(world.features)
     for frame, secret in (
@@ -66,7 +64,7 @@ def test_a_submitted_population_joins_by_order(tmp_path: Path, function: KeyFunc
         (table, bytes(32)),
     ):
         with pytest.raises(DataError, match="600 submitted events, and column 'event'") as caught:
-            join_release(world.release, frame, "event", secret)
+            join(world, frame, tmp_path, secret=secret)
         assert "\n" not in str(caught.value)
 
 
@@ -75,13 +73,13 @@ def test_refusals(world: World, tmp_path: Path) -> None:
     cases: list[tuple[pl.DataFrame, str, bytes, str]] = [
         (table, "click", SECRET, "no key column 'click'"),
         (table, "event", bytes(32), "none of the 1,500 events"),
-        (pl.concat([table, table.head(2)]), "event", SECRET, "occur more than once"),
+        (pl.concat([table, table.head(2)]), "event", SECRET, "2 rows repeat a key"),
         (table.with_columns(event=None), "event", SECRET, "1,500 missing values"),
         (table, "x", SECRET, "keys must be text or whole numbers"),
     ]
     for frame, key, secret, message in cases:
         with pytest.raises(DataError, match=message) as caught:
-            join_release(world.release, frame, key, secret)
+            join(world, frame, tmp_path, key=key, secret=secret)
         assert "\n" not in str(caught.value)
 
 

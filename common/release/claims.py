@@ -12,9 +12,8 @@ from common.exact.rational import parse_rational
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 CMAC_KEYS: Final = "aes-256-cmac-128"
-HMAC_KEYS: Final = "hmac-sha256-128"
-KeyFunction = Literal["aes-256-cmac-128", "hmac-sha256-128"]
 """What event keys are hashed by (:mod:`common.release.event_keys`)."""
+SUBMITTED_KEYS: Final = "submitted"
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=-(1 << 62), le=1 << 62)]

@@ -5,8 +5,7 @@ A key's canonical text is its UTF-8 string, an integer's decimal digits: the sam
 from CSV and Parquet.
 
 The function is AES-256-CMAC, which runs over whole columns, under a key derived from the secret,
-``HMAC-SHA256(secret, 0xff ‖ "aes-256-cmac-128")``. Releases of version 0.1 are keyed by HMAC-SHA256
-of the text, cut to 16 bytes.
+``HMAC-SHA256(secret, 0xff ‖ "aes-256-cmac-128")``.
 """
 
 from __future__ import annotations
@@ -15,15 +14,13 @@ import hmac
 import os
 import secrets
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import polars as pl
 
 from common.errors import ConfigError, DataError
 from common.files import read_private
-from common.release.blocks import KEY_BYTES
-from common.release.claims import CMAC_KEYS, KeyFunction
+from common.release.claims import CMAC_KEYS
 from common.release.cmac import CMAC
 
 SECRET_BYTES = 32
@@ -32,7 +29,7 @@ _CHECKED = b"\xff"
 """Hashed to recognise a secret: no text in UTF-8 begins with it, so it is no event's key."""
 
 
-def hash_keys(keys: pl.Series, secret: bytes, function: KeyFunction = CMAC_KEYS) -> bytes:
+def hash_keys(keys: pl.Series, secret: bytes) -> bytes:
     """Hash a column of event keys.
 
     Parameters
@@ -41,8 +38,6 @@ def hash_keys(keys: pl.Series, secret: bytes, function: KeyFunction = CMAC_KEYS)
         (n,) strings or integers without missing values.
     secret
         32 bytes shared by both parties.
-    function
-        What they are hashed by; a release's manifest says it.
 
     Returns
     -------
@@ -50,25 +45,13 @@ def hash_keys(keys: pl.Series, secret: bytes, function: KeyFunction = CMAC_KEYS)
     """
     if len(secret) != SECRET_BYTES:
         raise ConfigError(f"a key secret of {len(secret)} bytes must have {SECRET_BYTES}")
-    if function == CMAC_KEYS:
-        _check_keys(keys)
-        return _cmac(secret).column(keys).tobytes()
-    return b"".join(
-        hmac.digest(secret, key.encode(), "sha256")[:KEY_BYTES] for key in canonical_keys(keys)
-    )
+    _check_keys(keys)
+    return _cmac(secret).column(keys).tobytes()
 
 
-def secret_check(secret: bytes, function: KeyFunction = CMAC_KEYS) -> bytes:
+def secret_check(secret: bytes) -> bytes:
     """Return 16 bytes by which two parties see that they hash alike, without showing the secret."""
-    if function == CMAC_KEYS:
-        return _cmac(secret).messages(_CHECKED, np.array([len(_CHECKED)])).tobytes()
-    return hmac.digest(secret, _CHECKED, "sha256")[:KEY_BYTES]
-
-
-def function_of(check: bytes, secret: bytes) -> KeyFunction | None:
-    """Return the function whose :func:`secret_check` this is; None under another secret."""
-    functions = (one for one in get_args(KeyFunction) if secret_check(secret, one) == check)
-    return next(functions, None)
+    return _cmac(secret).messages(_CHECKED, np.array([len(_CHECKED)])).tobytes()
 
 
 def _cmac(secret: bytes) -> CMAC:

@@ -7,12 +7,10 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from common.release.claims import (
-    CMAC_KEYS,
-    HMAC_KEYS,
+    SUBMITTED_KEYS,
     ChannelClaim,
     Count,
     Digest,
-    KeyFunction,
     Name,
     PureClaim,
     Rational,
@@ -103,17 +101,12 @@ class PopulationSection(ManifestSection):
     rows: Rows
     digest: Digest
     """SHA-256 over the 16-byte keys in row order, hexadecimal."""
-    keys: Literal[KeyFunction, "submitted", "submitted-aes-256-cmac-128"]
+    keys: Literal["aes-256-cmac-128", "submitted"]
     """``submitted``: rows lie as the features party's own list of keys, without keys."""
 
     @property
     def submitted(self) -> bool:
-        return self.keys.startswith("submitted")
-
-    @property
-    def function(self) -> KeyFunction:
-        """What they were hashed by."""
-        return CMAC_KEYS if self.keys.endswith(CMAC_KEYS) else HMAC_KEYS
+        return self.keys == SUBMITTED_KEYS
 
 
 class ContentSection(ManifestSection):

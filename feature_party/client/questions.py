@@ -145,7 +145,7 @@ def released_rows(folder: Path, held_out: pl.Series, rows: Integers, secret: byt
     manifest = Manifest.from_bytes(read_manifest(folder))
     if manifest.content.key_bytes == 0:
         return rows
-    ours = keys_column(hash_keys(held_out, secret, manifest.population.function)).to_frame("key")
+    ours = keys_column(hash_keys(held_out, secret)).to_frame("key")
     theirs = open_rows(folder, manifest)
     found = []
     for start, stop in block_ranges(manifest.population.rows, _ROWS_AT_ONCE):

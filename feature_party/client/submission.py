@@ -11,7 +11,6 @@ import polars as pl
 
 from common.errors import DataError
 from common.release.blocks import KEY_BYTES
-from common.release.claims import CMAC_KEYS, KeyFunction
 from common.release.event_keys import canonical_keys, hash_keys, secret_check
 from common.wire import label_release_pb2 as pb2
 
@@ -66,7 +65,6 @@ class Population:
 def hash_population(
     keys: pl.Series,
     secret: bytes,
-    function: KeyFunction = CMAC_KEYS,
     on_rows: Callable[[int, int], None] = lambda done, total: None,
 ) -> Population:
     """Hash a key column, in its order.
@@ -77,8 +75,6 @@ def hash_population(
         (n,) the events' keys, each once.
     secret
         The shared secret.
-    function
-        What keys are hashed by: as a release's manifest says.
     on_rows
         Called with rows hashed so far and rows in all.
 
@@ -99,6 +95,6 @@ def hash_population(
     parts = []
     for start in range(0, text.len(), _HASH_ROWS):
         part = text.slice(start, _HASH_ROWS)
-        parts.append(hash_keys(part, secret, function))
+        parts.append(hash_keys(part, secret))
         on_rows(start + part.len(), text.len())
-    return Population(b"".join(parts), secret_check(secret, function))
+    return Population(b"".join(parts), secret_check(secret))

@@ -16,7 +16,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -31,7 +31,6 @@ from common.engine.task import Engine, EngineError, Secrets, Task
 from common.errors import DataError, LabelveilError, ReleaseError
 from common.files import PARQUET_SUFFIXES, appearing, exclusive, sync
 from common.release.blocks import block_ranges
-from common.release.claims import HMAC_KEYS, KeyFunction
 from common.release.event_keys import secret_check
 from common.release.folder import read_manifest
 from common.release.manifest import Manifest, manifest_digest
@@ -97,7 +96,7 @@ def join_content(inputs: JoinInputs, sizes: JoinSizes) -> str:
     digests = [manifest_digest(read_manifest(folder)) for folder in inputs.releases]
     states = [(str(path.resolve()), path.stat()) for path in table_files(inputs.features)]
     files = [[name, state.st_size, state.st_mtime_ns] for name, state in states]
-    check, *others = [(secret_check(p.secret, HMAC_KEYS).hex(), p.name) for p in inputs.parties]
+    check, *others = [(secret_check(p.secret).hex(), p.name) for p in inputs.parties]
     facts: list[object] = [_FORMAT, digests, files, inputs.key, check[0], sizes.slice_rows]
     if any(other != check for other in others):
         facts += [check[1], *others]
@@ -247,13 +246,11 @@ class _Join:
         )
 
     def _by_key(self) -> list[dict[str, Any]]:
-        hashings = [
-            (party.secret, manifest.population.function)
-            for party, manifest in zip(self.parties, self.manifests, strict=True)
-        ]
-        ours = {one: self._hashed(n, one[1]) for n, one in enumerate(dict.fromkeys(hashings))}
-        for (secret, _), (_, hash_ours) in ours.items():
-            self._run("hash keys", hash_ours, secret)
+        ours: dict[bytes, Exchange] = {}
+        for number, secret in enumerate(dict.fromkeys(party.secret for party in self.parties)):
+            mine = self._exchange(f"ours-{number}", len(self.slices), self.buckets, ROWS_OF_KEYS)
+            self._run("hash keys", mine.tasks(self.slices), secret)
+            ours[secret] = mine
         theirs: list[Exchange] = []
         send: list[Send] = []
         for index, (folder, manifest) in enumerate(zip(self.folders, self.manifests, strict=True)):
@@ -271,8 +268,8 @@ class _Join:
         count = len(ours) * self.buckets
         matched = self._exchange("matched", count, len(self.slices), CODES_OF_ROWS)
         tasks: list[Match] = []
-        for hashing, (mine, _) in ours.items():
-            alike = [index for index, other in enumerate(hashings) if other == hashing]
+        for secret, mine in ours.items():
+            alike = [index for index, party in enumerate(self.parties) if party.secret == secret]
             sent, offsets = zip(*((theirs[i], self.offsets[i]) for i in alike), strict=True)
             for bucket in range(self.buckets):
                 index = len(tasks)
@@ -283,24 +280,15 @@ class _Join:
                 f"{repeated:,} rows repeat a key that occurred before in column {self.key!r}; keep"
                 " one row for each event"
             )
-        for done in (*(mine for mine, _ in ours.values()), *theirs):
+        for done in (*ours.values(), *theirs):
             for path in done.files:
                 path.unlink(missing_ok=True)
         return self._write([matched] * len(self.slices))
 
-    def _hashed(self, number: int, function: KeyFunction) -> tuple[Exchange, list[Send]]:
-        """Return where our keys are found by their hashes, and the tasks that bring them there."""
-        ours = self._exchange(f"ours-{number}", len(self.slices), self.buckets, ROWS_OF_KEYS)
-        return ours, ours.tasks(replace(part, function=function) for part in self.slices)
-
     def _by_order(self) -> list[dict[str, Any]]:
         folder, manifest = self.folders[0], self.manifests[0]
         hashed = self._files("hashed", len(self.slices))
-        function = manifest.population.function
-        tasks = [
-            HashKeys(replace(part, function=function), path)
-            for part, path in zip(self.slices, hashed, strict=True)
-        ]
+        tasks = [HashKeys(part, path) for part, path in zip(self.slices, hashed, strict=True)]
         self._run("hash keys", tasks, self.parties[0].secret)
         digest = hashlib.sha256()
         for path in hashed:

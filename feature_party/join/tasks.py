@@ -36,7 +36,6 @@ from common.errors import DataError, ReleaseError
 from common.exact.channel import Codes
 from common.files import appearing
 from common.release.blocks import block_ranges
-from common.release.claims import CMAC_KEYS, KeyFunction
 from common.release.event_keys import hash_keys
 from common.release.rows import TableRows, WireRows, verify_blocks
 from feature_party.tables import SOURCE, first_line
@@ -116,15 +115,12 @@ class FeatureSlice:
         File, and first and last row + 1 in it.
     key
         Its key column.
-    function
-        What its keys are hashed by.
     """
 
     start: int
     stop: int
     pieces: tuple[tuple[Path, int, int], ...]
     key: str
-    function: KeyFunction = CMAC_KEYS
 
     def read(self, *columns: str) -> pl.DataFrame:
         """Read columns, or all of them.
@@ -150,7 +146,7 @@ class FeatureSlice:
     def hashed(self, secret: bytes) -> Keys:
         """(n,) hashed keys."""
         keys = self.read(self.key)[self.key]
-        return np.frombuffer(hash_keys(keys, secret, self.function), dtype=KEY_TYPE)
+        return np.frombuffer(hash_keys(keys, secret), dtype=KEY_TYPE)
 
 
 def slices_of(files: Iterable[tuple[Path, int]], rows: int, key: str) -> list[FeatureSlice]:

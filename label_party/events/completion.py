@@ -24,7 +24,6 @@ from common.entropy import Entropy
 from common.errors import DataError
 from common.randomizers.cells import Codebook, Group
 from common.release.blocks import KEY_BYTES, block_ranges
-from common.release.claims import CMAC_KEYS, KeyFunction
 from common.release.event_keys import hash_keys
 from label_party.events.columns import NONE, Column, one_per_event
 from label_party.events.fingerprints import fingerprints_of
@@ -60,8 +59,6 @@ class Completed:
         What was done to get there.
     submitted
         Whether the features party submitted the keys, and so need not be sent them.
-    function
-        What the keys were hashed by.
     named
         The rows that named the events, with their keys as they were read: the population's, or the
         labels' where these are the population; None if it was submitted.
@@ -74,7 +71,6 @@ class Completed:
     labels: Floats
     tally: Tally
     submitted: bool = False
-    function: KeyFunction = CMAC_KEYS
     codes: dict[str, Integers] = field(default_factory=dict)
     named: pl.DataFrame | None = None
 
@@ -135,7 +131,6 @@ def complete(
     duplicates: Duplicates = "missing",
     max_records_per_user: int | None = None,
     columns: Sequence[Column] = (),
-    function: KeyFunction = CMAC_KEYS,
     progress: Progress = lambda rows: None,
 ) -> Completed:
     """Give every event of the population its m labels.
@@ -160,8 +155,6 @@ def complete(
         How many events of one user keep their labels; None if the unit is a record.
     columns
         Further columns, each in the population's frame or else in that of the labels.
-    function
-        What keys are hashed by; what a submitted population was hashed by.
     progress
         Called with the number of keys hashed since the last call.
 
@@ -170,18 +163,18 @@ def complete(
     DataError
         As :func:`check_population`.
     """
-    label_keys = hash_column(labels[KEY], secret, function, progress)
+    label_keys = hash_column(labels[KEY], secret, progress)
     submitted = population if isinstance(population, np.ndarray) else None
     listed: Keys | None = submitted
     if isinstance(population, pl.DataFrame):
-        listed = hash_column(population[KEY], secret, function, progress)
+        listed = hash_column(population[KEY], secret, progress)
     values = label_values(labels, len(missing))
     users = None
     if max_records_per_user is not None:
         with_users = labels if population is None else population
         if not isinstance(with_users, pl.DataFrame) or USER not in with_users.columns:
             raise DataError("no user column was read; set [privacy] user")
-        users = hash_users(with_users[USER], secret, function)
+        users = hash_users(with_users[USER], secret)
     part = complete_part(
         label_keys,
         values,
@@ -205,11 +198,11 @@ def complete(
     named = labels if population is None else population
     tally = replace(part.tally, over_limit=int(np.count_nonzero(over)))
     if not isinstance(named, np.ndarray):
-        return Completed(part.keys, completed, tally, False, function, codes, named)
+        return Completed(part.keys, completed, tally, False, codes, named)
     rows = np.empty_like(part.order)
     rows[part.order] = np.arange(rows.size)
     codes = {name: values[rows] for name, values in codes.items()}
-    return Completed(named, completed[rows], tally, True, function, codes)
+    return Completed(named, completed[rows], tally, True, codes)
 
 
 @dataclass(frozen=True)
@@ -334,7 +327,6 @@ def count_repeated(keys: Keys) -> int:
 def hash_column(
     keys: pl.Series,
     secret: bytes,
-    function: KeyFunction = CMAC_KEYS,
     progress: Progress = lambda rows: None,
 ) -> Keys:
     """Hash a column of n keys, (n,) 16-byte strings in its order."""
@@ -343,17 +335,17 @@ def hash_column(
     for start in range(0, len(keys), _SLICE):
         part = keys.slice(start, _SLICE)
         hashed[start : start + len(part)] = np.frombuffer(
-            hash_keys(part, secret, function), dtype=hashed.dtype
+            hash_keys(part, secret), dtype=hashed.dtype
         )
         progress(len(part))
     return hashed
 
 
-def hash_users(users: pl.Series, secret: bytes, function: KeyFunction = CMAC_KEYS) -> Keys:
+def hash_users(users: pl.Series, secret: bytes) -> Keys:
     """Hash a column of n users, (n,) 16-byte strings in its order; :data:`NOBODY` where null."""
     named = users.is_not_null().to_numpy()
     hashed = np.full(len(users), NOBODY, dtype=f"S{KEY_BYTES}")
-    hashed[named] = hash_column(users.drop_nulls(), secret, function)
+    hashed[named] = hash_column(users.drop_nulls(), secret)
     return hashed
 
 

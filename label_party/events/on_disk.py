@@ -23,7 +23,6 @@ from common.engine.task import Engine, Secrets, Task
 from common.entropy import Entropy
 from common.randomizers.cells import Codebook, Group
 from common.release.blocks import block_ranges
-from common.release.claims import CMAC_KEYS, KeyFunction
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.completion import check_population
 from label_party.events.epoch import Rows
@@ -93,11 +92,11 @@ class Table:
     def rows(self) -> int:
         return sum(rows for _, rows in self.files)
 
-    def slices(self, rows: int, function: KeyFunction = CMAC_KEYS) -> Iterator[Slice]:
+    def slices(self, rows: int) -> Iterator[Slice]:
         """Cut it into slices, in the order of the rows."""
         for path, total in self.files:
             for start, stop in block_ranges(total, rows):
-                yield Slice(replace(self.wanted, source=path), start, stop, function)
+                yield Slice(replace(self.wanted, source=path), start, stop)
 
     @property
     def types(self) -> dict[str, str]:
@@ -162,8 +161,6 @@ class StoredEvents:
         What completing did.
     submitted
         Whether the features party submitted the keys.
-    function
-        What they were hashed by.
     """
 
     def __init__(
@@ -177,7 +174,6 @@ class StoredEvents:
     ) -> None:
         self.tally = tally
         self.submitted = submitted
-        self.function = work.function
         self._pieces = pieces
         self._work = work
         self._named = named
@@ -264,19 +260,12 @@ class StoredEvents:
 
 @dataclass(frozen=True)
 class Work:
-    """An engine, a folder that all its workers see, the secrets, and how work is cut.
-
-    Attributes
-    ----------
-    function
-        What event keys are hashed by.
-    """
+    """An engine, a folder that all its workers see, the secret, and how work is cut."""
 
     engine: Engine
     folder: Path
     join: bytes
     sizes: Sizes
-    function: KeyFunction = CMAC_KEYS
 
     def run(self, tasks: Sequence[Task[ResultT]], entropy: Entropy | None = None) -> list[ResultT]:
         """Run tasks, with the release's key if they draw from it, and return their results."""
@@ -366,11 +355,11 @@ def _exchange(
 ) -> tuple[Exchange, Exchange | None]:
     """Hash labels and population, and send their rows to the buckets of their keys."""
     size = work.sizes.slice_rows
-    slices = list(sources.labels.slices(size, work.function))
+    slices = list(sources.labels.slices(size))
     labels = work.exchange("labels", len(slices), buckets, sources.labels.types)
     tasks, listed = labels.tasks(slices), None
     if sources.population is not None:
-        slices = list(sources.population.slices(size, work.function))
+        slices = list(sources.population.slices(size))
         listed = work.exchange("listed", len(slices), buckets, sources.population.types)
         tasks += listed.tasks(slices)
     elif sources.submitted is not None:

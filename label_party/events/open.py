@@ -42,8 +42,7 @@ from common.engine.shuffle import Keys
 from common.engine.start import open_engine
 from common.engine.task import EngineError
 from common.errors import DataError
-from common.release.claims import CMAC_KEYS, KeyFunction
-from common.release.event_keys import function_of, read_secret
+from common.release.event_keys import read_secret, secret_check
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.columns import Column
 from label_party.events.completion import Completed, complete
@@ -64,12 +63,11 @@ _CSV_IN_MEMORY_BYTES = 1 << 24
 
 @contextmanager
 def submitted_population(
-    config: LabelPartyConfig, secret: bytes, function: KeyFunction = CMAC_KEYS
-) -> Iterator[tuple[tuple[Path, int] | None, KeyFunction]]:
+    config: LabelPartyConfig, secret: bytes
+) -> Iterator[tuple[Path, int] | None]:
     """Yield file and rows of the submitted population, which stays as it is meanwhile.
 
-    None if other files say what the population is. And yield what keys are hashed by: ``function``,
-    or what the submitted ones were.
+    None if other files say what the population is.
 
     Raises
     ------
@@ -78,32 +76,23 @@ def submitted_population(
     """
     data = config.data
     if not data.submitted:
-        yield None, function
+        yield None
         return
     populations = Populations(Store(config.store.directory))
     with populations.in_use(data.data_set, data.epoch) as submitted:
-        found = function_of(bytes.fromhex(submitted.secret_check), secret)
-        if found is None:
+        if bytes.fromhex(submitted.secret_check) != secret_check(secret):
             raise DataError(
                 f"{submitted.client} hashed the population that it submitted under another secret"
                 f" than {config.keys.secret_file}; both parties need the same one, so set [keys]"
                 " secret_file, or have the population submitted again"
             )
         keys = populations.keys_file(data.data_set, data.epoch, submitted)
-        yield (keys, submitted.rows), found
+        yield keys, submitted.rows
 
 
 @contextmanager
-def open_events(
-    config: LabelPartyConfig, function: KeyFunction = CMAC_KEYS, *, quiet: bool
-) -> Iterator[Completed | StoredEvents]:
+def open_events(config: LabelPartyConfig, *, quiet: bool) -> Iterator[Completed | StoredEvents]:
     """Complete the population: in memory if it fits there, else through the store's scratch folder.
-
-    Parameters
-    ----------
-    function
-        What keys are hashed by, which their order depends on; a submitted population says it
-        itself.
 
     Raises
     ------
@@ -113,10 +102,10 @@ def open_events(
         If workers are lost, also while the events are worked on.
     """
     secret, store = read_secret(config.keys.secret_file), Store(config.store.directory)
-    with submitted_population(config, secret, function) as (submitted, function):
+    with submitted_population(config, secret) as submitted:
         clean(store.scratch)
         if _fits(config, submitted):
-            yield read_completed(config, secret, _keys(submitted), function, quiet=quiet)
+            yield read_completed(config, secret, _keys(submitted), quiet=quiet)
             return
         try:
             with (
@@ -126,7 +115,7 @@ def open_events(
             ):
                 with snapshot():
                     sources = open_sources(*rows_of_epoch(config), submitted, folder)
-                work = Work(engine, folder, secret, Sizes(), function)
+                work = Work(engine, folder, secret, Sizes())
                 with row_progress("Hashing keys", sources.rows, quiet) as advance:
                     events = complete_external(config, sources, work, advance)
                 yield events
@@ -151,8 +140,8 @@ def read_with_columns(
 ) -> Completed:
     """Complete the population in memory, with further columns."""
     secret = read_secret(config.keys.secret_file)
-    with submitted_population(config, secret) as (submitted, function):
-        return read_completed(config, secret, _keys(submitted), function, columns, quiet=quiet)
+    with submitted_population(config, secret) as submitted:
+        return read_completed(config, secret, _keys(submitted), columns, quiet=quiet)
 
 
 def _keys(submitted: tuple[Path, int] | None) -> Keys | None:
@@ -178,7 +167,6 @@ def read_completed(
     config: LabelPartyConfig,
     secret: bytes,
     submitted: Keys | None,
-    function: KeyFunction,
     columns: Sequence[Column] = (),
     *,
     quiet: bool,
@@ -199,6 +187,5 @@ def read_completed(
             duplicates=config.data.duplicates,
             max_records_per_user=config.privacy.max_records_per_user,
             columns=columns,
-            function=function,
             progress=advance,
         )

@@ -39,7 +39,6 @@ from common.engine.task import Secrets
 from common.files import appearing
 from common.randomizers.cells import Codebook, Group
 from common.release.blocks import KEY_BYTES
-from common.release.claims import KeyFunction
 from label_party.events.completion import (
     Domain,
     beyond_limit,
@@ -81,16 +80,15 @@ class Slice:
     table: Rows
     start: int
     stop: int
-    function: KeyFunction
 
     def columns(self, secrets: Secrets) -> Columns:
         """Read them, and hash their keys and users."""
         events = self.table.read((self.start, self.stop))
-        columns: Columns = {KEY: hash_column(events[KEY], secrets.join, self.function)}
+        columns: Columns = {KEY: hash_column(events[KEY], secrets.join)}
         if self.table.labels:
             columns[LABEL] = label_values(events, len(self.table.labels))
         if USER in events.columns:
-            columns[USER] = hash_users(events[USER], secrets.join, self.function)
+            columns[USER] = hash_users(events[USER], secrets.join)
         return columns
 
 

@@ -247,8 +247,7 @@ class Evaluation:
         place = (purchase.data_set, purchase.epoch, EVALUATION)
         which = f"the evaluation of epoch {purchase.epoch!r}"
         if paid is None:
-            function = release.manifest.population.function
-            with open_events(self._config, function, quiet=True) as events:
+            with open_events(self._config, quiet=True) as events:
                 session = Session.begin(self._labels(release, events))
                 build, prints = session.to_bytes, events.fingerprints
                 data = pay_once(self._store, purchase, build, prints).data

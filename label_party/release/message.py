@@ -7,11 +7,11 @@ noisy histogram.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from common.guarantees import PureDP, compose
 from common.randomizers.cells import Codebook, Group
 from common.randomizers.message import Message, MessagePlan, Priors
 from common.release.blocks import KEY_BYTES, decode_codes
-from common.release.claims import CMAC_KEYS, HMAC_KEYS, KeyFunction
+from common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
 from common.release.manifest import FORMAT, SEVERAL, Manifest, content_digest
 from common.release.sections import (
     ContentSection,
@@ -39,11 +39,6 @@ from label_party.events.row_ranges import RowWriter, block_rows_for
 
 Progress = Callable[[int], None]
 
-_SUBMITTED: Final[Mapping[KeyFunction, Literal["submitted", "submitted-aes-256-cmac-128"]]] = {
-    CMAC_KEYS: "submitted-aes-256-cmac-128",
-    HMAC_KEYS: "submitted",
-}
-
 
 class Events(Protocol):
     """Completed labels of each event, in row order, wherever they lie."""
@@ -52,8 +47,6 @@ class Events(Protocol):
     def rows(self) -> int: ...
     @property
     def submitted(self) -> bool: ...
-    @property
-    def function(self) -> KeyFunction: ...
     def count(self, groups: Sequence[Group], entropy: Entropy) -> list[Integers]: ...
     def randomize(
         self,
@@ -204,7 +197,7 @@ def _randomize(
     return content, PopulationSection(
         rows=events.rows,
         digest=population,
-        keys=_SUBMITTED[events.function] if events.submitted else events.function,
+        keys=SUBMITTED_KEYS if events.submitted else CMAC_KEYS,
     )
 
 

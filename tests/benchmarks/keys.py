@@ -1,14 +1,11 @@
-"""Hashing event keys, beside the cipher alone and the function of version 0.1."""
+"""Hashing event keys, beside the cipher alone."""
 
 from __future__ import annotations
-
-from typing import get_args
 
 import numpy as np
 import polars as pl
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from common.release.claims import KeyFunction
 from common.release.event_keys import hash_keys
 from tests.benchmarks.harness import Bench, Table
 
@@ -23,10 +20,9 @@ def run(bench: Bench) -> Table:
         "6 to 65 characters": text.str.zfill(6) + pl.Series(["x" * (i % 60) for i in range(size)]),
     }
     table = []
-    for function in get_args(KeyFunction):
-        for name, column in columns.items():
-            seconds = bench.seconds(lambda c=column, f=function: hash_keys(c, secret, f))
-            table.append([f"{name}, {function}", seconds, size / seconds / 1e6])
+    for name, column in columns.items():
+        seconds = bench.seconds(lambda c=column: hash_keys(c, secret))
+        table.append([name, seconds, size / seconds / 1e6])
     encrypt = Cipher(algorithms.AES(secret), modes.ECB()).encryptor().update
     blocks = bytes(16 * size)
     seconds = bench.seconds(lambda: encrypt(blocks))

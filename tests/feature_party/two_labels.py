@@ -83,7 +83,7 @@ def two_labels(
     priors = [both] if counted == [BOTH] else [private_prior(count[g], 0.5, entropy) for g in EACH]
     codebook = (channel_of_both if division == "joint" else channels_alone)(both, epsilon)
     codes = encode_codes(draw(codebook, labels, entropy), codebook.code_bytes)
-    keys = hash_keys(table["event"], SECRET, CMAC_KEYS)
+    keys = hash_keys(table["event"], SECRET)
     guarantees = [PureDP.of_channel(channel) for channel in codebook.channels]
     total = compose([*(prior.guarantee for prior in priors), *guarantees])
     blocks = [block_digest(keys, codes)]

@@ -16,7 +16,7 @@ from common.randomizers import NoisyPrior, private_prior
 from common.randomizers.exact_rows import sorted_channel
 from common.randomizers.grid import Grid
 from common.release.blocks import block_ranges, encode_codes
-from common.release.claims import CMAC_KEYS, HMAC_KEYS, KeyFunction
+from common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
 from common.release.event_keys import hash_keys
 from common.release.manifest import FORMAT, Manifest, block_digest, content_digest
 from common.release.table import Release, labels_frame, write_release
@@ -52,9 +52,6 @@ def thresholds_channel(grid: np.ndarray, epsilon: float) -> FiniteChannel:
     return sorted_channel(grid, np.concatenate([low, top]), matrix, epsilon)[0]
 
 
-_SUBMITTED = {CMAC_KEYS: "submitted-aes-256-cmac-128", HMAC_KEYS: "submitted"}
-
-
 def build_manifest(
     channel: FiniteChannel,
     prior: NoisyPrior,
@@ -64,7 +61,6 @@ def build_manifest(
     submitted: bytes = b"",
     block_rows: int = 256,
     loss: str = "squared",
-    function: KeyFunction = CMAC_KEYS,
 ) -> Manifest:
     """The manifest that belongs to rows; without keys the population is what was submitted."""
     width, key_width = channel.code_bytes, 16 if keys else 0
@@ -103,7 +99,7 @@ def build_manifest(
             "population": {
                 "rows": rows,
                 "digest": hashlib.sha256(keys or submitted).hexdigest(),
-                "keys": function if keys else _SUBMITTED[function],
+                "keys": CMAC_KEYS if keys else SUBMITTED_KEYS,
             },
             "content": {
                 "code_bytes": width,
@@ -142,7 +138,6 @@ def build_world(
     *,
     keyed: bool = True,
     biased: bool = False,
-    function: KeyFunction = CMAC_KEYS,
 ) -> World:
     """Write a release with its features and true labels into a folder.
 
@@ -159,9 +154,9 @@ def build_world(
         channel = FiniteChannel(grid.points, grid.points, rows_of_weights)
     sampled = channel.sample(indices, entropy.words("labels", 0, rows))
     codes = encode_codes(sampled, channel.code_bytes)
-    hashed = hash_keys(table["event"], SECRET, function)
+    hashed = hash_keys(table["event"], SECRET)
     keys = hashed if keyed else b""
-    manifest = build_manifest(channel, prior, keys, codes, submitted=hashed, function=function)
+    manifest = build_manifest(channel, prior, keys, codes, submitted=hashed)
     frame = labels_frame(manifest, keys, codes)
     write_release(folder / "release", manifest.to_bytes(), frame)
     secret = folder / "keys.secret"

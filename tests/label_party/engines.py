@@ -14,7 +14,6 @@ import polars as pl
 from common.engine.local import InProcess
 from common.engine.task import Engine, Secrets
 from common.entropy import Entropy
-from common.release.claims import CMAC_KEYS
 from common.release.manifest import Manifest
 from label_party.config import sections as config
 from label_party.config.sections import LabelPartyConfig
@@ -85,7 +84,7 @@ class Message:
 def in_memory(folder: Path, chosen: LabelPartyConfig, submitted: Path | None = None) -> Message:
     """Build a release of the events in this process's memory: what all engines must equal."""
     keys = None if submitted is None else read_keys(submitted, 0, submitted.stat().st_size // 16)
-    completed = read_completed(chosen, JOIN, keys, CMAC_KEYS, quiet=True)
+    completed = read_completed(chosen, JOIN, keys, quiet=True)
     return _build(folder, chosen, completed, completed.tally)
 
 

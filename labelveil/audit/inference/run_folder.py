@@ -14,7 +14,6 @@ from common.arrays import Booleans, Floats, Integers
 from common.csv_files import read_table
 from common.errors import DataError
 from common.release.blocks import KEY_BYTES
-from common.release.claims import KeyFunction
 from common.release.event_keys import hash_keys, read_secret
 from common.release.table import Release, read_release
 
@@ -109,7 +108,7 @@ def read_run(files: RunFiles) -> Run | None:
     columns = names if several else ["prediction"]
     _need(predictions, columns, files.predictions)
     key = predictions.columns[0]
-    keyed = partial(_keyed, secret=files.secret, function=release.manifest.population.function)
+    keyed = partial(_keyed, secret=files.secret)
     table = keyed(predictions, key).join(
         release.labels.select("key", "code"), on="key", how="inner", maintain_order="left"
     )
@@ -170,10 +169,10 @@ def _need(table: pl.DataFrame, columns: Sequence[str], path: Path) -> None:
             raise DataError(f"{path} has no column {name!r}")
 
 
-def _keyed(table: pl.DataFrame, key: str, secret: Path, function: KeyFunction) -> pl.DataFrame:
+def _keyed(table: pl.DataFrame, key: str, secret: Path) -> pl.DataFrame:
     if key not in table.columns:
         raise DataError(f"a table has no key column {key!r}; its columns are {table.columns[:8]}")
-    hashed = hash_keys(table[key], read_secret(secret), function)
+    hashed = hash_keys(table[key], read_secret(secret))
     parts = [hashed[at : at + KEY_BYTES] for at in range(0, len(hashed), KEY_BYTES)]
     return table.drop(key).with_columns(key=pl.Series(parts, dtype=pl.Binary))
 

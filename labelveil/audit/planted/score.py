@@ -161,8 +161,7 @@ def score(
 def match(planted: Planted, evidence: Evidence, secret: Path) -> Returned:
     """Find the canaries among a release's rows; a submitted population has them in its order."""
     manifest, rows = evidence.manifest, evidence.labels
-    function = manifest.population.function
-    hashed = hash_keys(planted.keys, read_secret(secret), function)
+    hashed = hash_keys(planted.keys, read_secret(secret))
     canaries = pl.DataFrame({"key": keys_column(hashed), "secret": planted.secrets})
     if manifest.content.key_bytes:
         joined = rows.select("key", "code").join(

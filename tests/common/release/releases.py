@@ -70,7 +70,7 @@ def make_release(
         "population": {
             "rows": rows,
             "digest": hashlib.sha256(keys).hexdigest(),
-            "keys": "hmac-sha256-128" if keyed else "submitted",
+            "keys": "aes-256-cmac-128" if keyed else "submitted",
         },
         "content": {
             "code_bytes": width,

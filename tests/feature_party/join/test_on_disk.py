@@ -20,7 +20,6 @@ from common.engine.local import InProcess, Pool
 from common.engine.task import Engine, EngineError, Secrets
 from common.errors import DataError, ReleaseError
 from common.files import exclusive
-from common.release.claims import CMAC_KEYS, HMAC_KEYS
 from common.release.folder import LABELS_FILE
 from common.release.table import write_release
 from feature_party.config import FeaturePartyConfig
@@ -71,8 +70,7 @@ def _bytes(joined: JoinedShards) -> list[bytes]:
 @pytest.mark.parametrize("keyed", [True, False])
 @pytest.mark.parametrize("kind", ["file", "directory", "csv"])
 def test_every_event_gets_its_own_code(tmp_path: Path, keyed: bool, kind: str) -> None:
-    function = HMAC_KEYS if kind == "directory" else CMAC_KEYS  # as version 0.1 did
-    world = build_world(tmp_path, rows=1500, keyed=keyed, function=function)
+    world = build_world(tmp_path, rows=1500, keyed=keyed)
     table = _others_between(world) if keyed else pl.read_parquet(world.features)
     features = tmp_path / "table.parquet"
     if kind == "file":

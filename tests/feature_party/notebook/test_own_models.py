@@ -197,7 +197,7 @@ def test_labels_are_written_for_other_languages(
         len(facts["grid"]),
         world.release.manifest.channel.outputs.size,
     )
-    hashed = hash_keys(table["event"], SECRET, world.release.manifest.population.function)
+    hashed = hash_keys(table["event"], SECRET)
     codes = dict(zip(world.release.labels["key"], world.release.labels["code"], strict=True))
     keys = [hashed[at : at + 16] for at in range(0, len(hashed), 16)]
     assert [codes[key] for key in keys] == table["code"].to_list()

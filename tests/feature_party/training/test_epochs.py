@@ -18,7 +18,6 @@ from common.exact.channel import FiniteChannel, randomized_response_rows
 from common.randomizers import private_prior
 from common.randomizers.grid import Grid
 from common.release.blocks import encode_codes
-from common.release.claims import CMAC_KEYS, HMAC_KEYS, KeyFunction
 from common.release.event_keys import hash_keys
 from common.release.table import labels_frame, write_release
 from feature_party.commands.cli import app
@@ -49,16 +48,15 @@ def response_channel(grid: np.ndarray, epsilon: float) -> FiniteChannel:
 
 @pytest.fixture(scope="module")
 def epochs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three epochs of 900 events: another channel, another grid, and keys hashed by another
-    function."""
+    """Three epochs of 900 events: another channel, another grid."""
     folder = tmp_path_factory.mktemp("epochs")
     table, labels = made_up_events(2700, 3)
-    laws: list[tuple[str, Channel, int, KeyFunction]] = [
-        ("d1", thresholds_channel, 9, HMAC_KEYS),
-        ("d2", response_channel, 9, CMAC_KEYS),
-        ("d3", thresholds_channel, 5, CMAC_KEYS),
+    laws: list[tuple[str, Channel, int]] = [
+        ("d1", thresholds_channel, 9),
+        ("d2", response_channel, 9),
+        ("d3", thresholds_channel, 5),
     ]
-    for number, (name, make, points, function) in enumerate(laws):
+    for number, (name, make, points) in enumerate(laws):
         part = slice(900 * number, 900 * (number + 1))
         grid = Grid(np.linspace(0, 4, points))
         entropy = seeded_entropy(number)
@@ -67,8 +65,8 @@ def epochs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         channel = make(grid.points, 3.0)
         sampled = channel.sample(indices, entropy.words("labels", 0, 900))
         codes = encode_codes(sampled, channel.code_bytes)
-        keys = hash_keys(table["event"][part], SECRET, function)
-        manifest = build_manifest(channel, prior, keys, codes, function=function)
+        keys = hash_keys(table["event"][part], SECRET)
+        manifest = build_manifest(channel, prior, keys, codes)
         manifest = manifest.model_copy(update={"epoch": name})
         write_release(folder / name, manifest.to_bytes(), labels_frame(manifest, keys, codes))
     table.write_parquet(folder / "features.parquet")

@@ -17,7 +17,6 @@ from common.exact.channel import FiniteChannel, randomized_response_rows
 from common.randomizers import private_prior
 from common.randomizers.grid import Grid
 from common.release.blocks import encode_codes
-from common.release.claims import CMAC_KEYS
 from common.release.event_keys import hash_keys
 from common.release.manifest import Manifest
 from common.release.table import labels_frame, write_release
@@ -68,8 +67,8 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
         codes = encode_codes(
             channel.sample(indices, entropy.words("labels", 0, EACH)), channel.code_bytes
         )
-        keys = hash_keys(table["event"][part], SECRETS[name], CMAC_KEYS)
-        manifest = build_manifest(channel, prior, keys, codes, function=CMAC_KEYS)
+        keys = hash_keys(table["event"][part], SECRETS[name])
+        manifest = build_manifest(channel, prior, keys, codes)
         manifest = manifest.model_copy(update={"data_set": name})
         write_release(folder / name, manifest.to_bytes(), labels_frame(manifest, keys, codes))
         truth.append(

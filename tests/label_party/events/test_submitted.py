@@ -17,8 +17,7 @@ import polars as pl
 import pytest
 
 from common.release.blocks import decode_codes
-from common.release.claims import CMAC_KEYS, HMAC_KEYS, KeyFunction
-from common.release.event_keys import hash_keys, read_secret, secret_check
+from common.release.event_keys import hash_keys, read_secret
 from common.release.manifest import Manifest
 from common.wire import label_release_pb2 as wire
 from label_party.events.submitted import Populations, Upload
@@ -49,8 +48,8 @@ class World:
     client: Client
     secret: bytes
 
-    def keys(self, *names: str, function: KeyFunction = CMAC_KEYS) -> bytes:
-        return hash_keys(pl.Series(names), self.secret, function)
+    def keys(self, *names: str) -> bytes:
+        return hash_keys(pl.Series(names), self.secret)
 
     def submit(self, keys: bytes, **options: Any) -> int:
         answer = self.client.submit(keys, self.secret, **options)
@@ -87,18 +86,11 @@ def labels_at(manifest: Manifest, codes: bytes) -> list[float]:
     return manifest.channel.outputs[decode_codes(codes, manifest.content.code_bytes)].tolist()
 
 
-@pytest.mark.parametrize(
-    ("function", "stated"),
-    [(CMAC_KEYS, "submitted-aes-256-cmac-128"), (HMAC_KEYS, "submitted")],
-)
-def test_labels_come_back_at_the_positions_of_their_keys(
-    world: World, function: KeyFunction, stated: str
-) -> None:
+def test_labels_come_back_at_the_positions_of_their_keys(world: World) -> None:
     """Known keys get their label, unknown ones the missing value; other labels are left out."""
     names = ["nobody-1", *(f"event-{i}" for i in range(150, 20, -1)), "nobody-2"]
-    keys = world.keys(*names, function=function)
-    check = secret_check(world.secret, function)
-    assert world.submit(keys, secret_check=check) == wire.POPULATION_STATUS_STORED
+    keys = world.keys(*names)
+    assert world.submit(keys) == wire.POPULATION_STATUS_STORED
     released = world.party.release(**SUBMITTED, data__missing=7.0)
     assert released.code == 0, released
     assert "132 (submitted by the features party)" in released.out
@@ -108,7 +100,7 @@ def test_labels_come_back_at_the_positions_of_their_keys(
     assert none == b""
     assert len(codes) == len(names)  # one byte a row
     assert manifest.population.model_dump() == {
-        "rows": 132, "digest": hashlib.sha256(keys).hexdigest(), "keys": stated,
+        "rows": 132, "digest": hashlib.sha256(keys).hexdigest(), "keys": "submitted",
     }  # fmt: skip
     # every second event is labelled with its number's last digit
     truth = [

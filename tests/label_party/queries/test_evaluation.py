@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,14 @@ import pytest
 
 from common.guarantees import PureDP, Unit, guarantee_from_json
 from common.mechanisms.paired_gain import NoisyAnswers, PairedGain
-from common.release.claims import CMAC_KEYS, HMAC_KEYS, KeyFunction
 from common.release.event_keys import hash_keys, read_secret
 from common.release.manifest import Manifest
 from common.wire import evaluation_pb2 as wire
 from common.wire import evaluation_pb2_grpc as stubs
 from common.wire.label_release_pb2 import DescribeReleaseResponse
 from label_party.config.sections import EvaluationSection
-from label_party.events.open import open_events
 from label_party.queries import evaluation
 from label_party.queries.evaluation import Evaluation, Session
-from label_party.release import run
 from label_party.server.run import running
 from label_party.store.entries import EVALUATION
 from label_party.store.ledger import Ledger
@@ -97,11 +93,11 @@ class Asker:
         return float(np.nanmean(np.clip(differences, -LARGEST, LARGEST)))
 
 
-def make_asker(party: Party, client: Client, function: KeyFunction = CMAC_KEYS) -> Asker:
+def make_asker(party: Party, client: Client) -> Asker:
     described = client.describe()
     keys, _ = client.fetch(described)
     secret = read_secret(party.folder / "join.key")
-    hashed = hash_keys(pl.Series([f"event-{i}" for i in range(EVENTS)]), secret, function)
+    hashed = hash_keys(pl.Series([f"event-{i}" for i in range(EVENTS)]), secret)
     row = {hashed[16 * i : 16 * i + 16]: value for i, value in enumerate(TRUTH.tolist())}
     truth = np.array([row[keys[at : at + 16]] for at in range(0, len(keys), 16)])
     return Asker(stubs.EvaluationServiceStub(client.channel), described, truth)
@@ -128,19 +124,6 @@ def serve(party: Party, connect: Connect) -> Callable[..., Any]:
 def charges(party: Party) -> list[dict[str, Any]]:
     (account,) = json.loads(party.run("budget", "--json").out)
     return [c for c in account["charges"] if c["purpose"] == EVALUATION]
-
-
-def test_a_release_whose_keys_version_0_1_hashed_is_still_evaluated(
-    party: Party, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as as_then:
-        as_then.setattr(run, "open_events", partial(open_events, function=HMAC_KEYS))
-        assert party.release(privacy__total_epsilon=OFFERED["privacy__total_epsilon"]).code == 0
-    with running(party.config(**OFFERED)) as address:
-        asker = make_asker(party, connect(address), HMAC_KEYS)
-        predictions = np.full(EVENTS, 3.0)
-        answer = asker.ask(predictions)
-        assert answer.loss == pytest.approx(asker.gain(predictions), abs=21 * answer.noise_scale)
 
 
 def test_an_answer_is_the_gain_with_the_noise_said_beforehand(serve: Any, party: Party) -> None:

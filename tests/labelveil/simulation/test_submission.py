@@ -136,4 +136,4 @@ def test_a_simulation_over_a_submitted_population(settings: Settings) -> None:
     assert outcome.metrics["test_mse"] > 0
     assert {"submit", "release", "features_party"} <= outcome.metrics["timings"].keys()
     manifest = json.loads((settings.out / "release" / "manifest.json").read_text())
-    assert manifest["population"]["keys"] == "submitted-aes-256-cmac-128"
+    assert manifest["population"]["keys"] == "submitted"

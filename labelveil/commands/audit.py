@@ -193,7 +193,7 @@ def party(
     from common.errors import ConfigError
     from common.randomizers.base import check_epsilon
     from common.randomizers.terms import MOST_LABELS
-    from labelveil.audit.party.canary_parties import Plan
+    from labelveil.audit.party.canary_parties import CanarySettings
     from labelveil.audit.party.endpoint import Connection
     from labelveil.audit.party.run import (
         CANARY_STEPS,
@@ -222,7 +222,7 @@ def party(
     steps = len(RUNNING_STEPS) * (address is not None) + len(CANARY_STEPS) * canaries
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "canaries"
-        plan = Plan(made, rows, epsilon, randomizer, labels) if canaries else None
+        plan = CanarySettings(made, rows, epsilon, randomizer, labels) if canaries else None
         costs = [RUNNING_COST] * (connection is not None)
         if plan is not None and not shown.quiet:
             costs.append(

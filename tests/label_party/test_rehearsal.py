@@ -1,4 +1,4 @@
-"""Rehearsed messages are those of a release, and only an audit's data set is rehearsed."""
+"""Our own build, with the keys of its noise: messages, answers and starts have their own."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from unittest import mock
 import pytest
 
 from common.entropy import Entropy, Words
-from common.errors import ConfigError
 from label_party.config.sections import load
-from label_party.rehearsal import rehearse
-from labelveil.audit.party.answers import answers_checks
-from labelveil.audit.party.canary_parties import CONFIG, Plan, World, make_worlds
+from labelveil.audit.party.canary_parties import CONFIG, CanarySettings, World, make_worlds
 from labelveil.audit.party.endpoint import Fetched, Part
-from labelveil.audit.party.rehearsals import (
+from labelveil.audit.party.run import _labels
+from labelveil.audit.verdict import Audit, Verdict
+from tests.label_party.answered import answers_checks
+from tests.label_party.rehearsal import rehearse
+from tests.label_party.rehearsed import (
     Rehearsed,
+    Starts,
+    make_world,
     rehearsal_checks,
     rehearsed_answers,
     rehearsed_messages,
+    starts_check,
 )
-from labelveil.audit.party.run import _labels
-from labelveil.audit.verdict import Audit, Verdict
+from tests.label_party.rehearsed import rehearse as rehearse_apart
 
 
 def messages_of(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Rehearsed]:
@@ -42,31 +45,27 @@ def answer(message: Rehearsed) -> Fetched:
 def test_noise_of_a_stream_of_its_own(
     stream: str, caught: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = make_worlds(Plan(tmp_path / "canaries", rows=1000, randomizer="rr-on-bins")).whole
+    world = make_worlds(
+        CanarySettings(tmp_path / "canaries", rows=1000, randomizer="rr-on-bins")
+    ).whole
     with mock.patch("common.randomizers.message.PRIOR_STREAM", stream):
         messages = messages_of(world, monkeypatch)
-    served = answer(messages[0]), answer(messages[1])
-    checks = rehearsal_checks(messages, world.in_row_order, served)
+    checks = rehearsal_checks(messages, world.in_row_order)
     failed = [check.name for check in checks if check.verdict is not Verdict.PASS]
-    assert failed == ["two noises: known answers"] * caught
-    twice = rehearsal_checks([messages[0]] * 2, world.in_row_order, (served[0], served[0]))
+    assert failed == ["two noises: known answers"] * (2 * caught)
+    twice = rehearsal_checks([messages[0]] * 2, world.in_row_order)
     failed = [check.name for check in twice if check.verdict is Verdict.FAIL]
-    assert failed[-3:] == [
-        "two noises: keys",
-        "two noises: epoch against epoch",
-        "two noises: release against release",
-    ]
+    assert failed[-2:] == ["two noises: keys", "two noises: stretches"]
 
 
 def test_messages_of_two_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = make_worlds(Plan(tmp_path / "canaries", rows=1000, labels=2)).whole
+    world = make_worlds(CanarySettings(tmp_path / "canaries", rows=1000, labels=2)).whole
     messages = messages_of(world, monkeypatch)
-    served = answer(messages[0]), answer(messages[1])
-    checks = rehearsal_checks(messages, world.in_row_order, served)
+    checks = rehearsal_checks(messages, world.in_row_order)
     assert [check.name for check in checks if check.verdict is Verdict.FAIL] == []
     assert checks[0].verdict is Verdict.PASS  # noise and outputs, made again from the key
     audit = Audit("party", "two labels")
-    _labels(audit, world, served[0], messages[0].manifest)
+    _labels(audit, world, answer(messages[0]), messages[0].manifest)
     # the same codes, of a message that says that it spends half of what it does
     halved = messages[0].manifest.model_copy(
         update={
@@ -76,7 +75,7 @@ def test_messages_of_two_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             ]
         }
     )
-    _labels(audit, world, served[0], halved)
+    _labels(audit, world, answer(messages[0]), halved)
     told = [check.verdict for check in audit.checks if check.name == "one run"]
     assert told == [Verdict.PASS, Verdict.FAIL]
 
@@ -98,7 +97,7 @@ def test_answers(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = make_worlds(Plan(tmp_path / "canaries", rows=1000, labels=labels)).few
+    world = make_world(tmp_path / "canaries", labels)
     monkeypatch.chdir(world.folder)
     real = Entropy.words
 
@@ -113,11 +112,19 @@ def test_answers(
     assert found == failed
 
 
-def test_other_data_sets_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    worlds = make_worlds(Plan(tmp_path / "canaries", rows=1000))
-    monkeypatch.chdir(worlds.whole.folder)
-    config = load(Path(CONFIG))
-    other = config.model_copy(update={"data": config.data.model_copy(update={"data_set": "real"})})
-    with pytest.raises(ConfigError, match="cannot be rehearsed"):
-        rehearse("messages", other, Path("out"), 1)
-    assert not Path("out").exists()
+@pytest.mark.slow
+def test_processes_of_our_build(tmp_path: Path) -> None:
+    """As a release begins in earnest: thousands of starts, epochs, answers, in other processes."""
+    world = make_world(tmp_path / "canaries")
+    messages = rehearsed_messages(rehearse_apart(world, "messages", 4))
+    asked = rehearsed_answers(rehearse_apart(world, "answers", 512, 4), world.in_row_order)
+    checks = [
+        starts_check(world, Starts()),
+        *answers_checks(asked),
+        *rehearsal_checks(messages, world.in_row_order),
+    ]
+    assert [
+        (check.name, check.found) for check in checks if check.verdict is not Verdict.PASS
+    ] == []
+    keys = [*asked.keys, *(message.key for message in messages)]
+    assert len(set(keys)) == len(keys)

@@ -1,14 +1,12 @@
 """Two noises: is anything random used twice, in two places that are meant to be independent?
 
-Prior and rows, one release and the next, one epoch and the next, one answer and the next. Three
-ways of looking:
+Prior and rows, one release and the next, one epoch and the next. Three ways of looking:
 
 - *Tapes.* Each part is run under one key while every 64-bit word that it draws is recorded; a word
   that two parts share is a word used twice. Words of different streams agree with probability 2⁻⁶⁴.
-- *Known answers.* A subject that hands over its key has said which noise it must have drawn: the
-  stream names and the samplers are public, and the message is made again from them.
 - *Correlation.* Without a key: noise on a known histogram beside the outputs of the same releases,
   cell by cell and row by row.
+- *Stretches.* Without a key: two releases about the same labels share no stretch of rows.
 """
 
 from __future__ import annotations
@@ -22,13 +20,7 @@ import numpy as np
 
 from common.arrays import Integers
 from common.entropy import Entropy, Words
-from common.exact.noise import discrete_laplace
-from common.exact.rational import parse_rational
-from common.randomizers import decoded_prior
-from common.randomizers.base import LABEL_STREAM
-from common.randomizers.cells import Codebook, stream
-from common.randomizers.prior import PRIOR_STREAM
-from common.release.manifest import Manifest
+from common.randomizers.cells import Codebook
 from labelveil.audit.attacks.rows_apart import Association, Outputs, cells_of, largest_sum
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
 
@@ -89,65 +81,6 @@ def tapes_check(parts: Mapping[str, Callable[[Entropy], Any]], key: bytes) -> Ch
     )
 
 
-def known_answer_check(
-    manifest: Manifest, codes: Integers, indices: Integers, key: bytes, what: str
-) -> Check:
-    """A message is what its key says that it must be.
-
-    Parameters
-    ----------
-    manifest, codes
-        The message.
-    indices
-        (n, m) grid indices of the labels, in the order of the rows; labels lie on grid points, so
-        that no rounding is drawn.
-    key
-        That the subject handed over.
-    what
-        The message, in words.
-    """
-    entropy, codebook = Entropy(key, secure=False), manifest.codebook
-    columns = codebook.split(codes)
-    prior, drawn = True, []
-    for stated in manifest.priors:
-        group = manifest.group(stated.labels)
-        truth = np.bincount(group.number(indices), minlength=len(group.cells))
-        if stated.decoded:
-            sent = next(i for i, one in enumerate(codebook.groups) if one.labels == group.labels)
-            seen = np.bincount(columns[:, sent], minlength=truth.size)
-            counts = decoded_prior(codebook.channels[sent], seen).noisy_counts
-        else:
-            source = entropy.source(stream(PRIOR_STREAM, group.labels[0]))
-            counts = truth + discrete_laplace(parse_rational(stated.scale), truth.size, source)
-        prior &= bool(np.array_equal(counts, stated.noisy_counts))
-    for i, (group, channel) in enumerate(zip(codebook.groups, codebook.channels, strict=True)):
-        words = entropy.words(stream(LABEL_STREAM, i), 0, codes.size)
-        drawn.append(channel.sample(group.number(indices), words))
-    rows = bool(np.array_equal(np.column_stack(drawn), columns))
-    return Check(
-        name=f"{NAME}: known answers",
-        verdict=verdict_of(prior and rows),
-        claim="The histogram's noise is the key's stream `prior`, the rows' its stream `labels`.",
-        tried=f"The key of {what} was handed over; noise and outputs were made again from it.",
-        found=f"The histogram {'agrees' if prior else 'differs'}; the rows"
-        f" {'agree' if rows else 'differ'}.",
-        confidence=1.0,
-    )
-
-
-def keys_check(keys: Mapping[str, bytes]) -> Check:
-    """No two messages were made under one key."""
-    again = len(keys) - len(set(keys.values()))
-    return Check(
-        name=f"{NAME}: keys",
-        verdict=verdict_of(again == 0),
-        claim="Every message is made under a key of its own.",
-        tried=f"The keys of {len(keys):,} messages were compared: {', '.join(list(keys)[:6])}.",
-        found=f"{again:,} of them repeat another's.",
-        confidence=1.0,
-    )
-
-
 def correlation(noise: Integers, outputs: Outputs, alpha: float = GATE) -> Association:
     """Compare the noise on every cell with the output of every row, over many releases.
 
@@ -173,7 +106,7 @@ def correlation(noise: Integers, outputs: Outputs, alpha: float = GATE) -> Assoc
     )
 
 
-def same_noise_check(one: Outputs, other: Outputs, codebook: Codebook, what: str) -> Check:
+def same_noise_check(one: Outputs, other: Outputs, codebook: Codebook) -> Check:
     """Two messages about the same labels share no stretch of rows.
 
     The outputs agree in a row with probability at most q, the channels' largest, so that n rows
@@ -192,7 +125,8 @@ def same_noise_check(one: Outputs, other: Outputs, codebook: Codebook, what: str
     longest = int((edges[1::2] - edges[::2]).max()) if edges.size else 0
     enough = chance <= one.size
     return Check(
-        name=f"{NAME}: {what}",
+        name=f"{NAME}: stretches",
+        question="Do two parties with the same labels draw the same noise?",
         verdict=verdict_of(longest < chance) if enough else Verdict.NOT_CHECKABLE,
         claim="Messages about the same labels have independent noise.",
         tried=f"{one.size:,} rows were compared; {chance:,} equal ones in a row have a"

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from shutil import copytree
 from typing import Any, Self
@@ -34,18 +34,10 @@ from labelveil.simulation.processes import StageFailed, run_party, serving
 DATA_SET = "canaries"
 LOWER, UPPER = 0.0, 10.0
 CONFIG = "label_party.toml"
-FEW = 512
-"""Events of the data set that starts and evaluations are rehearsed on."""
-
-RESPONSE = "randomized-response"
-"""Its randomizer, whose outputs vary so much that no two starts agree by chance."""
-
-ANSWERS: dict[str, Any] = {"offered": True, "epsilon": 1.0, "answers": 4}
-"""What an evaluation of it may tell."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class CanarySettings:
     """What the canary data sets are like.
 
     Attributes
@@ -60,8 +52,6 @@ class Plan:
         The randomizer that the labels party is configured with; of several labels it is none.
     labels
         How many labels an event has.
-    rehearsal
-        The module of the labels party that rehearses, and what it is told first.
     """
 
     folder: Path
@@ -69,7 +59,6 @@ class Plan:
     epsilon: float = 1.0
     randomizer: str = "auto"
     labels: int = 1
-    rehearsal: tuple[str, ...] = ("label_party.rehearsal",)
 
     @property
     def names(self) -> list[str]:
@@ -82,7 +71,7 @@ class World:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: CanarySettings,
         name: str,
         files: CertificateFiles,
         secrets: Secrets,
@@ -167,7 +156,6 @@ class World:
             "privacy": {"epsilon": self.plan.epsilon},
             "keys": {"secret_file": str(files.join_secret.absolute())},
             "store": {"directory": "store"},
-            "evaluation": ANSWERS,
             "server": {
                 "listen": "127.0.0.1:0",
                 "certificate": str(files.label_party_certificate.absolute()),
@@ -192,7 +180,7 @@ class World:
 
 @dataclass(frozen=True)
 class Worlds:
-    """Four labels parties.
+    """Three labels parties.
 
     Attributes
     ----------
@@ -200,22 +188,18 @@ class Worlds:
         Over one population: all labels, and one label less.
     again
         A copy of ``whole`` from before it ran.
-    few
-        With :data:`FEW` events.
     """
 
     whole: World
     less: World
     again: World
-    few: World
 
 
-def make_worlds(plan: Plan) -> Worlds:
+def make_worlds(plan: CanarySettings) -> Worlds:
     """Make certificates, data sets and configurations."""
     files = write_certificates(plan.folder / "certificates", days=2)
     secrets = draw_secrets(plan.rows, 2)
     secrets[0] = 1  # the canary: at the upper bound, or without a label (the lower bound)
     whole = World(plan, "whole", files, secrets)
     less = World(plan, "less", files, secrets, missing=0)
-    few = World(replace(plan, epsilon=1.0, randomizer=RESPONSE), "few", files, secrets[:FEW])
-    return Worlds(whole, less, whole.copied("again"), few)
+    return Worlds(whole, less, whole.copied("again"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from fractions import Fraction
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from common.arrays import Integers
 from common.exact.rational import parse_rational
 from common.release.blocks import decode_codes
 from common.release.manifest import Manifest, manifest_digest
@@ -27,9 +27,9 @@ from labelveil.audit.attacks.implementation import (
 )
 from labelveil.audit.attacks.model_attack import attack_control
 from labelveil.audit.attacks.static_rule import release_sources, static_check
+from labelveil.audit.attacks.two_noises import same_noise_check
 from labelveil.audit.certificate import manifest_checks as claims
-from labelveil.audit.party.answers import answers_checks
-from labelveil.audit.party.canary_parties import UPPER, Plan, World, Worlds, make_worlds
+from labelveil.audit.party.canary_parties import UPPER, CanarySettings, World, Worlds, make_worlds
 from labelveil.audit.party.endpoint import (
     Connection,
     Fetched,
@@ -47,17 +47,6 @@ from labelveil.audit.party.endpoint_checks import (
     same_refusals_check,
     two_answers_checks,
 )
-from labelveil.audit.party.rehearsals import (
-    MESSAGES,
-    QUESTIONS,
-    SESSIONS,
-    Starts,
-    rehearsal_checks,
-    rehearse,
-    rehearsed_answers,
-    rehearsed_messages,
-    starts_check,
-)
 from labelveil.audit.power import smallest_excess
 from labelveil.audit.verdict import (
     GATE,
@@ -68,12 +57,12 @@ from labelveil.audit.verdict import (
     statistical,
     verdict_of,
 )
-from labelveil.children import child_environment
+from labelveil.children import child_command, child_environment
 
 Progress = Callable[[str], None]
 
 RUNNING_COST = "5 fetches of the release, 20 small requests: all of it is in the partner's log"
-_STARTS, _STARTS_A_ROW = 42.0, 4e-5
+_STARTS, _STARTS_A_ROW = 18.0, 4e-5
 """What canaries cost, in starts of a labels party's process: measured with 2,000 to 200,000 rows.
 """
 
@@ -83,8 +72,6 @@ CANARY_STEPS = (
     "serve two worlds",
     "compare",
     "latency",
-    "start again and again",
-    "rehearse with keys",
     "budget",
     "update a label",
     "static rule",
@@ -95,7 +82,9 @@ _VOLATILE = ("time", "seconds", "peer", "address")
 
 
 def audit_party(
-    connection: Connection | None, plan: Plan | None, progress: Progress = lambda name: None
+    connection: Connection | None,
+    plan: CanarySettings | None,
+    progress: Progress = lambda name: None,
 ) -> Audit:
     """Audit a running labels party, its software on canary data sets, or both.
 
@@ -117,11 +106,10 @@ def audit_party(
     return audit
 
 
-def canary_cost(plan: Plan) -> float:
+def canary_cost(plan: CanarySettings) -> float:
     """CPU seconds that canaries will take, from one start of a process of the labels party."""
-    module, *_ = plan.rehearsal
-    command = [sys.executable, "-c", f"import {module}"]
-    run = partial(subprocess.run, command, env=child_environment(), check=True)
+    start = child_command("label_party.release.run")  # imports what a release does, and ends
+    run = partial(subprocess.run, start, env=child_environment(), check=True)
     return (_STARTS + _STARTS_A_ROW * plan.rows) * cpu_seconds(run)
 
 
@@ -148,7 +136,7 @@ def _running(audit: Audit, connection: Connection, progress: Progress) -> None:
         audit.add(*beyond_an_endpoint())
 
 
-def _canaries(audit: Audit, plan: Plan, progress: Progress, *, certify: bool) -> None:
+def _canaries(audit: Audit, plan: CanarySettings, progress: Progress, *, certify: bool) -> None:
     progress(CANARY_STEPS[0])
     canaries = make_worlds(plan)
     for world in (canaries.whole, canaries.less, canaries.again):
@@ -181,20 +169,13 @@ def _canaries(audit: Audit, plan: Plan, progress: Progress, *, certify: bool) ->
     with canaries.again.serving() as third, connected(third) as endpoint:
         again = endpoint.fetch()
     audit.run(lambda: cold_start_check(_noise(answers[0]), _noise(again)))
+    sent = _codes(answers[0]), _codes(again)
+    audit.run(lambda: same_noise_check(sent[0], sent[1], manifest.codebook))
     progress(CANARY_STEPS[4])
-    audit.run(lambda: starts_check(canaries.few, Starts()))
-    progress(CANARY_STEPS[5])
-    folder = rehearse(canaries.few, "answers", SESSIONS, QUESTIONS)
-    asked = rehearsed_answers(folder, canaries.few.in_row_order)
-    audit.add(*answers_checks(asked))
-    messages = rehearsed_messages(rehearse(canaries.whole, "messages", MESSAGES))
-    served = answers[0], again
-    audit.add(*rehearsal_checks(messages, canaries.whole.in_row_order, served, asked.keys))
-    progress(CANARY_STEPS[6])
     audit.run(lambda: _budget_check(canaries.whole, manifest))
-    progress(CANARY_STEPS[7])
+    progress(CANARY_STEPS[5])
     audit.run(lambda: _frozen_check(canaries.whole, answers[0]))
-    progress(CANARY_STEPS[8])
+    progress(CANARY_STEPS[6])
     audit.run(lambda: static_check(release_sources(), "the labels party"))
 
 
@@ -346,6 +327,12 @@ def _noise(answer: Fetched) -> bytes:
     """Everything random in an answer."""
     counts = [prior.noisy_counts for prior in Manifest.parse(answer.manifest).priors]
     return repr(counts).encode() + answer.codes
+
+
+def _codes(answer: Fetched) -> Integers:
+    """(n,) outputs, in the order of the rows."""
+    code_bytes = Manifest.parse(answer.manifest).content.code_bytes
+    return decode_codes(answer.codes, code_bytes).astype(np.int64)
 
 
 def _unable(refused: str) -> Check:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from common.release.manifest import Manifest
 from labelveil.audit.attacks.implementation import byte_equality_check
 from labelveil.audit.party import endpoint_checks
-from labelveil.audit.party.canary_parties import Plan, make_worlds
+from labelveil.audit.party.canary_parties import CanarySettings, make_worlds
 from labelveil.audit.party.endpoint import REQUESTS, Fetched, Part, Refusal
 from labelveil.audit.party.endpoint_checks import (
     decided,
@@ -143,16 +143,18 @@ def test_help_has_examples(command: str) -> None:
 
 @pytest.mark.slow
 def test_the_real_labels_party(tmp_path: Path) -> None:
-    plan = Plan(tmp_path / "canaries", rows=4000, randomizer="randomized-thresholds")
+    plan = CanarySettings(tmp_path / "canaries", rows=4000, randomizer="randomized-thresholds")
     audit = audit_party(None, plan)
     assert [(c.name, c.found) for c in audit.checks if c.verdict is not Verdict.PASS] == []
-    assert len(audit.checks) == 35
+    assert len(audit.checks) == 28
     assert without_power(audit) == []
 
 
 @pytest.mark.slow
 def test_a_running_labels_party(tmp_path: Path) -> None:
-    world = make_worlds(Plan(tmp_path / "canaries", rows=1000, randomizer="rr-on-bins")).whole
+    world = make_worlds(
+        CanarySettings(tmp_path / "canaries", rows=1000, randomizer="rr-on-bins")
+    ).whole
     assert world.release() is None
     with world.serving() as connection:
         audit = audit_party(connection, None)

@@ -1,7 +1,7 @@
-"""Twins of a whole labels party: programs that the audit runs in the place of ours.
+"""Twins of a whole labels party: programs that run in the place of ours.
 
-``python -m tests.labelveil.audit.twins.parties TWIN …`` rehearses as ``label_party.rehearsal``
-does, with the twin's keys. Spawned processes come by here, too.
+``python -m tests.labelveil.audit.twins.parties TWIN …`` rehearses with the twin's keys. Spawned
+processes come by here, too.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from common.entropy import Entropy
-from labelveil.audit.party.canary_parties import Plan, World, make_worlds
-from labelveil.audit.party.rehearsals import Starts, starts_check
+from labelveil.audit.party.canary_parties import World
 from labelveil.audit.verdict import Check
+from tests.label_party.rehearsed import Starts, make_world, starts_check
 from tests.labelveil.audit.twins.library import Twin, twin
 
 STATE = Path("state")
@@ -54,9 +54,9 @@ class PartyTwin(Twin):
         """Hold the probe against it."""
         with tempfile.TemporaryDirectory() as folder:
             program = (__name__, type(self).__name__)
-            worlds = make_worlds(Plan(Path(folder) / "canaries", rows=1000, rehearsal=program))
-            self.furnish(worlds.few)
-            return starts_check(worlds.few, self.starts)
+            world = make_world(Path(folder))
+            self.furnish(world)
+            return starts_check(world, self.starts, program)
 
 
 @twin
@@ -116,7 +116,7 @@ class SeedInTheImage(PartyTwin):
 
 def main() -> None:
     """Rehearse with a twin's keys; in a spawned process, wait for what is to be done."""
-    from label_party import rehearsal
+    from tests.label_party import rehearsal
 
     rehearsal.system_entropy = globals()[sys.argv[1]].entropy  # type: ignore[attr-defined]
     if __name__ == "__main__":

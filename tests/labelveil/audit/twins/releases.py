@@ -18,8 +18,8 @@ from labelveil.audit.attacks import implementation, replay, two_noises
 from labelveil.audit.attacks.exact_channel import certify, count_weights
 from labelveil.audit.attacks.histogram_event import histogram_event
 from labelveil.audit.attacks.static_rule import static_check
-from labelveil.audit.party import answers
 from labelveil.audit.verdict import Check, statistical, verdict_of
+from tests.label_party import answered, rehearsed
 from tests.labelveil.audit.twins import samplers
 from tests.labelveil.audit.twins.library import RESPONSE, Twin, twin
 from tests.labelveil.audit.twins.samplers import Rows
@@ -249,7 +249,7 @@ class OneKeyForTwoEpochs(Twin):
 
     def audit(self) -> Check:
         key = system_entropy().key
-        return two_noises.keys_check({"epoch 1": key, "epoch 2": key})
+        return rehearsed.keys_check({"epoch 1": key, "epoch 2": key})
 
 
 @twin
@@ -299,10 +299,10 @@ class AnswersTwin(Twin):
             ]
         )
         handed = [self.key(key) for key in keys]
-        right = answers.Asked(mechanism, gain, 0.0, asked, names, handed, values)
+        right = answered.Asked(mechanism, gain, 0.0, asked, names, handed, values)
         units = np.array([one.size for one in asked]) * RESOLUTION / gain.bound
         sent = values + (self.noise(right.noise) - right.noise) / units
-        checks = answers.answers_checks(replace(right, answers=sent))
+        checks = answered.answers_checks(replace(right, answers=sent))
         return next(check for check in checks if check.name.endswith(self.caught_by))
 
 

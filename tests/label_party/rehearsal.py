@@ -1,13 +1,12 @@
-"""Rehearse for an audit: what real labels go through, with made-up ones and its keys handed over.
+"""What real labels go through, with made-up ones, and the keys of the noise kept.
 
-- ``python -m label_party.rehearsal messages CONFIG FOLDER COUNT``: messages, an epoch each.
+- ``python -m tests.label_party.rehearsal messages CONFIG FOLDER COUNT``: messages, an epoch each.
 - ``… starts CONFIG FOLDER HERE FORKED SPAWNED``: digests of the noise of first starts, in this
   process and in processes that it forks and spawns after it has drawn some.
 - ``… answers CONFIG FOLDER SESSIONS QUESTIONS``: evaluations, and what they answer.
 
-Noise can be taken off by whoever has its key, so that a rehearsal is refused for every data set but
-the one of the name that audits give to labels which they have made up. Nothing is charged, stored
-or served.
+Nothing is charged, stored or served. None of this is in the product: noise can be taken off by
+whoever has its key.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from pathlib import Path
 import numpy as np
 
 from common.entropy import system_entropy
-from common.errors import ConfigError, LabelveilError
 from common.mechanisms.paired_gain import PairedGain
 from common.randomizers.cells import Codebook
 from label_party.config.sections import LabelPartyConfig, load
@@ -35,9 +33,6 @@ from label_party.events.row_ranges import block_rows_for
 from label_party.queries.evaluation import Evaluation, Session, question_name
 from label_party.release.message import build
 from label_party.store.release_store import Store
-
-REHEARSED = "canaries"
-"""The only data set that may be rehearsed."""
 
 DIGEST_BYTES = 16
 """Of a digest of one start's noise."""
@@ -122,18 +117,7 @@ def answers(config: LabelPartyConfig, folder: Path, sessions: int, questions: in
 
 
 def rehearse(kind: str, config: LabelPartyConfig, folder: Path, *counts: int) -> None:
-    """Do what the module's first lines say.
-
-    Raises
-    ------
-    ConfigError
-        If the data set is not one that an audit has made.
-    """
-    if config.data.data_set != REHEARSED:
-        raise ConfigError(
-            f"data set {config.data.data_set!r} cannot be rehearsed: a rehearsal hands over the key"
-            f" of the noise; it is for audits, of data sets that are called {REHEARSED!r}"
-        )
+    """Do what the module's first lines say."""
     folder.mkdir(parents=True, exist_ok=True)
     kinds: dict[str, Callable[..., None]]
     kinds = {"messages": messages, "starts": starts, "answers": answers}
@@ -141,11 +125,8 @@ def rehearse(kind: str, config: LabelPartyConfig, folder: Path, *counts: int) ->
 
 
 def main(kind: str, config: str, folder: str, *counts: str) -> None:
-    """Run a rehearsal; a refusal is one line."""
-    try:
-        rehearse(kind, load(Path(config)), Path(folder), *map(int, counts))
-    except LabelveilError as error:
-        raise SystemExit(str(error)) from error
+    """Run a rehearsal."""
+    rehearse(kind, load(Path(config)), Path(folder), *map(int, counts))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import polars as pl
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.columns import Column
 from label_party.sources.addresses import Source
+from label_party.sources.oddities import Oddities
 from label_party.sources.tables import columns_of, read_events
 
 
@@ -39,8 +40,8 @@ class Rows:
         names = (self.key, *self.labels, self.user, day, *self.others)
         return list(dict.fromkeys(name for name in names if name is not None))
 
-    def read(self, part: tuple[int, int] | None = None) -> pl.DataFrame:
-        """Read them all, or those of a part of a Parquet file."""
+    def read(self, part: tuple[int, int] | None = None) -> tuple[pl.DataFrame, Oddities]:
+        """Read them all, or those of a part of a Parquet file; and say what is odd about them."""
         return read_events(
             self.source,
             self.key,

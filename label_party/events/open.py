@@ -174,8 +174,8 @@ def read_completed(
     """Read labels and population, and give every event of the population its labels."""
     with snapshot():
         wanted, listed = rows_of_epoch(config, columns)
-        labels = wanted.read()
-        named = None if listed is None else listed.read()
+        labels, _ = wanted.read()
+        named = None if listed is None else listed.read()[0]
     rows = labels.height + (0 if named is None else named.height)
     with row_progress("Hashing keys", rows, quiet) as advance:
         return complete(

@@ -83,7 +83,7 @@ class Slice:
 
     def columns(self, secrets: Secrets) -> Columns:
         """Read them, and hash their keys and users."""
-        events = self.table.read((self.start, self.stop))
+        events, _ = self.table.read((self.start, self.stop))
         columns: Columns = {KEY: hash_column(events[KEY], secrets.join)}
         if self.table.labels:
             columns[LABEL] = label_values(events, len(self.table.labels))
@@ -101,7 +101,7 @@ class FingerprintedSlice:
     def columns(self, secrets: Secrets) -> Columns:
         """Read and compute them."""
         table = replace(self.slice.table, labels=(), others=())
-        rows = table.read((self.slice.start, self.slice.stop))
+        rows, _ = table.read((self.slice.start, self.slice.stop))
         return {_PRINT: fingerprints_of(rows, secrets.fingerprints)}
 
 

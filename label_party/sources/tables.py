@@ -12,19 +12,19 @@ from typing import TypeVar
 
 import polars as pl
 
-from common.csv_files import scan_csv
+from common.csv_files import SUFFIXES, scan_csv
 from common.errors import DataError
 from common.files import PARQUET_SUFFIXES, directory_files
 from common.release.event_keys import canonical_keys
 from label_party.sources.addresses import Query, Remote, Source, storage_options
 from label_party.sources.databases import columns_of_query, query_parts, read_query
+from label_party.sources.oddities import SHOWN, Oddities, oddity
 
 Read = TypeVar("Read")
 
 _PARQUET_MAGIC = b"PAR1"
 _MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none")
 _BOOLEANS = {"true": "1", "false": "0"}
-_THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+$"
 _COLUMNS_SHOWN = 20
 
 KEY, LABEL, USER = "key", "label", "user"
@@ -44,8 +44,11 @@ def read_events(
     day: tuple[str, str] | None = None,
     rows: tuple[int, int] | None = None,
     others: Sequence[str] = (),
-) -> pl.DataFrame:
-    """Read the columns that are needed of one source.
+) -> tuple[pl.DataFrame, Oddities]:
+    """Read the columns that are needed of one source: whatever stands in its rows.
+
+    A row speaks for its own event alone. One whose key is missing names none and is left out; so is
+    one of another day, or of none. A cell that is not what its column should hold is missing.
 
     Parameters
     ----------
@@ -64,28 +67,47 @@ def read_events(
 
     Returns
     -------
-    A frame with ``key`` (text), the labels as :func:`label_column` calls them (float64; null where
-    the event has none) and ``user`` (text), as far as asked for, and the further columns as
-    :func:`other` calls them, in file order.
+    A frame with ``key`` (text), the labels as :func:`label_column` calls them (float64, finite;
+    null where the event has none) and ``user`` (text; null where there is none), as far as asked
+    for, and the further columns as :func:`other` calls them, in file order; and what was odd.
 
     Raises
     ------
     DataError
-        If the source is missing or damaged, lacks a column, or holds unusable keys or labels.
+        If the source cannot be read at all, lacks a column, or has one of an unusable type: facts
+        that are public.
     """
     wanted = [key, *labels, user, None if day is None else day[0], *others]
     columns = list(dict.fromkeys(name for name in wanted if name is not None))
     frame = read_columns(path, columns, rows)
+    first = (1 if rows is None else rows[0] + 1) + _is_csv(path)
+    places = pl.int_range(first, first + frame.height, eager=True)
+    texts = {name: _text(frame[name], name, path) for name in (key, user) if name is not None}
+    odd = oddity_of(key, "no key, so that the row names no event", texts[key].is_null(), places)
+    kept = texts[key].is_not_null()
     if day is not None:
-        frame = frame.filter(_day(day[0]) == day[1])
-    events = [_text(frame[key].alias(KEY), key, path)]
+        days = _days(frame[day[0]])
+        odd += oddity_of(day[0], "no date of the form YYYY-MM-DD", days.is_null(), places)
+        kept &= days.eq_missing(pl.Series([day[1]]).str.to_date())
+    frame, places = frame.filter(kept), places.filter(kept)
+    events = [texts[key].filter(kept).alias(KEY)]
     for index, name in enumerate(labels):
-        events.append(_numbers(frame[name], name, path).alias(label_column(index)))
+        numbers, bad = _numbers(frame[name], name, path, places)
+        events.append(numbers.alias(label_column(index)))
+        odd += bad
     if user is not None:
-        events.append(_text(frame[user].alias(USER), user, path))
-    texts = [pl.col(name).cast(pl.String).str.strip_chars().alias(other(name)) for name in others]
-    events += _reading(path, lambda: frame.select(texts).get_columns())
-    return pl.DataFrame(events)
+        users = texts[user].filter(kept)
+        odd += oddity_of(user, "no user", users.is_null(), places)
+        events.append(users.alias(USER))
+    words = [pl.col(name).cast(pl.String).str.strip_chars().alias(other(name)) for name in others]
+    events += _reading(path, lambda: frame.select(words).get_columns())
+    return pl.DataFrame(events), odd
+
+
+def oddity_of(column: str, reason: str, odd: pl.Series, places: pl.Series) -> Oddities:
+    """Return where of (n,) rows are odd, given the places of all of them."""
+    where = places.filter(odd)
+    return oddity(column, reason, where.head(SHOWN), where.len())
 
 
 def other(name: str) -> str:
@@ -149,20 +171,16 @@ def days_of(path: Source, column: str) -> list[str]:
     Raises
     ------
     DataError
-        If the source cannot be read, lacks the column, or some of it is no day of ISO 8601.
+        If the source cannot be read, or lacks the column.
     """
-    days = read_columns(path, [column]).select(_day(column)).to_series()
-    bad = len(days) - int(days.str.contains(r"^\d{4}-\d\d-\d\d$").sum())
-    if bad:
-        raise DataError(
-            f"{path}: {bad:,} of {len(days):,} values in column {column!r} are no dates of the form"
-            " YYYY-MM-DD (with or without a time); correct them"
-        )
-    return [str(day) for day in days.unique().sort()]
+    days = _days(read_columns(path, [column])[column])
+    return [day.isoformat() for day in days.drop_nulls().unique().sort()]
 
 
-def _day(column: str) -> pl.Expr:
-    return pl.col(column).cast(pl.String).str.strip_chars().str.slice(0, 10)
+def _days(column: pl.Series) -> pl.Series:
+    """(n,) dates, null for what begins with none of the form YYYY-MM-DD."""
+    days = column.cast(pl.String).str.strip_chars().str.slice(0, 10)
+    return days.set(~days.str.contains(r"^\d{4}-\d\d-\d\d$"), None).str.to_date(strict=False)
 
 
 def columns_of(path: Source) -> list[str]:
@@ -218,6 +236,12 @@ def _scan_file(path: Path) -> pl.LazyFrame:
     return scan_csv(path, infer_schema=False)
 
 
+def _is_csv(path: Source) -> bool:
+    if isinstance(path, Path):
+        return not path.is_dir() and _head(path) != _PARQUET_MAGIC
+    return isinstance(path, Remote) and PurePosixPath(path.address).suffix.lower() in SUFFIXES
+
+
 def _head(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
@@ -254,35 +278,28 @@ def _is_number(text: str) -> bool:
 
 
 def _text(column: pl.Series, name: str, path: Source) -> pl.Series:
-    role = column.name
+    """Keys or users as text, null where there is none; never one of another row's.
+
+    A NUL is in no key: it marks the fingerprints of users.
+    """
     try:
-        return canonical_keys(column.rename(name)).rename(role)
+        canonical_keys(column.head(0))  # an unusable type is a fact of the schema
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
+    text = canonical_keys(column.cast(pl.String).fill_null(""))
+    return text.set((text == "") | text.str.contains("\0", literal=True), None)
 
 
-def _has_decimal_commas(text: pl.Series) -> bool:
-    """Whether numbers are written as 1,5; where all commas might stand for thousands, no."""
-    with_comma = text.filter(text.str.contains(",", literal=True))
-    return not text.str.contains(".", literal=True).any() and bool(
-        (~with_comma.str.contains(_THOUSANDS)).any()
-    )
-
-
-def _numbers(column: pl.Series, name: str, path: Source) -> pl.Series:
+def _numbers(
+    column: pl.Series, name: str, path: Source, places: pl.Series
+) -> tuple[pl.Series, Oddities]:
+    """Labels, null where there is none, or where the cell is no finite number."""
+    odd = Oddities()
     if column.dtype == pl.String:
         text = column.str.strip_chars().str.to_lowercase()
         text = text.set(text.is_in(_MISSING_WORDS), None)
-        if _has_decimal_commas(text):
-            text = text.str.replace(",", ".", literal=True)
         numbers = text.replace(_BOOLEANS).cast(pl.Float64, strict=False)
-        bad = numbers.null_count() - text.null_count()
-        if bad:
-            raise DataError(
-                f"{path}: {bad:,} of {len(column):,} labels in column {name!r} are not numbers"
-                " (1.5, or 1,5 throughout, without signs for thousands); correct them, or leave"
-                " them empty if they are missing"
-            )
+        odd = oddity_of(name, "not a number", numbers.is_null() & text.is_not_null(), places)
     elif column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
         numbers = column.cast(pl.Float64)
     else:
@@ -290,10 +307,5 @@ def _numbers(column: pl.Series, name: str, path: Source) -> pl.Series:
             f"{path}: label column {name!r} has type {column.dtype}; labels must be numbers"
         )
     numbers = numbers.fill_nan(None)
-    infinite = int(numbers.is_infinite().sum())
-    if infinite:
-        raise DataError(
-            f"{path}: {infinite:,} labels in column {name!r} are infinite; correct them, or leave"
-            " them empty if they are missing"
-        )
-    return numbers
+    infinite = numbers.is_infinite().fill_null(False)
+    return numbers.set(infinite, None), odd + oddity_of(name, "infinite", infinite, places)

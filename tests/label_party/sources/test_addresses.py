@@ -34,7 +34,7 @@ def objects() -> Iterator[Objects]:
 
 
 def _check(source: Remote) -> None:
-    read = read_events(source, "id", labels=["y"])
+    read, _ = read_events(source, "id", labels=["y"])
     assert read["key"].to_list() == ["7", "8", "9"]
     assert read["label"].to_list() == [1.5, None, 2.0]
 

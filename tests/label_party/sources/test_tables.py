@@ -18,46 +18,55 @@ def test_csv_and_parquet_read_alike(tmp_path: Path) -> None:
     frame = pl.DataFrame({"id": [7, 8, 9], "y": [1.5, None, float("nan")]})
     frame.write_csv(tmp_path / "a.csv")
     frame.write_parquet(tmp_path / "a.parquet")
-    read = [read_events(tmp_path / f"a.{kind}", "id", labels=["y"]) for kind in ("csv", "parquet")]
+    files = [tmp_path / f"a.{kind}" for kind in ("csv", "parquet")]
+    read = [read_events(path, "id", labels=["y"])[0] for path in files]
     assert read[0].equals(read[1])
     assert read[0]["key"].to_list() == ["7", "8", "9"]
     assert read[0]["label"].to_list() == [1.5, None, None]
 
 
 @pytest.mark.parametrize(
-    ("labels", "expected"),
+    ("label", "expected"),
     [
-        (["1,5", "12,25", "3", ""], [1.5, 12.25, 3, None]),
-        (["1,234", "0,5"], [1.234, 0.5]),  # the second is not in thousands
-        (["True", "FALSE", "NA"], [1, 0, None]),
-        (["true", "0", "1"], [1, 0, 1]),
-        (["1,234", "56"], None),  # 1.234 or 1234
-        (["1,234,567", "1,5"], None),
-        (["1.5", "1,5"], None),
-        (["yes", "no"], None),
+        ("1.5", 1.5),
+        ("True", 1),
+        ("FALSE", 0),
+        ("1e3", 1000),
+        ("", None),
+        ("NA", None),
+        ("yes", None),
+        ("1,5", None),
+        ("1,234,567", None),
+        ("inf", None),
+        ("-Infinity", None),
+        ("1e999", None),
     ],
 )
-def test_labels_as_people_write_them(
-    labels: list[str], expected: list[float | None] | None, tmp_path: Path
+def test_a_label_is_a_finite_number_or_missing_whatever_the_others_are(
+    label: str, expected: float | None, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.csv"
-    path.write_text("id;y\n" + "".join(f"{i};{label}\n" for i, label in enumerate(labels)))
-    if expected is None:
-        with pytest.raises(DataError, match=r"not numbers \(1\.5, or 1,5 throughout"):
-            read_events(path, "id", labels=["y"])
-    else:
-        assert read_events(path, "id", labels=["y"])["label"].to_list() == expected
+    for others in (["2.5", "0"], ["2,5", "1,234"], ["no", "yes"]):
+        values = [others[0], label, others[1]]
+        path.write_text("id;y\n" + "".join(f"{i};{text}\n" for i, text in enumerate(values)))
+        events, odd = read_events(path, "id", labels=["y"])
+        assert events["key"].to_list() == ["0", "1", "2"]
+        assert events["label"][1] == expected
+        is_odd = expected is None and label not in ("", "NA")
+        assert any(3 in one.places for one in odd) == is_odd
 
 
 def test_csv_keys_are_text_as_written(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,y\n007,1\n7,2\n")
-    assert read_events(tmp_path / "a.csv", "id")["key"].to_list() == ["007", "7"]
+    assert read_events(tmp_path / "a.csv", "id")[0]["key"].to_list() == ["007", "7"]
 
 
 @pytest.mark.parametrize("word", ["", "NaN", "nan", "NULL", "NA", "n/a", "None", " "])
 def test_words_for_a_missing_label(tmp_path: Path, word: str) -> None:
     (tmp_path / "a.csv").write_text(f"id,y\n1, 2.5 \n2,{word}\n")
-    assert read_events(tmp_path / "a.csv", "id", labels=["y"])["label"].to_list() == [2.5, None]
+    events, odd = read_events(tmp_path / "a.csv", "id", labels=["y"])
+    assert events["label"].to_list() == [2.5, None]
+    assert not odd
 
 
 def _garbage(path: Path, good: pl.DataFrame) -> None:
@@ -99,15 +108,11 @@ def test_an_unreadable_file_is_one_line(party: Party, spoil: object, parts: list
     [
         ("key,value\na,1\n", ["no column 'label'", "key, value"]),
         ("id,label\na,1\n", ["no column 'key'", "id, label"]),
-        (f"key,label\na,{PLANTED}x\nb,1\n", ["1 of 2 labels", "not numbers"]),
-        ("key,label\na,inf\nb,-Infinity\n", ["2 labels", "infinite"]),
-        (f"key,label\n,{PLANTED}\n", ["missing values", "every event needs a key"]),
-        (f"key,label\na,{PLANTED}\na,2\n", ["1 keys", "more than one", "duplicates"]),
         (f'key,label\na,"{PLANTED}\n', ["labels.csv"]),
         (b"key,label\na,\x81\n", ["labels.csv"]),
         (f"key,label\na,1,{PLANTED}\n", ["labels.csv"]),
     ],
-    ids=["label", "key", "words", "infinite", "null-key", "twice", "quote", "bytes", "ragged"],
+    ids=["label", "key", "quote", "bytes", "ragged"],
 )
 def test_unusable_labels_are_one_line_that_shows_no_label(
     party: Party, text: str | bytes, parts: list[str]

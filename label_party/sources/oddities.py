@@ -1,0 +1,76 @@
+"""What of a source could not be taken as it stands: counted and located, never shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+SHOWN = 5
+"""So many places of each oddity are kept."""
+
+
+@dataclass(frozen=True)
+class Oddity:
+    """Cells of one column, or rows, that are odd for one reason.
+
+    Attributes
+    ----------
+    column
+        Name of the column; empty where it is about whole rows.
+    reason
+        What is odd, in words that hold no value.
+    count
+        How many.
+    places
+        The first few, ascending: lines of a CSV file, whose header is line 1; of anything else
+        rows, the first being row 1.
+    """
+
+    column: str
+    reason: str
+    count: int
+    places: tuple[int, ...]
+
+    def __str__(self) -> str:
+        where = ", ".join(f"{place:,}" for place in self.places)
+        more = ", …" if self.count > len(self.places) else ""
+        of = f"column {self.column!r}: " if self.column else ""
+        return f"{of}{self.reason}: {self.count:,} (at {where}{more})"
+
+
+@dataclass(frozen=True)
+class Oddities:
+    """All that is odd about a source, or some of its rows; those of further rows are added.
+
+    For the operator alone: that a row is odd tells of its label. Nothing is decided by it.
+    """
+
+    each: tuple[Oddity, ...] = ()
+
+    def __add__(self, other: Oddities) -> Oddities:
+        merged = {(one.column, one.reason): one for one in self.each}
+        for one in other.each:
+            known = merged.get((one.column, one.reason))
+            if known is not None:
+                places = tuple(sorted(known.places + one.places)[:SHOWN])
+                one = Oddity(one.column, one.reason, known.count + one.count, places)
+            merged[one.column, one.reason] = one
+        return Oddities(tuple(merged[name] for name in sorted(merged)))
+
+    def __bool__(self) -> bool:
+        return bool(self.each)
+
+    def __iter__(self) -> Iterator[Oddity]:
+        return iter(self.each)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return them as JSON values."""
+        return [vars(one) | {"places": list(one.places)} for one in self.each]
+
+
+def oddity(column: str, reason: str, places: Iterable[int], count: int) -> Oddities:
+    """Return one oddity of so many cells or rows, and some of their places; none if no cell is."""
+    if not count:
+        return Oddities()
+    return Oddities((Oddity(column, reason, count, tuple(sorted(places)[:SHOWN])),))

@@ -116,7 +116,7 @@ def test_a_prior_that_nobody_paid_for_fails(
     number = next(n for n, one in enumerate(arms[1]["watch"].manifests) if not one.prior_paid)
 
     def forge(stated: Any) -> None:
-        stated["prior"]["noisy_counts"][0] += 1
+        stated["priors"][0]["noisy_counts"][0] += 1
 
     found = changed(arms, tmp_path, f"{number:03}", forge)
     assert verdicts(found)["priors in force"] is Verdict.FAIL
@@ -137,7 +137,7 @@ def test_a_test_that_is_left_out_of_the_total_fails(
     number = next(n for n, one in enumerate(arms[1]["watch"].manifests) if not one.prior_paid)
 
     def forge(stated: Any) -> None:
-        stated["privacy"]["total"] = stated["randomizer"]["guarantee"]
+        stated["privacy"]["total"] = stated["randomizers"][0]["guarantee"]
 
     found = changed(arms, tmp_path, f"{number:03}", forge)
     assert verdicts(found)["arithmetic of the ε split"] is Verdict.FAIL

@@ -12,7 +12,7 @@ is a rational number, not an estimate. Requested parameters are always rounded t
 from __future__ import annotations
 
 import math
-import re
+from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
@@ -21,7 +21,7 @@ from typing import Any, TypeGuard, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.arrays import Floats, Integers
+from common.arrays import Booleans, Floats, Indices, Integers
 from common.entropy import Words
 from common.errors import PrivacyError
 from common.exact.rational import exp_lower_bound as exp_lower_bound
@@ -36,7 +36,13 @@ TOTAL = 1 << 64
 MAX_OUTPUTS = 1 << 16
 """The most outputs a channel may have: codes are at most two bytes wide."""
 
-_WEIGHT = re.compile(r"[0-9]{1,20}")
+BETWEEN = -1
+"""The row of an input that has none of its own: a mixture of those of its neighbours that do."""
+
+_SHARE_BITS = 48
+_LIMB_BITS = 16
+_LIMBS = range(4)
+_MIXED_AT_ONCE = 1 << 20
 _CHUNK = 1 << 15
 _MAX_TABLE = 1 << 23
 _AMBIGUOUS = np.uint16(0xFFFF)
@@ -45,7 +51,10 @@ _AMBIGUOUS = np.uint16(0xFFFF)
 class FiniteChannel:
     """A randomizer from finitely many labels to finitely many outputs, as exact integers.
 
-    Labels often share a row (all labels of one bin, say), so rows are stored once.
+    Labels often share a row (all labels of one bin, say), so rows are stored once. On a fine grid
+    labels mostly are rounded at random to a few of its points first; such a label has no row of its
+    own, and what it has follows from those of the two points by integer arithmetic
+    (:func:`mixtures`).
 
     Parameters
     ----------
@@ -57,7 +66,8 @@ class FiniteChannel:
         (r, d) integers >= 0, each row summing to 2**64. No column may be zero for one row and
         positive for another: such a channel has no finite ε.
     row_of
-        (k,) index of each input's row; the default is one row per input.
+        (k,) index of each input's row; the default is one row per input. :data:`BETWEEN` for an
+        input, neither the first nor the last, whose row is a mixture of its neighbours'.
 
     Raises
     ------
@@ -69,44 +79,99 @@ class FiniteChannel:
         self,
         inputs: ArrayLike,
         outputs: ArrayLike,
-        rows: Sequence[Sequence[int]],
+        rows: Sequence[Sequence[int]] | Words,
         row_of: ArrayLike | None = None,
     ) -> None:
         self.inputs = _frozen(np.asarray(inputs, dtype=np.float64))
         self.outputs = _frozen(np.asarray(outputs, dtype=np.float64))
-        self.rows = tuple(tuple(map(int, row)) for row in rows)
-        index = np.arange(len(self.rows)) if row_of is None else np.asarray(row_of)
-        self.row_of = _frozen(index.astype(np.int64))
-        self._validate()
+        self._check_labels()
+        self.stated = _frozen(rows if isinstance(rows, np.ndarray) else self._table(rows))
+        index = np.arange(len(self.stated)) if row_of is None else np.asarray(row_of)
+        self.stated_of = _frozen(index.astype(np.int64))
+        self._check_rows()
 
-    def _validate(self) -> None:
+    def _check_labels(self) -> None:
         if self.inputs.ndim != 1 or not self.inputs.size:
             raise PrivacyError(f"inputs of shape {self.inputs.shape} must be a non-empty vector")
         if not np.all(np.isfinite(self.inputs)) or np.any(np.diff(self.inputs) <= 0):
             raise PrivacyError("inputs must be finite and strictly ascending")
+        if not math.isfinite(float(self.inputs[-1]) - float(self.inputs[0])):
+            raise PrivacyError("inputs must have a finite range")
         d = self.outputs.size
         if self.outputs.ndim != 1 or not 1 <= d < MAX_OUTPUTS:
             raise PrivacyError(f"{d} outputs must be between 1 and {MAX_OUTPUTS - 1}")
         if not np.all(np.isfinite(self.outputs)) or np.any(np.diff(self.outputs) < 0):
             raise PrivacyError("outputs must be finite and ascending")
-        if self.row_of.shape != self.inputs.shape:
-            raise PrivacyError(
-                f"{self.row_of.size} row indices for {self.inputs.size} inputs; give one an input"
-            )
-        if self.row_of.min() < 0 or self.row_of.max() >= len(self.rows):
-            raise PrivacyError(f"a row index lies outside 0 … {len(self.rows) - 1}")
-        for i, row in enumerate(self.rows):
+
+    def _table(self, rows: Sequence[Sequence[int]]) -> Words:
+        """Write rows of Python integers as words; the only weight that is none, 2**64, as 0."""
+        d = self.outputs.size
+        for i, row in enumerate(rows):
             if len(row) != d or min(row) < 0 or sum(row) != TOTAL:
                 raise PrivacyError(
                     f"row {i} has {len(row)} weights summing to {sum(row)};"
                     f" {d} weights >= 0 must sum to 2**64"
                 )
-        for z, column in enumerate(zip(*self.rows, strict=True)):
-            if min(column) == 0:
-                raise PrivacyError(
-                    f"output {z} has weight 0 for some label: its ε would be infinite (or, if it"
-                    " is 0 for every label, the output is superfluous)"
-                )
+        words = [[weight % TOTAL for weight in row] for row in rows]
+        return np.array(words, dtype=np.uint64).reshape(-1, d)
+
+    def _check_rows(self) -> None:
+        table, d = self.stated, self.outputs.size
+        if table.shape[1:] != (d,) or not np.all(_sums_to_nothing(table)):
+            raise PrivacyError(f"rows of shape {table.shape}: {d} weights >= 0 must sum to 2**64")
+        if self.stated_of.shape != self.inputs.shape:
+            raise PrivacyError(
+                f"{self.stated_of.size} row indices for {self.inputs.size} inputs;"
+                " give one an input"
+            )
+        if self.stated_of.min() < BETWEEN or self.stated_of.max() >= len(table):
+            raise PrivacyError(f"a row index lies outside 0 … {len(table) - 1}")
+        if BETWEEN in self.stated_of[[0, -1]]:
+            raise PrivacyError("the first and the last input need rows of their own")
+        # a row without a single word sums to 0, not to 2**64; with one output that stands for all
+        if d > 1 and not table.min(axis=0).all():
+            raise PrivacyError(
+                f"output {int(table.min(axis=0).argmin())} has weight 0 for some label: its ε would"
+                " be infinite (or, if it is 0 for every label, the output is superfluous)"
+            )
+
+    @cached_property
+    def _every(self) -> tuple[Words, Indices]:
+        """All rows, the mixtures too, and the row of each input."""
+        mixed = np.flatnonzero(self.stated_of == BETWEEN)
+        if not mixed.size:
+            return self.stated, self.stated_of
+        own = np.flatnonzero(self.stated_of != BETWEEN)
+        above = np.searchsorted(own, mixed)
+        left, right = own[above - 1], own[above]
+        lower, upper = self.inputs[left], self.inputs[right]
+        # one division and one product in double precision: alike on every machine
+        share = np.floor((self.inputs[mixed] - lower) / (upper - lower) * 2.0**_SHARE_BITS)
+        table = np.empty((len(self.stated) + mixed.size, self.outputs.size), dtype=np.uint64)
+        table[: len(self.stated)] = self.stated
+        step = max(_MIXED_AT_ONCE // self.outputs.size, 1)
+        for start in range(0, mixed.size, step):
+            part = slice(start, start + step)
+            table[len(self.stated) :][part] = mixtures(
+                self.stated[self.stated_of[left[part]]],
+                self.stated[self.stated_of[right[part]]],
+                share[part].astype(np.uint64),
+            )
+        row_of = self.stated_of.copy()
+        row_of[mixed] = len(self.stated) + np.arange(mixed.size)
+        return _frozen(table), _frozen(row_of)
+
+    @property
+    def row_of(self) -> Indices:
+        """(k,) index of each input's row among all ``rows``."""
+        return self._every[1]
+
+    @cached_property
+    def rows(self) -> tuple[tuple[int, ...], ...]:
+        """(r, d) Python integers: the rows that were given, and then the mixtures."""
+        if self.outputs.size == 1:
+            return ((TOTAL,),) * len(self._every[0])
+        return tuple(map(tuple, self._every[0].tolist()))
 
     @cached_property
     def weights(self) -> tuple[tuple[int, ...], ...]:
@@ -115,8 +180,10 @@ class FiniteChannel:
 
     @cached_property
     def row_probabilities(self) -> Floats:
-        """(r, d) float64 probabilities of the distinct rows."""
-        return _frozen(np.array(self.rows, dtype=np.float64) / TOTAL)
+        """(r, d) float64 probabilities of all rows."""
+        if self.outputs.size == 1:
+            return _frozen(np.ones((len(self._every[0]), 1)))
+        return _frozen(self._every[0].astype(np.float64) / TOTAL)
 
     @cached_property
     def probabilities(self) -> Floats:
@@ -125,9 +192,19 @@ class FiniteChannel:
 
     @cached_property
     def ratio(self) -> Fraction:
-        """The largest ratio of two weights in one column: e^ε, exactly."""
-        used = sorted(set(self.row_of.tolist()))
-        return _worst_ratio([self.rows[r] for r in used])
+        """The largest ratio of two weights in one column: e^ε, exactly.
+
+        A mixture's weights lie between those that it is made of, and so change nothing.
+        """
+        if self.outputs.size == 1:
+            return Fraction(1)
+        used = self.stated[np.unique(self.stated_of[self.stated_of != BETWEEN])]
+        most, least = used.max(axis=0), used.min(axis=0)
+        # floats are off by less than a part in 2**50: those near the largest are compared exactly
+        about = most.astype(np.float64) / least.astype(np.float64)
+        near = np.flatnonzero(about >= about.max() * (1 - 2.0**-50))
+        pairs = zip(most[near].tolist(), least[near].tolist(), strict=True)
+        return max(Fraction(high, low) for high, low in pairs)
 
     @cached_property
     def epsilon(self) -> float:
@@ -136,9 +213,9 @@ class FiniteChannel:
 
     @property
     def is_terse(self) -> bool:
-        """Whether every row is that of some input, and no two rows are alike."""
-        used = len(set(self.row_of.tolist()))
-        return used == len(self.rows) == len(set(self.rows))
+        """Whether every row that is stated is that of some input, and no two are alike."""
+        used = np.unique(self.stated_of[self.stated_of != BETWEEN]).size
+        return bool(used == len(self.stated) == len(np.unique(self.stated, axis=0)))
 
     @property
     def code_bytes(self) -> int:
@@ -180,19 +257,22 @@ class FiniteChannel:
 
     @cached_property
     def _sampler(self) -> _Sampler:
-        return _Sampler(self.rows)
+        return _Sampler(self._every[0])
 
     def to_json(self) -> dict[str, object]:
-        """Return the channel as JSON values; weights as decimal strings, for they pass 2**53."""
+        """Return the channel, but for its inputs, as JSON values.
+
+        A row is the base64 of its weights as little-endian 64-bit words; a channel's only output
+        has 2**64, which is written 0.
+        """
         return {
-            "inputs": self.inputs.tolist(),
             "outputs": self.outputs.tolist(),
-            "row_of": self.row_of.tolist(),
-            "rows": [[str(weight) for weight in row] for row in self.rows],
+            "row_of": self.stated_of.tolist(),
+            "rows": [b64encode(row.astype("<u8").tobytes()).decode() for row in self.stated],
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, object]) -> FiniteChannel:
+    def from_json(cls, data: Mapping[str, object], inputs: ArrayLike) -> FiniteChannel:
         """Rebuild a channel from :meth:`to_json`, trusting nothing.
 
         Raises
@@ -201,21 +281,27 @@ class FiniteChannel:
             If a field is missing or has another type, or the channel is not a valid one.
         """
         try:
-            inputs, outputs, index, rows = (
-                data[name] for name in ("inputs", "outputs", "row_of", "rows")
-            )
+            outputs, index, rows = (data[name] for name in ("outputs", "row_of", "rows"))
         except (KeyError, TypeError) as error:
             raise PrivacyError(f"this is not a channel: {error!r}") from error
-        if not (_is_list_of(inputs, int, float) and _is_list_of(outputs, int, float)):
-            raise PrivacyError("this is not a channel: inputs and outputs must be lists of numbers")
+        if not _is_list_of(outputs, int, float):
+            raise PrivacyError("this is not a channel: outputs must be a list of numbers")
         if not _is_list_of(index, int):
             raise PrivacyError("this is not a channel: row_of must be a list of integers")
-        if not (_is_list_of(rows, list) and rows):
-            raise PrivacyError("this is not a channel: rows must be a list of lists")
-        if not all(isinstance(w, str) and _WEIGHT.fullmatch(w) for row in rows for w in row):
-            raise PrivacyError("this is not a channel: weights must be decimal strings")
+        if not (_is_list_of(rows, str) and rows):
+            raise PrivacyError("this is not a channel: rows must be a list of texts")
         try:
-            return cls(inputs, outputs, [[int(w) for w in row] for row in rows], index)
+            words = [np.frombuffer(b64decode(row, validate=True), dtype="<u8") for row in rows]
+        except ValueError as error:
+            raise PrivacyError("this is not a channel: rows must be 64-bit words in base64") from (
+                error
+            )
+        if {row.size for row in words} != {len(outputs)}:
+            raise PrivacyError(
+                f"this is not a channel: a row must have {len(outputs)} weights, one an output"
+            )
+        try:
+            return cls(inputs, outputs, np.array(words, dtype=np.uint64), index)
         except OverflowError as error:
             raise PrivacyError("this is not a channel: a number is out of range") from error
 
@@ -234,14 +320,13 @@ class _Sampler:
     d / 2**bits of all) are resolved by binary search over the row's exact cumulative weights.
     """
 
-    def __init__(self, rows: Sequence[Sequence[int]]) -> None:
-        r, d = len(rows), len(rows[0])
+    def __init__(self, rows: Words) -> None:
+        r, d = rows.shape
         bits = min(12, max(6, (d - 1).bit_length() + 5), max(6, (_MAX_TABLE // r).bit_length() - 1))
         self._bits = bits
         self._shift = np.uint64(64 - bits)
         # threshold j is the first word that belongs to an output above j; d - 1 of them a row
-        below = np.array([row[:-1] for row in rows], dtype=np.uint64).reshape(r, d - 1)
-        self._thresholds = np.cumsum(below, axis=1, dtype=np.uint64)
+        self._thresholds = np.cumsum(rows[:, :-1], axis=1, dtype=np.uint64)
         first = np.arange(1 << bits, dtype=np.uint64) << self._shift
         last = first + np.uint64((1 << (64 - bits)) - 1)
         self._table = np.concatenate([_guide(row, first, last) for row in self._thresholds])
@@ -302,8 +387,54 @@ def randomized_response_rows(outputs: int, epsilon: float | Fraction) -> list[li
     return [[keep if z == j else lie for z in range(outputs)] for j in range(outputs)]
 
 
-def _worst_ratio(rows: Sequence[Sequence[int]]) -> Fraction:
-    return max(Fraction(max(column), min(column)) for column in zip(*rows, strict=True))
+def mixtures(low: Words, high: Words, shares: Words) -> Words:
+    """Mix pairs of rows, so that the result is exactly as private as they are.
+
+    With C and C' the cumulative weights of two rows and the share s/2**48 of the second, those of
+    the mixture are floor(((2**48 - s) C + s C') / 2**48). So it sums to 2**64, and each weight is
+    that of the exact mixture rounded down or up: it lies between the two that it is made of, and
+    can be the largest or the least of its column only where one of these is.
+
+    Parameters
+    ----------
+    low, high
+        (m, d) weights; each row sums to 2**64, modulo 2**64.
+    shares
+        (m,) s, from 0 to 2**48.
+
+    Returns
+    -------
+    (m, d) weights.
+    """
+    # Limb by limb of 16 bits, since products of whole words would not fit one: two of a limb and a
+    # share do, as the shares add up to 2**48.
+    second = shares[:, None]
+    first = np.uint64(1 << _SHARE_BITS) - second
+    mask = np.uint64((1 << _LIMB_BITS) - 1)
+    whole, rest = np.zeros_like(low), np.zeros_like(low)
+    for limb in _LIMBS:
+        lowest = np.uint64(_LIMB_BITS * limb)
+        product = (low >> lowest & mask) * first + (high >> lowest & mask) * second
+        beyond = np.uint64(_SHARE_BITS - _LIMB_BITS * limb)
+        whole += product >> beyond
+        rest += (product & (np.uint64(1) << beyond) - np.uint64(1)) << lowest
+    whole += rest >> np.uint64(_SHARE_BITS)
+    rest &= np.uint64((1 << _SHARE_BITS) - 1)
+    carried = np.cumsum(rest, axis=1, dtype=np.uint64) >> np.uint64(_SHARE_BITS)
+    whole += carried
+    whole[:, 1:] -= carried[:, :-1]
+    return whole
+
+
+def _sums_to_nothing(table: Words) -> Booleans:
+    """(r,) whether each row of words sums to 2**64, which is 0 where there is but one.
+
+    Two halves are added up, so that no sum of up to 65,535 words wraps around.
+    """
+    half = np.uint64(32)
+    upper, lower = (table >> half).sum(axis=1), (table & np.uint64(0xFFFFFFFF)).sum(axis=1)
+    wanted = 0 if table.shape[1] == 1 else 1 << 32
+    return np.asarray((upper + (lower >> half) == wanted) & (lower & np.uint64(0xFFFFFFFF) == 0))
 
 
 def _is_list_of(value: object, *types: type) -> TypeGuard[list[Any]]:

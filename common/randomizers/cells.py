@@ -290,12 +290,15 @@ class Codebook:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read what :meth:`to_json` returned."""
-        groups = (
+        groups = tuple(
             Group(tuple(one["labels"]), Cells(tuple(map(Grid.from_edges, one["grids"]))))
             for one in data["groups"]
         )
-        channels = map(FiniteChannel.from_json, data["channels"])
-        return cls(tuple(data["names"]), tuple(groups), tuple(channels))
+        channels = (
+            FiniteChannel.from_json(channel, group.cells.inputs)
+            for channel, group in zip(data["channels"], groups, strict=True)
+        )
+        return cls(tuple(data["names"]), groups, tuple(channels))
 
     def for_label(self, name: str) -> LabelCode:
         """What codes say of one label, by its name."""

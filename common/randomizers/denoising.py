@@ -93,8 +93,6 @@ def denoise_histogram(
     deviation: float,
     told: Told | None = None,
     shape: tuple[int, ...] = (),
-    *,
-    as_first: bool = False,
 ) -> Floats:
     """Estimate the histogram of ``rows`` labels from noisy counts.
 
@@ -131,8 +129,6 @@ def denoise_histogram(
         costs depends on the tail. What channels are designed from, without it, stays as it is.
     shape
         Over cells, the number of values of each label, the last label's cells side by side.
-    as_first
-        As channels were first designed from it: without laws, always with masses at both ends.
 
     Returns
     -------
@@ -141,7 +137,7 @@ def denoise_histogram(
     if deviation < _LEAST_NOISE:
         return project_to_simplex(noisy / rows)
     shape = shape or noisy.shape
-    plain = as_first or len(shape) > 1
+    plain = len(shape) > 1
     fit = _Fit(noisy / deviation, rows / deviation, shape, told)
     projected = project_to_simplex(noisy / rows) if told is None else fit.projected()
     if max(shape) < _FEWEST_CELLS or noisy.size > MOST_CELLS:

@@ -19,8 +19,11 @@ from common.exact.channel import MAX_OUTPUTS, FiniteChannel, exp_lower_bound
 
 Weights = NDArray[np.uint64]
 
-MAX_WEIGHTS = 4_000_000
-"""The most integers a channel built here may have; more would take minutes and gigabytes."""
+MAX_WEIGHTS = 550_000
+"""The most integers that a channel built here states: in a manifest, 6 MB."""
+
+_ROW_FACTS = 10
+"""Weights that take as many bytes as what is said of an output besides."""
 
 _BITS = 64
 _TOLERANCE = 1e-9
@@ -48,7 +51,7 @@ def sorted_channel(
     epsilon
         The bound that no ratio of the result passes.
     row_of
-        (k,) row of each label; the default is one row per label.
+        (k,) row of each label, as in :class:`FiniteChannel`; the default is one row per label.
 
     Returns
     -------
@@ -63,11 +66,12 @@ def sorted_channel(
 
 
 def check_size(rows: int, outputs: int) -> None:
-    """Raise ``ConfigError`` where a channel of this size would not be usable."""
-    if outputs >= MAX_OUTPUTS or rows * outputs > MAX_WEIGHTS:
+    """Raise ``ConfigError`` where no manifest would have room for a channel of this size."""
+    if outputs >= MAX_OUTPUTS or (rows + _ROW_FACTS) * outputs > MAX_WEIGHTS:
         raise ConfigError(
             f"a channel of {rows:,} rows and {outputs:,} outputs is too large (at most"
-            f" {MAX_OUTPUTS - 1:,} outputs and {MAX_WEIGHTS:,} weights); use a coarser label grid"
+            f" {MAX_OUTPUTS - 1:,} outputs and {MAX_WEIGHTS:,} weights, {_ROW_FACTS} rows more"
+            " counted in); leave the randomizer's options out, or use a coarser label grid"
         )
 
 

@@ -98,12 +98,6 @@ class NoisyPrior:
         return denoise_histogram(noisy, self.rows, self.deviation, shape=self.shape)[order]
 
     @property
-    def first_estimate(self) -> Floats:
-        """The same as channels were first designed from it; to build those again."""
-        noisy = self.noisy_counts.astype(np.float64)
-        return denoise_histogram(noisy, self.rows, self.deviation, as_first=True)
-
-    @property
     def clipped(self) -> Floats:
         """The same as the paper has it: clipped at 0 and normalised; even if nothing is left."""
         positive = np.maximum(self.noisy_counts, 0).astype(np.float64)

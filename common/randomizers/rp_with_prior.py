@@ -22,7 +22,8 @@ import numpy as np
 from common.arrays import Floats, Indices
 from common.errors import ConfigError
 from common.randomizers.base import Problem, Randomizer, expected_loss, register
-from common.randomizers.exact_rows import check_size, sorted_channel
+from common.randomizers.exact_rows import sorted_channel
+from common.randomizers.knots import over_knots
 
 _RADII = 2.0 ** -np.arange(1, 10)
 """Tried where none is given, as shares of the range."""
@@ -69,6 +70,7 @@ def best_interval(problem: Problem, radius: float) -> Interval:
 
 
 @register("rp-with-prior", interval=list[float], radius=float)
+@over_knots
 def build_rp_with_prior(problem: Problem, *, radius: float | None = None) -> Randomizer:
     """RPWithPrior (Liu and Huang, TMLR 2026) over the prior's grid.
 
@@ -81,7 +83,6 @@ def build_rp_with_prior(problem: Problem, *, radius: float | None = None) -> Ran
         least expected loss under the prior.
     """
     labels = problem.labels
-    check_size(labels.size, 2 * labels.size)
     if radius is not None:
         if not 0 < radius < math.inf:
             raise ConfigError(f"radius={radius:g} must be above 0; leave it out for the best")

@@ -25,7 +25,7 @@ so that E[u | y] = y. For d = 2 this is the unbiased decoding of least variance 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
@@ -35,12 +35,11 @@ from common.arrays import Floats, Indices
 from common.errors import ConfigError
 from common.exact.channel import exp_lower_bound
 from common.randomizers.base import Problem, Randomizer, register
-from common.randomizers.design.knots import choose_knots, interpolation
 from common.randomizers.exact_rows import sorted_channel
+from common.randomizers.knots import MOST_KNOTS, choose_knots, interpolation, rows_between
 
 Weighting = Literal["uniform", "prior", "sqrt", "prior-label"]
 
-_BUDGET = 400_000
 _OUTPUTS = 256
 _MANY_OUTPUTS = 512
 _NEGLIGIBLE = 1e-12
@@ -64,14 +63,13 @@ class Partition:
 
 @dataclass(frozen=True)
 class _Cells:
-    """What thresholds tell apart: m cells, m - 1 thresholds, and each label's mixture of cells."""
+    """What thresholds tell apart: m cells, m - 1 thresholds, and each label's cell."""
 
     levels: Floats  # (m,) what a cell decodes to
     mass: Floats  # (m,) prior
     cuts: Floats  # (m - 1,) threshold positions
     weights: Floats  # (m - 1,) > 0, summing to 1
-    mixture: Floats | None  # (k, m), or None where `row_of` is enough
-    row_of: Indices
+    row_of: Indices  # (k,) cells; BETWEEN for labels between knots
 
 
 @register(
@@ -107,7 +105,7 @@ def build_randomized_thresholds(
     bins
         The most bins that a partition has, >= 2.
     thresholds
-        The most thresholds in use when ``weights`` is a name. A longer grid is thinned to
+        The most thresholds in use when ``weights`` is a name, 1 … 512. A longer grid is thinned to
         ``thresholds`` + 1 knots, and labels between knots are rounded at random without bias, as
         part of the channel. The default keeps codes to one byte (for two bins).
 
@@ -119,13 +117,11 @@ def build_randomized_thresholds(
     if bins < 2:
         raise ConfigError(f"bins={bins} must be at least 2")
     if isinstance(weights, str):
-        cells = _named_cells(problem, weights, _most_thresholds(problem, bins, thresholds))
+        cells = _named_cells(problem, weights, _most_thresholds(bins, thresholds))
     else:
         cells = _merged_cells(problem.labels, problem.prior, np.asarray(weights, dtype=np.float64))
     partitions = systematic_partitions(cells.weights, bins)
     matrix, values, codes = _columns(cells, partitions, problem.epsilon)
-    if cells.mixture is not None:
-        matrix = cells.mixture @ matrix
     channel, order = sorted_channel(problem.labels, values, matrix, problem.epsilon, cells.row_of)
     details: dict[str, Any] = {
         "weights": weights if isinstance(weights, str) else "explicit",
@@ -197,12 +193,11 @@ def systematic_partitions(weights: Floats, bins: int) -> list[Partition]:
     return [Partition(cuts, weight / total) for cuts, weight in drawn.items()]
 
 
-def _most_thresholds(problem: Problem, bins: int, thresholds: int | None) -> int:
+def _most_thresholds(bins: int, thresholds: int | None) -> int:
     if thresholds is None:
-        outputs = _OUTPUTS if bins == 2 else _MANY_OUTPUTS
-        return max(min(outputs, _BUDGET // problem.labels.size) // bins, 8)
-    if thresholds < 1:
-        raise ConfigError(f"thresholds={thresholds} must be at least 1")
+        return max((_OUTPUTS if bins == 2 else _MANY_OUTPUTS) // bins, 8)
+    if not 1 <= thresholds < MOST_KNOTS:
+        raise ConfigError(f"thresholds={thresholds} must lie in 1 … {MOST_KNOTS - 1}")
     return thresholds
 
 
@@ -215,12 +210,9 @@ def _named_cells(problem: Problem, weighting: str, most: int) -> _Cells:
     thinned = prior @ rounding
     weights = threshold_weights(labels[knots], thinned, weighting)
     cells = _merged_cells(labels[knots], thinned, weights)
-    mixture = np.zeros((labels.size, cells.levels.size))
-    for knot, cell in enumerate(cells.row_of):
-        mixture[:, cell] += rounding[:, knot]
-    return _Cells(
-        cells.levels, cells.mass, cells.cuts, cells.weights, mixture, np.arange(labels.size)
-    )
+    row_of = rows_between(labels.size, knots)
+    row_of[knots] = cells.row_of
+    return replace(cells, row_of=row_of)
 
 
 def _merged_cells(labels: Floats, prior: Floats, weights: Floats) -> _Cells:
@@ -245,7 +237,7 @@ def _merged_cells(labels: Floats, prior: Floats, weights: Floats) -> _Cells:
     cuts = (labels[active] + labels[active + 1]) / 2
     row_of = np.repeat(np.arange(starts.size), sizes)
     kept = weights[active] / weights[active].sum()
-    return _Cells(levels, mass, cuts, kept, None, row_of)
+    return _Cells(levels, mass, cuts, kept, row_of)
 
 
 def _columns(

@@ -12,11 +12,11 @@ variance at y is a² - (y - m)².
 
 from __future__ import annotations
 
-from fractions import Fraction
+import numpy as np
 
 from common.exact.channel import TOTAL, FiniteChannel, randomized_response_rows
 from common.randomizers.base import Problem, Randomizer, register
-from common.randomizers.exact_rows import check_size
+from common.randomizers.knots import rows_between
 
 
 @register("two-point", reach=float)
@@ -27,16 +27,11 @@ def build_two_point(problem: Problem) -> Randomizer:
     precision. Takes no options.
     """
     labels = problem.labels
-    check_size(labels.size, 2)
     lower, upper = float(labels[0]), float(labels[-1])
-    lie, truth = randomized_response_rows(2, problem.epsilon)[1]
-    span = truth - lie
-    rows = []
-    for label in labels.tolist():
-        position = (Fraction(label) - Fraction(lower)) / (Fraction(upper) - Fraction(lower))
-        high = lie + round(position * span)
-        rows.append([TOTAL - high, high])
-    reach = (upper - lower) / 2 * (TOTAL / span)
+    rows = randomized_response_rows(2, problem.epsilon)
+    lie, truth = rows[1]
+    reach = (upper - lower) / 2 * (TOTAL / (truth - lie))
     middle = lower + (upper - lower) / 2
-    channel = FiniteChannel(labels, [middle - reach, middle + reach], rows)
+    row_of = rows_between(labels.size, np.array([0, labels.size - 1]))
+    channel = FiniteChannel(labels, [middle - reach, middle + reach], rows, row_of)
     return Randomizer("two-point", channel, problem.prior, problem.loss, {"reach": reach})

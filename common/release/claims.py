@@ -47,10 +47,9 @@ class PureClaim(TypedDict):
 class ChannelClaim(TypedDict):
     """A channel as :meth:`common.exact.channel.FiniteChannel.to_json` writes it."""
 
-    inputs: list[float]
     outputs: list[float]
     row_of: list[int]
-    rows: list[list[str]]
+    rows: list[str]
 
 
 @with_config(_CLOSED)

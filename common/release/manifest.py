@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, reduce
@@ -41,12 +41,6 @@ from common.release.sections import (
 from common.release.strict_json import parse_json
 
 FORMAT = "labelveil-release/1"
-SEVERAL = "labelveil-release/2"
-"""Of a release of several labels."""
-
-
-_ONE = ("label", "prior", "randomizer")
-"""What format 1 calls the only one of each list."""
 
 SectionT = TypeVar("SectionT")
 
@@ -54,51 +48,37 @@ SectionT = TypeVar("SectionT")
 class Manifest(ManifestSection):
     """Everything that is public about one release.
 
-    A release of one label is written in format 1, which has ``label``, ``prior`` and ``randomizer``
-    in place of the lists, and a release of several in format 2; both are read into the lists.
     Every label is counted by exactly one prior and randomized by exactly one randomizer.
     """
 
-    format: Literal["labelveil-release/1", "labelveil-release/2"]
+    format: Literal["labelveil-release/1"]
     software: str = Field(pattern=r"^labelveil/[0-9A-Za-z.+-]{1,40}$")
     data_set: Name
     epoch: Name
-    created: str = Field(pattern=r"^[0-9]{4}(-[0-9]{2}){2}T([0-9]{2}:){2}[0-9]{2}Z$")
-    """UTC, ISO 8601, to the second."""
     labels: list[LabelSection] = Field(min_length=1, max_length=MOST_LABELS)
     priors: list[PriorSection]
     randomizers: list[StatedRandomizer]
     privacy: StatedPrivacy
     population: PopulationSection
     content: ContentSection
-    drift: DriftSection | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _lists(cls, given: Any) -> Any:
-        """Read format 1, whose randomizer says the only label's loss."""
-        if not isinstance(given, dict) or given.get("format") != FORMAT or "label" not in given:
-            return given
-        sections = [given.get(one) for one in _ONE]
-        if not all(isinstance(section, dict) for section in sections):
-            raise ValueError(f"{', '.join(_ONE)} must be sections of their own")
-        label, prior, randomizer = (dict(section) for section in sections if section)
-        if "loss" in randomizer:
-            label["loss"] = randomizer.pop("loss")
-        for section in (prior, randomizer):
-            section["labels"] = [label.get("name")]
-        others = {name: value for name, value in given.items() if name not in _ONE}
-        return {**others, "labels": [label], "priors": [prior], "randomizers": [randomizer]}
+    drift: DriftSection | None
 
     @model_validator(mode="after")
     def _check_groups(self) -> Self:
         names = self.names
-        if (len(names) == 1) != (self.format == FORMAT) or len(set(names)) < len(names):
-            raise ValueError(f"{len(names)} labels in format {self.format}, or two of one name")
+        if len(set(names)) < len(names):
+            raise ValueError("two labels have one name")
         sections: tuple[list[PriorSection] | list[StatedRandomizer], ...]
         sections = self.priors, self.randomizers
         if any(sorted(n for one in each for n in one.labels) != sorted(names) for each in sections):
             raise ValueError("every label must be in exactly one prior and one randomizer")
+        # before any product of grids is built: few bytes can stand for any number of cells
+        lengths = {label.name: len(label.grid) for label in self.labels}
+        stated = [(prior.labels, len(prior.noisy_counts)) for prior in self.priors]
+        stated += [(one.labels, len(one.channel["row_of"])) for one in self.randomizers]
+        for labels, size in stated:
+            if (cells := math.prod(lengths[name] for name in labels)) != size:
+                raise ValueError(f"{size:,} counts or rows for {cells:,} cells")
         counted = [set(prior.labels) for prior in self.priors]
         if any(not any(set(one.labels) <= each for each in counted) for one in self.randomizers):
             raise ValueError("the labels of one randomizer must be counted by one prior")
@@ -167,15 +147,17 @@ class Manifest(ManifestSection):
     @property
     def channels(self) -> list[FiniteChannel]:
         """The exact channels, rebuilt and validated."""
-        source, channels = self._channels
-        if source is not self.randomizers:  # a model_copy takes cached values along
-            return [FiniteChannel.from_json(one.channel) for one in self.randomizers]
-        return channels
+        *sources, channels = self._channels
+        if sources[0] is self.labels and sources[1] is self.randomizers:
+            return channels
+        return list(map(self._channel, self.randomizers))  # a model_copy takes cached values along
 
     @cached_property
-    def _channels(self) -> tuple[list[StatedRandomizer], list[FiniteChannel]]:
-        channels = [FiniteChannel.from_json(one.channel) for one in self.randomizers]
-        return self.randomizers, channels
+    def _channels(self) -> tuple[list[LabelSection], list[StatedRandomizer], list[FiniteChannel]]:
+        return self.labels, self.randomizers, list(map(self._channel, self.randomizers))
+
+    def _channel(self, stated: StatedRandomizer) -> FiniteChannel:
+        return FiniteChannel.from_json(stated.channel, self.group(stated.labels).cells.inputs)
 
     @cached_property
     def histograms(self) -> list[NoisyPrior]:
@@ -252,17 +234,8 @@ class Manifest(ManifestSection):
 
     def to_bytes(self) -> bytes:
         """Canonical JSON: sorted keys, no white space, UTF-8."""
-        # a release without the section keeps the bytes, and the readers, that it always had
-        left_out = {"drift"} if self.drift is None else None
-        document = self.model_dump(mode="json", exclude=left_out)
-        if self.format == FORMAT:
-            label, prior, randomizer = (document.pop(f"{one}s")[0] for one in _ONE)
-            del document["privacy"]["division"], label["weight"], label["asked"]
-            del prior["labels"], randomizer["labels"]
-            randomizer["loss"] = label.pop("loss")
-            document |= {"label": label, "prior": prior, "randomizer": randomizer}
         text = json.dumps(
-            document,
+            self.model_dump(mode="json"),
             sort_keys=True,
             separators=(",", ":"),
             ensure_ascii=False,
@@ -287,10 +260,6 @@ class Manifest(ManifestSection):
             if isinstance(error, ValidationError):
                 first = error.errors()[0]
                 where = ".".join(str(part) for part in first["loc"])
-                if (
-                    isinstance(document, dict) and "label" in document
-                ):  # format 1, as it was written
-                    where = re.sub(rf"^({'|'.join(_ONE)})s\.0\b", r"\1", where)
                 reason = f"{where or 'document':.100}: {first['msg']:.300}"
             raise ReleaseError(f"the manifest is not a {FORMAT} manifest: {reason}") from error
 
@@ -354,8 +323,6 @@ class Manifest(ManifestSection):
         for name, value in stated.details.items():
             if name != "options" and _items(value) > longest:
                 raise ReleaseError(f"the randomizer's detail {name} has more than {longest} items")
-        if not np.array_equal(channel.inputs, cells.inputs):
-            raise ReleaseError("the manifest's channel is not defined on the manifest's label grid")
         claimed = _pure(stated.guarantee)
         derived = PureDP.of_channel(channel, claimed.unit).scale(group)
         if derived != claimed:
@@ -365,11 +332,7 @@ class Manifest(ManifestSection):
             )
 
     def _check_prior(self, prior: PriorSection) -> None:
-        cells, spent = len(self.group(prior.labels).cells), _pure(prior.guarantee)
-        if len(prior.noisy_counts) != cells:
-            raise ReleaseError(
-                f"the prior has {len(prior.noisy_counts)} cells for {cells} grid points"
-            )
+        spent = _pure(prior.guarantee)
         both, scale = 2 * self.privacy.records_per_unit, parse_rational(prior.scale)
         if prior.decoded:
             self._decodes(prior)

@@ -31,9 +31,9 @@ class LabelSection(ManifestSection):
     grid: list[float]
     missing: float
     loss: Literal["squared", "absolute", "poisson"]
-    weight: float = Field(default=1.0, gt=0)
+    weight: float = Field(gt=0)
     """What its error counts for beside the other labels'."""
-    asked: bool = False
+    asked: bool
     """Whether the labels party named the grid; else it follows from bounds, rows and ε."""
 
 
@@ -43,7 +43,7 @@ class PriorSection(ManifestSection):
     labels: list[str]
     """Names of the labels that it counts, together; the last one's grid runs fastest."""
     noisy_counts: list[Count]
-    noise: Literal["discrete-laplace", "randomized-response"] = "discrete-laplace"
+    noise: Literal["discrete-laplace", "randomized-response"]
     """``randomized-response``: decoded from the codes, which spends nothing."""
     scale: Rational
     """Scale of the noise on each cell; 0 where the codes' own is all there is."""
@@ -89,7 +89,7 @@ class StatedPrivacy(ManifestSection):
     """The claim: what one privacy unit spends by this release."""
 
     requested_epsilon: float = Field(gt=0)
-    division: Literal["auto", "split", "joint"] = "auto"
+    division: Literal["auto", "split", "joint"]
     """How ε was to be divided among several labels."""
     records_per_unit: Rows
     total: PureClaim

@@ -44,7 +44,7 @@ _ONE_SIDED = 5.0
 
 
 @dataclass(frozen=True)
-class Share:
+class ExplainedShare:
     """A share R² of the label's variance, with its 95% interval in −∞ … 1."""
 
     value: float
@@ -70,8 +70,8 @@ class Explained:
         About how many rows, or how many times this ε, would tell; None if these rows do.
     """
 
-    free: Share
-    assisted: Share
+    free: ExplainedShare
+    assisted: ExplainedShare
     loss: Estimate
     constant: float
     verdict: Verdict
@@ -168,7 +168,7 @@ def _shown(unbiased: _Gain, helped: _Gain) -> float:
     return math.sqrt(max(gap**2 - unbiased.dependence * mean_error(apart) ** 2, 0.0))
 
 
-def _share(gain: _Gain, spread: Spread, apart: float) -> Share:
+def _share(gain: _Gain, spread: Spread, apart: float) -> ExplainedShare:
     """R² = G / V with Fieller's interval, cut at what V is certainly above, and at 1."""
     g, v, n = float(gain.terms.mean()), spread.value, gain.terms.size
     variance = gain.noise**2 + gain.error**2 + apart
@@ -187,7 +187,7 @@ def _share(gain: _Gain, spread: Spread, apart: float) -> Share:
     low = max(low, min(g - half, 0.0) / spread.least)
     high = min(high, max(g + half, 0.0) / spread.least, 1.0)
     low = min(low, high)
-    return Share(float(np.clip(g / spread.shown, low, high)), low, high)
+    return ExplainedShare(float(np.clip(g / spread.shown, low, high)), low, high)
 
 
 def _loss(gain: _Gain, spread: Spread, apart: float) -> Estimate:
@@ -236,7 +236,7 @@ def _association(sources: Sequence[ReleasedCodes], scored: Scored) -> float:
     return total / math.sqrt(variance) if variance > 0 else 0.0
 
 
-def _verdict(share: Share, certain: bool) -> Verdict:
+def _verdict(share: ExplainedShare, certain: bool) -> Verdict:
     if certain and share.low >= 0:  # 0 exactly: G is above 0, and V unknown
         return "better"
     return "not better" if share.high < NEGLIGIBLE else "cannot tell"

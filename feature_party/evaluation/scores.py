@@ -27,7 +27,7 @@ from feature_party.evaluation.breakdown import (
 )
 from feature_party.evaluation.decoded_labels import decode_labels
 from feature_party.evaluation.error_estimates import Estimate, estimate_absolute_error
-from feature_party.evaluation.explained import Explained, Share, explained
+from feature_party.evaluation.explained import Explained, ExplainedShare, explained
 from feature_party.evaluation.fitting import Fitting, estimate_fitting
 from feature_party.evaluation.losses import SQUARED
 from feature_party.evaluation.sentences import (
@@ -361,7 +361,7 @@ def labels_json(by_label: Mapping[str, Scores]) -> dict[str, Any]:
     }
 
 
-def _share(name: str, share: Share) -> dict[str, float]:
+def _share(name: str, share: ExplainedShare) -> dict[str, float]:
     values = {"r2": share.value, "r2_low": share.low, "r2_high": share.high}
     return {f"{name}_{key}": value for key, value in values.items()}
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from feature_party.evaluation.breakdown import Measured, Segment, number
-from feature_party.evaluation.explained import NEGLIGIBLE, Explained, Share
+from feature_party.evaluation.explained import NEGLIGIBLE, Explained, ExplainedShare
 from feature_party.learning.calibration import Slope
 
 
@@ -52,7 +52,7 @@ def verdict_sentence(found: Explained, epsilon: float, rows: int) -> str:
     )
 
 
-def share_words(share: Share) -> str:
+def share_words(share: ExplainedShare) -> str:
     """R² with its interval, cut off at 0: an error above the constant's is no share explained."""
     low, high = max(share.low, 0.0), max(share.high, 0.0)
     return f"{max(share.value, 0.0):.2f} (95%: {low:.2f} … {high:.2f})"

@@ -23,7 +23,7 @@ import numpy as np
 
 from common.arrays import Floats, Indices
 from common.randomizers import NoisyPrior
-from common.randomizers.design.knots import interpolation
+from common.randomizers.knots import interpolation
 from feature_party.evaluation.losses import SQUARED, MeanLoss
 from feature_party.learning.decoding import decoder
 from feature_party.learning.problem import LabelProblem

@@ -17,7 +17,7 @@ import numpy as np
 
 from common.arrays import Floats
 from common.errors import DataError
-from common.randomizers.design.knots import interpolation
+from common.randomizers.knots import interpolation
 from feature_party.learning.problem import LabelProblem
 
 

@@ -109,7 +109,6 @@ def _write(
                 "releases (SHA-256 of the manifests' digests)": scores.events.release_id,
             }
         },
-        created=last.created,
         software=last.software,
     )
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -55,7 +55,6 @@ def render_report(inputs: ReportInputs) -> str:
         matches=words.match_sentence(inputs.matches) if inputs.matches else None,
         sections=[section for build in _SECTIONS if (section := build(inputs))],
         tables=_tables(inputs),
-        created=inputs.manifest.created,
         software=inputs.manifest.software,
     )
 

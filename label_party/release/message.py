@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -23,7 +22,7 @@ from common.randomizers.cells import Codebook, Group
 from common.randomizers.message import Message, MessagePlan, Priors
 from common.release.blocks import KEY_BYTES, decode_codes
 from common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
-from common.release.manifest import FORMAT, SEVERAL, Manifest, content_digest
+from common.release.manifest import FORMAT, Manifest, content_digest
 from common.release.sections import (
     ContentSection,
     DriftSection,
@@ -237,11 +236,10 @@ def _manifest(
         )
         randomizers.append(chosen)
     return Manifest(
-        format=FORMAT if len(message.names) == 1 else SEVERAL,
+        format=FORMAT,
         software=software(),
         data_set=config.data.data_set,
         epoch=config.data.epoch,
-        created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         labels=[
             LabelSection(
                 name=one.name,

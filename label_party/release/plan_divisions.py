@@ -19,7 +19,6 @@ from common.randomizers.cells import Cells, Group
 from common.randomizers.design.assessment import Assessor, Forecast
 from common.randomizers.design.conditionals import EXPLAINED
 from common.randomizers.design.joint import Targets
-from common.randomizers.design.knots import interpolation
 from common.randomizers.division import (
     Division,
     at_knots,
@@ -28,6 +27,7 @@ from common.randomizers.division import (
     own_channels,
 )
 from common.randomizers.grid import Grid
+from common.randomizers.knots import interpolation
 from common.randomizers.message import plan_message
 from common.randomizers.terms import LabelTerms
 from label_party.release.prior_knowledge import PriorKnowledge

@@ -17,7 +17,7 @@ from common.arrays import Floats
 from common.csv_files import read_table
 from common.errors import ConfigError, DataError, ReleaseError
 from common.randomizers.cells import Cells, Group
-from common.randomizers.design.knots import interpolation
+from common.randomizers.knots import interpolation
 from common.release.blocks import block_ranges
 from common.release.manifest import Manifest
 from label_party.config.sections import LabelPartyConfig

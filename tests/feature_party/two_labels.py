@@ -89,19 +89,26 @@ def two_labels(
     blocks = [block_digest(keys, codes)]
     manifest = Manifest.model_validate(
         {
-            "format": "labelveil-release/2",
+            "format": "labelveil-release/1",
             "software": "labelveil/test",
             "data_set": "orders",
             "epoch": "one",
-            "created": "2024-01-01T00:00:00Z",
             "labels": [
-                {"name": name, "grid": grid.points.tolist(), "missing": 0.0, "loss": "squared"}
+                {
+                    "name": name,
+                    "grid": grid.points.tolist(),
+                    "missing": 0.0,
+                    "loss": "squared",
+                    "weight": 1.0,
+                    "asked": False,
+                }
                 for name, grid in zip(NAMES, CELLS.grids, strict=True)
             ],
             "priors": [
                 {
                     "labels": [NAMES[j] for j in group.labels],
                     "noisy_counts": prior.noisy_counts.tolist(),
+                    "noise": "discrete-laplace",
                     "scale": str(prior.scale),
                     "guarantee": prior.guarantee.to_json(),
                 }
@@ -119,8 +126,10 @@ def two_labels(
                     codebook.groups, codebook.channels, guarantees, strict=True
                 )
             ],
+            "drift": None,
             "privacy": {
                 "requested_epsilon": total.epsilon,
+                "division": "auto",
                 "records_per_unit": 1,
                 "total": total.to_json(),
             },

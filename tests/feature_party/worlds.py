@@ -77,22 +77,38 @@ def build_manifest(
             "software": "labelveil/test",
             "data_set": "sales",
             "epoch": "one",
-            "created": "2024-01-01T00:00:00Z",
-            "label": {"name": "amount", "grid": channel.inputs.tolist(), "missing": 0.0},
-            "prior": {
-                "noisy_counts": prior.noisy_counts.tolist(),
-                "scale": str(2 / prior.guarantee.exact_epsilon),
-                "guarantee": prior.guarantee.to_json(),
-            },
-            "randomizer": {
-                "name": "randomized-thresholds",
-                "loss": loss,
-                "details": {},
-                "channel": channel.to_json(),
-                "guarantee": labels.to_json(),
-            },
+            "labels": [
+                {
+                    "name": "amount",
+                    "grid": channel.inputs.tolist(),
+                    "missing": 0.0,
+                    "loss": loss,
+                    "weight": 1.0,
+                    "asked": False,
+                }
+            ],
+            "priors": [
+                {
+                    "labels": ["amount"],
+                    "noisy_counts": prior.noisy_counts.tolist(),
+                    "noise": "discrete-laplace",
+                    "scale": str(2 / prior.guarantee.exact_epsilon),
+                    "guarantee": prior.guarantee.to_json(),
+                }
+            ],
+            "randomizers": [
+                {
+                    "labels": ["amount"],
+                    "name": "randomized-thresholds",
+                    "details": {},
+                    "channel": channel.to_json(),
+                    "guarantee": labels.to_json(),
+                }
+            ],
+            "drift": None,
             "privacy": {
                 "requested_epsilon": float(total.exact_epsilon),
+                "division": "auto",
                 "records_per_unit": 1,
                 "total": total.to_json(),
             },

@@ -12,6 +12,9 @@ laws), and what lies further out goes to one last output on each side. Its value
 it stands for. Laplace tails have no memory, so that mean is the same for every label and both
 Laplace channels are exactly unbiased. ``clip`` moves everything outside the range to its ends, as
 published: that lowers the label error, and makes the models worse.
+
+Grids of more than 513 points are thinned first
+(:func:`common.randomizers.knots.over_knots`).
 """
 
 from __future__ import annotations
@@ -33,8 +36,8 @@ from common.randomizers.additive.laws import (
     best_stair,
 )
 from common.randomizers.base import Problem, Randomizer, register
-from common.randomizers.design.knots import choose_knots, interpolation
 from common.randomizers.exact_rows import check_size, sorted_channel
+from common.randomizers.knots import choose_knots, interpolation, over_knots
 
 MAX_LATTICE = 512
 """The most steps of a discrete law's lattice; finer grids are rounded to it without bias."""
@@ -47,6 +50,7 @@ _EVEN = 1e-9
 
 
 @register("laplace", scale=float, clip=bool)
+@over_knots
 def build_laplace(
     problem: Problem, *, clip: bool = False, points: int = _POINTS, tails: int = _TAILS
 ) -> Randomizer:
@@ -69,6 +73,7 @@ def build_laplace(
 
 
 @register("staircase", gamma=float, clip=bool)
+@over_knots
 def build_staircase(
     problem: Problem,
     *,
@@ -95,6 +100,7 @@ def build_staircase(
 
 
 @register("discrete-laplace", steps=int, clip=bool)
+@over_knots
 def build_discrete_laplace(
     problem: Problem, *, clip: bool = False, tails: int = _TAILS
 ) -> Randomizer:
@@ -119,6 +125,7 @@ def build_discrete_laplace(
 
 
 @register("discrete-staircase", r=int, steps=int, clip=bool)
+@over_knots
 def build_discrete_staircase(
     problem: Problem, *, clip: bool = False, r: int | None = None, tails: int = _TAILS
 ) -> Randomizer:

@@ -12,13 +12,14 @@ import numpy as np
 from common.errors import ConfigError
 from common.randomizers.additive.laws import Laplace
 from common.randomizers.base import Problem, Randomizer, register
-from common.randomizers.design.knots import choose_knots
 from common.randomizers.exact_rows import check_size, sorted_channel
+from common.randomizers.knots import choose_knots, over_knots
 
 _POINTS = 256
 
 
 @register("exponential", scale=float)
+@over_knots
 def build_exponential(problem: Problem, *, points: int = _POINTS) -> Randomizer:
     """Build the exponential mechanism; each output stands for the cell around a grid point.
 

@@ -20,7 +20,7 @@ from common.arrays import Floats, Integers
 from common.exact.channel import FiniteChannel, exp_lower_bound, randomized_response_rows
 from common.randomizers.base import Problem, Randomizer, register
 from common.randomizers.binning.interval_costs import interval_costs
-from common.randomizers.exact_rows import check_size
+from common.randomizers.knots import MOST_KNOTS, over_knots
 
 _MAX_ROUNDS = 100
 _KEPT = 4096
@@ -100,9 +100,10 @@ def _cheapest_path(ending: Callable[[int], Floats], size: int, penalty: float) -
 
 @register("rr-on-bins", bin_edges=list[float], bins=int)
 def build_rr_on_bins(problem: Problem) -> Randomizer:
-    """Build randomized response over the optimal bins for this prior, ε and loss."""
+    """Build randomized response over the optimal bins for this prior, ε and loss, at most 513."""
     binning = optimal_binning(problem)
-    check_size(binning.values.size, binning.values.size)
+    if binning.values.size > MOST_KNOTS:
+        return over_knots(build_rr_on_bins)(problem)
     order = np.argsort(binning.values, kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(order.size)

@@ -16,9 +16,9 @@ import numpy as np
 
 from common.arrays import Floats
 from common.randomizers.design.conditionals import effective_rows, plausible_conditionals
-from common.randomizers.design.knots import choose_knots, interpolation
 from common.randomizers.design.mixture import best_mixture
 from common.randomizers.grid import Grid
+from common.randomizers.knots import choose_knots, interpolation
 from common.randomizers.losses import Loss, get_loss
 
 PARTS = 12

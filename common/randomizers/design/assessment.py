@@ -22,8 +22,8 @@ from common.randomizers.design.conditionals import (
     effective_rows,
     plausible_conditionals,
 )
-from common.randomizers.design.knots import choose_knots, interpolation
 from common.randomizers.design.optimal_design import decoding_values
+from common.randomizers.knots import choose_knots, interpolation
 from common.randomizers.losses import Loss, LossFunction, get_loss
 
 _POINTS = 64

@@ -26,11 +26,11 @@ from common.randomizers.design.conditionals import (
     effective_rows,
     joint_conditionals,
 )
-from common.randomizers.design.knots import choose_knots, interpolation
 from common.randomizers.design.mixture import Mixture, best_mixture
 from common.randomizers.design.optimal_design import POINTS, largest_share, uniform_thresholds
 from common.randomizers.exact_rows import check_size, exact_rows
 from common.randomizers.grid import Grid
+from common.randomizers.knots import choose_knots, interpolation
 from common.randomizers.losses import get_loss
 
 JOINT = "joint-design"

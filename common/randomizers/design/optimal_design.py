@@ -47,8 +47,8 @@ from common.randomizers.design.conditionals import (
     effective_rows,
     plausible_conditionals,
 )
-from common.randomizers.design.knots import choose_knots, interpolation
 from common.randomizers.exact_rows import exact_rows
+from common.randomizers.knots import choose_knots, interpolation, rows_between
 from common.randomizers.response import build_randomized_response
 
 POINTS = 32
@@ -384,7 +384,7 @@ def build_optimal_design(
         "explained": explained,
         "threshold_share": threshold_share,
     }
-    channel = _finite(problem, rounding @ design.channel, chosen, prior)
+    channel = _finite(problem, design.channel, chosen, prior)
     return Randomizer("optimal-design", channel, problem.prior, problem.loss, details)
 
 
@@ -406,9 +406,12 @@ def _finite(
 ) -> FiniteChannel:
     """Round to integers, then decode the integers: the outputs are unbiased for what is sampled."""
     rows = exact_rows(probabilities, problem.epsilon)
-    exact = np.array([rows[y] for y in chosen.tolist()], dtype=np.float64) / TOTAL
+    exact = np.array(rows, dtype=np.float64) / TOTAL
     values = decoding_values(exact, problem.labels[chosen], prior)
     order = np.argsort(values, kind="stable")
     return FiniteChannel(
-        problem.labels, values[order], [[row[z] for z in order.tolist()] for row in rows]
+        problem.labels,
+        values[order],
+        [[row[z] for z in order.tolist()] for row in rows],
+        rows_between(problem.labels.size, chosen),
     )

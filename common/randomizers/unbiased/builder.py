@@ -21,8 +21,8 @@ from common.arrays import Floats
 from common.errors import ConfigError, PrivacyError
 from common.exact.channel import exp_lower_bound
 from common.randomizers.base import Problem, Randomizer, register
-from common.randomizers.design.knots import choose_knots, interpolation
 from common.randomizers.exact_rows import check_size, sorted_channel
+from common.randomizers.knots import MOST_KNOTS, choose_knots, interpolation, rows_between
 from common.randomizers.unbiased.columns import Columns, cheapest_columns
 from common.randomizers.unbiased.program import Solution, one_thread, solve_unbiased
 
@@ -64,7 +64,7 @@ def build_unbiased(
     problem
         The loss plays no part: the squared one is minimised.
     points
-        Number of grid points that the program sees, >= 2. A longer grid is thinned to points
+        Number of grid points that the program sees, 2 … 513. A longer grid is thinned to points
         chosen by the prior, and labels between them are rounded at random without bias, as part of
         the channel. Default: the whole grid up to 128 points.
     outputs
@@ -78,11 +78,11 @@ def build_unbiased(
     A randomizer with E[output | label] = label to 1e-10 of the range, at every grid point.
     """
     count = MAX_POINTS if points is None else points
-    if count < 2:
-        raise ConfigError(f"points={count} must be at least 2")
+    if not 2 <= count <= MOST_KNOTS:
+        raise ConfigError(f"points={count} must lie in 2 … {MOST_KNOTS}")
     labels = problem.labels
     knots = choose_knots(labels, problem.prior, count)
-    check_size(labels.size, 2 * knots.size)
+    check_size(knots.size, 2 * knots.size)
     rounding = interpolation(labels, labels[knots])
     prior = problem.prior @ rounding
     scale = _Scale((labels[0] + labels[-1]) / 2, (labels[-1] - labels[0]) / 2)
@@ -96,8 +96,8 @@ def build_unbiased(
         values = scale.outward(columns.outputs)
     else:
         values = wanted[np.searchsorted(places, columns.outputs)]
-    matrix = rounding @ probabilities
-    channel, _ = sorted_channel(labels, values, matrix, problem.epsilon)
+    row_of = rows_between(labels.size, knots)
+    channel, _ = sorted_channel(labels, values, probabilities, problem.epsilon, row_of)
     details: dict[str, Any] = {
         "points": labels[knots].tolist(),
         "outputs": channel.outputs.size,

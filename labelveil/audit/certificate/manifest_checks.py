@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from base64 import b64decode
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -12,6 +13,7 @@ import numpy as np
 
 from common.arrays import Integers
 from common.errors import ConfigError, PrivacyError, ReleaseError
+from common.exact.channel import BETWEEN
 from common.exact.rational import parse_rational
 from common.guarantees import PureDP
 from common.randomizers import decoded_prior
@@ -46,7 +48,6 @@ def facts(manifest: Manifest, digest: str) -> dict[str, str]:
         "data set": manifest.data_set,
         "epoch": manifest.epoch,
         "identity (SHA-256 of the manifest)": digest,
-        "created": manifest.created,
         "software": manifest.software,
         "events": f"{manifest.population.rows:,}",
         "label": "; ".join(
@@ -86,16 +87,26 @@ def _prior_facts(manifest: Manifest) -> dict[str, str]:
 
 
 def weights_of(randomizer: StatedRandomizer) -> list[list[int]]:
-    """The distinct rows of integer weights that some label uses, as the manifest writes them."""
+    """The distinct rows of integer weights that some label uses, as the manifest writes them.
+
+    Those of labels between two such are not looked at: their weights lie between these two's.
+    """
     try:
         channel = randomizer.channel
-        used = sorted(set(channel["row_of"]))
-        rows = [[int(weight) for weight in channel["rows"][row]] for row in used]
+        used = sorted(set(channel["row_of"]) - {BETWEEN})
+        rows = [_words(channel["rows"][row]) for row in used]
     except (IndexError, ValueError) as error:
         raise ReleaseError(f"the manifest's channel cannot be read: {error!r}") from error
     if {len(row) for row in rows} != {len(channel["outputs"])}:
         raise ReleaseError("the manifest's channel has rows of another length than its outputs")
     return rows
+
+
+def _words(row: str) -> list[int]:
+    """Read base64 of little-endian words, of which a single one stands for 2**64."""
+    data = b64decode(row, validate=True)
+    words = [int.from_bytes(data[i : i + 8], "little") for i in range(0, len(data), 8)]
+    return words if len(words) > 1 else [word or WORDS for word in words]
 
 
 def sums_check(manifest: Manifest, randomizer: StatedRandomizer) -> Check:
@@ -104,15 +115,16 @@ def sums_check(manifest: Manifest, randomizer: StatedRandomizer) -> Check:
     wrong = sum(sum(row) != WORDS or min(row) < 0 for row in rows)
     outputs = len(randomizer.channel.get("outputs", []))
     cells = manifest.group(randomizer.labels).cells
-    inputs_fit = randomizer.channel.get("inputs") == cells.inputs.tolist()
+    inputs = len(randomizer.channel["row_of"])
     return Check(
         name="weights",
-        verdict=verdict_of(wrong == 0 and inputs_fit),
+        verdict=verdict_of(wrong == 0 and inputs == len(cells)),
         claim="The channel is a matrix of integers whose rows sum to 2⁶⁴, one row for each label"
-        " of the grid (of several labels: for each cell of their grids).",
+        " of the grid (of several labels: for each cell of their grids), or for the labels that"
+        " others are rounded to.",
         tried=f"{len(rows)} distinct rows of {outputs} weights were added up.",
-        found=f"{wrong} of them are not such distributions; the channel's labels"
-        f" {'are' if inputs_fit else 'are not'} the grid.",
+        found=f"{wrong} of them are not such distributions; the channel has {inputs} labels, and"
+        f" the grid {len(cells)}.",
     )
 
 

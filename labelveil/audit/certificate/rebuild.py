@@ -37,10 +37,8 @@ _DIGITS = 7
 """Of a probability, by which outputs of equal value are put in order."""
 
 
-def rebuild(manifest: Manifest, name: str, *, as_first: bool = False) -> Randomizer:
+def rebuild(manifest: Manifest, name: str) -> Randomizer:
     """Build the only label's randomizer, as a builder makes it of the noisy prior and public facts.
-
-    ``as_first`` takes the estimate of the histogram from which channels were first designed.
 
     ε₂ is what was asked for less what else these labels paid for (ε₁, a test), divided among the
     labels of one unit and rounded down, as the two-step procedure does it.
@@ -50,7 +48,7 @@ def rebuild(manifest: Manifest, name: str, *, as_first: bool = False) -> Randomi
     return build_randomizer(
         name,
         labels=np.asarray(manifest.label.grid),
-        prior=manifest.histogram.first_estimate if as_first else manifest.noisy_prior,
+        prior=manifest.noisy_prior,
         epsilon=round_down(share),
         loss=manifest.label.loss,
         rows=manifest.population.rows,
@@ -136,8 +134,7 @@ def _candidates(manifest: Manifest) -> Iterator[Callable[[], Sequence[Randomizer
     """Yield ways to build the randomizers again, in the manifest's order."""
     if len(manifest.labels) == 1:
         for name in dict.fromkeys((manifest.randomizer.name, "auto")):
-            yield partial(_only, manifest, name, as_first=False)
-            yield partial(_only, manifest, name, as_first=True)
+            yield partial(_only, manifest, name)
         return
 
     def several() -> list[Randomizer]:
@@ -153,8 +150,8 @@ def _candidates(manifest: Manifest) -> Iterator[Callable[[], Sequence[Randomizer
     yield several
 
 
-def _only(manifest: Manifest, name: str, *, as_first: bool) -> list[Randomizer]:
-    return [rebuild(manifest, name, as_first=as_first)]
+def _only(manifest: Manifest, name: str) -> list[Randomizer]:
+    return [rebuild(manifest, name)]
 
 
 def rebuilt_check(manifest: Manifest) -> Check:
@@ -221,9 +218,9 @@ def _asked(manifest: Manifest) -> float:
 
 def _distance(one: FiniteChannel, two: FiniteChannel) -> float:
     """Largest difference of outputs (relative to their range) or probabilities; 0 if identical."""
-    if one.outputs.shape != two.outputs.shape or not np.array_equal(one.row_of, two.row_of):
+    if one.outputs.shape != two.outputs.shape or not np.array_equal(one.stated_of, two.stated_of):
         return math.inf
-    if one.rows == two.rows and np.array_equal(one.outputs, two.outputs):
+    if np.array_equal(one.stated, two.stated) and np.array_equal(one.outputs, two.outputs):
         return 0.0
     span = max(float(np.ptp(one.outputs)), math.ulp(1.0))
     outputs = float(np.abs(one.outputs - two.outputs).max()) / span

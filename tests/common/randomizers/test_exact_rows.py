@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from common.errors import ConfigError, PrivacyError
 from common.exact.channel import TOTAL, FiniteChannel
-from common.randomizers.design.knots import choose_knots, interpolation
 from common.randomizers.exact_rows import check_size, exact_rows
+from common.randomizers.knots import choose_knots, interpolation
 
 
 @settings(max_examples=60, deadline=None)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from common.arrays import Floats
 from common.entropy import seeded_entropy
-from common.errors import ConfigError
 from common.exact.channel import TOTAL, exp_lower_bound
 from common.randomizers import Randomizer, build_randomizer, randomizer_names
 from tests.statistics import counts_fit, mean_fits
@@ -173,11 +172,3 @@ def test_any_small_grid_and_prior(
     assert randomizer.channel.satisfies(epsilon)
     if key in UNBIASED:
         assert bias(randomizer) < 1e-9
-
-
-def test_a_grid_too_long_for_a_square_channel_is_refused_in_one_line() -> None:
-    labels = np.arange(5000.0)
-    with pytest.raises(ConfigError, match="coarser label grid"):
-        build_randomizer(
-            "randomized-response", labels=labels, prior=np.ones(labels.size), epsilon=1.0
-        )

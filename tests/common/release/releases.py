@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,17 @@ from common.randomizers.grid import Grid
 from common.release.blocks import block_ranges, encode_codes
 from common.release.manifest import FORMAT, Manifest, block_digest, content_digest
 from tests.one_label import one_label
+
+
+def words_of(row: str) -> list[int]:
+    """Weights of a manifest's row."""
+    found: list[int] = np.frombuffer(b64decode(row), dtype="<u8").tolist()
+    return found
+
+
+def text_of(words: Sequence[int]) -> str:
+    """A manifest's row of weights."""
+    return b64encode(np.array(words, dtype="<u8").tobytes()).decode()
 
 
 def make_release(
@@ -47,23 +60,40 @@ def make_release(
         "software": "labelveil/test",
         "data_set": "clicks",
         "epoch": "2026-11",
-        "created": "2026-11-20T00:00:00Z",
-        "label": {"name": "revenue", "grid": grid.points.tolist(), "missing": 0.0},
-        "prior": {
-            "noisy_counts": both.prior.noisy_counts.tolist(),
-            "noise": "discrete-laplace" if both.prior.decoded is None else "randomized-response",
-            "scale": str(both.prior.scale),
-            "guarantee": both.prior.guarantee.to_json(),
-        },
-        "randomizer": {
-            "name": both.randomizer.name,
-            "loss": "squared",
-            "details": dict(both.randomizer.details),
-            "channel": channel.to_json(),
-            "guarantee": both.labels_guarantee.to_json(),
-        },
+        "labels": [
+            {
+                "name": "revenue",
+                "grid": grid.points.tolist(),
+                "missing": 0.0,
+                "loss": "squared",
+                "weight": 1.0,
+                "asked": False,
+            }
+        ],
+        "priors": [
+            {
+                "labels": ["revenue"],
+                "noisy_counts": both.prior.noisy_counts.tolist(),
+                "noise": "discrete-laplace"
+                if both.prior.decoded is None
+                else "randomized-response",
+                "scale": str(both.prior.scale),
+                "guarantee": both.prior.guarantee.to_json(),
+            }
+        ],
+        "randomizers": [
+            {
+                "labels": ["revenue"],
+                "name": both.randomizer.name,
+                "details": dict(both.randomizer.details),
+                "channel": channel.to_json(),
+                "guarantee": both.labels_guarantee.to_json(),
+            }
+        ],
+        "drift": None,
         "privacy": {
             "requested_epsilon": epsilon,
+            "division": "auto",
             "records_per_unit": group,
             "total": both.guarantee.to_json(),
         },

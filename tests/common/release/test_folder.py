@@ -27,7 +27,7 @@ from common.release.table import (
     verify_rows,
     write_release,
 )
-from tests.common.release.releases import make_release
+from tests.common.release.releases import make_release, text_of
 
 MANIFEST, KEYS, CODES = make_release(200)
 DATA = MANIFEST.to_bytes()
@@ -229,39 +229,43 @@ TOTAL = 1 << 64
         DATA.replace(b'"requested_epsilon":1.0', b'"requested_epsilon":1e400'),
         DATA.replace(b'"requested_epsilon":1.0', b'"requested_epsilon":' + b"9" * 5000),
         DATA.replace(b'"details":{', b'"details":{"x":1e999,'),
-        changed("format", value="labelveil-release/2"),
+        changed("format", value="labelveil-release/9"),
         changed("more", value=1),
-        changed("label", "grid", value=[0, 1]),
-        changed("label", "grid", value="01234"),
-        changed("label", "grid", 0, value=0.25),
-        changed("label", "missing", value="0"),
-        changed("prior", "noisy_counts", value=[1, 2]),
-        changed("prior", "noisy_counts", 0, value=1.5),
-        changed("prior", "noisy_counts", 0, value=10**30),
-        changed("prior", "noisy_counts", 0, value="7"),
-        changed("prior", "scale", value="1e999999999"),
-        changed("prior", "scale", value="1/0"),
-        changed("prior", "scale", value="8"),
-        changed("prior", "scale", value=16),
-        changed("prior", "noise", value="laplace"),
-        changed("prior", "guarantee", value={}),
-        changed("prior", "guarantee", "epsilon", value="1e999999999"),
-        changed("prior", "guarantee", "epsilon", value="9" * 400),
-        changed("prior", "guarantee", "epsilon", value=0.125),
-        changed("prior", "guarantee", "epsilon", value="0"),
-        changed("prior", "guarantee", "kind", value=["pure"]),
-        changed("prior", "guarantee", "kind", value="zcdp"),
-        changed("prior", "guarantee", "unit", value="user"),
-        changed("prior", "guarantee", "adjacency", value="add-remove"),
-        changed("randomizer", "guarantee", "epsilon", value="1/2"),
-        changed("randomizer", "guarantee", "epsilon", value="1/0"),
-        changed("randomizer", "channel", value={}),
-        changed("randomizer", "channel", value=[]),
-        changed("randomizer", "channel", "rows", 0, 0, value="1"),
-        changed("randomizer", "channel", "rows", 0, 0, value=1.5),
-        changed("randomizer", "channel", "rows", 0, value=[str(TOTAL - 1), "1"]),
-        changed("randomizer", "channel", "row_of", 0, value=99),
-        changed("randomizer", "channel", "inputs", 0, value=10**400),
+        changed("labels", 0, "grid", value=[0, 1]),
+        changed("labels", 0, "grid", value="01234"),
+        changed("labels", 0, "grid", 0, value=0.25),
+        changed("labels", 0, "missing", value="0"),
+        changed("priors", 0, "noisy_counts", value=[1, 2]),
+        changed("priors", 0, "noisy_counts", 0, value=1.5),
+        changed("priors", 0, "noisy_counts", 0, value=10**30),
+        changed("priors", 0, "noisy_counts", 0, value="7"),
+        changed("priors", 0, "scale", value="1e999999999"),
+        changed("priors", 0, "scale", value="1/0"),
+        changed("priors", 0, "scale", value="8"),
+        changed("priors", 0, "scale", value=16),
+        changed("priors", 0, "noise", value="laplace"),
+        changed("priors", 0, "guarantee", value={}),
+        changed("priors", 0, "guarantee", "epsilon", value="1e999999999"),
+        changed("priors", 0, "guarantee", "epsilon", value="9" * 400),
+        changed("priors", 0, "guarantee", "epsilon", value=0.125),
+        changed("priors", 0, "guarantee", "epsilon", value="0"),
+        changed("priors", 0, "guarantee", "kind", value=["pure"]),
+        changed("priors", 0, "guarantee", "kind", value="zcdp"),
+        changed("priors", 0, "guarantee", "unit", value="user"),
+        changed("priors", 0, "guarantee", "adjacency", value="add-remove"),
+        changed("randomizers", 0, "guarantee", "epsilon", value="1/2"),
+        changed("randomizers", 0, "guarantee", "epsilon", value="1/0"),
+        changed("randomizers", 0, "channel", value={}),
+        changed("randomizers", 0, "channel", value=[]),
+        changed("randomizers", 0, "channel", "rows", 0, value="1"),
+        changed("randomizers", 0, "channel", "rows", 0, value=1.5),
+        changed("randomizers", 0, "channel", "rows", 0, value=text_of([TOTAL - 1, 2])),
+        changed("randomizers", 0, "channel", "rows", 0, value=text_of(range(1, 8))),
+        changed("randomizers", 0, "channel", "row_of", 0, value=-1),
+        changed("randomizers", 0, "channel", "row_of", 0, value=-2),
+        changed("randomizers", 0, "channel", "row_of", 0, value=99),
+        changed("randomizers", 0, "channel", "row_of", 0, value=10**400),
+        changed("randomizers", 0, "channel", "outputs", 0, value=10**400),
         changed("privacy", "requested_epsilon", value=0.5),
         changed("privacy", "requested_epsilon", value=0),
         changed("privacy", "records_per_unit", value=2),
@@ -305,7 +309,7 @@ def test_a_users_release_states_its_unit() -> None:
     assert Manifest.from_bytes(manifest.to_bytes()).privacy.records_per_unit == 3
     assert "user" in str(manifest.total_guarantee)
     data = json.loads(manifest.to_bytes())
-    for section in (data["prior"]["guarantee"], data["randomizer"]["guarantee"]):
+    for section in (data["priors"][0]["guarantee"], data["randomizers"][0]["guarantee"]):
         section["unit"] = "record"
     data["privacy"]["total"]["unit"] = "record"
     with pytest.raises(ReleaseError, match="3 records per unit"):
@@ -315,10 +319,10 @@ def test_a_users_release_states_its_unit() -> None:
 def test_a_copy_of_a_manifest_has_its_own_channel() -> None:
     other, _, _ = make_release(100, points=4)
     assert MANIFEST.channel is MANIFEST.channel
-    copied = MANIFEST.model_copy(update={"randomizers": other.randomizers})
+    copied = MANIFEST.model_copy(update={"labels": other.labels, "randomizers": other.randomizers})
     assert copied.channel.inputs.size == 4
-    with pytest.raises(ReleaseError):
-        copied.check()
+    with pytest.raises(ValueError, match="5 counts or rows for 4 cells"):
+        Manifest.model_validate(copied.model_dump())
 
 
 def test_claims_are_exact() -> None:

@@ -48,22 +48,38 @@ def _release(label: str, data_set: str) -> tuple[np.ndarray, np.ndarray, Manifes
             "software": "labelveil/0.1.0",
             "data_set": data_set,
             "epoch": "2026-01",
-            "created": "2026-01-31T12:00:00Z",
-            "label": {"name": label, "grid": grid.points.tolist(), "missing": 0.0},
-            "prior": {
-                "noisy_counts": both.prior.noisy_counts.tolist(),
-                "scale": str(both.prior.scale),
-                "guarantee": both.prior.guarantee.to_json(),
-            },
-            "randomizer": {
-                "name": both.randomizer.name,
-                "loss": "squared",
-                "details": dict(both.randomizer.details),
-                "channel": both.randomizer.channel.to_json(),
-                "guarantee": both.labels_guarantee.to_json(),
-            },
+            "labels": [
+                {
+                    "name": label,
+                    "grid": grid.points.tolist(),
+                    "missing": 0.0,
+                    "loss": "squared",
+                    "weight": 1.0,
+                    "asked": False,
+                }
+            ],
+            "priors": [
+                {
+                    "labels": [label],
+                    "noisy_counts": both.prior.noisy_counts.tolist(),
+                    "noise": "discrete-laplace",
+                    "scale": str(both.prior.scale),
+                    "guarantee": both.prior.guarantee.to_json(),
+                }
+            ],
+            "randomizers": [
+                {
+                    "labels": [label],
+                    "name": both.randomizer.name,
+                    "details": dict(both.randomizer.details),
+                    "channel": both.randomizer.channel.to_json(),
+                    "guarantee": both.labels_guarantee.to_json(),
+                }
+            ],
+            "drift": None,
             "privacy": {
                 "requested_epsilon": 1.0,
+                "division": "auto",
                 "records_per_unit": 1,
                 "total": both.guarantee.to_json(),
             },

@@ -15,8 +15,8 @@ import pytest
 from common.engine.local import InProcess, Pool
 from common.engine.task import EngineError, Secrets
 from common.randomizers.cells import Cells, Group
-from common.randomizers.design.knots import interpolation
 from common.randomizers.grid import Grid
+from common.randomizers.knots import interpolation
 from label_party.events import open as opening
 from label_party.events.on_disk import Sizes
 from label_party.release.prior_knowledge import from_raw_labels

@@ -22,6 +22,7 @@ from label_party.config.sections import LabelPartyConfig
 from label_party.events.completion import Completed
 from label_party.events.tally import Tally
 from label_party.release.message import build
+from tests.common.release.releases import text_of
 from tests.label_party.release.test_message import Rows
 
 Change = Callable[[dict[str, Any]], Any]
@@ -69,8 +70,8 @@ def all_of_epsilon_on_each(data: dict[str, Any]) -> None:
 def all_of_epsilon_on_each_stated(data: dict[str, Any]) -> None:
     """The same, with each of them rightly stated, and the total as if one of them counted."""
     all_of_epsilon_on_each(data)
-    for one in data["randomizers"]:
-        spent = PureDP.of_channel(FiniteChannel.from_json(one["channel"]))
+    for label, one in zip(data["labels"], data["randomizers"], strict=True):
+        spent = PureDP.of_channel(FiniteChannel.from_json(one["channel"], label["grid"]))
         one["guarantee"] = spent.to_json()
     data["privacy"]["total"] = spent.to_json()
 
@@ -87,11 +88,17 @@ def both_at_once(data: dict[str, Any]) -> None:
     (one,) = data["randomizers"]
     one["channel"] |= {
         "outputs": [0.0, 1.0],
-        "rows": [[str(weight) for weight in row] for row in distinct],
+        "rows": [text_of(row) for row in distinct],
         "row_of": [distinct.index(tuple(row)) for row in rows],
     }
     ratios = [Fraction(rows[i][z], rows[j][z]) for i, j in ((1, 0), (4, 0)) for z in (0, 1)]
     assert max(ratios) < Fraction(np.exp(2.0))  # one label alone is within the claim
+
+
+def thousands_of_points(data: dict[str, Any]) -> None:
+    """Few bytes for a million cells, and for 2**80 of eight labels."""
+    for label in data["labels"]:
+        label["grid"] = [float(i) for i in range(1000)]
 
 
 @pytest.mark.parametrize(
@@ -103,13 +110,14 @@ def both_at_once(data: dict[str, Any]) -> None:
         (lambda d: d["priors"].pop(), "exactly one prior and one randomizer"),
         (lambda d: d["randomizers"][0]["labels"].append("kept"), "exactly one prior"),
         (lambda d: d["randomizers"][0].update(labels=["kept"]), "exactly one prior"),
-        (lambda d: d["labels"][1].update(name="stars"), "two of one name"),
-        (lambda d: d.update(format="labelveil-release/1"), "format labelveil-release/1"),
+        (lambda d: d["labels"][1].update(name="stars"), "two labels have one name"),
+        (lambda d: d.update(format="labelveil-release/2"), "labelveil-release/1"),
         (lambda d: d["labels"].extend(deepcopy(d["labels"]) * 4), "at most 8"),
         (lambda d: d["randomizers"].reverse(), None),
         (lambda d: d["content"].update(code_bytes=2), "codes of 2 bytes for 6 outputs"),
         (lambda d: d["labels"][0].update(note=1), "labels.0.note"),
         (lambda d: d["randomizers"][0].update(name="unbiased"), "such codes"),
+        (lambda d: d["labels"][0]["grid"].extend([8.0, 9.0]), "for 5 cells"),
         (lambda d: d["priors"][0]["guarantee"].update(epsilon="1"), "decoded from the codes"),
         (lambda d: d.update(prior=d["priors"][0]), "prior"),
     ],
@@ -131,8 +139,9 @@ def test_a_manifest_of_own_channels(change: Change, said: str | None) -> None:
         (both_at_once, "the channel's weights give"),
         (lambda d: d.update(priors=deepcopy(SPLIT["priors"])), "must be counted by one prior"),
         (lambda d: d["randomizers"][0]["labels"].reverse(), None),
-        (lambda d: d["priors"][0]["noisy_counts"].pop(), "5 cells for 6"),
-        (lambda d: d["randomizers"][0]["channel"]["inputs"].__setitem__(5, 6.0), "not defined on"),
+        (lambda d: d["priors"][0]["noisy_counts"].pop(), "5 counts or rows for 6"),
+        (lambda d: d["randomizers"][0]["channel"]["row_of"].append(0), "7 counts or rows for 6"),
+        (thousands_of_points, "for 1,000,000"),
         (lambda d: d["priors"][0].update(scale="1"), "scale times epsilon"),
         (lambda d: d.update(drift={"in_force": {}}), "drift"),
     ],

@@ -146,7 +146,7 @@ def _public(described: wire.DescribeReleaseResponse) -> Answer:
     """Everything of a manifest that no label may reach."""
     manifest = Manifest.from_bytes(described.manifest)
     data = json.loads(manifest.to_bytes())
-    for free in ("created", "data_set", "randomizer", "prior", "randomizers", "priors"):
+    for free in ("data_set", "randomizer", "prior", "randomizers", "priors"):
         data.pop(free, None)
     for digest in ("blocks", "digest"):
         data["content"].pop(digest)

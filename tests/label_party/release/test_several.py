@@ -71,7 +71,6 @@ def test_a_message_of_two_labels_spends_one_epsilon_and_proves_it(
     result = two.release(privacy__division=division)
     assert result.code == 0, result
     manifest = read_release(released(two)).manifest
-    assert manifest.format == "labelveil-release/2"
     assert [label.name for label in manifest.labels] == ["returned", "amount"]
     assert manifest.total_guarantee.within(two.config().privacy.charge)
     # from the integers alone: the worst ratio of any code for any two events, and the histograms

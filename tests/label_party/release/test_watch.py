@@ -307,7 +307,7 @@ def test_a_manifest_that_hides_its_test_is_refused(party: Party) -> None:
     stated = json.loads(path.read_bytes())
     forged = {
         **stated,
-        "privacy": {**stated["privacy"], "total": stated["randomizer"]["guarantee"]},
+        "privacy": {**stated["privacy"], "total": stated["randomizers"][0]["guarantee"]},
     }
     with pytest.raises(ReleaseError, match="add up"):
         Manifest.from_bytes(json.dumps(forged).encode())

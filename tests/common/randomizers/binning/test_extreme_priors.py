@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from common.arrays import Floats
-from common.errors import ConfigError
-from common.randomizers import build_randomizer, optimal_binning
+from common.randomizers import optimal_binning
 from common.randomizers.base import Problem, check_prior
 from common.randomizers.binning.interval_costs import interval_costs
 from common.randomizers.losses import LOSS_NAMES, get_loss
@@ -67,8 +66,3 @@ def test_free_costs_do_not_satisfy_it() -> None:
         return float(costs.ending(i)[0][r])
 
     assert cost(0, 2) + cost(1, 3) > cost(0, 3) + cost(1, 2) + 1e-9
-
-
-def test_more_bins_than_a_channel_can_have_are_refused() -> None:
-    with pytest.raises(ConfigError, match="coarser label grid"):
-        build_randomizer("rr-on-bins", labels=np.arange(2_500), prior=np.ones(2_500), epsilon=40.0)

@@ -17,12 +17,12 @@ from common.randomizers.design.conditionals import (
     effective_rows,
     plausible_conditionals,
 )
-from common.randomizers.design.knots import choose_knots, interpolation
 from common.randomizers.design.optimal_design import (
     identifying_design,
     optimal_design,
     uniform_thresholds,
 )
+from common.randomizers.knots import choose_knots, interpolation
 from common.randomizers.losses import ABSOLUTE, POISSON, SQUARED, Loss
 
 GRID = np.linspace(0.0, 5.0, 21)

@@ -20,7 +20,7 @@ from common.release.folder import LABELS_FILE, MANIFEST_FILE, SIGNATURE_FILE
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate.run import certificate, read_evidence
 from labelveil.audit.verdict import Audit, Verdict
-from tests.common.release.releases import make_release
+from tests.common.release.releases import make_release, text_of, words_of
 from tests.labelveil.audit.conftest import WriteRelease, without_power
 
 Change = Callable[[dict[str, Any]], None]
@@ -63,7 +63,7 @@ def test_a_release_without_a_prior_holds(write: WriteRelease) -> None:
 
 def test_a_histogram_that_says_more_than_the_codes_is_named(write: WriteRelease) -> None:
     def one_more(data: dict[str, Any]) -> None:
-        data["prior"]["noisy_counts"][1] += 1
+        data["priors"][0]["noisy_counts"][1] += 1
 
     audit = certificate(read_evidence(write(one_more, points=2, randomizer="auto")))
     assert failed(audit) == {"histogram is decoded from the codes"}
@@ -71,37 +71,36 @@ def test_a_histogram_that_says_more_than_the_codes_is_named(write: WriteRelease)
 
 def doubled_claim(data: dict[str, Any]) -> None:
     """The channel is made twice as telling while its guarantee stays as it was."""
-    rows = data["randomizer"]["channel"]["rows"]
-    for row in rows:
-        top = max(range(len(row)), key=lambda z: int(row[z]))
-        for z in range(len(row)):
-            if z != top:
-                moved = int(row[z]) // 2
-                row[z] = str(int(row[z]) - moved)
-                row[top] = str(int(row[top]) + moved)
+    rows = data["randomizers"][0]["channel"]["rows"]
+    for i, row in enumerate(map(words_of, rows)):
+        top = row.index(max(row))
+        halves = [weight - weight // 2 if z != top else 0 for z, weight in enumerate(row)]
+        halves[top] = (1 << 64) - sum(halves)
+        rows[i] = text_of(halves)
 
 
 def impossible_output(data: dict[str, Any]) -> None:
-    rows = data["randomizer"]["channel"]["rows"]
-    rows[0][0], rows[0][1] = "0", str(int(rows[0][1]) + int(rows[0][0]))
+    rows = data["randomizers"][0]["channel"]["rows"]
+    first, second, *others = words_of(rows[0])
+    rows[0] = text_of([0, min(first + second, (1 << 64) - 1), *others])
 
 
 def half_noise(data: dict[str, Any]) -> None:
-    data["prior"]["scale"] = str(Fraction(data["prior"]["scale"]) / 2)
+    data["priors"][0]["scale"] = str(Fraction(data["priors"][0]["scale"]) / 2)
 
 
 def no_charge_for_the_histogram(data: dict[str, Any]) -> None:
-    data["privacy"]["total"] = data["randomizer"]["guarantee"]
+    data["privacy"]["total"] = data["randomizers"][0]["guarantee"]
 
 
 def other_bins(data: dict[str, Any]) -> None:
-    outputs = data["randomizer"]["channel"]["outputs"]
-    data["randomizer"]["channel"]["outputs"] = [value + 0.01 for value in outputs]
+    outputs = data["randomizers"][0]["channel"]["outputs"]
+    data["randomizers"][0]["channel"]["outputs"] = [value + 0.01 for value in outputs]
 
 
 def other_counts(data: dict[str, Any]) -> None:
-    counts = data["prior"]["noisy_counts"]
-    data["prior"]["noisy_counts"] = [count + 7 * i * i for i, count in enumerate(counts)]
+    counts = data["priors"][0]["noisy_counts"]
+    data["priors"][0]["noisy_counts"] = [count + 7 * i * i for i, count in enumerate(counts)]
 
 
 def other_population(data: dict[str, Any]) -> None:

@@ -6,9 +6,19 @@ this makes row y a mixture of rows a and b, and a mixture of rows of an ε-DP ch
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import wraps
+from typing import Any
+
 import numpy as np
 
 from common.arrays import Floats, Indices
+from common.exact.channel import BETWEEN, FiniteChannel
+from common.randomizers.base import Builder, Problem, Randomizer
+
+MOST_KNOTS = 513
+"""The most rows of its own that a channel states: as many points as whole labels to 512 have. What
+rounding to so many adds is far below what any noise does."""
 
 _UNIFORM_SHARE = 0.1
 
@@ -55,6 +65,35 @@ def choose_knots(labels: Floats, prior: Floats, count: int) -> Indices:
             if width[gap] > 0:
                 chosen[(inside[gap] + inside[gap + 1]) // 2] = True
     return np.flatnonzero(chosen)
+
+
+def rows_between(labels: int, knots: Indices) -> Indices:
+    """(k,) row of each label in a channel that has one row for each knot, in their order."""
+    row_of = np.full(labels, BETWEEN)
+    row_of[knots] = np.arange(knots.size)
+    return row_of
+
+
+def over_knots(builder: Builder) -> Builder:
+    """Decorator: on a grid of more than 513 points, build over so many that the prior chooses.
+
+    The builder sees those alone; labels between them are rounded to them as part of the channel.
+    """
+
+    @wraps(builder)
+    def build(problem: Problem, **options: Any) -> Randomizer:
+        labels = problem.labels
+        knots = choose_knots(labels, problem.prior, MOST_KNOTS)
+        if knots.size == labels.size:
+            return builder(problem, **options)
+        prior = problem.prior @ interpolation(labels, labels[knots])
+        built = builder(replace(problem, labels=labels[knots], prior=prior), **options)
+        row_of = rows_between(labels.size, knots)
+        row_of[knots] = built.channel.stated_of
+        channel = FiniteChannel(labels, built.channel.outputs, built.channel.stated, row_of)
+        return replace(built, channel=channel, prior=problem.prior)
+
+    return build
 
 
 def interpolation(labels: Floats, points: Floats) -> Floats:

@@ -1,0 +1,30 @@
+"""Cents from 0 to 60: every randomizer takes them, and states few of the rows that it has."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from common.randomizers import build_randomizer, randomizer_names
+from common.randomizers.exact_rows import MAX_WEIGHTS
+
+CENTS = np.linspace(0.0, 60.0, 6001)
+UNBIASED = ("auto", "unbiased", "two-point", "randomized-thresholds", "laplace", "discrete-laplace")
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 40.0])
+@pytest.mark.parametrize("name", randomizer_names())
+def test_cents_are_a_grid_like_others(name: str, epsilon: float) -> None:
+    prior = np.exp(-CENTS / 8) + 1e-3
+    channel = build_randomizer(name, labels=CENTS, prior=prior, epsilon=epsilon).channel
+    assert channel.inputs.tolist() == CENTS.tolist()
+    assert channel.satisfies(epsilon)
+    assert channel.stated.size <= MAX_WEIGHTS
+    assert channel.is_terse
+
+
+@pytest.mark.parametrize("name", UNBIASED)
+def test_labels_between_knots_keep_their_means(name: str) -> None:
+    channel = build_randomizer(name, labels=CENTS, prior=np.ones(6001), epsilon=1.0).channel
+    means = channel.row_probabilities @ channel.outputs
+    assert np.abs(means[channel.row_of] - CENTS).max() < 60 * 1e-7

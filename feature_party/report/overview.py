@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from common.report.template import page_template
 from feature_party.evaluation.breakdown import number
-from feature_party.evaluation.explained import Explained, Share
+from feature_party.evaluation.explained import Explained, ExplainedShare
 from feature_party.evaluation.scores import Scores
 from feature_party.evaluation.sentences import share_words
 from feature_party.report.page import Section
@@ -138,7 +138,7 @@ def _table(
     return Section(identifier, f"How good it is for each {kind}", text, rows=rows)
 
 
-def _narrow(share: Share) -> str:
+def _narrow(share: ExplainedShare) -> str:
     """R² and its interval, for a column: a line breaks between the two alone."""
     value, interval = share_words(share).replace("95%: ", "").split(" ", 1)
     kept_together = interval.replace(" ", "\u00a0")

@@ -94,7 +94,8 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         """
         from feature_party.config import DataSection, TrainingSection
         from feature_party.join.matches import MatchCounts
-        from feature_party.training.examples import Joined, Prepared
+        from feature_party.training.in_memory import Joined, Prepared
+        from feature_party.training.quick import QuickLearners
         from feature_party.training.run import train
 
         table = self._table(X, reset=True)
@@ -118,7 +119,7 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
                 "checkpoint": False,
             }
         )
-        self.model_: Model = train(events, section, DataSection())
+        self.model_: Model = train(events, section, DataSection(), learners=QuickLearners.of)
         self.labels_: Floats = self.model_.support.values
         return self
 

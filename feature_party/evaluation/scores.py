@@ -44,7 +44,7 @@ from feature_party.learning.calibration import Slope, slope
 from feature_party.learning.several_labels import stated_of, view_of
 from feature_party.model.facts import ModelFacts
 from feature_party.model.model import Model
-from feature_party.training.examples import Codes, Events
+from feature_party.training.events import Codes, Events
 
 _OF_ALL = (
     *("rows", "epsilon", "epsilon_prior", "epsilon_labels", "data_set", "epoch", "epochs"),

@@ -16,7 +16,7 @@ from common.release.event_keys import canonical_keys
 from feature_party.evaluation.fitting import measure_fitting
 from feature_party.learning.problem import LabelProblem
 from feature_party.tables import SOURCE, Table, collect_table
-from feature_party.training.examples import Events
+from feature_party.training.events import Events
 
 
 def match_true_labels(

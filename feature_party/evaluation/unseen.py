@@ -20,7 +20,9 @@ from feature_party.evaluation.decoded_labels import Scored
 from feature_party.evaluation.losses import MeanLoss
 from feature_party.model.model import Model, Predictions
 from feature_party.training.batches import Plan
-from feature_party.training.examples import MOST_HELD_OUT, Codes, Events, Prepared
+from feature_party.training.encoded_shards import MOST_HELD_OUT
+from feature_party.training.events import Codes, Events
+from feature_party.training.in_memory import Prepared
 
 _DEALT = 1 << 12
 """Rows among which a column's values are dealt."""

@@ -10,20 +10,17 @@ import polars as pl
 
 from common.files import PUBLIC, appearing, write_text
 from feature_party.notebook.targets import Method, decode_targets
-from feature_party.training.examples import Prepared, PreparedShards
+from feature_party.training.events import Events
 
 
-def write_labels(events: Prepared | PreparedShards, output: Path, method: Method) -> Path:
+def write_labels(events: Events, output: Path, method: Method) -> Path:
     """Write key, ``code``, ``target`` and ``weight`` of all matched events.
 
     Returns
     -------
     The file beside it with ``grid``, ``prior`` and ``channel``, P(code | label) by label.
     """
-    if isinstance(events, Prepared):
-        codes = events.joined.codes.astype(np.int64)
-    else:
-        codes = events.all_codes().astype(np.int64)
+    codes = events.all_codes().astype(np.int64)
     decoded = decode_targets(events.problem, codes, method)
     keys = events.keys()
     table = pl.DataFrame(

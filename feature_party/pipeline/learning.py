@@ -23,12 +23,14 @@ from feature_party.join.shards import JoinedShards
 from feature_party.model.several_labels import LabelModels, label_paths
 from feature_party.pipeline.predicting import predict
 from feature_party.pipeline.transfer import Transfer
+from feature_party.training.distributed import joined_workers
 from feature_party.training.encoded_shards import remove_shards
-from feature_party.training.examples import Prepared, PreparedShards
+from feature_party.training.events import Events
 from feature_party.training.fitting import EpochRecord
 from feature_party.training.prepare import join_shards, prepare
+from feature_party.training.quick import QuickLearners
 from feature_party.training.run import train
-from feature_party.training.workers import ALONE, Workers, joined_workers
+from feature_party.training.workers import ALONE, Workers
 
 
 @dataclass
@@ -46,7 +48,7 @@ class Learning(Transfer):
     truth: TrueLabels = field(default_factory=TrueLabels)
     workers: Workers = ALONE
     _warned: set[str] = field(default_factory=set)
-    _labels: dict[str, Prepared | PreparedShards] | None = None
+    _labels: dict[str, Events] | None = None
 
     def warn(self, text: str) -> None:
         """Print a warning once, however many stages give it."""
@@ -98,7 +100,7 @@ class Learning(Transfer):
         return [Manifest.from_bytes(read_manifest(one)) for one in self.config.release_folders]
 
     @property
-    def labels(self) -> dict[str, Prepared | PreparedShards]:
+    def labels(self) -> dict[str, Events]:
         """The join of release and features, with the holdout set apart, as each label sees it."""
         if self._labels is None:
             config = self.config
@@ -115,7 +117,7 @@ class Learning(Transfer):
         return self._labels
 
     @property
-    def prepared(self) -> Prepared | PreparedShards:
+    def prepared(self) -> Events:
         """The first label's, whose events are all labels'."""
         return next(iter(self.labels.values()))
 
@@ -137,6 +139,7 @@ class Learning(Transfer):
                     events,
                     section,
                     self.config.data,
+                    learners=QuickLearners.of,
                     shards=folders[label] / "shards",
                     true_labels=truth,
                     on_epoch=_shown_on(bar, label),

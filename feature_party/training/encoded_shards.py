@@ -34,11 +34,16 @@ from common.arrays import Integers
 from common.errors import DataError
 from common.files import PUBLIC, appearing, leftovers
 from feature_party.learning.objectives import Objective
+from feature_party.learning.problem import LabelProblem
 from feature_party.model.encoding import Encoded, Encoder
+from feature_party.model.facts import FitSettings
 from feature_party.model.spellings import canonical_text
 from feature_party.training.batches import Rows, Source
-from feature_party.training.examples import Codes
+from feature_party.training.events import Codes
 
+MOST_HELD_OUT = 1 << 20
+"""Events that are scored, and that each network leaves out, where features do not fit in memory:
+their mean loss is known to a thousandth of its spread, and more would have to fit there."""
 SAMPLE_ROWS = 1 << 20
 MOST_VALUES = 1 << 22
 ENCODED_MANIFEST = "shards.json"
@@ -123,6 +128,13 @@ class Shards:
             )
             found[here] = codes[rows[here] - starts[part], 0]
         return found
+
+    def folded(self, problem: LabelProblem, settings: FitSettings) -> None:
+        """Nothing: these rows are not seen all at once."""
+
+    def left_out(self, share: float) -> float:
+        """The share of rows that each network leaves out: few enough to be in memory."""
+        return min(share, MOST_HELD_OUT / sum(self.sizes))
 
     def source(self, objective: Objective, device: torch.device) -> Source:
         """The rows with what an objective needs of each."""

@@ -1,114 +1,121 @@
-"""Rows to train on that lie in memory, and their folds for learners that see all at once."""
+"""Matched events that lie in memory, with a holdout set apart, and their encoded rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 import torch
-from numpy.typing import NDArray
 
-from common.arrays import Floats, Indices, Integers
-from feature_party.learning.objectives import LikelihoodObjective, Objective, PointObjective
+from common.arrays import Booleans, Floats, Integers
+from feature_party.join.matches import MatchCounts
+from feature_party.learning.objectives import Objective, PointObjective
 from feature_party.learning.problem import LabelProblem
-from feature_party.learning.target_encoding import TargetEncoding, scores_of_codes
+from feature_party.learning.sources import own_labels
+from feature_party.learning.target_encoding import scores_of_codes
 from feature_party.model.encoding import Encoded, Encoder
 from feature_party.model.facts import FitSettings
-from feature_party.model.network import Ensemble
-from feature_party.model.trees import Trees
 from feature_party.training.batches import MemorySource, Plan, Source
-from feature_party.training.examples import Codes
-from feature_party.training.fitting import EpochRecord, Fit
-
-_ROWS_AT_ONCE = 4096
+from feature_party.training.events import Codes, Encoding
+from feature_party.training.folds import FoldedRows
 
 
 @dataclass(frozen=True)
-class FoldedRows:
-    """Rows to train on, and the folds of them that one model each leaves out.
+class Joined:
+    """Matched events, in the order of the features.
 
     Attributes
     ----------
-    encoder, inputs
-        The encoded rows.
+    table
+        (m, …) their features, key column included.
     codes
-        (n,) privatized labels.
-    scores
-        (n,) what each code says of its label, for the encoding of categories.
-    folds
-        (K, v) rows of each fold; a row may be in none.
-    seed
-        Of the run.
+        (m,) unsigned privatized labels.
+    matches
+        Counts on both sides.
+    rows
+        (m,) row of each matched event in the features.
     """
 
-    encoder: Encoder
-    inputs: Encoded
-    codes: NDArray[np.int64]
-    scores: Floats
-    folds: Indices
-    seed: int
+    table: pl.DataFrame
+    codes: Codes
+    matches: MatchCounts
+    rows: Integers
 
-    @cached_property
-    def fold_of(self) -> Indices:
-        """(n,) fold of each row; those in none make up more folds, that no model leaves out: rows
-        of one fold are encoded from the others."""
-        found = np.full(len(self.inputs), len(self.folds))
-        for fold, rows in enumerate(self.folds):
-            found[rows] = fold
-        others = np.flatnonzero(found == len(self.folds))
-        more = max(round(others.size / self.folds.shape[1]), 1)
-        found[others] += np.arange(others.size) % more
-        return found
 
-    @cached_property
-    def _encoding(self) -> TargetEncoding:
-        sizes = self.encoder.cardinalities
-        return TargetEncoding(self.inputs.categories, sizes, self.scores, self.fold_of)
+@dataclass(frozen=True)
+class Prepared:
+    """Matched events in memory, split.
 
-    def matrix(self, fold: int, columns: Sequence[int]) -> Floats:
-        """(n, q) numeric inputs, then each category's encoding, for the model without a fold."""
-        numeric = self.inputs.numeric[:, columns].astype(np.float64)
-        if not self.encoder.categorical:
-            return numeric
-        return np.concatenate([numeric, self._encoding.rows(fold)], axis=1)
+    Attributes
+    ----------
+    joined
+        All matched events.
+    training, holdout
+        Their rows to train on, and to score on.
+    problem, release_id
+        As in :class:`Events`.
+    key
+        Their key column.
+    among
+        (t,) places of the training rows among all that were trained on, if these are one source's.
+    """
+
+    joined: Joined
+    training: Integers
+    holdout: Integers
+    problem: LabelProblem
+    release_id: str
+    key: str = ""
+    among: Integers | None = None
 
     @property
-    def encodings(self) -> Floats:
-        """(K, Σ cardinalities) the encodings that new rows get."""
-        if not self.encoder.categorical:
-            return np.zeros((len(self.folds), 0))
-        return np.stack([self._encoding.of(fold) for fold in range(len(self.folds))])
+    def matches(self) -> MatchCounts:
+        return self.joined.matches
 
-    @torch.no_grad()
-    def fit(
-        self,
-        objective: LikelihoodObjective,
-        learned: Ensemble | Trees,
-        history: list[EpochRecord],
-        outputs: Sequence[Floats],
-    ) -> Fit:
-        """What a model of one member a fold says about the rows that the member did not see.
+    @property
+    def training_rows(self) -> int:
+        return self.training.size
 
-        ``outputs`` are each member's (v, p) for the rows of its fold.
-        """
-        losses, predictions, marginal = [], [], np.zeros(objective.cells)
-        found, codes = np.concatenate(outputs), self.codes[self.folds.reshape(-1)]
-        for start in range(0, codes.size, _ROWS_AT_ONCE):
-            part = slice(start, start + _ROWS_AT_ONCE)
-            raw = torch.as_tensor(found[part], dtype=torch.float32)
-            losses.append(objective.loss(raw, objective.targets(codes[part])).numpy())
-            predictions.append(objective.points(raw).numpy())
-            marginal += objective.distributions(raw).sum(dim=0).numpy()
-        return Fit(
-            learned,
-            history,
-            self.folds.reshape(-1),
-            np.concatenate(losses).astype(np.float64),
-            np.concatenate(predictions).astype(np.float64),
-            marginal / marginal.sum(),
+    def held_out(self) -> tuple[pl.DataFrame, Codes]:
+        return self.joined.table[self.holdout], self.joined.codes[self.holdout]
+
+    def all_codes(self) -> Codes:
+        return self.joined.codes
+
+    def keys(self) -> pl.Series:
+        return self.joined.table[self.key]
+
+    def trained(self, start: int, stop: int) -> Booleans:
+        return np.isin(np.arange(start, stop), self.joined.rows[self.training])
+
+    def training_of(self, fold: Integers) -> Integers:
+        """Training rows by their places among all that were trained on."""
+        return self.training[fold if self.among is None else np.isin(self.among, fold)]
+
+    def encoded(self, how: Encoding) -> InMemory:
+        table, codes = self.joined.table, self.joined.codes[self.training]
+        rows = table if not self.holdout.size else table[self.training]
+        labels = None if how.true_labels is None else how.true_labels[self.training]
+        return InMemory(how.fit(rows), rows, codes, labels)
+
+    def of(self, source: str) -> Prepared:
+        codes = self.problem.codes_of(source)
+        mine = (codes.start <= self.joined.codes) & (self.joined.codes < codes.stop)
+        places, among = np.cumsum(mine) - 1, np.flatnonzero(mine[self.training])
+        joined = Joined(
+            self.joined.table.filter(pl.Series(mine)),
+            self.joined.codes[mine] - codes.start,
+            self.matches.of(source),
+            self.joined.rows[mine],
+        )
+        return replace(
+            self,
+            joined=joined,
+            training=places[self.training[among]],
+            holdout=places[self.holdout[mine[self.holdout]]],
+            problem=own_labels(self.problem, source),
+            among=among,
         )
 
 
@@ -144,6 +151,10 @@ class InMemory:
         codes = self.codes.astype(np.int64)
         scores = scores_of_codes(problem)[codes]
         return FoldedRows(self.encoder, self.inputs, codes, scores, folds, settings.seed)
+
+    def left_out(self, share: float) -> float:
+        """The share of rows that each network leaves out: what is asked for."""
+        return share
 
     def source(self, objective: Objective, device: torch.device) -> Source:
         """The rows with what an objective needs of each."""

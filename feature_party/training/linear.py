@@ -22,7 +22,7 @@ from feature_party.learning.objectives import LikelihoodObjective
 from feature_party.learning.values_table import ValuesTable
 from feature_party.model.network import EMBEDDING, Ensemble, NetworkShape
 from feature_party.training.fitting import EpochRecord, Fit
-from feature_party.training.in_memory import FoldedRows
+from feature_party.training.folds import FoldedRows
 
 PENALTIES = tuple(10.0 ** (0.25 - half / 2) for half in range(8))
 """Strengths in units of the information of all rows, the strongest first."""

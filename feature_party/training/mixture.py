@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from common.arrays import Floats
+from feature_party.learning.objectives import Objective
 from feature_party.model.facts import EpochLosses, HeadFacts
-from feature_party.training.fitting import Fit
+from feature_party.training.fitting import EpochRecord, Fit
+from feature_party.training.folds import FoldedRows
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,36 @@ class Candidate:
 
 
 DEBIASED = Candidate("debiased")
+
+Fits = dict[Candidate, Fit]
+ProgressCallback = Callable[[str, EpochRecord], None]
+"""Called after every epoch with what is being trained."""
+
+
+class Learners(Protocol):
+    """What learns beside networks."""
+
+    def linear(self) -> Fits:
+        """Linear models."""
+
+    def trees(self, linear: Fits, helps: Callable[[Fits], bool]) -> tuple[Fits, list[str]]:
+        """Boosted trees, as long as the last ones help; and why there are none.
+
+        ``linear`` models say what law is likely.
+        """
+
+
+class FindLearners(Protocol):
+    """Finds what can learn the laws of some candidates from some rows."""
+
+    def __call__(
+        self,
+        learner: str,
+        laws: Sequence[Candidate],
+        build: Callable[[Candidate], Objective],
+        rows: FoldedRows,
+        on_epoch: ProgressCallback | None,
+    ) -> Learners: ...
 
 
 @dataclass(frozen=True)

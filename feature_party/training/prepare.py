@@ -24,13 +24,10 @@ from feature_party.learning.problem import LabelProblem, first_codes
 from feature_party.learning.several_labels import views_of
 from feature_party.learning.sources import join_sources
 from feature_party.tables import is_streamed, scan_table
-from feature_party.training.examples import (
-    MOST_HELD_OUT,
-    Prepared,
-    PreparedShards,
-    count_training_codes,
-)
+from feature_party.training.encoded_shards import MOST_HELD_OUT
+from feature_party.training.events import Events
 from feature_party.training.holdout import held_events
+from feature_party.training.streamed import PreparedShards, count_training_codes
 from feature_party.training.workers import ALONE, Workers
 
 
@@ -42,7 +39,7 @@ def prepare(
     *,
     workers: Workers = ALONE,
     progress: Progress = lambda step, done, total: None,
-) -> dict[str, Prepared | PreparedShards]:
+) -> dict[str, Events]:
     """Join releases with features and set the holdout apart: the events of each label by its name.
 
     Parameters

@@ -9,18 +9,16 @@ from common.errors import ConfigError
 from feature_party.learning.derivatives import Derivatives, derivatives_of
 from feature_party.learning.objectives import LikelihoodObjective, Objective
 from feature_party.model.network import EMBEDDING
-from feature_party.training.fitting import EpochRecord, Fit
-from feature_party.training.in_memory import FoldedRows
+from feature_party.training.fitting import Fit
+from feature_party.training.folds import FoldedRows
 from feature_party.training.linear import fit_linear
-from feature_party.training.mixture import Candidate
+from feature_party.training.mixture import Candidate, Fits, ProgressCallback
 from feature_party.training.trees import fit_trees
 
 MOST_LINEAR = 50_000
 """Rows up to which a linear model is tried unasked: many rows bear a richer one."""
 _TREES = 2
 """Laws that trees are boosted for at most, the likeliest first."""
-
-Fits = dict[Candidate, Fit]
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class QuickLearners:
     laws: Mapping[Candidate, tuple[LikelihoodObjective, Derivatives]]
     rows: FoldedRows
     learner: str
-    on_epoch: Callable[[str, EpochRecord], None] | None = None
+    on_epoch: ProgressCallback | None = None
 
     @classmethod
     def of(
@@ -51,7 +49,7 @@ class QuickLearners:
         laws: Sequence[Candidate],
         build: Callable[[Candidate], Objective],
         rows: FoldedRows,
-        on_epoch: Callable[[str, EpochRecord], None] | None = None,
+        on_epoch: ProgressCallback | None = None,
     ) -> QuickLearners:
         """Find the laws that a table serves; ``build`` makes a candidate's objective.
 

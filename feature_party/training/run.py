@@ -10,11 +10,10 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import torch
 
 from common.arrays import Floats
-from common.errors import ConfigError, DataError
+from common.errors import ConfigError
 from feature_party.config import DataSection, TrainingSection
 from feature_party.learning.calibration import decoding_slope
 from feature_party.learning.decoding import decoder
@@ -34,31 +33,30 @@ from feature_party.model.model import Expert, Model
 from feature_party.model.network import NetworkShape
 from feature_party.tables import SOURCE
 from feature_party.training.batches import group_size
-from feature_party.training.encoded_shards import (
-    Shards,
-    fit_encoder,
-    shards_content,
-    write_shards,
+from feature_party.training.events import Encoding, Events
+from feature_party.training.fitting import Fit, Fitter
+from feature_party.training.mixture import (
+    DEBIASED,
+    Candidate,
+    FindLearners,
+    Fits,
+    Learners,
+    Mixture,
+    ProgressCallback,
 )
-from feature_party.training.examples import MOST_HELD_OUT, Prepared, PreparedShards
-from feature_party.training.fitting import EpochRecord, Fit, Fitter
-from feature_party.training.in_memory import InMemory
-from feature_party.training.mixture import DEBIASED, Candidate, Mixture
-from feature_party.training.quick import Fits, QuickLearners
 from feature_party.training.settings import choose_device, resolve_pieces, resolve_settings
 from feature_party.training.workers import ALONE, Workers
 
-ProgressCallback = Callable[[str, EpochRecord], None]
-"""Called after every epoch with what is being trained."""
 _MANY_LABELS = 2000.0
 """True labels' worth that laws of many parameters are tried for: with fewer none was taken up."""
 
 
 def train(
-    events: Prepared | PreparedShards,
+    events: Events,
     training: TrainingSection,
     data: DataSection,
     *,
+    learners: FindLearners | None = None,
     shards: Path = Path("shards"),
     true_labels: Floats | None = None,
     on_epoch: ProgressCallback | None = None,
@@ -73,6 +71,8 @@ def train(
         What :func:`feature_party.training.prepare.prepare` made of releases and features.
     training, data
         How to train, and what the features' columns are.
+    learners
+        Finds what learns beside networks, where rows lie in memory; None for nothing.
     shards
         Folder for encoded rows that memory is too small for, where ``training`` names none.
     true_labels
@@ -89,7 +89,18 @@ def train(
     The model. Its ``facts`` say what was chosen and why, and hold warnings.
     """
     begun = time.monotonic()
-    run = _Run(events, training, data, shards, true_labels, on_epoch, checkpoints, workers)
+    if training.objective != "true":
+        true_labels = None
+    elif true_labels is None:
+        raise ConfigError(
+            "objective='true' needs true labels; pass --true-labels FILE --true-label COLUMN"
+        )
+    elif events.problem.sources:
+        raise ConfigError(
+            "objective='true' trains on the labels of one labels party; configure one"
+        )
+    run = _Run(events, training, data, learners, on_epoch, checkpoints, workers)
+    run.encode(shards, true_labels)
     model = run.train()
     seconds = round(time.monotonic() - begun, 3)
     return replace(model, facts=model.facts.model_copy(update={"seconds": seconds}))
@@ -98,11 +109,10 @@ def train(
 class _Run:
     def __init__(
         self,
-        events: Prepared | PreparedShards,
+        events: Events,
         training: TrainingSection,
         data: DataSection,
-        shards: Path,
-        true_labels: Floats | None,
+        learners: FindLearners | None,
         on_epoch: ProgressCallback | None,
         checkpoints: Path | None,
         workers: Workers,
@@ -110,6 +120,7 @@ class _Run:
         self.events = events
         self.section = training
         self.data = data
+        self.learners = learners
         self.on_epoch = on_epoch
         self.checkpoints = checkpoints
         self.workers = workers
@@ -117,76 +128,19 @@ class _Run:
         self.problem = events.problem
         self.support = Support.of(events.problem)
         self.device = choose_device(training.device)
+
+    def encode(self, folder: Path, true_labels: Floats | None) -> None:
+        data = self.data
         fit = partial(
             Encoder.fit,
             numeric=data.numeric,
-            categorical=[*data.categorical, *([SOURCE] if events.problem.sources else [])],
-            ignore=[*data.ignore, events.key],
+            categorical=[*data.categorical, *([SOURCE] if self.problem.sources else [])],
+            ignore=[*data.ignore, self.events.key],
             pieces=resolve_pieces(data.pieces, self._effective_labels),
         )
-        if training.objective == "true":
-            true_labels = self._labels_to_train_on(true_labels)
-        else:
-            true_labels = None
-        if isinstance(events, PreparedShards):
-            folder = shards if training.shards in ("auto", "never") else Path(training.shards)
-            self.rows: Shards | InMemory = self._shards(events, fit, folder)
-        else:
-            table = events.joined.table
-            rows = table if not events.holdout.size else table[events.training]
-            codes = events.joined.codes[events.training]
-            self.rows = InMemory(fit(rows), rows, codes, true_labels)
+        how = Encoding(fit, self.section, data, folder, self.workers, true_labels)
+        self.rows = self.events.encoded(how)
         self.encoder = self.rows.encoder
-
-    def _labels_to_train_on(self, true_labels: Floats | None) -> Floats:
-        if true_labels is None:
-            raise ConfigError(
-                "objective='true' needs true labels; pass --true-labels FILE --true-label COLUMN"
-            )
-        if self.problem.sources:
-            raise ConfigError(
-                "objective='true' trains on the labels of one labels party; configure one"
-            )
-        if not isinstance(self.events, Prepared):
-            raise ConfigError(
-                "objective='true' trains in memory alone; set [training] shards to never"
-            )
-        return true_labels[self.events.training]
-
-    def _shards(
-        self,
-        events: PreparedShards,
-        fit: Callable[[pl.DataFrame], Encoder],
-        directory: Path,
-    ) -> Shards:
-        """The rows to train on in shards: those of an earlier run, or written by worker 0."""
-        section = self.section
-        content = shards_content(
-            events.joined.content,
-            self.data.model_dump(mode="json"),
-            [section.holdout, section.seed, section.shard_rows, section.objective == "true"],
-        )
-
-        def write() -> None:
-            if Shards.open(directory, content) is not None:
-                return
-            left_out = {*self.data.ignore, events.key}
-            columns = [name for name in events.joined.columns if name not in left_out]
-            size = None if section.shard_rows == "auto" else section.shard_rows
-            rows, stream = events.training_rows, events.training_events
-            encoder = fit_encoder(stream, columns, rows, fit, section.seed)
-            write_shards(directory, content, stream, rows, encoder, section.seed, size)
-
-        if self.workers.first:
-            write()
-        self.workers.wait()
-        found = Shards.open(directory, content)
-        if found is None:
-            raise DataError(
-                f"worker {self.workers.rank} does not see the shards in {directory}; set [training]"
-                " shards to a folder that all workers share"
-            )
-        return found
 
     def train(self) -> Model:
         mixture = self._mixture()
@@ -213,8 +167,8 @@ class _Run:
     def _mixture(self) -> Mixture:
         """Train the candidates that may win, and mix them by their out-of-fold losses."""
         plain, flexible = self._candidates()
-        quick, alone = self._quick(plain), self.workers.first
-        linear = self.workers.from_first(quick.linear() if quick and alone else {})
+        others, alone = self._learners(plain), self.workers.first
+        linear = self.workers.from_first(others.linear() if others and alone else {})
         networks = self._fit(plain) if self.section.learner in ("auto", "networks") else {}
         # the first is trusted where little can be told: of few values, the fewest parameters
         fits = linear | networks if self.support.values_alone else networks | linear
@@ -222,7 +176,7 @@ class _Run:
         def helps(trees: Fits) -> bool:
             return [*trees][-1] in self._mixed(fits | trees, {}).weights
 
-        boosted = quick.trees(linear, helps) if quick and alone else ({}, [])
+        boosted = others.trees(linear, helps) if others and alone else ({}, [])
         trees, notes = self.workers.from_first(boosted)
         self.warnings += notes
         fits |= trees
@@ -275,19 +229,19 @@ class _Run:
             self.on_epoch(_called(rivals, members), replace(last, ended=behind))
         return {}, tried
 
-    def _quick(self, laws: Sequence[Candidate]) -> QuickLearners | None:
-        """What takes seconds to train, which worker 0 does alone."""
+    def _learners(self, laws: Sequence[Candidate]) -> Learners | None:
+        """What learns beside networks, and takes seconds: worker 0 trains it alone."""
         learner = self.section.learner
         if learner == "networks" or (learner == "auto" and not self._everything):
             return None
-        if not isinstance(self.rows, InMemory):
+        rows = self.rows.folded(self.problem, self._settings)
+        if self.learners is None or rows is None:
             if learner == "auto":
                 return None
             raise ConfigError(
                 f"learner={learner!r} trains in memory alone; set [training] shards to never"
             )
-        rows = self.rows.folded(self.problem, self._settings)
-        return QuickLearners.of(learner, laws, self._objective, rows, self.on_epoch)
+        return self.learners(learner, laws, self._objective, rows, self.on_epoch)
 
     def _adjustment(self, mixture: Mixture) -> Floats | None:
         """Factors towards the released prior, for a mixture of heads.
@@ -363,12 +317,8 @@ class _Run:
 
     @property
     def _settings(self) -> FitSettings:
-        rows = self.events.training_rows
-        settings = resolve_settings(self.section, rows)
-        if isinstance(self.rows, InMemory):
-            return settings
-        share = min(settings.validation, MOST_HELD_OUT / rows)
-        return replace(settings, validation=share)
+        settings = resolve_settings(self.section, self.events.training_rows)
+        return replace(settings, validation=self.rows.left_out(settings.validation))
 
     @property
     def _effective_labels(self) -> float:

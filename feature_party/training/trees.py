@@ -22,7 +22,7 @@ from feature_party.learning.derivatives import Derivatives
 from feature_party.learning.objectives import LikelihoodObjective
 from feature_party.model.trees import Trees, TreesShape
 from feature_party.training.fitting import EpochRecord, Fit
-from feature_party.training.in_memory import FoldedRows
+from feature_party.training.folds import FoldedRows
 
 ROUNDS = 200
 _PATIENCE = 15

@@ -38,8 +38,9 @@ from common.randomizers.terms import LabelTerms
 from feature_party.config import DataSection, TrainingSection
 from feature_party.join.matches import MatchCounts
 from feature_party.learning.several_labels import LabelView, private_view
-from feature_party.training.examples import Joined, Prepared
 from feature_party.training.holdout import split_holdout
+from feature_party.training.in_memory import Joined, Prepared
+from feature_party.training.quick import QuickLearners
 from feature_party.training.run import train
 from labelveil.comparison.as_published import published_predictions
 from labelveil.comparison.central import central_predictions
@@ -136,7 +137,13 @@ class Experiment:
             self._training(job),
         )
         events = self._events(view, label.events.codes, section)
-        model = train(events, section, self.columns, true_labels=truth if reference else None)
+        model = train(
+            events,
+            section,
+            self.columns,
+            learners=QuickLearners.of,
+            true_labels=truth if reference else None,
+        )
         predicted = model.distributions(model.encoder.encode(self.features[events.holdout]))
         sent = truth if reference else view.problem.outputs[events.joined.codes]
         error = float(np.mean((sent - truth) ** 2))
@@ -202,7 +209,7 @@ class Experiment:
         events = self._events(private_view(label, label.events.counts), label.events.codes, section)
         training, holdout = events.training, events.holdout
         labels = equally_noisy(self.truth, events.problem.informativeness, job["run"])
-        model = train(events, section, self.columns, true_labels=labels)
+        model = train(events, section, self.columns, learners=QuickLearners.of, true_labels=labels)
         seen, asked = (model.encoder.encode(self.features[part]) for part in (training, holdout))
         predictions = {
             "networks": model.distributions(asked).points,

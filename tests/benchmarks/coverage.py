@@ -46,8 +46,9 @@ from feature_party.join.matches import MatchCounts
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
 from feature_party.model.model import Predictions
-from feature_party.training.examples import Joined, Prepared
 from feature_party.training.holdout import split_holdout
+from feature_party.training.in_memory import Joined, Prepared
+from feature_party.training.quick import QuickLearners
 from feature_party.training.run import train
 from label_party.config.sections import DomainSection
 from tests.data_sets import BIKE, CENSUS, DIAMONDS, HOUSING, RANDHIE, RETAIL, DataSet
@@ -168,7 +169,9 @@ def build(data_set: DataSet, epsilon: float, seed: int, rows: int, deal: bool = 
     joined = Joined(features, codes, MatchCounts(rows, rows, rows), np.arange(rows))
     problem = LabelProblem.from_channel(channel, both.prior.probabilities)
     events = Prepared(joined, *split_holdout(rows, 0.2, seed), problem, "simulation", _KEY)
-    model = train(events, TrainingSection(seed=seed), DataSection(key=_KEY))
+    model = train(
+        events, TrainingSection(seed=seed), DataSection(key=_KEY), learners=QuickLearners.of
+    )
     found = unseen(model, events)
     scored = found.judged_by(SQUARED)
     true = labels[found.matched]

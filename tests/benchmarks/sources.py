@@ -18,7 +18,8 @@ from feature_party.join.tasks import with_source
 from feature_party.learning.problem import LabelProblem, first_codes
 from feature_party.learning.sources import join_sources
 from feature_party.model.model import Model
-from feature_party.training.examples import Joined, Prepared
+from feature_party.training.in_memory import Joined, Prepared
+from feature_party.training.quick import QuickLearners
 from feature_party.training.run import train
 from tests.benchmarks.harness import Bench, Table
 from tests.data_sets import HOUSING
@@ -107,7 +108,7 @@ class _Study:
         joined = Joined(table, codes, MatchCounts(count, count, count), np.arange(count))
         training = np.setdiff1d(np.arange(count), held)
         events = Prepared(joined, training, held, problem, "benchmark")
-        return train(events, self.section, DataSection())
+        return train(events, self.section, DataSection(), learners=QuickLearners.of)
 
     def _explained(self, model: Model, rows: Integers, factor: float = 1.0) -> float:
         labels = self.labels[rows] * factor

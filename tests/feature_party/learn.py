@@ -12,7 +12,9 @@ from feature_party.join.matches import JoinInputs, Party
 from feature_party.model.model import Model
 from feature_party.training import prepare as preparing
 from feature_party.training import run
-from feature_party.training.examples import Prepared, PreparedShards
+from feature_party.training.in_memory import Prepared
+from feature_party.training.quick import QuickLearners
+from feature_party.training.streamed import PreparedShards
 
 
 def prepare(
@@ -33,4 +35,6 @@ def prepare(
 def train(events: Prepared | PreparedShards, config: FeaturePartyConfig, **options: Any) -> Model:
     """Train; encoded rows go beside the model."""
     shards = config.output.model / "shards"
-    return run.train(events, config.training, config.data, shards=shards, **options)
+    return run.train(
+        events, config.training, config.data, learners=QuickLearners.of, shards=shards, **options
+    )

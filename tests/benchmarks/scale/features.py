@@ -26,8 +26,8 @@ from feature_party.model.network import NetworkShape
 from feature_party.pipeline.learning import Learning
 from feature_party.training.batches import Rows
 from feature_party.training.encoded_shards import Shards, ShardSource, fit_encoder, write_shards
-from feature_party.training.examples import PreparedShards
 from feature_party.training.fitting import Fitter
+from feature_party.training.streamed import PreparedShards
 from tests.benchmarks.scale.process import Clock
 from tests.feature_party.learn import prepare
 

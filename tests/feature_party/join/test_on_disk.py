@@ -27,7 +27,8 @@ from feature_party.join.matches import JoinInputs, MatchCounts, Party
 from feature_party.join.on_disk import JoinSizes, join_to_shards
 from feature_party.join.shards import JoinedShards
 from feature_party.join.tasks import CODE, ROW
-from feature_party.training.examples import Prepared, PreparedShards
+from feature_party.training.in_memory import Prepared
+from feature_party.training.streamed import PreparedShards
 from tests.feature_party.learn import prepare
 from tests.feature_party.worlds import SECRET, World, build_world
 

@@ -25,8 +25,9 @@ from feature_party.training import encoded_shards as shards
 from feature_party.training import fitting
 from feature_party.training.batches import MemorySource
 from feature_party.training.encoded_shards import Shards, fit_encoder
-from feature_party.training.examples import Prepared, PreparedShards
 from feature_party.training.fitting import Fitter
+from feature_party.training.in_memory import Prepared
+from feature_party.training.streamed import PreparedShards
 from tests.feature_party.learn import prepare, train
 from tests.feature_party.worlds import World, build_world
 
@@ -147,7 +148,7 @@ def test_auto_streams_what_is_too_large_and_removes_its_shards(
     written: list[str] = []
     plain = shards.write_shards
     monkeypatch.setattr(
-        "feature_party.training.run.write_shards",
+        "feature_party.training.streamed.write_shards",
         lambda folder, *rest: (written.append(folder.name), plain(folder, *rest)),
     )
     Stages(settings, quiet=True).train()
@@ -164,7 +165,7 @@ def test_shards_are_used_again_only_for_the_same_rows(
     written: list[int] = []
     plain = shards.write_shards
     monkeypatch.setattr(
-        "feature_party.training.run.write_shards",
+        "feature_party.training.streamed.write_shards",
         lambda *given: (written.append(1), plain(*given)),
     )
 

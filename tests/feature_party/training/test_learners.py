@@ -22,9 +22,9 @@ from feature_party.model.export.run import export_model
 from feature_party.model.model import Model
 from feature_party.model.trees import Trees
 from feature_party.training import run, trees
-from feature_party.training.examples import Joined, Prepared
 from feature_party.training.fitting import EpochRecord, out_of_reach
 from feature_party.training.holdout import split_holdout
+from feature_party.training.in_memory import Joined, Prepared
 from tests.feature_party.learn import train
 
 GRID = np.arange(31.0)

@@ -13,8 +13,8 @@ from feature_party.join.matches import MatchCounts
 from feature_party.learning.mixing import Gain, decoded_gain
 from feature_party.learning.problem import LabelProblem
 from feature_party.model.model import Model
-from feature_party.training.examples import Joined, Prepared
 from feature_party.training.holdout import split_holdout
+from feature_party.training.in_memory import Joined, Prepared
 from tests.feature_party.learn import train
 
 GRID = np.arange(21.0)

@@ -18,8 +18,8 @@ from feature_party.join.matches import JoinInputs, Party
 from feature_party.model.export.run import export_model
 from feature_party.model.several_labels import LabelModels
 from feature_party.pipeline.stages import Stages
-from feature_party.training.examples import PreparedShards
 from feature_party.training.prepare import prepare
+from feature_party.training.streamed import PreparedShards
 from tests.feature_party.two_labels import NAMES, Division, two_labels
 from tests.feature_party.worlds import SECRET
 

@@ -31,7 +31,8 @@ from feature_party.model.export.torch_module import ServedModel, served_columns
 from feature_party.model.model import Model
 from feature_party.model.prediction import predict_file
 from feature_party.training import prepare as preparing
-from feature_party.training.examples import Prepared, PreparedShards
+from feature_party.training.in_memory import Prepared
+from feature_party.training.streamed import PreparedShards
 from tests.feature_party.learn import train
 from tests.feature_party.worlds import SECRET, build_manifest, made_up_events, thresholds_channel
 

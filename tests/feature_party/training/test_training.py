@@ -17,8 +17,8 @@ from feature_party.evaluation.true_labels import match_true_labels
 from feature_party.model.model import Model
 from feature_party.model.prediction import predict_file
 from feature_party.tables import scan_table
-from feature_party.training.examples import Prepared
 from feature_party.training.fitting import EpochRecord
+from feature_party.training.in_memory import Prepared
 from feature_party.training.settings import choose_device, resolve_settings
 from tests.feature_party.learn import prepare, train
 from tests.feature_party.worlds import SECRET, World, build_world

@@ -19,7 +19,8 @@ metrics = pytest.importorskip("sklearn.metrics")
 from feature_party.config import DataSection, TrainingSection  # noqa: E402
 from feature_party.join.matches import MatchCounts  # noqa: E402
 from feature_party.notebook.sources import problem_of  # noqa: E402
-from feature_party.training.examples import Joined, Prepared  # noqa: E402
+from feature_party.training.in_memory import Joined, Prepared  # noqa: E402
+from feature_party.training.quick import QuickLearners  # noqa: E402
 from feature_party.training.run import train  # noqa: E402
 from tests.effort import effort  # noqa: E402
 
@@ -64,7 +65,7 @@ def compare(rows: int, seed: int, section: TrainingSection, signal: float = 1.0)
     table = pl.DataFrame({f"x{i}": column for i, column in enumerate(features.T)})
     joined = Joined(table[:rows], private.codes, MatchCounts(rows, rows, rows), np.arange(rows))
     prepared = Prepared(joined, np.arange(rows), np.arange(0), problem_of(private), "", "")
-    model = train(prepared, section, DataSection())
+    model = train(prepared, section, DataSection(), learners=QuickLearners.of)
     held = model.distributions(model.encoder.encode(table[rows:])).distributions
     assert held is not None
     truth = private.channel.probabilities[1, 1]

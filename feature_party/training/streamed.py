@@ -1,157 +1,30 @@
-"""Matched events with a holdout set apart: in memory, or in shards on disk."""
+"""Matched events in shards on disk, with a holdout set apart."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, Protocol
+from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from common.arrays import Booleans, Indices, Integers
+from common.errors import ConfigError, DataError
 from feature_party.join.matches import MatchCounts
 from feature_party.join.shards import JoinedShards
 from feature_party.join.tasks import CODE, ROW
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.sources import own_labels
-
-MOST_HELD_OUT = 1 << 20
-"""Events that are scored, and that each network leaves out, where features do not fit in memory:
-their mean loss is known to a thousandth of its spread, and more would have to fit there."""
-
-Codes = NDArray[np.unsignedinteger[Any]]
-
-
-class Events(Protocol):
-    """Matched events, split: what training, evaluation and prediction ask of them."""
-
-    @property
-    def problem(self) -> LabelProblem:
-        """Public facts of the releases."""
-
-    @property
-    def release_id(self) -> str:
-        """Digest of the release's manifest, or of several manifests' digests."""
-
-    @property
-    def key(self) -> str:
-        """Column of the events' keys."""
-
-    @property
-    def matches(self) -> MatchCounts:
-        """Counts on both sides."""
-
-    @property
-    def training_rows(self) -> int:
-        """Number of matched labels to train on."""
-
-    @property
-    def holdout(self) -> Integers:
-        """(h,) matched labels to score on, ascending."""
-
-    def held_out(self) -> tuple[pl.DataFrame, Codes]:
-        """Features, key column included, and codes of the (h,) labels to score on."""
-
-    def keys(self) -> pl.Series:
-        """(m,) keys of all matched labels' events."""
-
-    def trained(self, start: int, stop: int) -> Booleans:
-        """(stop - start,) which rows of the features are trained on."""
-
-    def of(self, source: str) -> Events:
-        """Those of one labels party among several, with its own problem and codes."""
-
-
-@dataclass(frozen=True)
-class Joined:
-    """Matched events, in the order of the features.
-
-    Attributes
-    ----------
-    table
-        (m, …) their features, key column included.
-    codes
-        (m,) unsigned privatized labels.
-    matches
-        Counts on both sides.
-    rows
-        (m,) row of each matched event in the features.
-    """
-
-    table: pl.DataFrame
-    codes: NDArray[np.unsignedinteger[Any]]
-    matches: MatchCounts
-    rows: Integers
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Matched events in memory, split.
-
-    Attributes
-    ----------
-    joined
-        All matched events.
-    training, holdout
-        Their rows to train on, and to score on.
-    problem, release_id
-        As in :class:`Events`.
-    key
-        Their key column.
-    among
-        (t,) places of the training rows among all that were trained on, if these are one source's.
-    """
-
-    joined: Joined
-    training: Integers
-    holdout: Integers
-    problem: LabelProblem
-    release_id: str
-    key: str = ""
-    among: Integers | None = None
-
-    @property
-    def matches(self) -> MatchCounts:
-        return self.joined.matches
-
-    @property
-    def training_rows(self) -> int:
-        return self.training.size
-
-    def held_out(self) -> tuple[pl.DataFrame, Codes]:
-        return self.joined.table[self.holdout], self.joined.codes[self.holdout]
-
-    def keys(self) -> pl.Series:
-        return self.joined.table[self.key]
-
-    def trained(self, start: int, stop: int) -> Booleans:
-        return np.isin(np.arange(start, stop), self.joined.rows[self.training])
-
-    def training_of(self, fold: Integers) -> Integers:
-        """Training rows by their places among all that were trained on."""
-        return self.training[fold if self.among is None else np.isin(self.among, fold)]
-
-    def of(self, source: str) -> Prepared:
-        codes = self.problem.codes_of(source)
-        mine = (codes.start <= self.joined.codes) & (self.joined.codes < codes.stop)
-        places, among = np.cumsum(mine) - 1, np.flatnonzero(mine[self.training])
-        joined = Joined(
-            self.joined.table.filter(pl.Series(mine)),
-            self.joined.codes[mine] - codes.start,
-            self.matches.of(source),
-            self.joined.rows[mine],
-        )
-        return replace(
-            self,
-            joined=joined,
-            training=places[self.training[among]],
-            holdout=places[self.holdout[mine[self.holdout]]],
-            problem=own_labels(self.problem, source),
-            among=among,
-        )
+from feature_party.training.encoded_shards import (
+    Shards,
+    fit_encoder,
+    shards_content,
+    write_shards,
+)
+from feature_party.training.events import Codes, Encoding
+from feature_party.training.in_memory import Joined, Prepared
 
 
 @dataclass(frozen=True)
@@ -211,7 +84,6 @@ class PreparedShards:
         return table.drop(CODE), self._codes(table) - np.uint32(first)
 
     def all_codes(self) -> Codes:
-        """(m,) codes of all matched labels."""
         codes = self._codes(pl.concat(self.joined.parts([CODE])))
         if self.codes is None:
             return codes
@@ -227,6 +99,35 @@ class PreparedShards:
     def of(self, source: str) -> PreparedShards:
         own, codes = own_labels(self.problem, source), self.problem.codes_of(source)
         return replace(self, problem=own, source=source, codes=codes)
+
+    def encoded(self, how: Encoding) -> Shards:
+        if how.true_labels is not None:
+            raise ConfigError(
+                "objective='true' trains in memory alone; set [training] shards to never"
+            )
+        training, workers = how.training, how.workers
+        named = training.shards not in ("auto", "never")
+        directory = Path(training.shards) if named else how.folder
+        content = shards_content(
+            self.joined.content,
+            how.data.model_dump(mode="json"),
+            [training.holdout, training.seed, training.shard_rows],
+        )
+        if workers.first and Shards.open(directory, content) is None:
+            left_out = {*how.data.ignore, self.key}
+            columns = [name for name in self.joined.columns if name not in left_out]
+            size = None if training.shard_rows == "auto" else training.shard_rows
+            rows, stream, seed = self.training_rows, self.training_events, training.seed
+            encoder = fit_encoder(stream, columns, rows, how.fit, seed)
+            write_shards(directory, content, stream, rows, encoder, seed, size)
+        workers.wait()
+        shards = Shards.open(directory, content)
+        if shards is None:
+            raise DataError(
+                f"worker {workers.rank} does not see the shards in {directory}; set [training]"
+                " shards to a folder that all workers share"
+            )
+        return shards
 
     def loaded(self) -> Prepared:
         """The same in memory."""

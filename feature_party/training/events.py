@@ -1,0 +1,120 @@
+"""What training asks of matched events, wherever they lie: in memory, or in shards on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from common.arrays import Booleans, Floats, Integers
+from feature_party.config import DataSection, TrainingSection
+from feature_party.join.matches import MatchCounts
+from feature_party.learning.objectives import Objective
+from feature_party.learning.problem import LabelProblem
+from feature_party.model.encoding import Encoder
+from feature_party.model.facts import FitSettings
+from feature_party.training.batches import Source
+from feature_party.training.folds import FoldedRows
+from feature_party.training.workers import Workers
+
+if TYPE_CHECKING:
+    import torch
+
+Codes = NDArray[np.unsignedinteger[Any]]
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How rows are encoded.
+
+    Attributes
+    ----------
+    fit
+        Decides from a table.
+    training, data
+        What is configured.
+    folder
+        For rows that memory is too small for.
+    workers
+        Those who train together.
+    true_labels
+        (m,) true labels of all matched events, to be trained on instead of codes.
+    """
+
+    fit: Callable[[pl.DataFrame], Encoder]
+    training: TrainingSection
+    data: DataSection
+    folder: Path
+    workers: Workers
+    true_labels: Floats | None = None
+
+
+class TrainingRows(Protocol):
+    """Encoded rows to train on."""
+
+    @property
+    def encoder(self) -> Encoder:
+        """How they are encoded."""
+
+    def codes_of(self, rows: Integers) -> Codes:
+        """(v,) privatized labels of some rows."""
+
+    def source(self, objective: Objective, device: torch.device) -> Source:
+        """The rows with what an objective needs of each."""
+
+    def folded(self, problem: LabelProblem, settings: FitSettings) -> FoldedRows | None:
+        """The rows with the folds that networks leave out, for learners that see all at once."""
+
+    def left_out(self, share: float) -> float:
+        """The share of rows that each network leaves out, where ``share`` is asked for."""
+
+
+class Events(Protocol):
+    """Matched events, split: what training, evaluation and prediction ask of them."""
+
+    @property
+    def problem(self) -> LabelProblem:
+        """Public facts of the releases."""
+
+    @property
+    def release_id(self) -> str:
+        """Digest of the release's manifest, or of several manifests' digests."""
+
+    @property
+    def key(self) -> str:
+        """Column of the events' keys."""
+
+    @property
+    def matches(self) -> MatchCounts:
+        """Counts on both sides."""
+
+    @property
+    def training_rows(self) -> int:
+        """Number of matched labels to train on."""
+
+    @property
+    def holdout(self) -> Integers:
+        """(h,) matched labels to score on, ascending."""
+
+    def held_out(self) -> tuple[pl.DataFrame, Codes]:
+        """Features, key column included, and codes of the (h,) labels to score on."""
+
+    def all_codes(self) -> Codes:
+        """(m,) codes of all matched labels."""
+
+    def keys(self) -> pl.Series:
+        """(m,) keys of all matched labels' events."""
+
+    def trained(self, start: int, stop: int) -> Booleans:
+        """(stop - start,) which rows of the features are trained on."""
+
+    def of(self, source: str) -> Events:
+        """Those of one labels party among several, with its own problem and codes."""
+
+    def encoded(self, how: Encoding) -> TrainingRows:
+        """Encode the rows to train on."""

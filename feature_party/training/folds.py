@@ -1,0 +1,107 @@
+"""Encoded rows in folds, for learners that see all rows at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from common.arrays import Floats, Indices
+from feature_party.learning.objectives import LikelihoodObjective
+from feature_party.learning.target_encoding import TargetEncoding
+from feature_party.model.encoding import Encoded, Encoder
+from feature_party.model.network import Ensemble
+from feature_party.model.trees import Trees
+from feature_party.training.fitting import EpochRecord, Fit
+
+_ROWS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True)
+class FoldedRows:
+    """Rows to train on, and the folds of them that one model each leaves out.
+
+    Attributes
+    ----------
+    encoder, inputs
+        The encoded rows.
+    codes
+        (n,) privatized labels.
+    scores
+        (n,) what each code says of its label, for the encoding of categories.
+    folds
+        (K, v) rows of each fold; a row may be in none.
+    seed
+        Of the run.
+    """
+
+    encoder: Encoder
+    inputs: Encoded
+    codes: NDArray[np.int64]
+    scores: Floats
+    folds: Indices
+    seed: int
+
+    @cached_property
+    def fold_of(self) -> Indices:
+        """(n,) fold of each row; those in none make up more folds, that no model leaves out: rows
+        of one fold are encoded from the others."""
+        found = np.full(len(self.inputs), len(self.folds))
+        for fold, rows in enumerate(self.folds):
+            found[rows] = fold
+        others = np.flatnonzero(found == len(self.folds))
+        more = max(round(others.size / self.folds.shape[1]), 1)
+        found[others] += np.arange(others.size) % more
+        return found
+
+    @cached_property
+    def _encoding(self) -> TargetEncoding:
+        sizes = self.encoder.cardinalities
+        return TargetEncoding(self.inputs.categories, sizes, self.scores, self.fold_of)
+
+    def matrix(self, fold: int, columns: Sequence[int]) -> Floats:
+        """(n, q) numeric inputs, then each category's encoding, for the model without a fold."""
+        numeric = self.inputs.numeric[:, columns].astype(np.float64)
+        if not self.encoder.categorical:
+            return numeric
+        return np.concatenate([numeric, self._encoding.rows(fold)], axis=1)
+
+    @property
+    def encodings(self) -> Floats:
+        """(K, Σ cardinalities) the encodings that new rows get."""
+        if not self.encoder.categorical:
+            return np.zeros((len(self.folds), 0))
+        return np.stack([self._encoding.of(fold) for fold in range(len(self.folds))])
+
+    @torch.no_grad()
+    def fit(
+        self,
+        objective: LikelihoodObjective,
+        learned: Ensemble | Trees,
+        history: list[EpochRecord],
+        outputs: Sequence[Floats],
+    ) -> Fit:
+        """What a model of one member a fold says about the rows that the member did not see.
+
+        ``outputs`` are each member's (v, p) for the rows of its fold.
+        """
+        losses, predictions, marginal = [], [], np.zeros(objective.cells)
+        found, codes = np.concatenate(outputs), self.codes[self.folds.reshape(-1)]
+        for start in range(0, codes.size, _ROWS_AT_ONCE):
+            part = slice(start, start + _ROWS_AT_ONCE)
+            raw = torch.as_tensor(found[part], dtype=torch.float32)
+            losses.append(objective.loss(raw, objective.targets(codes[part])).numpy())
+            predictions.append(objective.points(raw).numpy())
+            marginal += objective.distributions(raw).sum(dim=0).numpy()
+        return Fit(
+            learned,
+            history,
+            self.folds.reshape(-1),
+            np.concatenate(losses).astype(np.float64),
+            np.concatenate(predictions).astype(np.float64),
+            marginal / marginal.sum(),
+        )

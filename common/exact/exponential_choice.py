@@ -6,29 +6,47 @@ with *intervals* around the cumulative weights: double precision with a proven e
 always; where the number falls inside an interval, the weights are computed again with more digits
 until it does not. The outcome is the one that infinite precision would give, so the law is exactly
 the stated one. Candidates of equal score share one weight, so a million of them cost one sort.
+
+*Double precision decides nothing that it does not know.* Let ``a_i = ln w_i − rate · d_i``, d_i the
+distance to the highest score and w_i = p_i/q_i. The computed a_i is off by at most ``η_i = 2^-49
+(ln p_i + ln q_i + rate · d_i + 1)``: logarithms of integers, a product, differences, each right to
+a few units in the last place. Masses ``exp(a_i − A)`` are taken relative to the largest *product*,
+of logarithm A, so that none of those that count is subnormal, whatever weights and scores are.
+Those with ``a_i + η_i < A − 700`` are left out, which is an absolute error of 2^20 e^-699 at most;
+the others are right to a factor ``1 ± 3η``, η the sum of the largest of their η_i and that of A, as
+long as η < 1/4 (otherwise only more digits decide). A float sum of at most 2^20 positive numbers is
+right to 2.4e-10 of itself. A cumulative share is a quotient of two such sums, hence off by less
+than ``1e-9 + 8η``, and that is the interval around it.
+
+*More digits.* Products are bounded from both sides by decimal arithmetic, rounded outwards, and
+then by integers in a unit that is so many digits below the largest of them. An integer bound of one
+unit is never too small for a product of any smallness, so that underflow only widens an interval.
+Intervals shrink with every round while the uniform number gets 64 more bits: a round leaves a
+number undecided with probability of about 2^-60.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
 import numpy as np
 
-from common.arrays import Integers
-from common.entropy import WordSource
+from common.arrays import Floats, Integers
+from common.entropy import Words, WordSource
 from common.exact.noise import bernoulli_exp, uniform_below
 
 _WORD = 1 << 64
-_FLOAT_ERROR = 1e-9
-"""Of a cumulative share in double precision.
-
-A weight has relative error below 2e-13 (its exponent is at least -745 and exact to 2^-52 of itself;
-weights below e^-745 become 0, which is an absolute error), a sum of at most 2^20 of them 2.4e-10.
-"""
+_SUM_ERROR = 1e-9
+"""Of a cumulative share in double precision, beside what the logarithms err by."""
+_LOG_ERROR = 2.0**-49
 _MAX_LEVELS = 1 << 20
-_LEAST_EXPONENT = -745.0
+_NEGLIGIBLE = -700.0
+_LARGEST_RATE = 10**200
+_DIGITS = 40
+"""Decimal digits of the first round with more digits than a float; 64 bits more need 20 more."""
 
 
 def exponential_choice(
@@ -107,60 +125,84 @@ def permute_and_flip(scores: Integers, rate: Fraction, source: WordSource) -> in
     Parameters
     ----------
     scores
-        (n,) integers whose spread times the rate's numerator is below 2^62.
+        (n,) integers.
     rate
         Rational >= 0, denominator at most 2^48.
     source
         Where the random words come from.
     """
-    behind = int(scores.max()) - scores
-    if int(behind.max()) * rate.numerator >= 1 << 62:
-        raise ValueError(f"rate={rate} has too large a numerator for these scores; round it")
-    heads = np.flatnonzero(bernoulli_exp(behind * rate.numerator, rate.denominator, source))
+    behind = _behind(scores)
+    if int(behind.max()) * rate.numerator < 1 << 62:
+        exponents = behind.astype(np.int64) * rate.numerator
+    else:  # Python integers: scores are private and must not decide whether there is an answer
+        exponents = behind.astype(object) * rate.numerator
+    heads = np.flatnonzero(bernoulli_exp(exponents, rate.denominator, source))
     return int(heads[uniform_below(int(heads.size), 1, source)[0]])
+
+
+def _behind(scores: Integers) -> Words:
+    """Distances to the highest score, modulo 2^64 and so right for any two int64."""
+    return np.uint64(int(scores.max()) % _WORD) - scores.astype(np.int64).view(np.uint64)
 
 
 def _draw(
     scores: Integers,
-    weights: Sequence[Fraction],
+    weights: Sequence[int] | Sequence[Fraction],
     rate: Fraction,
     source: WordSource,
 ) -> int:
     """Draw one of few weighted levels: exactly, fast, and with more digits where needed."""
     if scores.size > _MAX_LEVELS:
         raise ValueError(f"{scores.size} distinct scores are above {_MAX_LEVELS}")
-    digits = int(source.take(1)[0])
-    behind = scores - int(scores.max())
-    exponents = behind.astype(np.float64) * float(rate)
-    masses = np.array([float(weight) for weight in weights]) * np.exp(
-        np.maximum(exponents, _LEAST_EXPONENT)
-    )
-    masses[exponents < _LEAST_EXPONENT] = 0.0
-    cumulative = np.cumsum(masses)
+    word = int(source.take(1)[0])
+    behind = _behind(scores)
+    decided = _decided_in_floats(behind.astype(np.float64), weights, rate, word)
+    if decided is not None:
+        return decided
+    return _draw_slowly(behind.tolist(), weights, rate, word, source)
+
+
+def _decided_in_floats(
+    behind: Floats, weights: Sequence[int] | Sequence[Fraction], rate: Fraction, word: int
+) -> int | None:
+    """The level that the first word decides for; None if double precision cannot know."""
+    if rate >= _LARGEST_RATE:
+        return None
+    above = np.array([math.log(weight.numerator) for weight in weights])
+    below = np.array([math.log(weight.denominator) for weight in weights])
+    steps = behind * float(rate)
+    errors = _LOG_ERROR * (above + below + steps + 1)
+    products = above - below - steps
+    top = int(products.argmax())
+    products -= products[top]
+    counted = products + errors >= _NEGLIGIBLE
+    error = float(errors[counted].max() + errors[top])
+    if not error < 0.25:
+        return None
+    cumulative = np.cumsum(np.where(counted, np.exp(products), 0.0))
     cumulative /= cumulative[-1]
-    low, high = digits / _WORD - _FLOAT_ERROR, (digits + 1) / _WORD + _FLOAT_ERROR
+    interval = _SUM_ERROR + 8 * error
+    low, high = word / _WORD - interval, (word + 1) / _WORD + interval
     first = int(np.searchsorted(cumulative, low, side="right"))
-    if first < scores.size and (high <= cumulative[first] or first == scores.size - 1):
-        return first
-    exact = [Fraction(weight) for weight in weights]
-    return _draw_slowly(behind.tolist(), exact, rate, digits, source)
+    last = len(weights) - 1
+    return first if first <= last and (first == last or high <= cumulative[first]) else None
 
 
 def _draw_slowly(
     behind: Sequence[int],
-    weights: Sequence[Fraction],
+    weights: Sequence[int] | Sequence[Fraction],
     rate: Fraction,
-    digits: int,
+    word: int,
     source: WordSource,
 ) -> int:
-    """Decide by interval arithmetic on decimal numbers, with ever more digits."""
-    bits, precision = 64, 40
+    """Decide by integer bounds of the cumulative weights, with ever more digits."""
+    digits, bits, precision = word, 64, _DIGITS
     while True:
         lows, highs = _cumulative_bounds(behind, weights, rate, precision)
         # U lies in [digits, digits + 1) / 2^bits; compare U · total with the cumulative weights
         for i in range(len(behind)):
-            certain_above = i == 0 or digits * lows[-1] >= highs[i - 1] * (1 << bits)
-            certain_below = (digits + 1) * highs[-1] <= lows[i] * (1 << bits)
+            certain_above = i == 0 or digits * lows[-1] >= highs[i - 1] << bits
+            certain_below = (digits + 1) * highs[-1] <= lows[i] << bits
             if certain_above and (certain_below or i == len(behind) - 1):
                 return i
             if not certain_above:
@@ -171,23 +213,33 @@ def _draw_slowly(
 
 def _cumulative_bounds(
     behind: Sequence[int],
-    weights: Sequence[Fraction],
+    weights: Sequence[int] | Sequence[Fraction],
     rate: Fraction,
     precision: int,
-) -> tuple[list[Fraction], list[Fraction]]:
-    """Rational lower and upper bounds of the cumulative weights."""
-    down = Context(prec=precision, rounding=ROUND_FLOOR, Emin=-(10**9), Emax=10**9)
-    up = Context(prec=precision, rounding=ROUND_CEILING, Emin=-(10**9), Emax=10**9)
-    low, high = Fraction(0), Fraction(0)
-    lows, highs = [], []
+) -> tuple[list[int], list[int]]:
+    """Integer lower and upper bounds of the cumulative weights, in some common unit."""
+    wide = {"prec": precision, "Emin": MIN_EMIN, "Emax": MAX_EMAX, "traps": []}
+    down = Context(rounding=ROUND_FLOOR, **wide)  # type: ignore[arg-type]
+    up = Context(rounding=ROUND_CEILING, **wide)  # type: ignore[arg-type]
+    products = []
     for distance, weight in zip(behind, weights, strict=True):
-        exponent = distance * rate
+        exponent = -distance * rate
         top, bottom = Decimal(exponent.numerator), Decimal(exponent.denominator)
         # Decimal's exp rounds to nearest whatever the context says: step outwards once more
         least = down.next_minus(down.exp(down.divide(top, bottom)))
         most = up.next_plus(up.exp(up.divide(top, bottom)))
-        low += max(Fraction(0), Fraction(least)) * weight
-        high += Fraction(most) * weight
+        top, bottom = Decimal(weight.numerator), Decimal(weight.denominator)
+        products.append(
+            (
+                down.multiply(max(least, Decimal(0)), down.divide(top, bottom)),
+                up.multiply(most, up.divide(top, bottom)),
+            )
+        )
+    shift = precision - max(most for _, most in products).adjusted()
+    lows, highs, low, high = [], [], 0, 0
+    for least, most in products:
+        low += int(least.scaleb(shift, down).to_integral_value(ROUND_FLOOR, down))
+        high += int(most.scaleb(shift, up).to_integral_value(ROUND_CEILING, up))
         lows.append(low)
         highs.append(high)
     return lows, highs

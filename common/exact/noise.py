@@ -13,6 +13,7 @@ from fractions import Fraction
 from math import isqrt
 
 import numpy as np
+from numpy.typing import NDArray
 
 from common.arrays import Booleans, Integers
 from common.entropy import Words, WordSource
@@ -55,7 +56,9 @@ def _redraw(words: Words, limit: np.uint64, source: WordSource) -> None:
         rejected = rejected[words[rejected] >= limit]
 
 
-def bernoulli_exp(numerators: Integers, denominator: int, source: WordSource) -> Booleans:
+def bernoulli_exp(
+    numerators: Integers | NDArray[np.object_], denominator: int, source: WordSource
+) -> Booleans:
     """Flip coins that show heads with probability exp(-numerator / denominator), exactly.
 
     Algorithm 1 of Canonne, Kamath and Steinke (2020).
@@ -63,7 +66,7 @@ def bernoulli_exp(numerators: Integers, denominator: int, source: WordSource) ->
     Parameters
     ----------
     numerators
-        (n,) int64, >= 0.
+        (n,) int64, or Python integers of any size, >= 0.
     denominator
         Shared by all entries, 1 <= denominator <= 2**48.
     source
@@ -87,7 +90,8 @@ def bernoulli_exp(numerators: Integers, denominator: int, source: WordSource) ->
         flipped[alive] += 1
         alive = alive[flipped[alive] < whole[alive]]
     left = np.flatnonzero(heads)
-    heads[left] = _bernoulli_exp_unit(numerators[left] % denominator, denominator, source)
+    rest = (numerators[left] % denominator).astype(np.int64)
+    heads[left] = _bernoulli_exp_unit(rest, denominator, source)
     return heads
 
 

@@ -1,50 +1,144 @@
-"""Exact draws: the slow path decides as the fast one, and both follow the law."""
+"""Exact draws: every word decides as rational arithmetic says, whatever the scores and weights."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Context, Decimal
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from common.entropy import Entropy, seeded_entropy
 from common.exact import exponential_choice as choice
 from tests.common.mechanisms.selection import laws
 from tests.statistics import outcomes_fit
 
-quick = settings(max_examples=40, deadline=None)
+LAST = 2**64 - 1
+
+Case = tuple[list[int], Fraction, list[Fraction]]
+
+CASES: dict[str, Case] = {
+    "plain": ([0, 3, 5, 1], Fraction(7, 10), [Fraction(1)] * 4),
+    "weights": ([4, 0, 2], Fraction(1, 3), [Fraction(1), Fraction(5), Fraction(7, 3)]),
+    # a database of many rows over many cells: each weight is a multinomial share
+    "subnormal weights": ([9, 5, 0], Fraction(1), [Fraction(k, 10**322) for k in (1, 9, 30)]),
+    "vanishing weights": ([2, 0], Fraction(1, 2), [Fraction(1, 10**700), Fraction(2, 10**700)]),
+    "enormous weights": ([0, 1], Fraction(2), [Fraction(10**400), Fraction(10**399)]),
+    "subnormal products": ([740, 1, 0], Fraction(1), [Fraction(1, 10**330), *[Fraction(3)] * 2]),
+    "far scores": ([10**12, 0], Fraction(1, 2), [Fraction(1), Fraction(1)]),
+    "the ends of int64": ([2**63 - 1, -(2**63)], Fraction(3, 2**64), [Fraction(1)] * 2),
+    "weights that make up for scores": (
+        [0, 4600],
+        Fraction(1),
+        [Fraction(10**1998), Fraction(1)],
+    ),
+    "no rate": ([5, 0, 0], Fraction(0), [Fraction(1), Fraction(1, 3), Fraction(2, 7)]),
+    "rates without a float": ([1, 0], Fraction(10**400), [Fraction(1), Fraction(9)]),
+    "weights near 1": ([0, 0], Fraction(1), [Fraction(10**300 + 1, 10**300), Fraction(1)]),
+}
 
 
-@quick
-@given(
-    scores=st.lists(st.integers(0, 40), min_size=1, max_size=8, unique=True),
-    rate=st.fractions(Fraction(1, 50), 3, max_denominator=100),
-    digits=st.integers(0, 2**64 - 1),
-)
-def test_interval_arithmetic_agrees_with_the_definition(
-    scores: list[int], rate: Fraction, digits: int
+class Tape:
+    """Words that were written down, and zeros."""
+
+    def __init__(self, *words: int) -> None:
+        self.words = list(words)
+
+    def take(self, count: int) -> Any:
+        taken = [self.words.pop(0) if self.words else 0 for _ in range(count)]
+        return np.array(taken, dtype=np.uint64)
+
+
+def cumulative(case: Case) -> list[Fraction]:
+    """Cumulative shares to 300 digits, by Python's own decimals."""
+    scores, rate, weights = case
+    context = Context(prec=400, Emin=-(10**17), Emax=10**17)
+    masses = []
+    for score, weight in zip(scores, weights, strict=True):
+        exponent = (score - max(scores)) * rate
+        power = context.exp(
+            context.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
+        )
+        masses.append(weight * (Fraction(power) if power.adjusted() > -5000 else 0))
+    return [sum(masses[: i + 1], Fraction(0)) / sum(masses) for i in range(len(masses))]
+
+
+def words_to_try(shares: Sequence[Fraction]) -> Iterator[int]:
+    """Some of everywhere, and those around every boundary."""
+    yield from range(0, LAST, LAST // 199)
+    for share in shares:
+        at = math.floor(share * 2**64)
+        for step in (0, 1, 2, 1000, 10**6, 10**10):
+            yield from (word for word in (at - step, at + step) if 0 <= word <= LAST)
+
+
+def wrong_decisions(draw: Callable[..., int | None], case: Case) -> list[int]:
+    """Words for which a draw answers otherwise than the definition does."""
+    scores, rate, weights = case
+    shares = cumulative(case)
+    wrong = []
+    for word in words_to_try(shares):
+        drawn = draw(np.array(scores), weights, rate, Tape(word))
+        # the word is followed by zeros, so U = word / 2^64; at a boundary itself the next one wins
+        if drawn is not None and drawn != sum(share * 2**64 <= word for share in shares):
+            wrong.append(word)
+    return wrong
+
+
+def in_floats(scores: Any, weights: Any, rate: Fraction, source: Any) -> int | None:
+    behind = choice._behind(scores).astype(np.float64)
+    return choice._decided_in_floats(behind, weights, rate, int(source.take(1)[0]))
+
+
+def slowly(scores: Any, weights: Any, rate: Fraction, source: Any) -> int:
+    behind = choice._behind(scores).tolist()
+    return choice._draw_slowly(behind, weights, rate, int(source.take(1)[0]), source)
+
+
+def as_it_was(scores: Any, weights: Any, rate: Fraction, source: Any) -> int | None:
+    """The broken twin: products in double precision, subnormal ones too."""
+    behind = (scores - scores.max()).astype(np.float64) * float(rate)
+    masses = np.array([float(w) for w in weights]) * np.exp(np.maximum(behind, -745.0))
+    shares = np.cumsum(masses) / masses.sum()
+    word = int(source.take(1)[0])
+    low, high = word / 2**64 - 1e-9, (word + 1) / 2**64 + 1e-9
+    first = int(np.searchsorted(shares, low, side="right"))
+    return first if first < len(weights) and high <= shares[first] else None
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("draw", [choice._draw, in_floats, slowly])
+def test_every_word_decides_as_rational_arithmetic_says(
+    name: str, draw: Callable[..., int | None]
 ) -> None:
-    weights = [Fraction(1 + i % 3) for i in range(len(scores))]
-    behind = [score - max(scores) for score in scores]
-    drawn = choice._draw_slowly(behind, weights, rate, digits, seeded_entropy(1).source("x"))
-    masses = [float(w) * math.exp(float(rate) * b) for w, b in zip(weights, behind, strict=True)]
-    shares = np.cumsum(masses) / sum(masses)
-    u = digits / 2**64
-    assert (shares[drawn - 1] if drawn else 0) - 1e-12 <= u <= shares[drawn] + 1e-12
+    assert not wrong_decisions(draw, CASES[name])
+
+
+def test_products_of_a_few_bits_are_rejected() -> None:
+    assert wrong_decisions(as_it_was, CASES["subnormal weights"])
+    assert not wrong_decisions(as_it_was, CASES["weights"])
+
+
+@pytest.mark.parametrize("name", ["plain", "subnormal weights", "weights that make up for scores"])
+def test_floats_decide_almost_always(name: str) -> None:
+    scores, rate, weights = CASES[name]
+    words = range(0, LAST, LAST // 499)
+    decided = [in_floats(np.array(scores), weights, rate, Tape(word)) for word in words]
+    assert sum(one is not None for one in decided) > 0.99 * len(decided)
 
 
 def test_an_undecided_word_is_resolved_by_more_digits() -> None:
     """A boundary at exactly one half: the word 2^63 decides, the word just below needs the rest."""
-    source = seeded_entropy(3).source("x")
-    assert choice._draw_slowly([0, 0], [Fraction(1)] * 2, Fraction(1), 2**63, source) == 1
-    assert choice._draw_slowly([0, 0], [Fraction(1)] * 2, Fraction(1), 2**63 - 1, source) == 0
+    halves = [Fraction(1)] * 2
+    assert choice._draw_slowly([0, 0], halves, Fraction(1), 2**63, Tape(1)) == 1  # type: ignore[arg-type]
+    assert choice._draw_slowly([0, 0], halves, Fraction(1), 2**63 - 1, Tape(LAST - 5)) == 0  # type: ignore[arg-type]
 
 
-def test_the_fast_path_falls_back_near_a_boundary(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "_FLOAT_ERROR", 0.6)
+def test_the_draw_falls_back_where_floats_do_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "_SUM_ERROR", 0.6)
     scores = np.array([3, 1, 0, 3])
     law = dict(enumerate(laws.softmax([0.7 * s for s in scores.tolist()]).tolist()))
 
@@ -56,13 +150,12 @@ def test_the_fast_path_falls_back_near_a_boundary(monkeypatch: pytest.MonkeyPatc
     assert not outcomes_fit(seen, laws.broken_twin(law))
 
 
-def test_weights_and_scores_of_any_size() -> None:
+def test_scores_of_any_size() -> None:
     source = seeded_entropy(5).source("x")
-    scores = np.array([0, 10**12])
-    assert choice.exponential_choice(scores, Fraction(1, 2), source) == 1
-    weights = [Fraction(10**30), Fraction(1)]
-    assert choice.exponential_choice(np.array([0, 1]), Fraction(1), source, weights) == 0
-    assert choice.permute_and_flip(scores, Fraction(1, 2), source) == 1
+    ends = np.array([-(2**63), 2**63 - 1])
+    assert choice.exponential_choice(ends, Fraction(1, 2), source) == 1
+    assert choice.permute_and_flip(ends, Fraction(12345678901, 2**48), source) == 1
+    assert choice.permute_and_flip(np.array([0, 10**12]), Fraction(1, 2), source) == 1
     assert choice.exponential_peeling(np.array([5, 0, 9]), Fraction(60), 3, source).tolist() == [
         2,
         0,

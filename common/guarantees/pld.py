@@ -71,14 +71,27 @@ class PrivacyLoss:
         unit: Unit = Unit.RECORD,
         step: float = STEP,
     ) -> Self:
-        """Build the law of a worst pair of output laws, given as outcome → probability."""
+        """Build the law of a mechanism from its output laws, outcome → probability.
+
+        Parameters
+        ----------
+        upper, lower
+            Under two neighbours: a pair that is the worst one at every ε. Both directions count,
+            and with a law that this is composed with, ``upper`` is about the same one of the two.
+        pure
+            Pure ε in both directions; None if there is none.
+        adjacency, unit
+            As in every guarantee.
+        step
+            Width of a cell.
+        """
         for name, mass in (("upper", upper), ("lower", lower)):
             if min(mass.values()) < 0 or abs(sum(mass.values()) - 1) > 1e-9:
                 raise PrivacyError(f"{name} masses sum to {sum(mass.values())}; they must sum to 1")
         log_upper = {z: math.log(p) for z, p in upper.items() if p > 0}
         log_lower = {z: math.log(p) for z, p in lower.items() if p > 0}
         law = _backend().from_two_probability_mass_functions(
-            log_lower, log_upper, value_discretization_interval=step
+            log_lower, log_upper, value_discretization_interval=step, symmetric=False
         )
         return cls(adjacency, unit, law, pure)
 

@@ -1,10 +1,13 @@
 """Many labels at once: which labels do the teachers agree on?
 
 Each teacher may vote for any number of the c labels; the number n of teachers is public. Neighbours
-differ by one teacher whose votes are withdrawn, the voter who comes or goes of Zhu and Wang 2022.
-Where one *record* changes within a teacher's shard, his votes may change in both directions: that
-doubles the step of gaps and the distance of clipped votes (``replacing=True``). Noise is exact and
-discrete in every aggregator.
+differ in a record of one teacher's shard, whether it is added, removed or replaced: that teacher
+may then vote for any other set of labels, so that each count moves by at most 1, some up and some
+down, and gaps by at most 2. Where each teacher *is* a person, who comes or goes with his votes (the
+voter of Zhu and Wang 2022, ``replacing=False``), counts move in one direction and gaps by at most
+1: half the noise. It must not be asked for where teachers are trained: a record that comes or goes
+does not take its teacher's votes away, it turns them. Noise is exact and discrete in every
+aggregator.
 
 ======================  ==========================================  ============================
 aggregator              releases for a query                        zCDP of one query
@@ -12,7 +15,7 @@ aggregator              releases for a query                        zCDP of one 
 :class:`StableVote`     the stable top-k of the labels, k chosen    ρ, failure probability δ_t
 :class:`StableMajority` the majority's labels, if none is contested ρ, failure probability δ_t
 :class:`FullVote`       every label whose noisy count passes half   ``c/(2σ²)``
-:class:`ClippedVote`    the same, a teacher's votes clipped to τ    L1 ``τ/(2σ²)``, L2 ``τ²/(2σ²)``
+:class:`ClippedVote`    the same, a teacher's votes clipped to τ    L1 ``τ/σ²``, L2 ``τ²/σ²``
 :class:`BinaryVote`     each label by its own noisy majority        ``c/(2σ²)``, or as incurred
 ======================  ==========================================  ============================
 """
@@ -24,7 +27,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -37,6 +40,11 @@ from common.mechanisms.pate.data_dependent import data_dependent_curve
 from common.mechanisms.pate.gnmax import threshold_error
 from common.mechanisms.selection import GaussianTest, Law, Ranking, StableTopK
 from common.mechanisms.selection.stable_top_k import variance_for
+
+GuaranteeT = TypeVar("GuaranteeT", bound=Guarantee)
+
+_GRAIN = 64
+"""What stands for a vote in L2 clipping."""
 
 
 @dataclass(frozen=True)
@@ -65,17 +73,43 @@ class LabelAnswers:
 class MultiLabelAggregator(Protocol):
     """Votes in, label sets and a guarantee out."""
 
+    def guarantee(self, queries: int, labels: int) -> Guarantee:
+        """The guarantee of answering queries about that many labels, whatever the votes."""
+        ...
+
     def aggregate(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
         """Answer queries; ``votes`` is (teachers, q, c)."""
         ...
 
 
-def _neighbours(replacing: bool) -> Adjacency:
-    return Adjacency.REPLACE_RECORD if replacing else Adjacency.ADD_REMOVE
+@dataclass(frozen=True, kw_only=True)
+class _Teachers:
+    """Whose votes are aggregated, which decides between what neighbours the guarantee stands.
+
+    Attributes
+    ----------
+    replacing
+        Whether neighbours differ in what one teacher votes. False: in one voter who comes or goes.
+    unit
+        Whose data one teacher's shard isolates, or whether a voter is a record or a user.
+    """
+
+    replacing: bool = True
+    unit: Unit = Unit.RECORD
+
+    def _between_neighbours(self, guarantee: GuaranteeT) -> GuaranteeT:
+        adjacency = Adjacency.REPLACE_RECORD if self.replacing else Adjacency.ADD_REMOVE
+        return replace(guarantee, adjacency=adjacency, unit=self.unit)
+
+    def _concentrated(self, rho: Fraction) -> ZeroConcentratedDP:
+        none = Fraction(0)
+        return self._between_neighbours(
+            ZeroConcentratedDP(Adjacency.ADD_REMOVE, self.unit, rho, none)
+        )
 
 
 @dataclass(frozen=True)
-class StableVote:
+class StableVote(_Teachers):
     """StableTopK over the labels of each query, "none" and "all" included.
 
     Two candidates that everybody knows stand at the ends: one that every teacher votes for, and one
@@ -88,8 +122,6 @@ class StableVote:
         Budget and failure probability of one query.
     share
         Part of ρ that chooses k.
-    replacing
-        Whether neighbours replace a teacher's votes rather than withdraw them.
     most
         Public limit of the number of agreed labels that is considered; None for all.
     choice_law
@@ -99,7 +131,6 @@ class StableVote:
     rho: Fraction
     delta: Fraction
     share: Fraction = Fraction(1, 2)
-    replacing: bool = False
     most: int | None = None
     choice_law: Law = Law.GUMBEL
 
@@ -111,6 +142,10 @@ class StableVote:
         return StableTopK(
             self.rho, self.delta, ranks, share=self.share, step=step, choice_law=self.choice_law
         )
+
+    def guarantee(self, queries: int, labels: int) -> Guarantee:
+        """The guarantee of that many queries, whatever the number of labels."""
+        return self._between_neighbours(self.selector.guarantee.repeat(queries))
 
     def aggregate(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
         """Answer every query that is stable."""
@@ -126,11 +161,11 @@ class StableVote:
                 answered[i] = True
                 top = ranking.order[:k]
                 labels[i, top[(top >= 1) & (top <= c)] - 1] = True
-        return LabelAnswers(labels, answered, self.selector.guarantee.repeat(queries))
+        return LabelAnswers(labels, answered, self.guarantee(queries, c))
 
 
 @dataclass(frozen=True)
-class StableMajority:
+class StableMajority(_Teachers):
     """The set of labels that most teachers vote for, without noise, if no label is contested.
 
     StableTopK without the choice of k: the majority fixes the set, and its margin
@@ -144,57 +179,53 @@ class StableMajority:
     ----------
     rho, delta
         Budget and failure probability of one query.
-    replacing
-        Which neighbours the guarantee names; the noise is the same.
     """
 
     rho: Fraction
     delta: Fraction
-    replacing: bool = False
 
     @cached_property
     def test(self) -> GaussianTest:
         """The stability test run on every query."""
         return GaussianTest(variance_for(self.rho, 2), self.delta, 2)
 
-    def guarantee(self, queries: int) -> ZeroConcentratedDP:
-        """The guarantee of that many queries, for either neighbours."""
-        guarantee = self.test.guarantee.repeat(queries)
-        return replace(guarantee, adjacency=_neighbours(self.replacing))
+    def guarantee(self, queries: int, labels: int) -> ZeroConcentratedDP:
+        """The guarantee of that many queries: the same for either neighbours, and any labels."""
+        return self._between_neighbours(self.test.guarantee.repeat(queries))
 
     def aggregate(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
         """Answer every query without a contested label."""
-        teachers, queries, _ = votes.shape
+        teachers, queries, c = votes.shape
         lead = 2 * votes.sum(axis=0) - teachers
         margins = np.maximum(np.abs(lead).min(axis=1), self.test.step)
         noise = discrete_gaussian(self.test.variance, queries, entropy.source("stable-majority"))
         answered = margins + noise > self.test.step + self.test.threshold
         labels = (lead > 0) & answered[:, None]
-        return LabelAnswers(labels, answered, self.guarantee(queries))
+        return LabelAnswers(labels, answered, self.guarantee(queries, c))
 
 
 @dataclass(frozen=True)
-class FullVote:
+class FullVote(_Teachers):
     """PATE without a trick: noise for all c counts at once, then half the teachers as threshold.
 
     Attributes
     ----------
     variance
         σ² > 0, denominator at most 4096.
-    replacing
-        Of no consequence here: a count moves by at most 1 either way.
     """
 
     variance: Fraction
-    replacing: bool = False
+
+    def guarantee(self, queries: int, labels: int) -> ZeroConcentratedDP:
+        """The guarantee of that many queries; a count moves by at most 1 either way."""
+        return self._concentrated(queries * labels / (2 * self.variance))
 
     def aggregate(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
         """Answer every query."""
         teachers, queries, c = votes.shape
-        rho = queries * c / (2 * self.variance)
-        guarantee = ZeroConcentratedDP(_neighbours(self.replacing), Unit.USER, rho, Fraction(0))
         noisy = _noisy(votes.sum(axis=0), self.variance, entropy)
-        return LabelAnswers(2 * noisy > teachers, np.ones(queries, dtype=np.bool_), guarantee)
+        everywhere = np.ones(queries, dtype=np.bool_)
+        return LabelAnswers(2 * noisy > teachers, everywhere, self.guarantee(queries, c))
 
 
 class Norm(StrEnum):
@@ -205,11 +236,15 @@ class Norm(StrEnum):
 
 
 @dataclass(frozen=True)
-class ClippedVote:
+class ClippedVote(_Teachers):
     """PATE-τ: a teacher's votes for one query are clipped to norm τ before they are counted.
 
-    With L1 a teacher keeps at most ⌊τ⌋ of his labels, drawn at random; with L2 all his votes shrink
-    by ``min(1, τ/√votes)``, rounded down to 1/64 of a vote.
+    With L1 a teacher keeps at most ⌊τ⌋ of his labels, drawn at random; with L2 all his s votes
+    shrink to the largest multiple of 1/64 of a vote, 1 at most, at which their norm is at most τ.
+
+    Replaced votes are less than twice as far apart as votes that come or go. Of two vectors v, w
+    without negative numbers ``‖v − w‖² = ‖v‖² + ‖w‖² − 2⟨v, w⟩ <= ‖v‖² + ‖w‖²``: at most 2τ² in
+    place of the (2τ)² of the triangle inequality, and reached by votes for different labels.
 
     Attributes
     ----------
@@ -219,14 +254,11 @@ class ClippedVote:
         The norm.
     norm
         L1 or L2.
-    replacing
-        Whether neighbours replace a teacher's votes: twice the distance.
     """
 
     variance: Fraction
     tau: Fraction
     norm: Norm = Norm.L2
-    replacing: bool = False
 
     def __post_init__(self) -> None:
         if self.tau <= 0 or (self.norm == Norm.L1 and self.tau < 1):
@@ -236,21 +268,20 @@ class ClippedVote:
     def squared_sensitivity(self) -> Fraction:
         """Of the vector of counts, in L2."""
         squared = Fraction(math.floor(self.tau)) if self.norm == Norm.L1 else self.tau**2
-        if not self.replacing:
-            return squared
-        return 2 * squared if self.norm == Norm.L1 else 4 * squared
+        return 2 * squared if self.replacing else squared
+
+    def guarantee(self, queries: int, labels: int) -> ZeroConcentratedDP:
+        """The guarantee of that many queries, whatever the number of labels."""
+        return self._concentrated(queries * self.squared_sensitivity / (2 * self.variance))
 
     def aggregate(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
         """Answer every query."""
-        teachers, queries, _ = votes.shape
-        rho = queries * self.squared_sensitivity / (2 * self.variance)
-        guarantee = ZeroConcentratedDP(_neighbours(self.replacing), Unit.USER, rho, Fraction(0))
-        grain = 1 if self.norm == Norm.L1 else 64
-        kept = self._kept(votes, entropy) if grain == 1 else self._shrunk(votes, grain)
+        teachers, queries, c = votes.shape
+        grain = 1 if self.norm == Norm.L1 else _GRAIN
+        kept = self._kept(votes, entropy) if self.norm == Norm.L1 else self._shrunk(votes)
         noisy = _noisy(kept.sum(axis=0), self.variance * grain**2, entropy)
-        return LabelAnswers(
-            2 * noisy > teachers * grain, np.ones(queries, dtype=np.bool_), guarantee
-        )
+        everywhere = np.ones(queries, dtype=np.bool_)
+        return LabelAnswers(2 * noisy > teachers * grain, everywhere, self.guarantee(queries, c))
 
     def _kept(self, votes: Booleans, entropy: Entropy) -> Booleans:
         limit = math.floor(self.tau)
@@ -258,16 +289,16 @@ class ClippedVote:
         ranks = np.argsort(np.argsort(np.where(votes, words, np.iinfo(np.uint64).max)))
         return votes & (ranks < limit)
 
-    def _shrunk(self, votes: Booleans, grain: int) -> Integers:
-        sizes = np.maximum(votes.sum(axis=2, keepdims=True), 1)
-        factors = np.minimum(1.0, float(self.tau) / np.sqrt(sizes))
-        units = np.floor(factors * grain * (1 - 1e-12)).astype(np.int64)
-        units[factors == 1.0] = grain
-        return np.asarray(votes * units, dtype=np.int64)
+    def _shrunk(self, votes: Booleans) -> Integers:
+        """Votes in units of 1/64, exactly: s u² <= (64 τ)² for the size u of s votes."""
+        square = (_GRAIN * self.tau) ** 2
+        sizes = range(1, votes.shape[2] + 1)
+        units = [_GRAIN, *(min(_GRAIN, math.isqrt(math.floor(square / s))) for s in sizes)]
+        return np.asarray(votes * np.array(units)[votes.sum(axis=2)][:, :, None], dtype=np.int64)
 
 
 @dataclass(frozen=True)
-class BinaryVote:
+class BinaryVote(_Teachers):
     """Every label by its own noisy majority, with the data-dependent cost of each.
 
     Private multi-winner voting's "Binary" (Zhu and others 2022): the guarantee is the same as
@@ -281,15 +312,21 @@ class BinaryVote:
 
     variance: Fraction
 
+    def guarantee(self, queries: int, labels: int) -> ZeroConcentratedDP:
+        """The guarantee of that many queries."""
+        return self._full.guarantee(queries, labels)
+
+    @property
+    def _full(self) -> FullVote:
+        return FullVote(self.variance, replacing=self.replacing, unit=self.unit)
+
     def aggregate(self, votes: Booleans, entropy: Entropy) -> LabelAnswers:
         """Answer every query."""
-        teachers, queries, c = votes.shape
-        answers = FullVote(self.variance).aggregate(votes, entropy)
-        margins = np.floor(votes.sum(axis=0) - (teachers // 2 + 1)).astype(np.int64).ravel()
+        answers = self._full.aggregate(votes, entropy)
+        margins = (votes.sum(axis=0) - (len(votes) // 2 + 1)).astype(np.int64).ravel()
         errors = threshold_error(margins, self.variance)
         incurred = data_dependent_curve(errors, 1 / (2 * float(self.variance)))
-        assert errors.size == queries * c
-        return LabelAnswers(answers.labels, answers.answered, answers.guarantee, incurred)
+        return replace(answers, incurred=incurred)
 
 
 def _noisy(counts: Integers, variance: Fraction, entropy: Entropy) -> Integers:

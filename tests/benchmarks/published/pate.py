@@ -124,13 +124,16 @@ def aggregators(queries: int, replacing: bool) -> Iterator[tuple[str, MultiLabel
         rho = Fraction(2 * 0.6**step).limit_denominator(1 << 20)
         variance = Fraction(2 * 1.6**step).limit_denominator(64)
         yield "StableTopK", StableVote(rho, failure, replacing=replacing)
-        yield "stable majority", StableMajority(rho, failure, replacing)
-        yield "PATE", FullVote(variance, replacing)
+        yield "stable majority", StableMajority(rho, failure, replacing=replacing)
+        yield "PATE", FullVote(variance, replacing=replacing)
         for labels in (1, 2, 3, 4):
             tau = Fraction(labels**0.5).limit_denominator(64)
-            yield "PATE-τ, L1", ClippedVote(variance, Fraction(labels), Norm.L1, replacing)
-            yield "PATE-τ, L2", ClippedVote(variance, tau, Norm.L2, replacing)
-        yield "binary", BinaryVote(variance)
+            yield (
+                "PATE-τ, L1",
+                ClippedVote(variance, Fraction(labels), Norm.L1, replacing=replacing),
+            )
+            yield "PATE-τ, L2", ClippedVote(variance, tau, Norm.L2, replacing=replacing)
+        yield "binary", BinaryVote(variance, replacing=replacing)
 
 
 def label_sets(task: sources.Task, replacing: bool, student: Callable[[], Any]) -> Outcome:
@@ -186,16 +189,19 @@ def many_attributes(vectors: Booleans, queries: int = 300) -> Outcome:
         rho = Fraction(0.4 * 0.75**step).limit_denominator(1 << 20)
         variance = Fraction(8 * 1.35**step).limit_denominator(64)
         ladder += [
-            ("StableTopK", StableVote(rho, failure)),
-            ("StableTopK, Gaussian", StableVote(rho, failure, most=20, choice_law=Law.GAUSSIAN)),
-            ("stable majority", StableMajority(rho, failure)),
-            ("PATE", FullVote(variance)),
+            ("StableTopK", StableVote(rho, failure, replacing=False)),
+            (
+                "StableTopK, Gaussian",
+                StableVote(rho, failure, most=20, choice_law=Law.GAUSSIAN, replacing=False),
+            ),
+            ("stable majority", StableMajority(rho, failure, replacing=False)),
+            ("PATE", FullVote(variance, replacing=False)),
         ]
         for labels in (1, 2, 4, 6, 8, 10):
             tau = Fraction(labels**0.5).limit_denominator(64)
             ladder += [
-                ("PATE-τ, L1", ClippedVote(variance, Fraction(labels), Norm.L1)),
-                ("PATE-τ, L2", ClippedVote(variance, tau, Norm.L2)),
+                ("PATE-τ, L1", ClippedVote(variance, Fraction(labels), Norm.L1, replacing=False)),
+                ("PATE-τ, L2", ClippedVote(variance, tau, Norm.L2, replacing=False)),
             ]
     return _sweep("40 attributes", votes, False, quality, ladder)
 
@@ -226,10 +232,10 @@ def by_set_size(
             variance = Fraction(60 * 1.2**step).limit_denominator(64)
             ladder += [
                 ("StableTopK", StableVote(rho, failure, replacing=replacing)),
-                ("stable majority", StableMajority(rho, failure, replacing)),
-                ("PATE", FullVote(variance, replacing)),
-                ("PATE-τ, L1", ClippedVote(variance, Fraction(size), Norm.L1, replacing)),
-                ("PATE-τ, L2", ClippedVote(variance, tau, Norm.L2, replacing)),
+                ("stable majority", StableMajority(rho, failure, replacing=replacing)),
+                ("PATE", FullVote(variance, replacing=replacing)),
+                ("PATE-τ, L1", ClippedVote(variance, Fraction(size), Norm.L1, replacing=replacing)),
+                ("PATE-τ, L2", ClippedVote(variance, tau, Norm.L2, replacing=replacing)),
             ]
         outcomes.append(_sweep(f"agreed sets of {size}", votes, replacing, quality, ladder))
     return outcomes

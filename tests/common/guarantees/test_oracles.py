@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from common.guarantees import (
     epsilon_at,
     for_replacement,
     optimal_composition,
+    pld,
     poisson_subsample,
     subsampled_gaussian,
     to_renyi,
@@ -90,6 +92,44 @@ def test_pld_is_never_below_enumeration(times: int, ratio: Fraction) -> None:
             examples.hockey_stick(p, q, Fraction(epsilon) * Fraction(99, 100)) > delta
             or not epsilon
         )
+
+
+ONE_SIDED = ({0: 0.527, 1: 0.473}, {0: 1.0})
+"""An outcome that one neighbour alone has: nothing is lost in one direction, everything is in the
+other."""
+SKEWED = ({0: 0.6, 1: 0.4, 2: 0.0}, {0: 0.5, 1: 0.1, 2: 0.4})
+
+
+@needs_pld
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("pair", [ONE_SIDED, ONE_SIDED[::-1], SKEWED, SKEWED[::-1]])
+def test_a_pair_of_laws_counts_in_both_directions(
+    pair: tuple[dict[int, float], dict[int, float]], times: int
+) -> None:
+    exact = [{z: Fraction(law.get(z, 0.0)) for z in range(3)} for law in pair]
+    powers = [examples.power(law, times) for law in exact]
+    law = PrivacyLoss.of_pair(*pair).repeat(times)
+    for epsilon in (0.0, 0.5, 2.0):
+        truth = max(
+            examples.hockey_stick(p, q, Fraction(epsilon)) for p, q in (powers, powers[::-1])
+        )
+        assert truth <= law.delta(epsilon) + 1e-12 <= float(truth) + 1e-2
+
+
+@needs_pld
+def test_a_law_of_one_direction_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = pld._backend()
+
+    class OneWay:
+        @staticmethod
+        def from_two_probability_mass_functions(*laws: Any, **options: Any) -> Any:
+            return backend.from_two_probability_mass_functions(
+                *laws, **{**options, "symmetric": True}
+            )
+
+    monkeypatch.setattr(pld, "_backend", lambda: OneWay)
+    claimed = [PrivacyLoss.of_pair(*pair).delta(2.0) for pair in (ONE_SIDED, ONE_SIDED[::-1])]
+    assert min(claimed) < 1e-9 < 0.473 <= max(claimed) + 1e-9
 
 
 def test_replacing_costs_the_doubled_sensitivity() -> None:

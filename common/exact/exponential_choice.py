@@ -228,7 +228,8 @@ def _cumulative_bounds(
         # Decimal's exp rounds to nearest whatever the context says: step outwards once more
         least = down.next_minus(down.exp(down.divide(top, bottom)))
         most = up.next_plus(up.exp(up.divide(top, bottom)))
-        top, bottom = Decimal(weight.numerator), Decimal(weight.denominator)
+        exact = Fraction(weight)
+        top, bottom = Decimal(exact.numerator), Decimal(exact.denominator)
         products.append(
             (
                 down.multiply(max(least, Decimal(0)), down.divide(top, bottom)),

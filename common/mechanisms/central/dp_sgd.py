@@ -48,20 +48,33 @@ def start(sizes: tuple[int, ...]) -> Layers:
 
 def activations(layers: Layers, rows: Floats) -> list[Floats]:
     """(n, ·) inputs of each layer, and the outputs of the last."""
-    found = [rows]
+    inputs = [rows]
     for weights in layers[:-1]:
-        hidden = np.maximum(found[-1] @ weights, 0.0)
-        found.append(np.column_stack([hidden, np.ones(len(rows))]))
-    return [*found, found[-1] @ layers[-1]]
+        hidden = np.maximum(each_by_itself(inputs[-1], weights), 0.0)
+        inputs.append(np.column_stack([hidden, np.ones(len(rows))]))
+    return [*inputs, each_by_itself(inputs[-1], layers[-1])]
 
 
-def gradients(layers: Layers, found: list[Floats], slopes: Floats) -> Floats:
+def each_by_itself(rows: Floats, weights: Floats) -> Floats:
+    """``rows @ weights`` such that a row's result is a function of that row to the last bit.
+
+    BLAS cuts a product into blocks by the number of rows, so that one record more changes how
+    others are rounded, and a gradient of theirs may then fall on another point of the grid:
+    neighbours' sums would be further apart than one clipped gradient.
+    """
+    product = np.zeros((len(rows), weights.shape[1]))
+    for column, row in zip(rows.T, weights, strict=True):
+        product += column[:, None] * row
+    return product
+
+
+def gradients(layers: Layers, inputs: list[Floats], slopes: Floats) -> Floats:
     """(n, p) gradient of each row's loss in all weights, from (n, k) slopes in the outputs."""
     parts: list[Floats] = []
     for index in range(len(layers) - 1, -1, -1):
-        parts.insert(0, np.einsum("ni,no->nio", found[index], slopes).reshape(len(slopes), -1))
+        parts.insert(0, (inputs[index][:, :, None] * slopes[:, None]).reshape(len(slopes), -1))
         if index:
-            slopes = (slopes @ layers[index].T)[:, :-1] * (found[index][:, :-1] > 0)
+            slopes = each_by_itself(slopes, layers[index].T)[:, :-1] * (inputs[index][:, :-1] > 0)
     return np.concatenate(parts, axis=1)
 
 
@@ -160,9 +173,9 @@ class _DPSGD(BaseEstimator, ABC):  # type: ignore[misc]
         noises = mechanism.noises(flat.size, entropy)
         for step, sample in enumerate(mechanism.samples(entropy)):
             layers = _shaped(flat, layers, ends)
-            found = activations(layers, rows[sample])
-            slopes = self._slopes(found[-1], targets[sample])
-            each = gradients(layers, found, slopes) / self.clip
+            inputs = activations(layers, rows[sample])
+            slopes = self._slopes(inputs[-1], targets[sample])
+            each = gradients(layers, inputs, slopes) / self.clip
             noisy = mechanism.rounded(each).sum(axis=0) + next(noises)
             rate = self.learning_rate * (1 + math.cos(math.pi * step / mechanism.steps)) / 2
             flat = flat - rate * unit * noisy

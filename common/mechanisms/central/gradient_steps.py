@@ -181,13 +181,18 @@ class GradientSteps:
         """Gradients, (m, p) in units of C, as integers of norm G at most, a record by itself.
 
         They are clipped to a norm by so much shorter that rounding to nearest cannot pass G, which
-        is then looked at in integers: a record that did, whatever the floats, would count as 0.
+        is then looked at in integers: a record that did, whatever the floats, would count as 0. So
+        does a gradient that is no number, or too long to have a norm: what a cast to integers makes
+        of it has squares that wrap around.
         """
         size = gradients.shape[1]
         grid, order = self.grid(size), 1 if self.noise == "laplace" else 2
-        norms = np.linalg.norm(gradients, ord=order, axis=1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            norms = np.linalg.norm(gradients, ord=order, axis=1)
+        usual = np.isfinite(norms)
         most = (1 - 1e-9) * (1 - self._lost(size) / grid)
-        shrunk = gradients * np.minimum(1, most / np.maximum(norms, 1e-300))[:, None]
+        factors = np.minimum(1, most / np.maximum(np.where(usual, norms, 1), 1e-300))
+        shrunk = np.where(usual[:, None], gradients, 0) * factors[:, None]
         steps = np.rint(shrunk * grid).astype(np.int64)
         return np.where((np.abs(steps) ** order).sum(axis=1) <= grid**order, steps.T, 0).T
 

@@ -95,10 +95,16 @@ class Learned:
 
 
 def clip_rows(rows: Floats) -> Floats:
-    """Shrink rows to norm 1 where they are longer, certainly, floats' rounding included."""
-    norms = np.sqrt(np.sum(rows * rows, axis=1))
+    """Shrink rows to norm 1 where they are longer, certainly, floats' rounding included.
+
+    A row that is too long to have a norm, or holds what is no number, becomes 0.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = np.sqrt(np.sum(rows * rows, axis=1))
+    usual = np.isfinite(norms)
     limit = 1 - (rows.shape[1] + 16) * 2.0**-52
-    return np.asarray(rows * np.minimum(1.0, limit / np.maximum(norms, 1e-300))[:, None])
+    factors = np.minimum(1.0, limit / np.maximum(np.where(usual, norms, 1.0), 1e-300))
+    return np.asarray(np.where(usual[:, None], rows, 0.0) * factors[:, None])
 
 
 def learn(

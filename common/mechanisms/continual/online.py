@@ -108,11 +108,15 @@ class FollowTheLeader:
         return self._sums.noise.guarantee
 
     def see(self, gradient: ArrayLike) -> Floats:
-        """Take in the loss's (d,) gradient at :attr:`play`; return the next play."""
-        found = np.asarray(gradient, dtype=np.float64) / (self._unit * self._grid)
-        if found.shape != self.play.shape or not np.all(np.isfinite(found)):
-            raise DataError(f"a gradient must be {self.play.size} finite numbers")
-        sums = self._sums.add(_within(found, self._grid)) * self._unit
+        """Take in the loss's (d,) gradient at :attr:`play`; return the next play.
+
+        A gradient that is too long to have a norm, or holds what is no number, counts as 0.
+        """
+        with np.errstate(over="ignore"):
+            scaled = np.asarray(gradient, dtype=np.float64) / (self._unit * self._grid)
+        if scaled.shape != self.play.shape:
+            raise DataError(f"a gradient must be {self.play.size} numbers")
+        sums = self._sums.add(_within(scaled, self._grid)) * self._unit
         ahead = -self._rate * sums
         shrunk = min(1.0, self._radius / max(float(np.linalg.norm(ahead)), 1e-300))
         self.play = np.asarray(ahead * shrunk, dtype=np.float64)
@@ -163,18 +167,25 @@ class PrivateHedge:
         return self._sums.noise.guarantee
 
     def see(self, losses: ArrayLike) -> Floats:
-        """Take in the experts' (k,) losses, clipped to 0 … 1; return the next weights."""
-        found = np.asarray(losses, dtype=np.float64)
-        if found.shape != self.weights.shape or np.isnan(found).any():
+        """Take in the experts' (k,) losses, clipped to 0 … 1; return the next weights.
+
+        A loss that is no number counts as 0.
+        """
+        given = np.nan_to_num(np.asarray(losses, dtype=np.float64), nan=0.0, posinf=1.0)
+        if given.shape != self.weights.shape:
             raise DataError(f"losses must be {self.weights.size} numbers")
-        steps = np.rint(np.clip(found, 0, 1) * self._grid).astype(np.int64)
+        steps = np.rint(np.clip(given, 0, 1) * self._grid).astype(np.int64)
         self.weights = softmax(-self._rate * self._sums.add(steps) / self._grid)
         return self.weights
 
 
 def _within(vector: Floats, grid: int) -> Integers:
     """A vector in units of C as integers of norm ``grid`` at most, rounding included."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        length = float(np.linalg.norm(vector))
+    if not math.isfinite(length):
+        return np.zeros(vector.shape, dtype=np.int64)
     most = max(0.0, 1 - math.sqrt(vector.size) / (2 * grid) - 1e-9)
-    shrunk = vector * min(1.0, most / max(float(np.linalg.norm(vector)), 1e-300))
+    shrunk = vector * min(1.0, most / max(length, 1e-300))
     steps = np.rint(shrunk * grid).astype(np.int64)
     return steps if int(steps @ steps) <= grid**2 else np.zeros_like(steps)

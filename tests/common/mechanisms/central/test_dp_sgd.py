@@ -19,6 +19,7 @@ from common.arrays import Floats
 from common.entropy import seeded_entropy
 from common.errors import ConfigError, PrivacyError
 from common.guarantees import Adjacency, ApproximateDP, PureDP, RenyiDP
+from common.mechanisms.central import dp_sgd
 from common.mechanisms.central.dp_sgd import (
     DPSGDClassifier,
     DPSGDRegressor,
@@ -90,6 +91,50 @@ def test_gradients_are_integers_within_their_bound_one_by_one(noise: Any) -> Non
     assert np.array_equal(found[7], steps.rounded(rows[7:8])[0])
     plain = np.rint(rows / np.linalg.norm(rows, ord=order, axis=1)[:, None] * grid)
     assert (np.abs(plain) ** order).sum(axis=1).max() > grid**order  # what rounding alone does
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_no_gradient_passes_the_clip_whatever_numbers_it_holds(noise: Any) -> None:
+    steps = GradientSteps(100, 10, 1, noise)
+    odd = [np.nan, np.inf, -np.inf, 1e200, 1.7e308, -1.7e308, 5e-324, -0.0]
+    rows = np.array([[value, other] for value in odd for other in (*odd, 1.0)])
+    grid, order = steps.grid(2), 1 if noise == "laplace" else 2
+    integers = [[int(step) for step in row] for row in steps.rounded(rows)]
+    assert max(sum(abs(step) ** order for step in row) for row in integers) <= grid**order
+    broken = [not np.all(np.isfinite(row)) for row in rows]
+    assert not np.any(np.array(integers)[broken])
+    # the twin that casts what is no number: its squares wrap to 0, and pass
+    with np.errstate(invalid="ignore"):
+        cast = np.array([np.nan, np.nan]).astype(np.int64)
+        assert (np.abs(cast) ** 2).sum() <= grid**2 < sum(int(step) ** 2 for step in cast)
+
+
+def _rows_that_depend_on_others(multiply: Any, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many rows have other gradients, by a bit, alone or in another sample."""
+    monkeypatch.setattr(dp_sgd, "each_by_itself", multiply)
+    layers = start((37, 21, 9, 3))
+    layers[-1] = uniforms(3, *layers[-1].shape)
+    rows, targets = uniforms(5, 90, 37), np.eye(3)[np.arange(90) % 3]
+
+    def integers(sample: Any) -> Any:
+        inputs = activations(layers, rows[sample])
+        slopes = scipy.special.softmax(inputs[-1], axis=1) - targets[sample]
+        return gradients(layers, inputs, slopes)
+
+    whole = integers(np.arange(90))
+    samples = [[i] for i in range(90)] + [list(range(90 - k)) for k in (1, 2, 7, 31, 64)]
+    return sum(
+        not np.array_equal(whole[i], row)
+        for sample in samples
+        for i, row in zip(sample, integers(sample), strict=True)
+    )
+
+
+def test_a_records_gradient_does_not_depend_on_who_else_is_in_the_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert not _rows_that_depend_on_others(dp_sgd.each_by_itself, monkeypatch)
+    assert _rows_that_depend_on_others(np.matmul, monkeypatch)
 
 
 @pytest.mark.statistical

@@ -83,12 +83,21 @@ def test_plays_stay_in_the_ball() -> None:
     assert max(norms) > 0.49
 
 
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 1e200])
+def test_no_number_refuses_a_round_or_passes_the_clip(odd: float) -> None:
+    steps = _within(np.array([odd, 1.0]), 1 << 10)
+    assert not steps.any()
+    learner, hedge = (kind(10, 2, 1, seeded_entropy(0)) for kind in (FollowTheLeader, PrivateHedge))
+    assert np.all(np.isfinite(learner.see([odd, 0])))
+    assert np.all(np.isfinite(hedge.see([odd, 0])))
+
+
 def test_impossible_requests_are_refused() -> None:
     with pytest.raises(PrivacyError, match="rho=0"):
         PrivateHedge(10, 2, 0, seeded_entropy(0))
     with pytest.raises(PrivacyError, match="clip=0"):
         FollowTheLeader(10, 2, 1, seeded_entropy(0), clip=0)
-    with pytest.raises(DataError, match="2 finite"):
-        FollowTheLeader(10, 2, 1, seeded_entropy(0)).see([math.nan, 0])
+    with pytest.raises(DataError, match="2 numbers"):
+        FollowTheLeader(10, 2, 1, seeded_entropy(0)).see([0.5])
     with pytest.raises(DataError, match="2 numbers"):
         PrivateHedge(10, 2, 1, seeded_entropy(0)).see([0.5])

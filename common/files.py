@@ -131,6 +131,17 @@ def write_durably(path: Path, data: bytes) -> None:
     sync(path.parent)
 
 
+def append_durably(path: Path, data: bytes) -> None:
+    """Append to a private file in one write, and wait until its bytes and name are on the disk."""
+    with open(
+        path, "ab", buffering=0, opener=lambda name, flags: os.open(name, flags, PRIVATE)
+    ) as file:
+        if file.write(data) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(file.fileno())
+    sync(path.parent)
+
+
 def sync(what: Path | BinaryIO) -> None:
     """Bring to the disk: the bytes of a file, by its path or open, or a directory's names."""
     if not isinstance(what, Path):

@@ -35,7 +35,7 @@ GROUND = "common.*"
 
 FLAT = {"labelveil": FACE, "common": GROUND}
 
-BETWEEN = ("labelveil.children", "labelveil.lazy", "labelveil.own_packages")
+BETWEEN = ("labelveil.children",)
 """Modules that stand between packages, and so are rooms."""
 
 PURPOSES = {

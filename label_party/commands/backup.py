@@ -35,8 +35,9 @@ class Stated(Json):
     )
     lost: list[str] = setting(
         list,
-        "State that this was released since and is gone: spent, never built again.",
-        metavar="EPOCH[:PURPOSE][=EPSILON]",
+        "State that this was released since and is gone: spent, never built again. SPENT is an"
+        " epsilon, or a guarantee of any kind in JSON, as `label-party budget --json` shows it.",
+        metavar="EPOCH[:PURPOSE][=SPENT]",
     )
 
 

@@ -30,9 +30,8 @@ from label_party.config.sections import LabelPartyConfig
 if TYPE_CHECKING:
     from label_party.events.intention import Intention
     from label_party.events.tally import Tally
-    from label_party.queries.synthetic_table import Synthetic
-    from label_party.queries.top_k import TopK
-    from label_party.store.purchase import Outlook, Purchase, Rehearsal
+    from label_party.store.pay_once import Outcome
+    from label_party.store.purchase import Order, Outlook, Rehearsal
     from label_party.store.release_store import Store
 
 
@@ -81,7 +80,7 @@ class Before:
     wanted: BeforeOptions
     shown: Shown
     outputs: Sequence[Path] = ()
-    foreseen: list[Purchase] = field(default_factory=list)
+    foreseen: list[Order] = field(default_factory=list)
     _rehearsing: ExitStack = field(default_factory=ExitStack)
 
     @property
@@ -187,14 +186,9 @@ class Before:
         return str(data.population_source or "the labels' own keys")
 
     def _outputs(self, intention: Intention) -> Iterator[tuple[str, object]]:
-        from label_party.store.entries import LABELS
-
         store = self._store
         for one in intention.purchases:
-            if one.purpose == LABELS:
-                yield "would write", store.path(one.data_set, one.epoch)
-            else:
-                yield "would write", store.outcome_path(one.data_set, one.epoch, one.purpose)
+            yield "would write", store.folder(*one.name)
         for path in self.outputs:
             yield "would write", path
 
@@ -208,7 +202,7 @@ def _budget(intention: Intention, outlook: Outlook) -> Iterator[tuple[str, objec
     yield "left afterwards", short(outlook.left)
 
 
-def answer_document(result: TopK | Synthetic) -> dict[str, Any]:
+def answer_document(result: Outcome) -> dict[str, Any]:
     """Return an answer that was bought, and what it left of the budget, as JSON values."""
     return {
         "released": result.document,

@@ -75,8 +75,9 @@ def print_account(
         for cap in entry.caps[1:]:
             print(f"raised to {cap.guarantee} {cap.set_at[:16]} by {cap.set_by}: {cap.reason}")
         for said in entry.separations:
+            shared = f"{said.events:,}" if said.events else "an unknown number of"
             print(
-                f"{said.events:,} events of {said.account} are events of {said.other}, too, and"
+                f"{shared} events of {said.account} are events of {said.other}, too, and"
                 f" counted apart, {said.said_at[:16]} by {said.said_by}: {said.reason}"
             )
         table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
@@ -94,7 +95,7 @@ def print_account(
                 + (", disjoint" if charge.composition == "disjoint" else ""),
                 charge.who,
                 (charge.committed_at or charge.reserved_at)[:16].replace("T", " "),
-                (charge.manifest_sha256 or "")[:8],
+                charge.digest[:8],
             )
         if entry.charges:
             stdout.print(table)
@@ -128,8 +129,11 @@ def as_plain(entry: AccountState) -> dict[str, Any]:
                 "software": charge.software,
                 "reserved_at": charge.reserved_at,
                 "committed_at": charge.committed_at,
-                "manifest_sha256": charge.manifest_sha256,
+                "digest": charge.digest,
                 "rows": charge.rows,
+                "records_per_unit": charge.records_per_unit,
+                "answers": charge.answers,
+                "request": charge.request,
             }
             for charge in entry.charges
         ],

@@ -15,7 +15,7 @@ from label_party.commands.options import Shown, options
 from label_party.config.sections import LabelPartyConfig
 
 if TYPE_CHECKING:
-    from label_party.queries.synthetic_table import Synthetic
+    from label_party.store.pay_once import Outcome
 
 
 class TableOptions(Shown):
@@ -75,23 +75,24 @@ def synthesize(wanted: TableOptions, config: LabelPartyConfig, how: BeforeOption
         wanted.answer(answer_document(result), *_lines(result))
 
 
-def write_table(result: Synthetic, path: Path) -> None:
+def write_table(result: Outcome, path: Path) -> None:
     """Write the synthetic records as Parquet, as JSON (the released bytes), or as CSV."""
+    from label_party.queries.synthetic_table import records
     from label_party.store.disk import StoreError
 
     suffix = path.suffix.lower()
     try:
         if suffix in PARQUET_SUFFIXES:
-            result.table().write_parquet(path)
+            records(result.document).write_parquet(path)
         elif suffix == ".json":
             path.write_bytes(result.data)
         else:
-            result.table().write_csv(path)
+            records(result.document).write_csv(path)
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error.strerror}; set --out") from error
 
 
-def _lines(result: Synthetic) -> Iterator[str]:
+def _lines(result: Outcome) -> Iterator[str]:
     """Say what was released, and what it cost."""
     document = result.document
     if result.existed:

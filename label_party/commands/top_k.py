@@ -19,7 +19,7 @@ from label_party.commands.options import Shown, options
 from label_party.config.sections import LabelPartyConfig
 
 if TYPE_CHECKING:
-    from label_party.queries.top_k import TopK
+    from label_party.store.pay_once import Outcome
 
 _BAR = 30
 
@@ -99,7 +99,7 @@ def top_k(wanted: TopKOptions, config: LabelPartyConfig, how: BeforeOptions) -> 
             draw_top_k(result, wanted.plot, counted)
 
 
-def write_copy(result: TopK, path: Path) -> None:
+def write_copy(result: Outcome, path: Path) -> None:
     """Write the released bytes, as they are, to a file that can be handed over."""
     from label_party.store.disk import StoreError
 
@@ -116,7 +116,7 @@ def margin(document: dict[str, Any]) -> int:
     return math.ceil(-scale * math.log(_TAIL))
 
 
-def print_top_k(result: TopK, counted: str) -> None:
+def print_top_k(result: Outcome, counted: str) -> None:
     """Print the leaders as a table with bars; a stable set as a list."""
     document = result.document
     if result.existed:
@@ -142,7 +142,7 @@ def print_top_k(result: TopK, counted: str) -> None:
     print(f"{'digest':<14}{result.digest}")
 
 
-def draw_top_k(result: TopK, path: Path, counted: str) -> None:
+def draw_top_k(result: Outcome, path: Path, counted: str) -> None:
     """Draw the leaders as a bar chart with 95% intervals; ``path`` is checked already."""
     from common.report.figures import MUTED, clean, picture
 

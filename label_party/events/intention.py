@@ -14,7 +14,7 @@ import numpy as np
 
 from common.arrays import Integers
 from label_party.events.tally import LabelTally, Tally
-from label_party.store.purchase import Fingerprints, Purchase
+from label_party.store.purchase import Fingerprints, Order
 
 _FEW = 0.01
 """Below this share of labels or categories, columns or keys rarely fit together."""
@@ -75,7 +75,7 @@ class Intention:
         Says, from public facts alone, why nothing useful would come out; None if it might.
     """
 
-    purchases: tuple[Purchase, ...]
+    purchases: tuple[Order, ...]
     tally: Tally
     fingerprints: Fingerprints
     in_memory: bool = True

@@ -48,9 +48,7 @@ class BudgetMetrics(Collector):
             "left": _family("label_party_budget_epsilon_left", "What it has left."),
         }
         for entry in accounts:
-            committed = Counter(
-                charge.data_set for charge in entry.charges if charge.manifest_sha256 is not None
-            )
+            committed = Counter(charge.data_set for charge in entry.charges if charge.digest)
             for data_set, count in committed.items():
                 releases.add_metric([data_set], count)
             for name, family in families.items():

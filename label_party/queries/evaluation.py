@@ -2,21 +2,21 @@
 
 All answers for an epoch are paid for at once, before the first, whichever of an event's labels they
 are about: that buys a *session*, a secret key and the labels as they are then, clipped to their
-domains. Noise is a function of that key and the
-question, and every answer is on the disk before anybody sees it. So a process may die at any point:
-what it had not answered is answered the same way by the next one, and the same question has the
-same answer forever. Labels that change later change nothing, and nobody can tell from an answer, or
-a refusal, that they did. What a question is, and why it costs what it costs, says
+domains. Noise is a function of that key and the question, and an answer is shown once the ledger
+has it, in the one transaction that uses it up. So a process may die at any point: what it had not
+answered is answered the same way by the next one, and the same question has the same answer
+forever. Labels that change later change nothing, and nobody can tell from an answer, or a refusal,
+that they did. What a question is, and why it costs what it costs, says
 :mod:`common.mechanisms.paired_gain`.
 
 ``outcome.bin`` of a session (:mod:`label_party.store.pay_once`) holds its key and its labels: it is
 for the labels party alone, as the labels are, and stays on this disk, readable by its owner.
-Backups take the answers and leave it out. Without it a session is closed: what was answered can be
-asked again, and nothing else.
+Backups leave it out. Without it a session is closed: what was answered can be asked again, and
+nothing else.
 
-Answers lie in ``<store>/answers/<data set>/<epoch>/``, one file each; they count what was used up.
-Versions before 0.2 answered otherwise, through Thresholdout: their answers can be read, and their
-sessions are closed.
+The answers are in the ledger itself: no file counts them, so none that is removed or put back gives
+more of them. A ledger that is itself an older copy is seen by ``answered.log`` beside the session,
+which names every question whose answer was shown: one that the ledger does not know closes it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import hashlib
 import json
 import os
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -35,44 +35,23 @@ from common.arrays import Floats
 from common.entropy import Entropy
 from common.errors import BudgetError, DataError, ReleaseError
 from common.exact.rational import decimal_value
-from common.files import write_durably
+from common.files import append_durably
 from common.guarantees import Guarantee
 from common.mechanisms.paired_gain import NoisyAnswers, PairedGain, half_width
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.completion import Completed
 from label_party.events.on_disk import StoredEvents
 from label_party.events.open import open_events
-from label_party.store.disk import StoreError, exclusive, translating_errors
-from label_party.store.entries import EVALUATION
+from label_party.store.disk import StoreError
+from label_party.store.entries import EVALUATION, Answer, Charge
+from label_party.store.ledger import LedgerError
 from label_party.store.pay_once import pay_once, read_outcome
-from label_party.store.purchase import Payment, Purchase, find_payment
-from label_party.store.release_store import OUTCOME_FILE, Store, StoredRelease
+from label_party.store.purchase import Order, sold
+from label_party.store.release_store import ANSWERED_FILE, OUTCOME_FILE, Store, StoredRelease
 
-FORMAT = "labelveil-evaluation/4"
+FORMAT = "labelveil-evaluation/1"
 _KEY_BYTES = 32
-_LOCK_FILE = "lock"
-
-
-@dataclass(frozen=True)
-class Answered:
-    """What a question was answered, in units of the loss.
-
-    Attributes
-    ----------
-    loss
-        The mean difference with noise; before 0.2 a loss.
-    from_labels
-        Whether it comes from true labels; before 0.2 it could confirm the asker's estimate.
-    answers_left
-        How many further answers there were, when this was answered.
-    noise_scale
-        Scale of the noise.
-    """
-
-    loss: float
-    from_labels: bool
-    answers_left: int
-    noise_scale: float
+_NAME_LENGTH = 64
 
 
 @dataclass(frozen=True)
@@ -94,15 +73,29 @@ class Session:
         return header.encode() + b"\n" + self.labels.astype("<f8").tobytes()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Self | None:
-        """Read it back; None if it is of another format."""
+    def from_bytes(cls, data: bytes) -> Self:
+        """Read it back."""
         line, _, labels = data.partition(b"\n")
         header = json.loads(line)
-        if header["format"] != FORMAT:
-            return None
-        # sessions from before there were several labels do not say how many
-        columns = np.frombuffer(labels, "<f8").reshape(-1, header.get("labels", 1))
+        columns = np.frombuffer(labels, "<f8").reshape(-1, header["labels"])
         return cls(bytes.fromhex(header["key"]), columns)
+
+
+@dataclass(frozen=True)
+class _State:
+    """A session as the ledger knows it.
+
+    Attributes
+    ----------
+    charge
+        None if it is not sold yet.
+    closed
+        Why it answers nothing new; None if it does.
+    """
+
+    charge: Charge | None
+    given: list[Answer]
+    closed: str | None
 
 
 class Evaluation:
@@ -139,12 +132,12 @@ class Evaluation:
         return self.mechanism.guarantee if self.settings.offered else None
 
     def offers(self, release: StoredRelease, loss: str) -> bool:
-        """Whether questions about a release and a loss are taken, or were before 0.2."""
-        manifest, data, own = release.manifest, self._config.data, self.settings.loss
+        """Whether questions about a release and a loss are taken."""
+        manifest, data = release.manifest, self._config.data
         mine = (manifest.data_set, manifest.epoch) == (data.data_set, data.epoch)
         released, names = manifest.names, [one.name for one in self._config.labels]
         same = released == names or len(released) == len(names) == 1
-        return self.settings.offered and mine and same and loss in (f"{own} gain", own)
+        return self.settings.offered and mine and same and loss == f"{self.settings.loss} gain"
 
     def gain(self, release: StoredRelease, label: str) -> PairedGain:
         """What answers about one of a release's labels are the mean of."""
@@ -152,12 +145,17 @@ class Evaluation:
         return PairedGain.of_prior(*released, settings.loss, settings.largest_loss)
 
     def answers_left(self, release: StoredRelease) -> int:
-        """How many questions will still be answered."""
-        purchase = self._purchase(release)
-        known = _read_answers(self._store.answers(purchase.data_set, purchase.epoch))
-        return max(0, self.mechanism.most - len(known))
+        """How many questions will still be answered.
 
-    def ask(self, release: StoredRelease, label: str, predictions: Floats) -> Answered:
+        Raises
+        ------
+        ReleaseError
+            If the session was sold on other terms than are configured.
+        """
+        state = self._state(self._order(release))
+        return 0 if state.closed else self.mechanism.most - len(state.given)
+
+    def ask(self, release: StoredRelease, label: str, predictions: Floats) -> Answer:
         """Answer one question.
 
         Parameters
@@ -185,29 +183,71 @@ class Evaluation:
         asked = ~np.isnan(predictions)
         gain, points = self.gain(release, label), predictions[asked]
         noise = self.mechanism.unsure(gain, gain.span(points), points.size)
-        purchase = self._purchase(release)
-        folder = self._store.answers(purchase.data_set, purchase.epoch)
+        order = self._order(release)
         with self._lock:
-            with translating_errors(folder):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with exclusive(folder / _LOCK_FILE, "another process is answering a question"):
-                known = _read_answers(folder)
-                if question in known:
-                    return known[question]
-                if len(known) >= self.mechanism.most:
-                    raise BudgetError(f"{len(known)} answers were given, and no more are")
-                most = self.settings.tolerance * gain.constant_loss
-                if half_width(noise) > most:
-                    raise Unsure(half_width(noise), most)
-                paid = find_payment(self._store, purchase)
-                if self._session is None:
-                    self._session = self._open(release, purchase, paid)
-                left = self.mechanism.most - len(known) - 1
-                truth = self._session.labels[:, names.index(label)]
-                value = self.answer(self._session.key, gain, predictions, truth, question)
-                answer = Answered(value, True, left, noise)
-                _write(folder / f"{question}.json", answer)
+            state = self._state(order)
+            for answer in state.given:
+                if answer.question == question:
+                    return self._shown(order, answer)
+            if len(state.given) >= self.mechanism.most:
+                raise BudgetError(f"{len(state.given)} answers were given, and no more are")
+            most = self.settings.tolerance * gain.constant_loss
+            if half_width(noise) > most:
+                raise Unsure(half_width(noise), most)
+            if state.closed:
+                raise ReleaseError(
+                    f"the evaluation of epoch {order.epoch!r} {state.closed}, and is closed; name"
+                    " another epoch"
+                )
+            if self._session is None:
+                self._session = self._open(release, order, state.charge)
+            truth = self._session.labels[:, names.index(label)]
+            value = self.answer(self._session.key, gain, predictions, truth, question)
+            return self._shown(order, self._count(order, question, value, noise))
+
+    def _state(self, order: Order) -> _State:
+        """What was sold and answered, and why nothing more is."""
+        with self._store.read_ledger() as ledger:
+            charge = sold(ledger, order)
+            if charge is None:
+                return _State(None, [], None)
+            given, closed = ledger.answers(charge), ledger.closed(charge)
+        log = self._log(order)
+        if closed is None and not (log.parent / OUTCOME_FILE).exists():
+            closed = "has lost its key and its labels"
+        if closed is None and not _questions(log) <= {answer.question for answer in given}:
+            closed = f"gave answers that the ledger does not know ({log}), an older copy,"
+        return _State(charge, given, closed)
+
+    def _count(self, order: Order, question: str, value: float, noise: float) -> Answer:
+        """Use an answer up: nobody sees it before the ledger has it."""
+        try:
+            with self._store.open_ledger() as ledger:
+                charge = ledger.committed(*order.name)
+                if charge is None:
+                    raise LedgerError(f"ledger {ledger.path} lost a session that it sold")
+                return ledger.answer(charge, question, value, noise)
+        except LedgerError as error:
+            raise StoreError(
+                f"the session of epoch {order.epoch!r} is paid for, but its answer could not be"
+                f" written ({error.__cause__ or error}); ask again: the answer will be the same"
+            ) from error
+
+    def _shown(self, order: Order, answer: Answer) -> Answer:
+        """Remember that an answer is shown, where an older ledger cannot make it forgotten."""
+        path = self._log(order)
+        if path.parent.exists() and answer.question not in _questions(path):
+            try:
+                append_durably(path, f"\n{answer.question}".encode())
+            except OSError as error:
+                raise StoreError(
+                    f"{path} cannot be written: {error.strerror}; check the disk's space and"
+                    " rights, then ask again: the answer will be the same"
+                ) from error
         return answer
+
+    def _log(self, order: Order) -> Path:
+        return self._store.folder(*order.name) / ANSWERED_FILE
 
     def answer(
         self, key: bytes, gain: PairedGain, predictions: Floats, labels: Floats, question: str
@@ -218,16 +258,7 @@ class Evaluation:
             gain, predictions[asked], labels[asked], question=question, entropy=entropy
         )
 
-    def recall(self, release: StoredRelease, predictions: Floats, estimate: float) -> Answered:
-        """Return what a version before 0.2 answered."""
-        purchase = self._purchase(release)
-        question = question_name(release.digest, np.float64(estimate).tobytes(), predictions)
-        known = _read_answers(self._store.answers(purchase.data_set, purchase.epoch))
-        if question not in known:
-            raise ReleaseError('questions about a loss are taken no more; ask for its "gain"')
-        return known[question]
-
-    def _purchase(self, release: StoredRelease) -> Purchase:
+    def _order(self, release: StoredRelease) -> Order:
         config, settings = self._config, self.settings
         terms = {
             one.name: {"domain": list(one.bounds), "missing": one.missing} for one in config.labels
@@ -237,32 +268,18 @@ class Evaluation:
             "loss": f"{settings.loss} gain",
             **({"labels": terms} if len(terms) > 1 else next(iter(terms.values()))),
             "largest_loss": settings.largest_loss,
-            "epsilon": settings.epsilon,
-            "answers": settings.answers,
         }
-        return Purchase.configured(config, EVALUATION, self.mechanism.guarantee, asked)
+        return Order.configured(
+            config, EVALUATION, self.mechanism.guarantee, asked, answers=self.mechanism.most
+        )
 
-    def _open(self, release: StoredRelease, purchase: Purchase, paid: Payment | None) -> Session:
+    def _open(self, release: StoredRelease, order: Order, charge: Charge | None) -> Session:
         """Pay for all answers, or read the session that did."""
-        place = (purchase.data_set, purchase.epoch, EVALUATION)
-        which = f"the evaluation of epoch {purchase.epoch!r}"
-        if paid is None:
-            with open_events(self._config, quiet=True) as events:
-                session = Session.begin(self._labels(release, events))
-                build, prints = session.to_bytes, events.fingerprints
-                data = pay_once(self._store, purchase, build, prints).data
-        elif (self._store.outcome_path(*place) / OUTCOME_FILE).exists():
-            data = read_outcome(self._store, paid.charge)
-        else:  # how many answers were given is not known
-            raise ReleaseError(
-                f"{which} was restored from a backup and is closed; name another epoch"
-            )
-        found = Session.from_bytes(data)
-        if found is None:  # other questions, of other noise
-            raise ReleaseError(
-                f"{which} was begun by an earlier version and is closed; name another epoch"
-            )
-        return found
+        if charge is not None:
+            return Session.from_bytes(read_outcome(self._store, charge))
+        with open_events(self._config, quiet=True) as events:
+            build = Session.begin(self._labels(release, events)).to_bytes
+            return Session.from_bytes(pay_once(self._store, order, build, events.fingerprints).data)
 
     def _labels(self, release: StoredRelease, events: Completed | StoredEvents) -> Floats:
         """(rows, m) true labels in release order, as they are now."""
@@ -296,22 +313,11 @@ def question_name(release: str, kind: bytes, predictions: Floats) -> str:
     return hashlib.sha256(bytes.fromhex(release) + kind + data).hexdigest()
 
 
-def _read_answers(folder: Path) -> dict[str, Answered]:
-    """Every answer that was ever given, by its question."""
+def _questions(log: Path) -> set[str]:
+    """Every question whose answer was shown; a line that a crash tore was not."""
     try:
-        return {
-            path.stem: Answered(**json.loads(path.read_bytes())) for path in folder.glob("*.json")
-        }
-    except (OSError, ValueError, TypeError) as error:
-        raise ReleaseError(f"{folder} cannot be read; restore it from a backup") from error
-
-
-def _write(path: Path, answer: Answered) -> None:
-    """Put an answer on the disk; it counts once it has its name."""
-    try:
-        write_durably(path, json.dumps(asdict(answer), sort_keys=True).encode())
-    except OSError as error:
-        raise StoreError(
-            f"{path} cannot be written: {error.strerror}; check the disk's space and rights, then"
-            " ask again: the answer will be the same"
-        ) from error
+        return {line for line in log.read_text().split("\n") if len(line) == _NAME_LENGTH}
+    except FileNotFoundError:
+        return set()
+    except (OSError, ValueError) as error:
+        raise ReleaseError(f"{log} cannot be read; restore it from a backup") from error

@@ -49,8 +49,8 @@ from label_party.events.completion import Completed
 from label_party.events.intention import Confirm, Intention, Spread, go_on
 from label_party.events.open import read_with_columns
 from label_party.queries.top_k import read_category_list
-from label_party.store.pay_once import find_paid, pay_once
-from label_party.store.purchase import Purchase
+from label_party.store.pay_once import Outcome, find_paid, pay_once
+from label_party.store.purchase import Order
 from label_party.store.release_store import Store
 
 FORMAT = "labelveil-synthetic/1"
@@ -94,40 +94,24 @@ class TableRequest:
         return config.labels[self.label]
 
 
-@dataclass(frozen=True)
-class Synthetic:
-    """A released table, with the bytes that its digest is over."""
-
-    data: bytes
-    digest: str
-    existed: bool
-    left: Guarantee | None
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The release as JSON values."""
-        parsed: dict[str, Any] = json.loads(self.data)
-        return parsed
-
-    def table(self) -> pl.DataFrame:
-        """The synthetic records: a column for each category, and where the label's bin lies."""
-        document = self.document
-        cells = np.array(document["cells"], dtype=np.int64)
-        codes, counts = cells[:, :-1], cells[:, -1]
-        rows = np.repeat(codes, counts, axis=0)
-        columns = [
-            pl.Series(part["column"], part["values"]).gather(rows[:, j])
-            for j, part in enumerate(document["categories"])
+def records(document: dict[str, Any]) -> pl.DataFrame:
+    """The released records: a column for each category, and where the label's bin lies."""
+    cells = np.array(document["cells"], dtype=np.int64)
+    codes, counts = cells[:, :-1], cells[:, -1]
+    rows = np.repeat(codes, counts, axis=0)
+    columns = [
+        pl.Series(part["column"], part["values"]).gather(rows[:, j])
+        for j, part in enumerate(document["categories"])
+    ]
+    edges, name = np.array(document["edges"]), document["label"]
+    bins = rows[:, -1]
+    return pl.DataFrame(
+        [
+            *columns,
+            pl.Series(f"{name}_from", edges[bins]),
+            pl.Series(f"{name}_to", edges[bins + 1]),
         ]
-        edges, name = np.array(document["edges"]), document["label"]
-        bins = rows[:, -1]
-        return pl.DataFrame(
-            [
-                *columns,
-                pl.Series(f"{name}_from", edges[bins]),
-                pl.Series(f"{name}_to", edges[bins + 1]),
-            ]
-        )
+    )
 
 
 def named_lists(options: list[str]) -> tuple[tuple[str, Path], ...]:
@@ -169,7 +153,7 @@ def synthesize(
     *,
     quiet: bool = False,
     confirm: Confirm = go_on,
-) -> Synthetic:
+) -> Outcome:
     """Make the release once, or read it back.
 
     Parameters
@@ -195,18 +179,18 @@ def synthesize(
         adjacency=Adjacency.REPLACE_LABEL,
         unit=privacy.privacy_unit,
     )
-    purchase = Purchase.configured(
+    order = Order.configured(
         config, request.purpose(config), guarantee, _meaning(config, request, lists)
     )
     store = Store(config.store.directory)
-    paid = find_paid(store, purchase)
+    paid = find_paid(store, order)
     if paid is None:
         events = _read(config, lists, quiet=quiet)
         table = domain.histogram(_records(events, request, lists))
         mechanism = SelectMeasureProject(budget)
         confirm(
             Intention(
-                (purchase,),
+                (order,),
                 events.tally,
                 events.fingerprints,
                 labels=[label],
@@ -229,8 +213,8 @@ def synthesize(
                 )
             return _document(config, request, lists, workload, model, int(table.sum()), guarantee)
 
-        paid = pay_once(store, purchase, build, events.fingerprints)
-    return Synthetic(paid.data, paid.digest, paid.existed, paid.left)
+        paid = pay_once(store, order, build, events.fingerprints)
+    return paid
 
 
 def _lists(config: LabelPartyConfig, request: TableRequest) -> dict[str, list[str]]:
@@ -268,9 +252,8 @@ def _meaning(
     config: LabelPartyConfig, request: TableRequest, lists: dict[str, list[str]]
 ) -> dict[str, Any]:
     privacy, terms = config.privacy, request.terms(config)
-    day = {} if config.data.date is None else {"date": config.data.date}
     return {
-        **day,
+        "date": config.data.date,
         "label": terms.name,
         "missing": terms.missing,
         "duplicates": config.data.duplicates,
@@ -282,9 +265,6 @@ def _meaning(
         "order": request.order,
         "epsilon": str(decimal_value(privacy.epsilon)),
         "delta": request.delta,
-        "unit": privacy.unit,
-        "user": privacy.user,
-        "max_records_per_user": privacy.max_records_per_user,
     }
 
 

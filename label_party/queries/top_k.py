@@ -24,7 +24,7 @@ from common.arrays import Integers
 from common.entropy import Entropy, system_entropy
 from common.errors import ConfigError, DataError
 from common.exact.rational import decimal_value
-from common.guarantees import Guarantee, Unit
+from common.guarantees import Unit
 from common.mechanisms.selection.leaders import Leaders, StableLeaders
 from common.version import software
 from label_party.config.sections import LabelPartyConfig
@@ -32,8 +32,8 @@ from label_party.events.columns import NONE, Column
 from label_party.events.completion import Completed
 from label_party.events.intention import Confirm, Intention, Spread, go_on
 from label_party.events.open import read_with_columns
-from label_party.store.pay_once import find_paid, pay_once
-from label_party.store.purchase import Purchase
+from label_party.store.pay_once import Outcome, find_paid, pay_once
+from label_party.store.purchase import Order
 from label_party.store.release_store import Store
 
 FORMAT = "labelveil-top-k/1"
@@ -65,23 +65,9 @@ class TopKRequest:
         return f"top-k by {self.by}"
 
 
-@dataclass(frozen=True)
-class TopK:
-    """A release of leaders, with the bytes that its digest is over."""
-
-    data: bytes
-    digest: str
-    existed: bool
-    left: Guarantee | None
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The release as JSON values."""
-        parsed: dict[str, Any] = json.loads(self.data)
-        return parsed
-
-
-def run_top_k(config: LabelPartyConfig, request: TopKRequest, *, confirm: Confirm = go_on) -> TopK:
+def run_top_k(
+    config: LabelPartyConfig, request: TopKRequest, *, confirm: Confirm = go_on
+) -> Outcome:
     """Make the release once, or read it back.
 
     Parameters
@@ -96,11 +82,11 @@ def run_top_k(config: LabelPartyConfig, request: TopKRequest, *, confirm: Confir
     """
     categories = read_category_list(request.categories)
     leaders = _mechanism(config, request)
-    purchase = Purchase.configured(
+    order = Order.configured(
         config, request.purpose, leaders.guarantee, _meaning(config, request, categories)
     )
     store = Store(config.store.directory)
-    paid = find_paid(store, purchase)
+    paid = find_paid(store, order)
     if paid is None:
         if request.k is not None and request.k > len(categories):
             raise ConfigError(
@@ -111,7 +97,7 @@ def run_top_k(config: LabelPartyConfig, request: TopKRequest, *, confirm: Confir
         counts = _counts(config, request, categories, events)
         confirm(
             Intention(
-                (purchase,),
+                (order,),
                 events.tally,
                 events.fingerprints,
                 spreads=(Spread.of(request.by, events.codes[request.by], len(categories)),),
@@ -120,11 +106,11 @@ def run_top_k(config: LabelPartyConfig, request: TopKRequest, *, confirm: Confir
         )
         paid = pay_once(
             store,
-            purchase,
+            order,
             lambda: _build(config, request, categories, leaders, counts),
             events.fingerprints,
         )
-    return TopK(paid.data, paid.digest, paid.existed, paid.left)
+    return paid
 
 
 def _mechanism(config: LabelPartyConfig, request: TopKRequest) -> Leaders | StableLeaders:
@@ -202,15 +188,13 @@ def _meaning(
     config: LabelPartyConfig, request: TopKRequest, categories: pl.Series
 ) -> dict[str, Any]:
     data, privacy = config.data, config.privacy
-    day = {} if data.date is None else {"date": data.date}
     return {
-        **day,
         "duplicates": data.duplicates,
+        "date": data.date,
         "by": request.by,
         "k": request.k,
         "most": request.most if request.k is None else None,
         "epsilon": str(decimal_value(privacy.epsilon)),
-        "unit": privacy.unit,
         "user": privacy.user or request.user,
         "delta": None if request.delta is None else str(decimal_value(request.delta)),
         "categories": hashlib.sha256("\n".join(categories).encode()).hexdigest(),

@@ -21,14 +21,14 @@ from label_party.release.message import Count, count_labels
 from label_party.store.entries import LABELS, Charge
 from label_party.store.ledger import Ledger
 from label_party.store.pay_once import pay_once
-from label_party.store.purchase import Purchase
+from label_party.store.purchase import Order
 from label_party.store.release_store import Store
 
 TESTS = "tests for drift"
 """Purpose of a session's charge."""
 
 
-def session_to_open(config: LabelPartyConfig, store: Store, rows: int) -> Purchase | None:
+def session_to_open(config: LabelPartyConfig, store: Store, rows: int) -> Order | None:
     """Return the session that all tests will be made in, unless it is paid for, or not wanted.
 
     Raises
@@ -53,10 +53,10 @@ def session_to_open(config: LabelPartyConfig, store: Store, rows: int) -> Purcha
     epsilon = test_epsilon(config, len(plan.groups[0].cells), rows)
     terms = Terms(not_prior(epsilon), hits, unit=privacy.privacy_unit)
     asked = {**_asked(config), "terms": terms.to_json()}
-    return Purchase.configured(config, TESTS, terms.renyi_guarantee, asked)
+    return Order.configured(config, TESTS, terms.renyi_guarantee, asked)
 
 
-def open_session(store: Store, purchase: Purchase) -> None:
+def open_session(store: Store, order: Order) -> None:
     """Charge a session, which holds nothing but its terms.
 
     Raises
@@ -64,8 +64,8 @@ def open_session(store: Store, purchase: Purchase) -> None:
     BudgetError
         If it does not fit.
     """
-    data = json.dumps({"terms": purchase.request["terms"]}, sort_keys=True).encode()
-    pay_once(store, purchase, lambda: data)
+    data = json.dumps({"terms": order.request["terms"]}, sort_keys=True).encode()
+    pay_once(store, order, lambda: data)
 
 
 def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Count:
@@ -105,7 +105,7 @@ def _origin(manifest: Manifest, charge: Charge) -> InForceSection:
         return manifest.drift.in_force
     return InForceSection(
         epoch=manifest.epoch,
-        manifest=str(charge.manifest_sha256),
+        manifest=charge.digest,
         rows=manifest.population.rows,
     )
 
@@ -114,9 +114,7 @@ def _paid_session(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Pai
     charge = _session_charge(ledger, config)
     if charge is None:
         return None
-    session = PaidSession(
-        str(charge.manifest_sha256), Terms.from_json(charge.request["terms"]), None
-    )
+    session = PaidSession(charge.digest, Terms.from_json(charge.request["terms"]), None)
     releases = [
         entry
         for entry in ledger.charges(config.data.data_set)
@@ -156,4 +154,5 @@ def _asked(config: LabelPartyConfig) -> dict[str, Any]:
         "epsilon": config.watch.epsilon,
         "unit": config.privacy.unit,
         "group": config.privacy.group,
+        "user": config.privacy.user,
     }

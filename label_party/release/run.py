@@ -26,7 +26,7 @@ from label_party.release.plan import too_few_events
 from label_party.release.signing import signing_key
 from label_party.store.entries import LABELS
 from label_party.store.ledger import Ledger
-from label_party.store.purchase import Payment, Purchase, Written, find_payment, pay
+from label_party.store.purchase import Order, Payment, Written, find_payment, pay
 from label_party.store.release_store import Store
 
 
@@ -93,15 +93,15 @@ def run_release(
     config = config.at(config.data.epoch)
     signing_key(config)  # if it cannot be read, that is said before anything is charged
     store = Store(config.store.directory)
-    purchase = Purchase.configured(config, LABELS, config.privacy.charge, config.request())
-    paid = find_payment(store, purchase)
+    order = Order.configured(config, LABELS, config.privacy.charge, config.request())
+    paid = find_payment(store, order)
     if paid is not None:
         return _existing(config, store, paid)
     with open_events(config, quiet=quiet) as events:
         config.plan_message(events.rows)  # what no message can carry is refused before anything
         confirm(
             Intention(
-                (purchase,),
+                (order,),
                 events.tally,
                 events.fingerprints,
                 isinstance(events, Completed),
@@ -116,7 +116,7 @@ def run_release(
             digest = manifest_digest(built[0].manifest_bytes)
             return Written(digest, built[0].manifest.population.rows)
 
-        paid = pay(store, purchase, write, events.fingerprints)
+        paid = pay(store, order, write, events.fingerprints)
         if paid.existed:  # another process was faster
             return _existing(config, store, paid)
         return _outcome(config, paid, built[0].manifest, events.tally)
@@ -136,7 +136,7 @@ def _outcome(
 ) -> ReleaseOutcome:
     return ReleaseOutcome(
         manifest=manifest,
-        digest=str(paid.charge.manifest_sha256),
+        digest=paid.charge.digest,
         tally=tally,
         left=paid.left,
         limit=config.privacy.limit,

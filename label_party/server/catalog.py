@@ -86,7 +86,7 @@ class Catalog:
         if not self._store.ledger_path.exists():  # opening it would make a new one
             raise StoreError(f"{self._store.ledger_path} is gone; restore it from a backup")
         with self._store.open_ledger() as ledger:
-            ledger.data_sets()
+            ledger.identity()
 
     def close(self) -> None:
         """Close all files."""

@@ -6,7 +6,6 @@ Statuses and texts are functions of the request, the public population and what 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -17,11 +16,12 @@ from common.errors import BudgetError, LabelveilError
 from common.wire import evaluation_pb2 as wire
 from common.wire import evaluation_pb2_grpc as stubs
 from label_party.monitoring.calls import Call
-from label_party.queries.evaluation import Answered, Evaluation, Unsure
+from label_party.queries.evaluation import Evaluation, Unsure
 from label_party.server.handlers import unary
 from label_party.server.refusal import Refusal, invalid
 from label_party.server.release_service import LabelReleaseService
 from label_party.store.disk import StoreBusy
+from label_party.store.entries import Answer
 from label_party.store.release_store import StoredRelease
 
 _log = logging.getLogger(__name__)
@@ -77,18 +77,14 @@ class EvaluationService(stubs.EvaluationServiceServicer):
         with self._releases.stream(context, client) as stream:
             try:
                 header = next(request, wire.EvaluatePredictionsRequest()).header
-                if not math.isfinite(header.estimate):
-                    raise invalid("estimate must be a finite number")
                 release, label = self._find(client, header, call)
                 predictions = _predictions(request, release.rows, stream.progress)
             except grpc.RpcError as error:  # the client left, or stood still for too long
                 raise Refusal(grpc.StatusCode.CANCELLED, "the question broke off") from error
             with _refusing(call):
-                if header.loss_name.endswith(" gain"):
-                    answer = self._evaluation.ask(release, label, predictions)
-                else:
-                    answer = self._evaluation.recall(release, predictions, header.estimate)
-        _log.info("evaluated", extra={**call.facts, "answers_left": answer.answers_left})
+                answer = self._evaluation.ask(release, label, predictions)
+        left = self._evaluation.mechanism.most - answer.number
+        _log.info("evaluated", extra={**call.facts, "answers_left": left})
         return self._response(release, label, answer)
 
     def _find(
@@ -111,18 +107,13 @@ class EvaluationService(stubs.EvaluationServiceServicer):
         return release, label
 
     def _response(
-        self, release: StoredRelease, label: str, answer: Answered
+        self, release: StoredRelease, label: str, answer: Answer
     ) -> wire.EvaluatePredictionsResponse:
         evaluation = self._evaluation
-        largest = evaluation.gain(release, label).bound
         return wire.EvaluatePredictionsResponse(
-            loss=answer.loss,
-            source=wire.LOSS_SOURCE_TRUE_LABELS
-            if answer.from_labels
-            else wire.LOSS_SOURCE_ESTIMATE,
-            answers_left=answer.answers_left,
-            largest_loss=largest,
-            tolerance=evaluation.settings.tolerance * largest,
+            loss=answer.value,
+            answers_left=evaluation.mechanism.most - answer.number,
+            largest_loss=evaluation.gain(release, label).bound,
             noise_scale=answer.noise_scale,
         )
 

@@ -2,7 +2,6 @@
 
     ledger.sqlite                            a copy by SQLite's online backup
     releases/…, outcomes/…                   the directories that this copy committed
-    answers/…                                what was answered in evaluations
     populations/…                            the submitted populations of those releases
     covered/…                                fingerprints of the events that charges are about
     backup.json                              digests of all of the above, last
@@ -13,9 +12,10 @@ changes again. Reservations are struck from the copy, since their bytes are not 
 
 A backup holds what was released, and no more: randomized labels and hashed keys, other outcomes,
 answers, the ledger; no raw label, no key that parties share, no private key and no key of any
-noise. Of an evaluation, whose session holds labels and such a key, it takes the answers alone;
-restored, it is closed. The ledger holds the secret of the fingerprints, so anyone who has a backup
-can find out whether an event whose key they know was in a population; not whether it has a label.
+noise. Of an evaluation, whose session holds labels and such a key, it takes the answers alone,
+which are in the ledger; restored, it is closed. The ledger holds the secret of the fingerprints, so
+anyone who has a backup can find out whether an event whose key they know was in a population; not
+whether it has a label.
 
 Do not copy the ledger's file in any other way: a plain copy of a running ledger may be torn, and
 one with a reservation may take a release that was served since for one that was not.
@@ -159,10 +159,9 @@ def _copy_ledger(store: Store, path: Path) -> tuple[list[Charge], set[str]]:
 
 
 def _files(store: Store, charge: Charge) -> list[Path]:
-    folder = store.folder(charge.data_set, charge.epoch, charge.purpose)
+    folder = store.folder(*charge.name)
     if charge.purpose == EVALUATION:  # labels, and the key of the noise on answers, stay here
-        answers = store.answers(charge.data_set, charge.epoch).glob("*.json")
-        found = [*folder.glob(CHARGE_FILE), *answers]
+        found = list(folder.glob(CHARGE_FILE))
     else:
         found = [path for path in folder.glob("*") if path.is_file() and path.name[0] != "."]
     if not found:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
+from fractions import Fraction
 from functools import reduce
 from typing import Literal, Protocol
 
@@ -16,6 +18,10 @@ from common.errors import BudgetError, PrivacyError
 from common.guarantees import ApproximateDP, Filter, Guarantee, PureDP, adaptive_total, compose
 
 Composition = Literal["additive", "disjoint"]
+
+_LEAST_DELTA = Fraction(1, 10**9)
+"""Proposed where a limit has no δ, and one is needed."""
+_DIGITS = 6
 
 
 class Spending(Protocol):
@@ -55,14 +61,27 @@ def spent(charges: Iterable[Spending], limit: Guarantee) -> Guarantee | None:
 
 
 def check_fits(
-    account: str, charges: Iterable[Spending], proposal: Spending, limit: Guarantee
+    account: str,
+    charges: Iterable[Spending],
+    proposal: Spending,
+    limit: Guarantee,
+    cap: Guarantee | None = None,
+    *,
+    less: str = "--epsilon",
 ) -> None:
     """Refuse a charge that would bring any record above the limit.
+
+    Parameters
+    ----------
+    cap
+        What the account is capped at; None before its first charge.
+    less
+        What is set to ask for less.
 
     Raises
     ------
     BudgetError
-        One line with what was asked, what is left and the limit.
+        One line with what was asked, what is left, the limit, and what to type.
     PrivacyError
         If the charge is about other neighbours than the limit or earlier charges.
     """
@@ -75,20 +94,86 @@ def check_fits(
         asked = f"account {account!r}: {proposal.guarantee} and earlier charges"
         if isinstance(limit, ApproximateDP) and limit.exact_delta > 0:
             raise BudgetError(f"{asked} do not add up under {limit}: {error}") from error
+        try:
+            remedy = _remedy([*existing, proposal], limit, cap)
+        except PrivacyError as reason:
+            raise BudgetError(f"{asked} do not add up under any limit: {reason}") from reason
         raise BudgetError(
-            f"{asked} do not fit a budget without a delta ({limit}); set [privacy] total_delta"
+            f"{asked} do not fit a budget without a delta ({limit}); {remedy}"
         ) from error
     if after is not None and not after.within(limit):
         before = spent(_seen_by(existing, proposal), limit)
         left = remaining(limit, before)
         rest = f"{left} is left of {limit}" if left is not None else f"{before} of {limit} is spent"
-        halves = ""
+        halves = smaller = ""
         if isinstance(limit, ApproximateDP):
             halves = " (half of total_delta is for charges' own delta, half for adding up)"
+        if isinstance(proposal.guarantee, PureDP) and isinstance(left, PureDP | ApproximateDP):
+            most = _decimal(left.exact_epsilon, up=False)
+            smaller = "" if float(most) <= 0 else f"ask for less with {less} {most}, or "
         raise BudgetError(
-            f"account {account!r}: asked for {proposal.guarantee}, but {rest}{halves}; ask for"
-            f" less with --epsilon, or raise [privacy] {_setting(after, limit)}"
+            f"account {account!r}: asked for {proposal.guarantee}, but {rest}{halves};"
+            f" {smaller}{_remedy([*existing, proposal], limit, cap)}"
         )
+
+
+def raising(cap: Guarantee, to: Guarantee) -> str:
+    """Return the options of ``label-party budget raise`` by which a cap allows a limit, too."""
+    epsilon, delta = (max(pair) for pair in zip(_pair(cap), _pair(to), strict=True))
+    return f"--to {_decimal(epsilon)}{f' --delta {_decimal(delta)}' if delta else ''}"
+
+
+def _remedy(charges: list[Spending], limit: Guarantee, cap: Guarantee | None) -> str:
+    """Say how a limit is raised so that charges fit: what is named has been tried here."""
+    enough = _sufficient(charges, limit)
+    epsilon, delta = _pair(enough)
+    settings = f"set [privacy] total_epsilon = {_decimal(epsilon)}"
+    if delta:
+        settings += f" and total_delta = {_decimal(delta)}"
+    if cap is None or at_most(enough, cap):
+        return settings
+    return f"run: label-party budget raise {raising(cap, enough)} --reason TEXT, and {settings}"
+
+
+def _sufficient(charges: list[Spending], limit: Guarantee) -> Guarantee:
+    """Return a limit under which charges fit, in decimals that can be typed.
+
+    Raises
+    ------
+    PrivacyError
+        If they add up under none.
+    """
+    epsilon, delta = _pair(limit)
+    while True:
+        wider = ApproximateDP(limit.adjacency, limit.unit, epsilon, delta)
+        enough = wider if delta else PureDP(limit.adjacency, limit.unit, epsilon)
+        try:
+            after = spent(charges, enough)
+        except PrivacyError:
+            if delta:
+                raise
+            after = None
+        if after is not None and after.within(enough):
+            return enough
+        if after is None or _pair(after)[1] > delta:
+            delta = max(_LEAST_DELTA, 10 * delta)
+        else:
+            epsilon = max(epsilon, Fraction(_decimal(_pair(after)[0])))
+
+
+def _pair(limit: Guarantee) -> tuple[Fraction, Fraction]:
+    """(ε, δ) of a limit, which configurations state as one of these two kinds."""
+    if isinstance(limit, PureDP | ApproximateDP):
+        return limit.exact_epsilon, getattr(limit, "exact_delta", Fraction(0))
+    return Fraction(0), Fraction(0)
+
+
+def _decimal(value: Fraction, *, up: bool = True) -> str:
+    """Six digits, rounded so that a limit allows as much, or a charge takes no more."""
+    with localcontext() as context:
+        context.prec = _DIGITS
+        context.rounding = ROUND_CEILING if up else ROUND_FLOOR
+        return f"{Decimal(value.numerator) / Decimal(value.denominator):g}"
 
 
 def at_most(limit: Guarantee, cap: Guarantee) -> bool:
@@ -171,14 +256,3 @@ def _larger(one: Guarantee, other: Guarantee) -> Guarantee:
     if other.within(one):
         return one
     return compose([one, other])
-
-
-def _setting(after: Guarantee, limit: Guarantee) -> str:
-    if isinstance(after, ApproximateDP) and isinstance(limit, ApproximateDP):
-        over = []
-        if after.exact_epsilon > limit.exact_epsilon:
-            over.append("total_epsilon")
-        if after.exact_delta > limit.exact_delta:
-            over.append("total_delta")
-        return " and ".join(over)
-    return "total_epsilon"

@@ -8,7 +8,8 @@ Two claims cost privacy if they are wrong, so they are not believed but compared
 
     <store>/covered/<sha256>      the fingerprints of one epoch's events, ascending
 
-Charges that were made before fingerprints were kept have none, and are not compared.
+Of a charge whose bytes were lost it is not known which events it was about. Its own account counts
+it against all of them; every other account must share that one's budget, or say why it is separate.
 """
 
 from __future__ import annotations
@@ -20,9 +21,8 @@ from pathlib import Path
 
 from common.errors import BudgetError, DataError
 from common.files import sync
-from label_party.store.budget import Composition
 from label_party.store.disk import translating_errors
-from label_party.store.entries import Charge, Covered
+from label_party.store.entries import Charge, Covered, Purchase
 from label_party.store.fingerprints import Prints, overlap, write
 from label_party.store.ledger import Ledger
 
@@ -39,17 +39,7 @@ def cover(folder: Path, prints: Iterable[Prints]) -> Covered:
     return Covered(digest, events)
 
 
-def check(
-    folder: Path,
-    ledger: Ledger,
-    covered: Covered,
-    *,
-    account: str,
-    data_set: str,
-    epoch: str,
-    composition: Composition,
-    separate_reason: str = "",
-) -> None:
+def check(folder: Path, ledger: Ledger, purchase: Purchase, separate_reason: str = "") -> None:
     """Refuse a purchase whose events have paid elsewhere, against what was claimed of them.
 
     Raises
@@ -57,10 +47,13 @@ def check(
     BudgetError
         One line with how many events, whose they are, and what to set.
     """
+    account, covered = purchase.account, purchase.covered
+    if covered is None:
+        return
     shared: dict[str, int] = {covered.sha256: covered.events}
     apart: dict[str, int] = {}
     for charge, other in ledger.coverage():
-        if not _compared(charge, account, epoch, composition):
+        if not _compared(charge, purchase):
             continue
         if other.sha256 not in shared:
             _verify(folder / other.sha256)
@@ -70,18 +63,26 @@ def check(
             continue
         if charge.account == account:
             raise BudgetError(
-                f"{count:,} events of epoch {epoch!r} are events of epoch {charge.epoch!r}, too,"
-                f" but epochs='disjoint' says that none is; set [privacy] epochs = \"additive\", or"
-                " give each epoch its own events"
+                f"{count:,} events of epoch {purchase.epoch!r} are events of epoch"
+                f" {charge.epoch!r}, too, but epochs='disjoint' says that none is; set [privacy]"
+                ' epochs = "additive", or give each epoch its own events'
             )
         if not separate_reason:
             raise BudgetError(
-                f"{count:,} events of data set {data_set!r} have paid from account"
-                f" {charge.account!r} (data set {charge.data_set!r}); set [privacy] account ="
-                f' "{charge.account}" to share its budget, or separate = true with a'
-                " separate_reason that the ledger keeps"
+                f"{count:,} events of data set {purchase.data_set!r} have paid from account"
+                f" {charge.account!r} (data set {charge.data_set!r}); {_remedy(charge)}"
             )
         apart[charge.account] = max(count, apart.get(charge.account, 0))
+    for charge in ledger.charges():
+        if not charge.lost or charge.account == account:
+            continue
+        apart.setdefault(charge.account, 0)
+        if not separate_reason:
+            raise BudgetError(
+                f"which events {charge.purpose!r} of data set {charge.data_set!r}, epoch"
+                f" {charge.epoch!r}, was about is unknown since it was lost, and account"
+                f" {charge.account!r} has paid for them; {_remedy(charge)}"
+            )
     known = {(said.account, said.other, said.reason) for said in ledger.separations()}
     for other_account, count in apart.items():
         if (account, other_account, separate_reason) not in known:
@@ -114,7 +115,15 @@ def tidy(folder: Path, ledger: Ledger) -> None:
                 path.unlink()
 
 
-def _compared(charge: Charge, account: str, epoch: str, composition: Composition) -> bool:
-    if charge.account != account:
+def _remedy(charge: Charge) -> str:
+    return (
+        f'set [privacy] account = "{charge.account}" to share its budget, or separate = true with a'
+        " separate_reason that the ledger keeps"
+    )
+
+
+def _compared(charge: Charge, purchase: Purchase) -> bool:
+    if charge.account != purchase.account:
         return True
-    return composition == charge.composition == "disjoint" and charge.epoch != epoch
+    disjoint = purchase.composition == charge.composition == "disjoint"
+    return disjoint and charge.epoch != purchase.epoch

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, Self
 
@@ -20,82 +21,7 @@ LABELS = "labels"
 
 
 EVALUATION = "evaluation against true labels"
-"""Purpose of the charge of a session of answers, whose bytes stay on the labels party's disk."""
-
-
-@dataclass(frozen=True)
-class Charge:
-    """One entry: what was spent, by whom, when, for what.
-
-    Attributes
-    ----------
-    account
-        What pays for it: by default the data set's name.
-    composition
-        ``additive``, or ``disjoint`` if no record occurs in another epoch's charge.
-    request
-        What the release was asked to be, as JSON values.
-    manifest_sha256
-        Hexadecimal digest that names the release; None while reserved.
-    """
-
-    id: int
-    account: str
-    data_set: str
-    epoch: str
-    purpose: str
-    composition: Composition
-    state: State
-    guarantee: Guarantee
-    request: dict[str, Any]
-    who: str
-    software: str
-    reserved_at: str
-    committed_at: str | None
-    manifest_sha256: str | None
-    rows: int | None
-
-    @classmethod
-    def from_row(cls, row: sqlite3.Row) -> Self:
-        """Read a row of the tables ``charges`` and ``releases``, joined."""
-        return cls(
-            id=row["id"],
-            account=row["account"],
-            data_set=row["data_set"],
-            epoch=row["epoch"],
-            purpose=row["purpose"],
-            composition=row["composition"],
-            state=row["state"],
-            guarantee=read_guarantee(row["guarantee"]),
-            request=json.loads(row["request"]),
-            who=row["who"],
-            software=row["software"],
-            reserved_at=row["reserved_at"],
-            committed_at=row["committed_at"],
-            manifest_sha256=row["manifest_sha256"],
-            rows=row["rows"],
-        )
-
-    @property
-    def lost(self) -> bool:
-        """Whether this was released once, and its bytes are gone: spent, never built again."""
-        return self.state == "committed" and self.manifest_sha256 is None
-
-
-@lru_cache(maxsize=1024)
-def read_guarantee(text: str) -> Guarantee:
-    """Read a guarantee as the ledger keeps it; all epochs' are often the same few."""
-    return guarantee_from_json(json.loads(text))
-
-
-@dataclass(frozen=True)
-class Cap:
-    """What an account may spend, from when on, and why it was raised; the first has no reason."""
-
-    guarantee: Guarantee
-    reason: str
-    set_at: str
-    set_by: str
+"""Purpose of the charge of a session of answers, which is made of labels and never leaves."""
 
 
 @dataclass(frozen=True)
@@ -107,55 +33,169 @@ class Covered:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """A charge as it lies beside the bytes that it paid for, for a ledger that does not know it.
+class Purchase:
+    """What was sold, to the last term, and which bytes it bought.
 
     Attributes
     ----------
-    sha256, rows
-        The bytes' digest, and rows if they have any; empty if they are lost, or not written yet.
+    purpose
+        What the bytes are; with data set and epoch their name, under which nothing else is sold.
+    guarantee
+        What is spent at most, and for which neighbours.
+    account
+        What pays for it: by default the data set's name.
+    composition
+        ``additive``, or ``disjoint`` if no record occurs in another epoch's charge.
+    records_per_unit
+        For how many records of one privacy unit the guarantee holds.
+    answers
+        Of a session, how many answers share the guarantee; otherwise 0.
+    request
+        Every other term, as JSON values: the mechanism, its parameters and limits, which labels.
+    covered
+        The events that it is about; None if that is not known.
+    digest, rows
+        SHA-256 of what it bought, in hexadecimal, and rows if that has any; empty while there are
+        no bytes, or none any more.
     """
 
-    account: str
     data_set: str
     epoch: str
     purpose: str
-    composition: Composition
     guarantee: Guarantee
-    request: dict[str, Any]
+    account: str = ""
+    composition: Composition = "additive"
+    records_per_unit: int = 1
+    answers: int = 0
+    request: dict[str, Any] = field(default_factory=dict)
     covered: Covered | None = None
-    sha256: str = ""
+    digest: str = ""
     rows: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "account", self.account or self.data_set)
+
+    @property
+    def name(self) -> tuple[str, str, str]:
+        """What it is the only one of: data set, epoch and purpose."""
+        return self.data_set, self.epoch, self.purpose
+
+    def differences(self, asked: Purchase) -> list[str]:
+        """Say by which terms another purchase of this name would be another thing."""
+        sold, wanted = self._terms(), asked._terms()
+        names = sorted(sold.keys() | wanted.keys())
+        return [
+            f"{name} was {sold.get(name, 'none'):.80} and is {wanted.get(name, 'none'):.80} now"
+            for name in names
+            if sold.get(name) != wanted.get(name)
+        ]
+
+    def _terms(self) -> dict[str, str]:
+        return dict(
+            _flat(
+                {
+                    "guarantee": self.guarantee.to_json(),
+                    "records_per_unit": self.records_per_unit,
+                    "answers": self.answers,
+                    **self.request,
+                }
+            )
+        )
 
     def to_bytes(self) -> bytes:
         """JSON, with a digest of itself: a flipped byte could make a charge smaller."""
         covered = None if self.covered is None else asdict(self.covered)
-        told = vars(self) | {"guarantee": self.guarantee.to_json(), "covered": covered}
-        return _json(told | {"check": _check(told)})
+        data = vars(self) | {"guarantee": self.guarantee.to_json(), "covered": covered}
+        return _json(data | {"check": _check(data)})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Read it back, or what earlier versions wrote.
+        """Read it back.
 
         Raises
         ------
         ValueError, KeyError, TypeError
             If it is damaged.
         """
-        told = {"account": "", **json.loads(data)}
-        if told["account"] and told.pop("check") != _check(told):
+        values = json.loads(data)
+        if values.pop("check") != _check(values):
             raise ValueError("it does not match its own digest")
-        covered = told.get("covered")
-        told["covered"] = None if covered is None else Covered(**covered)
-        return cls(**told | {"guarantee": guarantee_from_json(told["guarantee"])})
+        covered = values.pop("covered")
+        values["covered"] = None if covered is None else Covered(**covered)
+        return cls(**values | {"guarantee": guarantee_from_json(values["guarantee"])})
 
 
-def _json(told: dict[str, Any]) -> bytes:
-    return json.dumps(told, sort_keys=True, ensure_ascii=False).encode()
+@dataclass(frozen=True, kw_only=True)
+class Charge(Purchase):
+    """A purchase in the ledger: by whom, and when.
+
+    Attributes
+    ----------
+    id
+        Ascends in the order of commits, whatever the clock says.
+    """
+
+    id: int
+    state: State
+    who: str
+    software: str
+    reserved_at: str
+    committed_at: str | None
+
+    @classmethod
+    def from_row(cls, row: sqlite3.Row) -> Self:
+        """Read a row of the table ``charges``."""
+        values = dict(row)
+        sha256, events = values.pop("covered"), values.pop("covered_events")
+        return cls(
+            **values
+            | {
+                "guarantee": read_guarantee(row["guarantee"]),
+                "request": json.loads(row["request"]),
+                "covered": None if sha256 is None else Covered(sha256, events),
+            }
+        )
+
+    @property
+    def lost(self) -> bool:
+        """Whether this was released once, and its bytes are gone: spent, never built again."""
+        return self.state == "committed" and not self.digest
 
 
-def _check(told: dict[str, Any]) -> str:
-    return hashlib.sha256(_json(told)).hexdigest()
+@lru_cache(maxsize=1024)
+def read_guarantee(text: str) -> Guarantee:
+    """Read a guarantee as the ledger keeps it; all epochs' are often the same few."""
+    return guarantee_from_json(json.loads(text))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer of a session, as everybody who asks this question gets it.
+
+    Attributes
+    ----------
+    number
+        The how-manieth of its session, from 1 on.
+    question
+        SHA-256 of all that is asked, in hexadecimal.
+    value, noise_scale
+        In units of the loss.
+    """
+
+    number: int
+    question: str
+    value: float
+    noise_scale: float
+
+
+@dataclass(frozen=True)
+class Cap:
+    """What an account may spend, from when on, and why it was raised; the first has no reason."""
+
+    guarantee: Guarantee
+    reason: str
+    set_at: str
+    set_by: str
 
 
 @dataclass(frozen=True)
@@ -178,3 +218,23 @@ class Restore:
     statement: dict[str, Any]
     restored_at: str
     restored_by: str
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{key}.")
+        elif isinstance(value, list | tuple) and any(isinstance(part, dict) for part in value):
+            yield from _flat(
+                {str(index): part for index, part in enumerate(value)}, f"{above}{key}."
+            )
+        else:
+            yield above + key, json.dumps(value)
+
+
+def _json(values: dict[str, Any]) -> bytes:
+    return json.dumps(values, sort_keys=True, ensure_ascii=False).encode()
+
+
+def _check(values: dict[str, Any]) -> str:
+    return hashlib.sha256(_json(values)).hexdigest()

@@ -31,16 +31,17 @@ from label_party.store import seal
 from label_party.store.budget import Composition
 from label_party.store.entries import (
     LABELS,
+    Answer,
     Cap,
     Charge,
     Covered,
-    Facts,
+    Purchase,
     Restore,
     Separation,
     State,
     read_guarantee,
 )
-from label_party.store.schema import migrate, read, transaction
+from label_party.store.schema import prepare, read, transaction
 from label_party.store.seal import Seal
 
 
@@ -56,8 +57,7 @@ class Ledger:
     path
         The SQLite file; created if it does not exist.
     in_memory
-        Work on a copy in memory, of which nothing stays; the file is read, whatever its schema is,
-        and not written.
+        Work on a copy in memory, of which nothing stays; the file is read, and not written.
     """
 
     def __init__(self, path: Path, *, in_memory: bool = False) -> None:
@@ -71,7 +71,7 @@ class Ledger:
                 read(self._database, path, self._seal)
             self._database.execute("PRAGMA foreign_keys = ON")
             self._database.execute("PRAGMA synchronous = FULL")
-            migrate(self._database, path, self._seal)
+            prepare(self._database, path, self._seal)
 
     def __enter__(self) -> Self:
         return self
@@ -83,32 +83,14 @@ class Ledger:
         """Close the file; every later use is an error."""
         self._database.close()
 
-    def reserve(
-        self,
-        data_set: str,
-        epoch: str,
-        charge: Guarantee,
-        limit: Guarantee,
-        *,
-        account: str = "",
-        composition: Composition = "additive",
-        request: dict[str, Any] | None = None,
-        purpose: str = LABELS,
-        covered: Covered | None = None,
-    ) -> int:
-        """Set a charge aside, so that nothing else can spend it, and return its number.
+    def reserve(self, purchase: Purchase, limit: Guarantee) -> Charge:
+        """Set a charge aside, so that nothing else can spend it.
 
         Parameters
         ----------
-        charge
-            What the release will spend at most.
         limit
             What the account may spend in all: its cap from the first charge on, at most its cap
             afterwards.
-        account
-            What pays; the data set's own by default.
-        covered
-            Which events the charge is about.
 
         Raises
         ------
@@ -116,70 +98,115 @@ class Ledger:
             If the charge does not fit, the limit is above the cap, or the epoch has a charge for
             this purpose already; nothing is spent.
         """
-        account = account or data_set
+        account = purchase.account
         with self._transaction():
-            self.check(account, data_set, epoch, purpose, limit)
-            facts = Facts(
-                account, data_set, epoch, purpose, composition, charge, request or {}, covered
+            self._check(purchase, limit)
+            spending.check_fits(
+                account,
+                self.charges(account=account),
+                purchase,
+                limit,
+                self.cap(account),
+                less="[evaluation] epsilon =" if purchase.answers else "--epsilon",
             )
-            spending.check_fits(account, self.charges(account=account), facts, limit)
             if self.cap(account) is None:
                 self._set_cap(account, limit, "")
-            return self._insert(facts, "reserved")
+            return self._insert(purchase, "reserved")
 
-    def check(
-        self, account: str, data_set: str, epoch: str, purpose: str, limit: Guarantee
-    ) -> None:
-        """Refuse a limit above the account's cap, and a second charge for the same.
-
-        Raises
-        ------
-        BudgetError
-            One line with the remedy.
-        """
-        caps = self.caps(account)
+    def _check(self, purchase: Purchase, limit: Guarantee) -> None:
+        """Refuse a limit above the account's cap, and a second charge for the same."""
+        caps = self.caps(purchase.account)
         if caps and not spending.at_most(limit, caps[-1].guarantee):
             raise BudgetError(
-                f"a limit of {limit} is above what account {account!r} is capped at,"
+                f"a limit of {limit} is above what account {purchase.account!r} is capped at,"
                 f" {caps[-1].guarantee} since {caps[-1].set_at[:10]}; lower [privacy] total_epsilon"
-                " and total_delta, or run: label-party budget raise --to EPSILON --reason TEXT"
+                " and total_delta, or run: label-party budget raise"
+                f" {spending.raising(caps[-1].guarantee, limit)} --reason TEXT"
             )
-        existing = self._find(data_set, epoch, purpose)
+        existing = self.find(*purchase.name)
         if existing is not None:
             raise BudgetError(
-                f"data set {data_set!r} has a release for epoch {epoch!r} already"
+                f"data set {existing.data_set!r} has a release for epoch {existing.epoch!r} already"
                 f"{', whose bytes are lost' if existing.lost else ''}; name another epoch with"
                 " --epoch"
             )
 
-    def commit(self, charge: int, manifest_sha256: str, rows: int) -> None:
-        """Make a reservation final and name the release that it paid for, in one transaction."""
+    def commit(self, charge: int, digest: str, rows: int) -> None:
+        """Make a reservation final and name the bytes that it paid for, in one transaction."""
         with self._transaction() as database:
             changed = database.execute(
-                "UPDATE charges SET state = 'committed', committed_at = ?"
+                "UPDATE charges SET state = 'committed', committed_at = ?, digest = ?, rows = ?"
                 " WHERE id = ? AND state = 'reserved'",
-                (_now(), charge),
+                (_now(), digest, rows, charge),
             ).rowcount
             if changed != 1:
                 raise LedgerError(f"reservation {charge} is not open; run the release again")
-            database.execute(
-                "INSERT INTO releases (charge, manifest_sha256, rows) VALUES (?, ?, ?)",
-                (charge, manifest_sha256, rows),
-            )
 
-    def count(self, facts: Facts) -> None:
-        """Record as spent what was released under another ledger, whether or not it fits.
+    def count(self, purchase: Purchase) -> None:
+        """Record as spent what was sold under another ledger, whether or not it fits.
 
-        For what a restored, older ledger does not know; its bytes are lost if ``sha256`` is empty.
-        The same epoch is never built again.
+        For what a restored, older ledger does not know; its bytes are lost if it has no digest.
+        The same epoch is never built again, and of a session nothing more is answered.
         """
         with self._transaction():
-            if self._find(facts.data_set, facts.epoch, facts.purpose) is None:
-                self._insert(facts, "committed")
+            if self.find(*purchase.name) is None:
+                charge = self._insert(purchase, "committed")
+                self._close(charge, "was begun under another ledger")
+
+    def answers(self, charge: Charge) -> list[Answer]:
+        """Return what a session has answered, in this order."""
+        rows = self._rows(
+            "SELECT number, question, value, noise_scale FROM answers WHERE charge = ?"
+            " ORDER BY number",
+            (charge.id,),
+        )
+        return [Answer(**dict(row)) for row in rows]
+
+    def closed(self, charge: Charge) -> str | None:
+        """Return why a session answers nothing more, although it has answers left."""
+        rows = self._rows("SELECT reason FROM closed WHERE charge = ?", (charge.id,))
+        return str(rows[0]["reason"]) if rows else None
+
+    def answer(self, charge: Charge, question: str, value: float, noise_scale: float) -> Answer:
+        """Use up one answer of a session: it may be shown once this returns, and not before.
+
+        Returns
+        -------
+        The answer that counts: another process's, if that was faster.
+
+        Raises
+        ------
+        BudgetError
+            If the session is closed, or all of its answers are used up.
+        """
+        with self._transaction() as database:
+            given = self.answers(charge)
+            for answer in given:
+                if answer.question == question:
+                    return answer
+            reason = self.closed(charge)
+            if reason is not None or len(given) >= charge.answers:
+                raise BudgetError(
+                    f"the session of epoch {charge.epoch!r}"
+                    f" {reason or f'has given all of its {charge.answers} answers'}; name another"
+                    " epoch"
+                )
+            answer = Answer(len(given) + 1, question, value, noise_scale)
+            database.execute(
+                "INSERT INTO answers (charge, number, question, value, noise_scale)"
+                " VALUES (?, ?, ?, ?, ?)",
+                (charge.id, answer.number, question, value, noise_scale),
+            )
+            return answer
 
     def record_restore(self, backup_made_at: str, statement: dict[str, Any]) -> None:
-        """Remember that this ledger was restored from a backup, and what was stated then."""
+        """Remember that this ledger was restored from a backup, and what was stated then.
+
+        Sessions are closed: what they have answered since is not known.
+        """
         with self._transaction() as database:
+            for charge in self.charges():
+                self._close(charge, "was restored from a backup")
             database.execute(
                 "INSERT INTO restores (backup_made_at, statement, restored_at, restored_by,"
                 " software) VALUES (?, ?, ?, ?, ?)",
@@ -222,7 +249,7 @@ class Ledger:
         """Return all entries, or those of a data set or an account, oldest first."""
         wanted = {"data_set": data_set, "account": account}
         given = {name: value for name, value in wanted.items() if value is not None}
-        where = " AND ".join(f"charges.{name} = ?" for name in given)
+        where = " AND ".join(f"{name} = ?" for name in given)
         return self._select(f" WHERE {where}" if where else "", tuple(given.values()))
 
     def reservations(self) -> list[Charge]:
@@ -232,19 +259,22 @@ class Ledger:
     def committed(
         self, data_set: str, epoch: str | None = None, purpose: str = LABELS
     ) -> Charge | None:
-        """Return what was committed for an epoch and is at hand, or the latest of the data set."""
+        """Return what was committed for an epoch and is at hand, or the latest of the data set.
+
+        The latest is the last in the ledger, whatever the clock said: one charge alone is open at
+        a time, so that numbers ascend as commits do.
+        """
         which = "" if epoch is None else " AND epoch = ?"
-        found = self._select(
-            " WHERE data_set = ? AND state = 'committed' AND manifest_sha256 IS NOT NULL"
-            f" AND purpose = ?{which}",
+        there = self._select(
+            f" WHERE data_set = ? AND state = 'committed' AND digest != '' AND purpose = ?{which}",
             (data_set, purpose) if epoch is None else (data_set, purpose, epoch),
         )
-        return max(found, key=lambda entry: (entry.committed_at, entry.id), default=None)
+        return there[-1] if there else None
 
-    def data_sets(self) -> list[str]:
-        """Return the names of all data sets that ever spent, in alphabetical order."""
-        rows = self._rows("SELECT name FROM data_sets ORDER BY name")
-        return [str(row["name"]) for row in rows]
+    def identity(self) -> str:
+        """Return the name that this ledger was given when it was made: 16 hexadecimal digits."""
+        (row,) = self._rows("SELECT name FROM identity")
+        return str(row["name"])
 
     def accounts(self) -> list[str]:
         """Return the names of all accounts that ever spent, in alphabetical order."""
@@ -295,9 +325,7 @@ class Ledger:
 
     def coverage(self) -> list[tuple[Charge, Covered]]:
         """Return the charges of which it is known which events they are about, oldest first."""
-        rows = self._rows("SELECT * FROM coverage")
-        covered = {row["charge"]: Covered(row["sha256"], row["events"]) for row in rows}
-        return [(entry, covered[entry.id]) for entry in self.charges() if entry.id in covered]
+        return [(charge, charge.covered) for charge in self.charges() if charge.covered is not None]
 
     def fingerprint_secret(self) -> bytes:
         """Return the 32 secret bytes under which events are fingerprinted, made at first use."""
@@ -348,59 +376,53 @@ class Ledger:
             (account, _dump(cap.to_json()), reason, _now(), _who(), software()),
         )
 
-    def _insert(self, facts: Facts, state: State) -> int:
-        now, database = _now(), self._database
-        database.execute(
-            "INSERT OR IGNORE INTO data_sets (name, created) VALUES (?, ?)", (facts.data_set, now)
-        )
-        cursor = database.execute(
-            "INSERT INTO charges (account, data_set, epoch, purpose, composition, state,"
-            " guarantee, request, who, software, reserved_at, committed_at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                facts.account,
-                facts.data_set,
-                facts.epoch,
-                facts.purpose,
-                facts.composition,
-                state,
-                _dump(facts.guarantee.to_json()),
-                _dump(facts.request),
-                _who(),
-                software(),
-                now,
-                now if state == "committed" else None,
-            ),
-        )
-        charge = int(cursor.lastrowid or 0)
-        if facts.sha256:
-            database.execute(
-                "INSERT INTO releases (charge, manifest_sha256, rows) VALUES (?, ?, ?)",
-                (charge, facts.sha256, facts.rows),
+    def _close(self, charge: Charge, reason: str) -> None:
+        if charge.answers:
+            self._database.execute(
+                "INSERT OR IGNORE INTO closed (charge, reason) VALUES (?, ?)", (charge.id, reason)
             )
-        if facts.covered is not None:
-            database.execute(
-                "INSERT INTO coverage (charge, sha256, events) VALUES (?, ?, ?)",
-                (charge, facts.covered.sha256, facts.covered.events),
-            )
-        return charge
+
+    def _insert(self, purchase: Purchase, state: State) -> Charge:
+        now, covered = _now(), purchase.covered
+        values = {
+            "account": purchase.account,
+            "data_set": purchase.data_set,
+            "epoch": purchase.epoch,
+            "purpose": purchase.purpose,
+            "composition": purchase.composition,
+            "guarantee": _dump(purchase.guarantee.to_json()),
+            "records_per_unit": purchase.records_per_unit,
+            "answers": purchase.answers,
+            "request": _dump(purchase.request),
+            "covered": None if covered is None else covered.sha256,
+            "covered_events": None if covered is None else covered.events,
+            "digest": purchase.digest,
+            "rows": purchase.rows,
+            "state": state,
+            "who": _who(),
+            "software": software(),
+            "reserved_at": now,
+            "committed_at": now if state == "committed" else None,
+        }
+        row = self._database.execute(
+            f"INSERT INTO charges ({', '.join(values)})"
+            f" VALUES ({', '.join(f':{name}' for name in values)}) RETURNING *",
+            values,
+        ).fetchone()
+        return Charge.from_row(row)
 
     def _rows(self, query: str, values: Iterable[Any] = ()) -> list[sqlite3.Row]:
         with _translating_errors(self.path):
             return self._database.execute(query, tuple(values)).fetchall()
 
-    def _find(self, data_set: str, epoch: str, purpose: str) -> Charge | None:
-        found = self._select(
-            " WHERE data_set = ? AND epoch = ? AND purpose = ?", (data_set, epoch, purpose)
-        )
-        return found[0] if found else None
+    def find(self, data_set: str, epoch: str, purpose: str) -> Charge | None:
+        """Return the charge of this name, whatever became of it."""
+        where = " WHERE data_set = ? AND epoch = ? AND purpose = ?"
+        there = self._select(where, (data_set, epoch, purpose))
+        return there[0] if there else None
 
     def _select(self, where: str, values: Iterable[Any]) -> list[Charge]:
-        rows = self._rows(
-            "SELECT charges.*, releases.manifest_sha256, releases.rows FROM charges"
-            f" LEFT JOIN releases ON releases.charge = charges.id{where} ORDER BY charges.id",
-            tuple(values),
-        )
+        rows = self._rows(f"SELECT * FROM charges{where} ORDER BY id", tuple(values))
         return [Charge.from_row(row) for row in rows]
 
     @contextmanager

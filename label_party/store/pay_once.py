@@ -1,41 +1,35 @@
 """Purchases whose outcome is some bytes: everything but a label release.
 
-    paid = pay_once(
+    outcome = pay_once(
         store,
-        Purchase(
-            data_set="conversions",
-            epoch="2024-06-01",
-            purpose="top-k by product",      # one outcome for each data set, epoch and purpose
-            guarantee=mechanism.guarantee,   # of any kind: what the mechanism itself states
-            limit=config.privacy.limit,
-            composition=config.privacy.epochs,
-            request={"by": "product", "k": 10},
-        ),
+        Order.configured(config, "top-k by product", mechanism.guarantee, {"k": 10}),
         lambda: mechanism_to_bytes(...),     # draws noise, touches raw data, writes nothing
     )
-    paid.data                                # the bytes, now and at every later call
 
-What happens then, and what holds whatever happens, is :mod:`label_party.store.purchase`'s.
+There is one outcome for each data set, epoch and purpose. The guarantee is of any kind: what the
+mechanism itself states. What happens when is :mod:`label_party.store.purchase`'s.
 The bytes are ``<store>/outcomes/<data set>/<epoch>/<name>/outcome.bin``.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from common.errors import ReleaseError
 from common.guarantees import Guarantee
 from label_party.store.entries import Charge
 from label_party.store.ledger import Ledger
-from label_party.store.purchase import Fingerprints, Purchase, Written, find_payment, pay
+from label_party.store.purchase import Fingerprints, Order, Payment, Written, find_payment, pay
 from label_party.store.release_store import OUTCOME_FILE, Store
 
 
 @dataclass(frozen=True)
-class Paid:
-    """An outcome that is paid for.
+class Outcome:
+    """Bytes that are paid for.
 
     Attributes
     ----------
@@ -52,29 +46,32 @@ class Paid:
     existed: bool
     left: Guarantee | None
 
+    @property
+    def document(self) -> dict[str, Any]:
+        """The bytes as JSON values, of an outcome that is such."""
+        parsed: dict[str, Any] = json.loads(self.data)
+        return parsed
 
-def find_paid(store: Store, purchase: Purchase) -> Paid | None:
+
+def find_paid(store: Store, order: Order) -> Outcome | None:
     """Return the outcome if it was made already.
 
     Raises
     ------
     ReleaseError
-        If it was made for another request, or its bytes are damaged.
+        If it was sold on other terms, or its bytes are damaged.
     """
-    found = find_payment(store, purchase)
-    if found is None:
-        return None
-    data = read_outcome(store, found.charge)
-    return Paid(data, str(found.charge.manifest_sha256), True, found.left)
+    payment = find_payment(store, order)
+    return None if payment is None else _outcome(store, payment)
 
 
 def pay_once(
     store: Store,
-    purchase: Purchase,
+    order: Order,
     build: Callable[[], bytes],
     fingerprints: Fingerprints | None = None,
-) -> Paid:
-    """Return the bytes that a purchase buys, building them only if they do not exist.
+) -> Outcome:
+    """Return the bytes that an order buys, building them only if they do not exist.
 
     Raises
     ------
@@ -83,19 +80,18 @@ def pay_once(
     LabelveilError
         For every other refusal; nothing is spent either.
     """
-    found = find_paid(store, purchase)
-    if found is not None:
-        return found
 
     def write(_: Ledger) -> Written:
         data = build()
-        digest = hashlib.sha256(data).hexdigest()
-        store.write_outcome(purchase.data_set, purchase.epoch, purchase.purpose, data)
-        return Written(digest)
+        store.write_outcome(*order.name, data)
+        return Written(hashlib.sha256(data).hexdigest())
 
-    made = pay(store, purchase, write, fingerprints)
-    data = read_outcome(store, made.charge)
-    return Paid(data, str(made.charge.manifest_sha256), made.existed, made.left)
+    return find_paid(store, order) or _outcome(store, pay(store, order, write, fingerprints))
+
+
+def _outcome(store: Store, payment: Payment) -> Outcome:
+    data = read_outcome(store, payment.charge)
+    return Outcome(data, payment.charge.digest, payment.existed, payment.left)
 
 
 def read_outcome(store: Store, charge: Charge) -> bytes:
@@ -106,13 +102,13 @@ def read_outcome(store: Store, charge: Charge) -> bytes:
     ReleaseError
         If they are gone, or others.
     """
-    path = store.outcome_path(charge.data_set, charge.epoch, charge.purpose) / OUTCOME_FILE
+    path = store.folder(*charge.name) / OUTCOME_FILE
     try:
         data = path.read_bytes()
     except OSError as error:
         raise ReleaseError(
             f"{path} cannot be read: {error.strerror}; restore it from a backup"
         ) from error
-    if hashlib.sha256(data).hexdigest() != charge.manifest_sha256:
+    if hashlib.sha256(data).hexdigest() != charge.digest:
         raise ReleaseError(f"{path} does not match its digest; restore it from a backup")
     return data

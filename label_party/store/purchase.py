@@ -4,19 +4,20 @@ Everything that leaves the labels party is a *purchase*: releases, those of a wa
 that pays for its tests, top-k, synthetic tables, evaluation sessions. Each names what it is and
 what it costs, and says how its bytes come to lie in the store:
 
-    paid = find_payment(store, purchase) or pay(store, purchase, write)
+    paid = find_payment(store, order) or pay(store, order, write)
 
 *What happens.* Under the store's lock: settle what dead processes left; reserve the guarantee;
 ``write`` draws noise, touches raw data, and puts the bytes into the store, durably and under their
 name; their digest and the charge are committed in one transaction. Nothing may be shown to anybody
 before ``pay`` returns, and ``write`` must not send, print or log what it computes.
 
-*What holds.* The same purchase again is found and spends nothing. The same purpose with another
-``request`` is refused. An exception in ``write``, a full disk or a limit that would be passed spend
-nothing. After a crash at any point either nothing was spent and nothing can be read, or the bytes
-are there and paid for; the next start finds out which (:mod:`label_party.store.recovery`). Beside
-them lies ``charge.json``, from which an older ledger that meets them counts them as spent. Builders
-exclude each other across processes, so ``write`` may take long.
+*What holds.* The same purchase again is found and spends nothing. What has its name, but was sold
+on other terms (guarantee, unit, records of a unit, answers, request), is refused. An exception in
+``write``, a full disk or a limit that would be passed spend nothing. After a crash at any point
+either nothing was spent and nothing can be read, or the bytes are there and paid for; the next
+start finds out which (:mod:`label_party.store.recovery`). Beside them lies ``charge.json``, from
+which an older ledger that meets them counts them as spent. Builders exclude each other across
+processes, so ``write`` may take long.
 
 *Guarantees.* State adjacency and privacy unit of the data set's limit (``config.privacy``), or the
 charge is refused as not comparable. A pure ε fits every limit. (ε, δ), zCDP and RDP guarantees need
@@ -28,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
@@ -37,11 +38,10 @@ from common.errors import ReleaseError
 from common.files import write_durably
 from common.guarantees import Guarantee
 from label_party.config.sections import LabelPartyConfig
-from label_party.store.budget import Composition
 from label_party.store.coverage import check as check_coverage
 from label_party.store.coverage import cover
 from label_party.store.disk import translating_errors
-from label_party.store.entries import Charge, Covered, Facts
+from label_party.store.entries import Charge, Purchase
 from label_party.store.fingerprints import Prints
 from label_party.store.ledger import Ledger, LedgerError
 from label_party.store.recovery import recover, undoing
@@ -50,56 +50,49 @@ from label_party.store.release_store import CHARGE_FILE, Store
 Fingerprints = Callable[[bytes], Iterable[Prints]]
 
 
-@dataclass(frozen=True)
-class Purchase:
-    """What is paid for.
+@dataclass(frozen=True, kw_only=True)
+class Order(Purchase):
+    """A purchase that is to be made, and what its account may spend.
 
     Attributes
     ----------
-    purpose
-        What the bytes are; part of their name in the ledger.
-    guarantee
-        What is spent at most.
     limit
         What the account may spend in all.
-    request
-        What was asked for, as JSON values; a later call with another request is refused.
-    account
-        Whose budget pays; the data set's own by default.
     limit_is_stated
         Whether somebody wrote the limit down; else the account's cap holds once there is one.
     separate_reason
         Why the account pays by itself although others have paid for some of its events.
     """
 
-    data_set: str
-    epoch: str
-    purpose: str
-    guarantee: Guarantee
     limit: Guarantee
-    composition: Composition = "additive"
-    request: dict[str, Any] = field(default_factory=dict)
-    account: str = ""
     limit_is_stated: bool = True
     separate_reason: str = ""
 
     @classmethod
     def configured(
-        cls, config: LabelPartyConfig, purpose: str, guarantee: Guarantee, request: dict[str, Any]
+        cls,
+        config: LabelPartyConfig,
+        purpose: str,
+        guarantee: Guarantee,
+        request: dict[str, Any],
+        *,
+        answers: int = 0,
     ) -> Self:
-        """Return a purchase for the configured epoch, from the configured account."""
+        """Order for the configured epoch and privacy unit, from the configured account."""
         privacy = config.privacy
         return cls(
             config.data.data_set,
             config.data.epoch,
             purpose,
             guarantee,
-            privacy.limit,
-            privacy.epochs,
-            request,
             config.account,
-            privacy.limit_is_stated,
-            privacy.separate_reason or "",
+            privacy.epochs,
+            privacy.group,
+            answers,
+            {"user": privacy.user, **request},
+            limit=privacy.limit,
+            limit_is_stated=privacy.limit_is_stated,
+            separate_reason=privacy.separate_reason or "",
         )
 
 
@@ -177,10 +170,8 @@ class Rehearsal:
     def __exit__(self, *exception: object) -> None:
         self._held.close()
 
-    def buy(
-        self, purchases: Sequence[Purchase], fingerprints: Fingerprints | None = None
-    ) -> Outlook:
-        """Say what purchases from one account would leave, on top of those before.
+    def buy(self, orders: Sequence[Order], fingerprints: Fingerprints | None = None) -> Outlook:
+        """Say what orders from one account would leave, on top of those before.
 
         Parameters
         ----------
@@ -193,31 +184,31 @@ class Rehearsal:
         LabelveilError
             If one of them would be refused.
         """
-        last, ledger = purchases[-1], self._ledger
-        account, limit = last.account or last.data_set, _limit(ledger, last)
+        last, ledger = orders[-1], self._ledger
+        account, limit = last.account, _limit(ledger, last)
         recorded, before = ledger.cap(account) is not None, ledger.spent(account, limit)
-        for one in purchases:
-            _reserve(ledger, self._folder, one, fingerprints if one is last else None)
+        for order in orders:
+            _reserve(ledger, self._folder, order, fingerprints if order is last else None)
         left = ledger.left(account, limit, last.composition)
         return Outlook(account, limit, recorded, before, left)
 
 
-def find_payment(store: Store, purchase: Purchase) -> Payment | None:
+def find_payment(store: Store, order: Order) -> Payment | None:
     """Return the payment if it was made already.
 
     Raises
     ------
     ReleaseError
-        If it was made for another request.
+        If it was made on other terms.
     """
     with store.read_ledger() as ledger:
-        charge = _committed(ledger, purchase)
-        return None if charge is None else Payment(charge, True, _left(ledger, purchase))
+        charge = sold(ledger, order)
+        return None if charge is None else Payment(charge, True, _left(ledger, order))
 
 
 def pay(
     store: Store,
-    purchase: Purchase,
+    order: Order,
     write: Callable[[Ledger], Written],
     fingerprints: Fingerprints | None = None,
 ) -> Payment:
@@ -241,93 +232,56 @@ def pay(
     store.create()
     with store.building(), store.open_ledger() as ledger:
         recovered = recover(store, ledger).undone
-        charge = _committed(ledger, purchase)
+        charge = sold(ledger, order)
         existed = charge is not None
         if charge is None:
-            number, covered = _reserve(ledger, store.covered, purchase, fingerprints)
-            with undoing(store, ledger, number):
+            reserved = _reserve(ledger, store.covered, order, fingerprints)
+            with undoing(store, ledger, reserved.id):
                 written = write(ledger)
-                _write_facts(store, purchase, covered, written)
-                ledger.commit(number, written.digest, written.rows)
-            charge = _committed(ledger, purchase)
+                bought = replace(reserved, digest=written.digest, rows=written.rows)
+                path = store.folder(*bought.name) / CHARGE_FILE
+                with translating_errors(path):
+                    write_durably(path, bought.to_bytes())
+                ledger.commit(reserved.id, written.digest, written.rows)
+            charge = sold(ledger, order)
             if charge is None:
                 raise LedgerError(f"ledger {ledger.path} lost a charge that it committed")
-        return Payment(charge, existed, _left(ledger, purchase), recovered)
-
-
-def _write_facts(
-    store: Store, purchase: Purchase, covered: Covered | None, written: Written
-) -> None:
-    facts = Facts(
-        purchase.account or purchase.data_set,
-        purchase.data_set,
-        purchase.epoch,
-        purchase.purpose,
-        purchase.composition,
-        purchase.guarantee,
-        purchase.request,
-        covered,
-        written.digest,
-        written.rows,
-    )
-    path = store.folder(facts.data_set, facts.epoch, facts.purpose) / CHARGE_FILE
-    with translating_errors(path):
-        write_durably(path, facts.to_bytes())
+        return Payment(charge, existed, _left(ledger, order), recovered)
 
 
 def _reserve(
-    ledger: Ledger, folder: Path, purchase: Purchase, fingerprints: Fingerprints | None
-) -> tuple[int, Covered | None]:
-    """Set the charge aside, unless its events have paid elsewhere; return its number."""
-    covered = None
+    ledger: Ledger, folder: Path, order: Order, fingerprints: Fingerprints | None
+) -> Charge:
+    """Set the charge aside, unless its events have paid elsewhere."""
     if fingerprints is not None:
         covered = cover(folder, fingerprints(ledger.fingerprint_secret()))
-        check_coverage(
-            folder,
-            ledger,
-            covered,
-            account=purchase.account or purchase.data_set,
-            data_set=purchase.data_set,
-            epoch=purchase.epoch,
-            composition=purchase.composition,
-            separate_reason=purchase.separate_reason,
-        )
-    number = ledger.reserve(
-        purchase.data_set,
-        purchase.epoch,
-        purchase.guarantee,
-        _limit(ledger, purchase),
-        account=purchase.account,
-        covered=covered,
-        composition=purchase.composition,
-        request=purchase.request,
-        purpose=purchase.purpose,
-    )
-    return number, covered
+        order = replace(order, covered=covered)
+        check_coverage(folder, ledger, order, order.separate_reason)
+    return ledger.reserve(order, _limit(ledger, order))
 
 
-def _committed(ledger: Ledger, purchase: Purchase) -> Charge | None:
-    charge = ledger.committed(purchase.data_set, purchase.epoch, purchase.purpose)
-    if charge is None or not charge.request:  # unknown for what was found in the store
-        return charge
-    either = purchase.request.keys() | charge.request.keys()
-    different = sorted(
-        key for key in either if charge.request.get(key) != purchase.request.get(key)
-    )
+def sold(ledger: Ledger, order: Order) -> Charge | None:
+    """Return what was sold under an order's name, if that is at hand.
+
+    Raises
+    ------
+    ReleaseError
+        If it was sold on other terms than are ordered now.
+    """
+    charge = ledger.committed(*order.name)
+    different = [] if charge is None else charge.differences(order)
     if different:
         raise ReleaseError(
-            f"{purchase.purpose!r} of data set {charge.data_set!r}, epoch {charge.epoch!r}, was"
-            f" released with other settings ({', '.join(different)}) and stays as it is; name"
-            " another epoch with --epoch"
+            f"{order.purpose!r} of data set {order.data_set!r}, epoch {order.epoch!r}, stays as it"
+            f" was sold: {'; '.join(different)}; set that back, or name another epoch with --epoch"
         )
     return charge
 
 
-def _left(ledger: Ledger, purchase: Purchase) -> Guarantee | None:
-    account = purchase.account or purchase.data_set
-    return ledger.left(account, _limit(ledger, purchase), purchase.composition)
+def _left(ledger: Ledger, order: Order) -> Guarantee | None:
+    return ledger.left(order.account, _limit(ledger, order), order.composition)
 
 
-def _limit(ledger: Ledger, purchase: Purchase) -> Guarantee:
-    cap = ledger.cap(purchase.account or purchase.data_set)
-    return purchase.limit if cap is None or purchase.limit_is_stated else cap
+def _limit(ledger: Ledger, order: Order) -> Guarantee:
+    cap = ledger.cap(order.account)
+    return order.limit if cap is None or order.limit_is_stated else cap

@@ -23,15 +23,15 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from common.errors import LabelveilError, ReleaseError
 from label_party.store.coverage import tidy
 from label_party.store.disk import translating_errors
-from label_party.store.entries import LABELS, Facts
+from label_party.store.entries import LABELS, Charge
 from label_party.store.ledger import Ledger, LedgerError
-from label_party.store.release_store import CHARGE_FILE, OUTCOMES, Store, StoredRelease
+from label_party.store.release_store import CHARGE_FILE, Store
 
 
 @dataclass(frozen=True)
@@ -59,22 +59,22 @@ def recover(store: Store, ledger: Ledger) -> Recovery:
         If a folder that the ledger does not know cannot be read.
     """
     open_ = ledger.settle()
-    rows = {
-        store.folder(charge.data_set, charge.epoch, charge.purpose): charge
-        for charge in ledger.charges()
-    }
-    counted = []
+    rows = {store.folder(*charge.name): charge for charge in ledger.charges()}
+    unknown = []
     for path in store.folders():
         charge = rows.get(path)
         if store.is_partial(path) or (charge is not None and charge.state == "reserved"):
             with translating_errors(store.directory):
                 shutil.rmtree(path)
         elif charge is None:
-            counted.append(_count(store, ledger, path))
+            unknown.append(_read_charge(store, path))
+    unknown.sort(key=lambda charge: charge.id)  # the order in which the other ledger sold them
+    for charge in unknown:
+        ledger.count(charge)
     for entry in open_:
         ledger.abandon(entry.id)  # its bytes went first: dying before this leaves nothing unpaid
     tidy(store.covered, ledger)
-    return Recovery(len(open_), counted)
+    return Recovery(len(open_), [_shown(charge) for charge in unknown])
 
 
 @contextmanager
@@ -94,7 +94,7 @@ def undoing(store: Store, ledger: Ledger, charge: int) -> Iterator[None]:
             open_ = [entry for entry in ledger.settle() if entry.id == charge]
             settled = True
             for entry in open_:
-                store.remove(entry.data_set, entry.epoch, entry.purpose)
+                store.remove(*entry.name)
                 ledger.abandon(charge)
         if isinstance(failure, LedgerError) and not settled:
             raise LedgerError(
@@ -105,49 +105,22 @@ def undoing(store: Store, ledger: Ledger, charge: int) -> Iterator[None]:
         raise
 
 
-def _count(store: Store, ledger: Ledger, path: Path) -> str:
+def _read_charge(store: Store, path: Path) -> Charge:
+    """Read what a charge was, verifying a release's bytes."""
     try:
-        facts = _read_facts(ledger, path)
-        if store.folder(facts.data_set, facts.epoch, facts.purpose) != path:
+        charge = Charge.from_bytes((path / CHARGE_FILE).read_bytes())
+        if store.folder(*charge.name) != path:
             raise ReleaseError(f"{path} holds something of another name")
+        if charge.purpose == LABELS:
+            store.open_release(charge).close()
     except (LabelveilError, OSError, ValueError, KeyError, TypeError) as error:
         raise ReleaseError(
             f"{path} is not in the ledger, so that a later ledger paid for it, but it cannot be"
             " read; restore it from a backup, or restore the ledger that paid for it"
         ) from error
-    ledger.count(facts)
-    which = "" if facts.purpose == LABELS else f" ({facts.purpose})"
-    return f"{facts.data_set}/{facts.epoch}{which}"
+    return charge
 
 
-def _read_facts(ledger: Ledger, path: Path) -> Facts:
-    """Read what a charge was, verifying a release's bytes."""
-    if OUTCOMES in path.parts:
-        facts = Facts.from_bytes((path / CHARGE_FILE).read_bytes())
-    else:
-        release = StoredRelease(path)
-        release.close()
-        manifest = release.manifest
-        if (path / CHARGE_FILE).exists():
-            facts = Facts.from_bytes((path / CHARGE_FILE).read_bytes())
-        else:
-            # of before it was written. Additive: the manifest does not say whether its records
-            # occur in other epochs
-            facts = Facts(
-                "",
-                manifest.data_set,
-                manifest.epoch,
-                LABELS,
-                "additive",
-                manifest.total_guarantee,
-                {},
-                None,
-                release.digest,
-                release.rows,
-            )
-        if (facts.sha256, facts.rows) != (release.digest, release.rows):
-            raise ReleaseError(f"{path} holds another release than was charged")
-    if facts.account:
-        return facts
-    known = ledger.charges(facts.data_set)  # what has paid for this data set pays for this, too
-    return replace(facts, account=known[-1].account if known else facts.data_set)
+def _shown(charge: Charge) -> str:
+    which = "" if charge.purpose == LABELS else f" ({charge.purpose})"
+    return f"{charge.data_set}/{charge.epoch}{which}"

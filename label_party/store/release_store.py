@@ -6,8 +6,8 @@
                                               PART_ROWS also keys-000001.bin, codes-000001.bin, …
                                               charge.json, what the ledger has of it
     <store>/scratch/                          completed labels on their way (label_party.store.disk)
-    <store>/outcomes/<data set>/<epoch>/<purpose>/     outcome.bin, charge.json
-    <store>/answers/<data set>/<epoch>/       answers of an evaluation, one file each
+    <store>/outcomes/<data set>/<epoch>/<purpose>/     outcome.bin, charge.json; of a session also
+                                              answered.log, the questions whose answers were shown
     <store>/covered/                          fingerprints of the events that charges are about
     <store>/populations/                      what the features party submitted
 
@@ -45,9 +45,9 @@ POPULATIONS = "populations"
 COVERED = "covered"
 SCRATCH = "scratch"
 OUTCOMES = "outcomes"
-ANSWERS = "answers"
 OUTCOME_FILE = "outcome.bin"
 CHARGE_FILE = "charge.json"
+ANSWERED_FILE = "answered.log"
 _PARTIAL = ".partial-"
 
 
@@ -146,10 +146,6 @@ class Store:
         """Return the directory of an outcome other than a label release."""
         return _place(self.directory / OUTCOMES, data_set, epoch) / outcome_name(purpose)
 
-    def answers(self, data_set: str, epoch: str) -> Path:
-        """Return the directory of an evaluation's answers."""
-        return _place(self.directory / ANSWERS, data_set, epoch)
-
     def folder(self, data_set: str, epoch: str, purpose: str) -> Path:
         """Return where the bytes lie that a charge paid for."""
         if purpose == LABELS:
@@ -193,7 +189,7 @@ class Store:
         """
         path = self.path(charge.data_set, charge.epoch)
         release = StoredRelease(path)
-        if release.digest != charge.manifest_sha256:
+        if release.digest != charge.digest:
             release.close()
             raise ReleaseError(
                 f"{path} is not the release that the ledger committed; restore it from a backup"
@@ -215,7 +211,7 @@ class Store:
             raise ReleaseError(
                 f"{path} cannot be read: {error.strerror}; restore it from a backup"
             ) from error
-        if manifest_digest(data) != charge.manifest_sha256:
+        if manifest_digest(data) != charge.digest:
             raise ReleaseError(
                 f"{path} is not the manifest that the ledger committed; restore it from a backup"
             )

@@ -7,16 +7,18 @@ let the same budget be spent again, and an epoch be built a second time with oth
   the new store before restoring, or leave the store where it is and move only the ledger's files
   (``ledger.sqlite*``, its secret among them) away. Those that the restored ledger does not know are
   counted as spent, with their digests, and served as they are (:mod:`label_party.store.recovery`).
-- *Releases that are gone.* The operator says so: ``--lost EPOCH`` (``EPOCH=EPSILON`` if it spent
-  something else than the configured ε, ``EPOCH:PURPOSE=EPSILON`` for other outcomes) counts a
-  release as spent forever; its epoch is never built again. The features party's copy, the
-  operator's log (``label-party release`` prints what it did) and monitoring
-  (``label_party_releases``) tell which they are.
+- *Releases that are gone.* The operator says so: ``--lost EPOCH`` (``EPOCH=SPENT`` if it spent
+  something else than the configured ε, ``EPOCH:PURPOSE=SPENT`` for other outcomes) counts a
+  release as spent forever; its epoch is never built again. What was spent is an ε, or any guarantee
+  that the ledger can hold, as JSON. Which events it was about is not known: it counts against all
+  of its account's, and another account buys only if it says why it is separate, as for events that
+  are shared. The features party's copy, the operator's log (``label-party release`` prints what it
+  did) and monitoring (``label_party_releases``) tell which they are.
 - *Nothing was released since.* The operator says that, too: ``--nothing-since``.
 
 One of the two must be said, and the ledger records by whom and when. A restored store serves the
-same bytes as before. Evaluations are closed by it: how many answers were given since the backup is
-not known, so what was answered stays, and no more is.
+same bytes as before. Evaluations are closed by it, in the ledger: how many answers were given since
+the backup is not known, so what was answered stays, and no more is.
 """
 
 from __future__ import annotations
@@ -33,45 +35,32 @@ from pathlib import Path
 from typing import Any
 
 from common.config.names import NAME_PATTERN
-from common.errors import ConfigError, ReleaseError
+from common.errors import ConfigError, PrivacyError, ReleaseError
 from common.exact.rational import decimal_value
 from common.files import sync
-from common.guarantees import Guarantee, PureDP
+from common.guarantees import Guarantee, PureDP, guarantee_from_json
 from common.release.folder import SIGNATURE_FILE
 from label_party.config.sections import LabelPartyConfig
 from label_party.store import seal
 from label_party.store.backup import FORMAT, INDEX_FILE
 from label_party.store.disk import translating_errors
-from label_party.store.entries import EVALUATION, LABELS, Facts
+from label_party.store.entries import EVALUATION, LABELS, Purchase
 from label_party.store.ledger import Ledger
 from label_party.store.pay_once import read_outcome
 from label_party.store.recovery import recover
 from label_party.store.release_store import (
-    ANSWERS,
     COVERED,
     LEDGER_FILE,
-    OUTCOME_FILE,
-    OUTCOMES,
     Store,
     is_release,
-    outcome_name,
 )
 
 _RESTORING = ".restoring"
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
 _MEMBER = re.compile(
-    rf"ledger\.sqlite|covered/[0-9a-f]{{64}}|(releases|outcomes|answers|populations)(/{_PART}){{3,4}}"
+    rf"ledger\.sqlite|covered/[0-9a-f]{{64}}|(releases|outcomes|populations)(/{_PART}){{3,4}}"
 )
 _BLOCK = 1 << 20
-
-
-@dataclass(frozen=True)
-class Lost:
-    """A release that was made after the backup, and whose bytes are gone."""
-
-    epoch: str
-    purpose: str
-    guarantee: Guarantee
 
 
 @dataclass(frozen=True)
@@ -93,25 +82,46 @@ class Restored:
     counted: list[str]
 
 
-def parse_lost(config: LabelPartyConfig, text: str) -> Lost:
-    """Read ``EPOCH``, ``EPOCH=EPSILON`` or ``EPOCH:PURPOSE=EPSILON``."""
-    which, amount, number = text.partition("=")
+def parse_lost(config: LabelPartyConfig, text: str) -> Purchase:
+    """Read ``EPOCH``, ``EPOCH=SPENT`` or ``EPOCH:PURPOSE=SPENT``: what was sold, and is gone.
+
+    ``SPENT`` is a pure ε, or a guarantee of any kind as the commands print it with ``--json``. It
+    is counted against all epochs of the account, for it is not known which events it was about.
+    """
+    which, amount, spent = text.partition("=")
     epoch, other, purpose = which.partition(":")
     charge = config.privacy.charge
+    guarantee: Guarantee = charge
     try:
-        epsilon = decimal_value(float(number)) if amount else charge.exact_epsilon
-        if not re.fullmatch(NAME_PATTERN, epoch) or epsilon <= 0 or (other and not amount):
+        if spent.lstrip().startswith("{"):
+            guarantee = guarantee_from_json(json.loads(spent))
+        elif amount:
+            epsilon = decimal_value(float(spent))
+            if epsilon <= 0:
+                raise ValueError(text)
+            guarantee = PureDP(charge.adjacency, charge.unit, epsilon)
+        if not re.fullmatch(NAME_PATTERN, epoch) or (other and not (purpose and amount)):
             raise ValueError(text)
+        guarantee.same_neighbours(charge)
+    except PrivacyError as error:
+        raise ConfigError(f"lost={text!r}: {error}; set --lost") from error
     except (ValueError, OverflowError) as error:
         raise ConfigError(
-            f"lost={text!r} must be EPOCH, EPOCH=EPSILON or EPOCH:PURPOSE=EPSILON, with an epsilon"
-            " above 0; set --lost"
+            f"lost={text!r} must be EPOCH, EPOCH=SPENT or EPOCH:PURPOSE=SPENT, with an epsilon"
+            ' above 0 or a guarantee such as {"kind": "zcdp", …} for SPENT; set --lost'
         ) from error
-    return Lost(epoch, purpose or LABELS, PureDP(charge.adjacency, charge.unit, epsilon))
+    return Purchase(
+        config.data.data_set,
+        epoch,
+        purpose or LABELS,
+        guarantee,
+        config.account,
+        records_per_unit=config.privacy.group,
+    )
 
 
 def restore(
-    config: LabelPartyConfig, path: Path, lost: list[Lost], *, nothing_since: bool
+    config: LabelPartyConfig, path: Path, lost: list[Purchase], *, nothing_since: bool
 ) -> Restored:
     """Make the configured store from a backup.
 
@@ -142,7 +152,6 @@ def restore(
                 " files) to restore here, and leave the other files where they are"
             )
         with _extracted(store, path) as (folder, index):
-            _close_evaluations(folder)
             _place_folders(store, folder)
             statement = {
                 "nothing_since": nothing_since,
@@ -153,9 +162,8 @@ def restore(
                 ledger.record_restore(str(index["created"]), statement)
                 counted = recover(store, ledger).counted
                 for entry in lost:  # what was found is not lost, and stays as it was counted
-                    ledger.count(_facts(config, entry))
+                    ledger.count(entry)
                 releases = _verify(store, ledger)
-            _close_evaluations(store.directory)
             with translating_errors(store.directory):
                 seal.key_path(folder / LEDGER_FILE).replace(seal.key_path(store.ledger_path))
                 for left in folder.glob(f"{LEDGER_FILE}-*"):
@@ -163,18 +171,6 @@ def restore(
                 (folder / LEDGER_FILE).rename(store.ledger_path)
                 sync(store.directory)
     return Restored(str(index["created"]), releases, counted)
-
-
-def _facts(config: LabelPartyConfig, lost: Lost) -> Facts:
-    return Facts(
-        config.account,
-        config.data.data_set,
-        lost.epoch,
-        lost.purpose,
-        "additive",
-        lost.guarantee,
-        {},
-    )
 
 
 @contextmanager
@@ -239,20 +235,14 @@ def _place_folders(store: Store, folder: Path) -> None:
         for source in folder.glob(f"{COVERED}/*"):
             source.replace(store.covered / source.name)  # its name is its digest
         sync(store.covered)
-    kinds = ("releases/*/*", "outcomes/*/*/*", "answers/*/*", "populations/*/*")
+    kinds = ("releases/*/*", "outcomes/*/*/*", "populations/*/*")
     for source in sorted(path for kind in kinds for path in folder.glob(kind)):
         target = store.directory / source.relative_to(folder)
         with translating_errors(target):
             if target.exists():
                 for file in source.iterdir():
-                    there = target / file.name
-                    if source.parents[1].name == ANSWERS and not there.exists():
-                        file.rename(there)
-                        sync(target)
-                    elif (
-                        file.name != SIGNATURE_FILE
-                    ):  # a release may be signed again with a new key
-                        _check_same(file, there)
+                    if file.name != SIGNATURE_FILE:  # it may be signed again with a new key
+                        _check_same(file, target / file.name)
                 continue
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             sync(source)
@@ -261,14 +251,6 @@ def _place_folders(store: Store, folder: Path) -> None:
                 sync(above)
                 if above == store.directory:
                     break
-
-
-def _close_evaluations(root: Path) -> None:
-    """Remove what further answers would be made of."""
-    with translating_errors(root):
-        for path in root.glob(f"{OUTCOMES}/*/*/{outcome_name(EVALUATION)}/{OUTCOME_FILE}"):
-            path.unlink()
-            sync(path.parent)
 
 
 def _check_same(one: Path, other: Path) -> None:

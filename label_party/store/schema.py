@@ -1,126 +1,114 @@
-"""The ledger's tables, and how older files become newer ones."""
+"""The ledger's tables."""
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from common.errors import LabelveilError
-from label_party.store.seal import SINCE, Seal, SealError, key_path
+from label_party.store.seal import Seal, SealError, key_path
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
-    (
-        """CREATE TABLE data_sets (
-            name TEXT PRIMARY KEY,
-            created TEXT NOT NULL
-        )""",
-        # every total that was ever in force, and who set it
-        """CREATE TABLE limits (
-            id INTEGER PRIMARY KEY,
-            data_set TEXT NOT NULL REFERENCES data_sets (name),
-            guarantee TEXT NOT NULL,
-            set_at TEXT NOT NULL,
-            set_by TEXT NOT NULL,
-            software TEXT NOT NULL
-        )""",
-        """CREATE TABLE charges (
-            id INTEGER PRIMARY KEY AUTOINCREMENT,
-            data_set TEXT NOT NULL REFERENCES data_sets (name),
-            epoch TEXT NOT NULL,
-            purpose TEXT NOT NULL,
-            composition TEXT NOT NULL CHECK (composition IN ('additive', 'disjoint')),
-            state TEXT NOT NULL CHECK (state IN ('reserved', 'committed')),
-            guarantee TEXT NOT NULL,
-            request TEXT NOT NULL,
-            who TEXT NOT NULL,
-            software TEXT NOT NULL,
-            reserved_at TEXT NOT NULL,
-            committed_at TEXT,
-            UNIQUE (data_set, epoch, purpose)
-        )""",
-        """CREATE TABLE releases (
-            charge INTEGER PRIMARY KEY REFERENCES charges (id),
-            manifest_sha256 TEXT NOT NULL,
-            rows INTEGER NOT NULL
-        )""",
-        # what is spent stays spent, whatever a program tries
-        """CREATE TRIGGER committed_charges_stay BEFORE UPDATE ON charges
-            WHEN OLD.state = 'committed'
-            BEGIN SELECT RAISE(ABORT, 'a committed charge never changes'); END""",
-        """CREATE TRIGGER committed_charges_last BEFORE DELETE ON charges
-            WHEN OLD.state = 'committed'
-            BEGIN SELECT RAISE(ABORT, 'a committed charge is never deleted'); END""",
-        """CREATE TRIGGER releases_stay BEFORE UPDATE ON releases
-            BEGIN SELECT RAISE(ABORT, 'a release never changes'); END""",
-        """CREATE TRIGGER releases_last BEFORE DELETE ON releases
-            BEGIN SELECT RAISE(ABORT, 'a release is never deleted'); END""",
-    ),
-    (
-        # what the operator stated about the time between a backup and its restoration
-        """CREATE TABLE restores (
-            id INTEGER PRIMARY KEY,
-            backup_made_at TEXT NOT NULL,
-            statement TEXT NOT NULL,
-            restored_at TEXT NOT NULL,
-            restored_by TEXT NOT NULL,
-            software TEXT NOT NULL
-        )""",
-    ),
-    (
-        # an account is what a budget belongs to; until now it was the data set
-        "DROP TRIGGER committed_charges_stay",
-        "ALTER TABLE charges ADD COLUMN account TEXT NOT NULL DEFAULT ''",
-        "UPDATE charges SET account = data_set",
-        """CREATE TRIGGER committed_charges_stay BEFORE UPDATE ON charges
-            WHEN OLD.state = 'committed'
-            BEGIN SELECT RAISE(ABORT, 'a committed charge never changes'); END""",
-        # every cap that was ever in force, who set it, and why it was raised
-        """CREATE TABLE caps (
-            id INTEGER PRIMARY KEY,
-            account TEXT NOT NULL,
-            guarantee TEXT NOT NULL,
-            reason TEXT NOT NULL,
-            set_at TEXT NOT NULL,
-            set_by TEXT NOT NULL,
-            software TEXT NOT NULL
-        )""",
-        """INSERT INTO caps (account, guarantee, reason, set_at, set_by, software)
-            SELECT data_set, guarantee, '', set_at, set_by, software FROM limits ORDER BY id""",
-        "DROP TABLE limits",
-        """CREATE TRIGGER caps_stay BEFORE UPDATE ON caps
-            BEGIN SELECT RAISE(ABORT, 'a cap never changes; a later one takes its place'); END""",
-        """CREATE TRIGGER caps_last BEFORE DELETE ON caps
-            BEGIN SELECT RAISE(ABORT, 'a cap is never deleted'); END""",
-        # which events a charge is about: a file of fingerprints, and why an account says that its
-        # events are none of another's although they share some
-        """CREATE TABLE coverage (
-            charge INTEGER PRIMARY KEY REFERENCES charges (id) ON DELETE CASCADE,
-            sha256 TEXT NOT NULL,
-            events INTEGER NOT NULL
-        )""",
-        # under which events are fingerprinted
-        """CREATE TABLE secrets (
-            name TEXT PRIMARY KEY,
-            value BLOB NOT NULL
-        )""",
-        """CREATE TABLE separations (
-            id INTEGER PRIMARY KEY,
-            account TEXT NOT NULL,
-            other TEXT NOT NULL,
-            events INTEGER NOT NULL,
-            reason TEXT NOT NULL,
-            said_at TEXT NOT NULL,
-            said_by TEXT NOT NULL
-        )""",
-    ),
-    (
-        # a keyed checksum of everything else (label_party.store.seal)
-        "CREATE TABLE seals (id INTEGER PRIMARY KEY, mac TEXT NOT NULL)",
-    ),
+VERSION = 1
+"""Of the schema, as the file itself states it."""
+
+SCHEMA = (
+    # which store this is: a server says it, so that nobody takes another's counts for its own
+    "CREATE TABLE identity (name TEXT NOT NULL)",
+    # what was sold, to the last term; ids are never used again and ascend in the order of commits
+    """CREATE TABLE charges (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        account TEXT NOT NULL,
+        data_set TEXT NOT NULL,
+        epoch TEXT NOT NULL,
+        purpose TEXT NOT NULL,
+        composition TEXT NOT NULL CHECK (composition IN ('additive', 'disjoint')),
+        guarantee TEXT NOT NULL,
+        records_per_unit INTEGER NOT NULL CHECK (records_per_unit >= 1),
+        answers INTEGER NOT NULL CHECK (answers >= 0),
+        request TEXT NOT NULL,
+        covered TEXT,
+        covered_events INTEGER,
+        digest TEXT,
+        rows INTEGER NOT NULL,
+        state TEXT NOT NULL CHECK (state IN ('reserved', 'committed')),
+        who TEXT NOT NULL,
+        software TEXT NOT NULL,
+        reserved_at TEXT NOT NULL,
+        committed_at TEXT,
+        UNIQUE (data_set, epoch, purpose)
+    )""",
+    # what is spent stays spent, whatever a program tries
+    """CREATE TRIGGER committed_charges_stay BEFORE UPDATE ON charges
+        WHEN OLD.state = 'committed'
+        BEGIN SELECT RAISE(ABORT, 'a committed charge never changes'); END""",
+    """CREATE TRIGGER committed_charges_last BEFORE DELETE ON charges
+        WHEN OLD.state = 'committed'
+        BEGIN SELECT RAISE(ABORT, 'a committed charge is never deleted'); END""",
+    # every answer of a session that somebody may have seen
+    """CREATE TABLE answers (
+        charge INTEGER NOT NULL REFERENCES charges (id),
+        number INTEGER NOT NULL CHECK (number >= 1),
+        question TEXT NOT NULL,
+        value REAL NOT NULL,
+        noise_scale REAL NOT NULL,
+        PRIMARY KEY (charge, number),
+        UNIQUE (charge, question)
+    )""",
+    """CREATE TRIGGER answers_stay BEFORE UPDATE ON answers
+        BEGIN SELECT RAISE(ABORT, 'an answer never changes'); END""",
+    """CREATE TRIGGER answers_last BEFORE DELETE ON answers
+        BEGIN SELECT RAISE(ABORT, 'an answer is never deleted'); END""",
+    # sessions whose answers this ledger may not have all of
+    """CREATE TABLE closed (
+        charge INTEGER PRIMARY KEY REFERENCES charges (id),
+        reason TEXT NOT NULL
+    )""",
+    """CREATE TRIGGER closed_stay BEFORE DELETE ON closed
+        BEGIN SELECT RAISE(ABORT, 'a closed session is never opened'); END""",
+    # what the operator stated about the time between a backup and its restoration
+    """CREATE TABLE restores (
+        id INTEGER PRIMARY KEY,
+        backup_made_at TEXT NOT NULL,
+        statement TEXT NOT NULL,
+        restored_at TEXT NOT NULL,
+        restored_by TEXT NOT NULL,
+        software TEXT NOT NULL
+    )""",
+    # every cap that was ever in force, who set it, and why it was raised
+    """CREATE TABLE caps (
+        id INTEGER PRIMARY KEY,
+        account TEXT NOT NULL,
+        guarantee TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        set_at TEXT NOT NULL,
+        set_by TEXT NOT NULL,
+        software TEXT NOT NULL
+    )""",
+    """CREATE TRIGGER caps_stay BEFORE UPDATE ON caps
+        BEGIN SELECT RAISE(ABORT, 'a cap never changes; a later one takes its place'); END""",
+    """CREATE TRIGGER caps_last BEFORE DELETE ON caps
+        BEGIN SELECT RAISE(ABORT, 'a cap is never deleted'); END""",
+    # under which events are fingerprinted
+    """CREATE TABLE secrets (
+        name TEXT PRIMARY KEY,
+        value BLOB NOT NULL
+    )""",
+    # why an account says that its events are none of another's although they share some
+    """CREATE TABLE separations (
+        id INTEGER PRIMARY KEY,
+        account TEXT NOT NULL,
+        other TEXT NOT NULL,
+        events INTEGER NOT NULL,
+        reason TEXT NOT NULL,
+        said_at TEXT NOT NULL,
+        said_by TEXT NOT NULL
+    )""",
+    # a keyed checksum of everything else (label_party.store.seal)
+    "CREATE TABLE seals (id INTEGER PRIMARY KEY, mac TEXT NOT NULL)",
 )
-"""One tuple of statements for each schema version; only ever append."""
 
 
 @contextmanager
@@ -136,29 +124,31 @@ def transaction(database: sqlite3.Connection, kind: str = "DEFERRED") -> Iterato
         raise
 
 
-def migrate(database: sqlite3.Connection, path: Path, seal: Seal) -> None:
-    """Check a ledger and bring it to the newest schema, one version in each transaction.
+def prepare(database: sqlite3.Connection, path: Path, seal: Seal) -> None:
+    """Check a ledger, and make its tables if it is new.
 
     Raises
     ------
     LabelveilError
-        If a later version wrote it, or it is damaged.
+        If it is of another version, or damaged.
     """
     with transaction(database):
-        version = check(database, path, seal)
+        sealed = check(database, path, seal)
     # only now: on a file that is just being put back, and is still empty, this would write
     database.execute("PRAGMA journal_mode = WAL")
-    while version < len(MIGRATIONS):
-        with transaction(database, "IMMEDIATE"):
-            version = check(database, path, seal)  # another process may have been faster
-            if version < len(MIGRATIONS):
-                for statement in MIGRATIONS[version]:
-                    database.execute(statement)
-                version += 1
-                database.execute(f"PRAGMA user_version = {version}")
-                if version >= SINCE:
-                    seal.make_key()
-                    seal.renew(database)
+    if sealed:
+        return
+    with transaction(database, "IMMEDIATE"):
+        if not _version(database):  # else another process was faster
+            for statement in SCHEMA:
+                database.execute(statement)
+            database.execute("INSERT INTO identity (name) VALUES (?)", (secrets.token_hex(8),))
+            database.execute(f"PRAGMA user_version = {VERSION}")
+    with transaction(database, "IMMEDIATE"):
+        # after the tables: a secret beside no tables says that a ledger is gone
+        if not check(database, path, seal):
+            seal.make_key()
+            seal.renew(database)
 
 
 def read(database: sqlite3.Connection, path: Path, seal: Seal) -> None:
@@ -167,27 +157,39 @@ def read(database: sqlite3.Connection, path: Path, seal: Seal) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         file.backup(database)
     with transaction(database):
-        if check(database, path, Seal(path)) >= SINCE:
+        if check(database, path, Seal(path)):
             seal.renew(database)
 
 
-def check(database: sqlite3.Connection, path: Path, seal: Seal) -> int:
-    """Return the version of a ledger that is as it was last written."""
+def check(database: sqlite3.Connection, path: Path, seal: Seal) -> bool:
+    """Whether a ledger is as it was last written; False if nothing was ever written."""
     had_key = key_path(path).exists()  # looked at first: another process may be making both
-    version = int(database.execute("PRAGMA user_version").fetchone()[0])
+    version = _version(database)
     if had_key and not version:
         raise SealError(
             f"ledger {path} is empty or gone, but its secret is there; nothing was spent; restore"
             f" it from a backup, or, if there is none, move {key_path(path)} away to begin anew"
         )
-    if version > len(MIGRATIONS):
+    if version not in (0, VERSION):
         raise LabelveilError(
-            f"ledger {path} has schema {version}, but this software knows {len(MIGRATIONS)} at"
-            " most; install the version that wrote it"
+            f"ledger {path} has schema {version}, but this software knows {VERSION} alone; nothing"
+            " was spent; install the version that wrote it"
         )
     (sound,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     if sound != "ok":  # an index, say, that hides what its table has
         raise sqlite3.DatabaseError("database disk image is malformed")
-    if version >= SINCE:
-        seal.check(database)
-    return version
+    if not version or _is_unused(database):
+        return False
+    seal.check(database)
+    return True
+
+
+def _version(database: sqlite3.Connection) -> int:
+    return int(database.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _is_unused(database: sqlite3.Connection) -> bool:
+    """Whether a process died before it sealed the new tables."""
+    query = "SELECT EXISTS (SELECT 1 FROM {})"
+    tables = ("seals", "charges", "caps", "restores", "secrets", "separations")
+    return not any(database.execute(query.format(name)).fetchone()[0] for name in tables)

@@ -22,9 +22,6 @@ from common.errors import LabelveilError
 from common.files import read_private, write_durably
 from label_party.store.disk import translating_errors
 
-SINCE = 4
-"""The schema from which on every ledger has a seal, but for one that lies in a backup."""
-
 _KEY_BYTES = 32
 _TABLE = "seals"
 
@@ -102,8 +99,6 @@ def remove(database: sqlite3.Connection) -> None:
 def adopt(ledger: Path) -> None:
     """Seal a ledger out of a backup, whose bytes something else has vouched for."""
     with closing(sqlite3.connect(ledger, isolation_level=None)) as database:
-        if database.execute("PRAGMA user_version").fetchone()[0] < SINCE:
-            return  # it gets its seal with its schema
         seal = Seal(ledger)
         database.execute("BEGIN IMMEDIATE")
         seal.make_key()

@@ -23,6 +23,7 @@ from common.security.pilot_certificates import write_certificates
 from label_party.store.release_store import Store
 from tests.benchmarks.harness import Bench, Cell, Table
 from tests.common.release.releases import make_release
+from tests.label_party.store.ledgers import reserve
 
 _ROOT = Path(__file__).parents[2]
 
@@ -142,7 +143,7 @@ def _store(directory: Path, rows: int, keyed: bool) -> Path:
     writer.publish()
     spent = manifest.total_guarantee
     with store.open_ledger() as ledger:
-        charge = ledger.reserve(manifest.data_set, manifest.epoch, spent, spent)
+        charge = reserve(ledger, manifest.data_set, manifest.epoch, spent, spent)
         ledger.commit(charge, manifest_digest(data), rows)
     return store.path(manifest.data_set, manifest.epoch)
 

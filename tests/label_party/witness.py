@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from pathlib import Path
 
 from label_party.server.catalog import Catalog
-from label_party.store.entries import LABELS
+from label_party.store.entries import LABELS, Answer, Charge
 from label_party.store.pay_once import read_outcome
 from label_party.store.recovery import recover
-from label_party.store.release_store import Store
+from label_party.store.release_store import ANSWERED_FILE, Store
 from tests.label_party.conftest import Party
 
 
@@ -20,7 +18,7 @@ class Witness:
     def __init__(self, party: Party) -> None:
         self.store = Store(party.store)
         self.messages: dict[tuple[str, str], bytes] = {}
-        self.answers: dict[str, bytes] = {}
+        self.answers: list[Answer] = []
 
     def bought(self, purpose: str) -> int:
         """How many messages of a kind were seen; the next epoch's name."""
@@ -33,7 +31,7 @@ class Witness:
         ledger.close()
         with self.store.open_ledger() as opened:
             charges = opened.charges()
-        paid = {(entry.epoch, entry.purpose): entry for entry in charges if entry.manifest_sha256}
+        paid = {(entry.epoch, entry.purpose): entry for entry in charges if entry.digest}
         reserved = [entry for entry in charges if entry.state == "reserved"]
         assert len(paid) + len(reserved) == len(charges)
         assert len(reserved) <= 1
@@ -43,9 +41,15 @@ class Witness:
             self.messages[key] = self._bytes(*key)
         open_ = [entry.epoch for entry in reserved if entry.purpose == LABELS]
         assert all(self._fetchable(epoch) is None for epoch in open_)
-        answers = {str(path): path.read_bytes() for path in self._answers()}
-        assert answers == answers | self.answers
-        assert all(json.loads(answer) for answer in answers.values())
+        answers = self._answers(charges)
+        assert set(self.answers) <= set(answers)
+        shown = [
+            line
+            for log in self.store.directory.glob(f"outcomes/*/*/*/{ANSWERED_FILE}")
+            for line in log.read_text().split("\n")
+            if len(line) == 64
+        ]
+        assert set(shown) <= {answer.question for answer in answers}  # none that is not counted
         self.answers = answers
 
     def clear_up(self) -> None:
@@ -58,8 +62,9 @@ class Witness:
         assert self.store.folders() == sorted(folders)
         assert {key: self._bytes(*key) for key in self.messages} == self.messages
 
-    def _answers(self) -> list[Path]:
-        return list(self.store.directory.glob("answers/*/*/*.json"))
+    def _answers(self, charges: list[Charge]) -> list[Answer]:
+        with self.store.open_ledger() as ledger:
+            return [answer for charge in charges for answer in ledger.answers(charge)]
 
     def _bytes(self, epoch: str, purpose: str) -> bytes:
         if purpose != LABELS:

@@ -169,7 +169,7 @@ def test_refusals_are_one_line_and_free(shop: Party, more: list[str], words: str
 
 def test_other_settings_and_damage_are_refused(shop: Party) -> None:
     assert shop.run(*arguments("--k", "2")).code == 0
-    assert "other settings (k)" in shop.run(*arguments("--k", "3")).error
+    assert "k was 2 and is 3 now" in shop.run(*arguments("--k", "3")).error
     (path,) = shop.store.glob("outcomes/*/*/*/outcome.bin")
     path.write_bytes(path.read_bytes() + b" ")
     assert "digest" in shop.run(*arguments("--k", "2")).error

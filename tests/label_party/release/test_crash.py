@@ -10,6 +10,7 @@ from label_party.server.catalog import Catalog
 from label_party.store.release_store import Store
 from tests.faults import Experiments
 from tests.label_party.conftest import BODIES, Party
+from tests.label_party.store.ledgers import reserve
 
 STORE = "label_party.store.release_store"
 PLACES = {
@@ -74,7 +75,7 @@ def test_a_living_builder_is_left_alone(party: Party) -> None:
     store.create()
     with store.building(), store.open_ledger() as ledger:
         privacy = party.config().privacy
-        ledger.reserve("labels", "1", privacy.charge, privacy.limit)
+        reserve(ledger, "labels", "1", privacy.charge, privacy.limit)
         with running(party.config()):
             assert len(ledger.reservations()) == 1
     with running(party.config()), store.open_ledger() as ledger:

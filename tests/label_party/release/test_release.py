@@ -16,6 +16,7 @@ from common.release.manifest import Manifest
 from label_party.server.catalog import Catalog
 from label_party.store.release_store import Store
 from tests.label_party.conftest import Party
+from tests.label_party.store.ledgers import reserve
 
 
 def release_bytes(party: Party, epoch: str = "1") -> dict[str, bytes]:
@@ -98,7 +99,7 @@ def test_the_budget_names_who_spent_what_when(party: Party) -> None:
     }  # fmt: skip
     assert charge["who"]
     assert charge["software"].startswith("labelveil/")
-    assert charge["manifest_sha256"] in party.release().out
+    assert charge["digest"] in party.release().out
 
 
 def test_a_missing_or_broken_join_secret_is_one_line(party: Party) -> None:
@@ -195,7 +196,7 @@ def test_nothing_is_fetchable_before_the_commit(party: Party) -> None:
     store = Store(party.store)
     store.create()
     with store.open_ledger() as ledger:
-        ledger.reserve("labels", "1", party.config().privacy.charge, party.config().privacy.limit)
+        reserve(ledger, "labels", "1", party.config().privacy.charge, party.config().privacy.limit)
     assert Catalog(store).find("labels", "1") is None
 
 

@@ -23,7 +23,7 @@ from feature_party.commands.cli import app
 from label_party.release.prior_in_force import TESTS
 from label_party.release.watch import Watcher, arrived
 from label_party.server.run import running
-from label_party.store.entries import LABELS, Facts
+from label_party.store.entries import LABELS, Purchase
 from label_party.store.ledger import Ledger
 from tests.common.security.keys import write_key
 from tests.faults import Experiments
@@ -217,7 +217,7 @@ def test_a_release_whose_bytes_are_lost_counts_as_a_hit(party: Party) -> None:
     watch(party, **SESSION)
     with Ledger(party.store / "ledger.sqlite") as ledger:
         guarantee = ledger.charges("labels")[-1].guarantee
-        ledger.count(Facts("labels", "labels", "lost", LABELS, "additive", guarantee, {}))
+        ledger.count(Purchase("labels", "lost", LABELS, guarantee))
     write_day(party, "d2")
     watch(party, **SESSION)
     assert session_state(party, "d2") == [1, 1]

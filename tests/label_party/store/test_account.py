@@ -19,7 +19,7 @@ def test_a_cap_is_raised_by_the_command_alone_and_shown_for_ever(party: Party) -
     party.release(privacy__total_epsilon=1)
     refused = party.release(data__epoch="2", privacy__total_epsilon=5)
     assert refused.code == 1
-    assert "label-party budget raise --to EPSILON --reason TEXT" in refused.err
+    assert "label-party budget raise --to 5 --reason TEXT" in refused.err
     assert party.run("budget", "raise", "--to", "0.5", "--reason", "x").code == 1
     assert party.run("budget", "raise", "--to", "2").code == 2  # no reason
     raised = party.run("budget", "raise", "--to", "2", "--reason", "a second year was agreed")

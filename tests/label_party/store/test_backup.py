@@ -18,6 +18,7 @@ from label_party.store.ledger import Ledger
 from label_party.store.release_store import ReleaseWriter, Store
 from label_party.store.seal import adopt
 from tests.label_party.conftest import Client, Party, Result
+from tests.label_party.store.ledgers import reserve
 
 Connect = Callable[..., Client]
 
@@ -83,7 +84,7 @@ def test_the_copy_holds_no_reservation_and_is_one_file(party: Party) -> None:
     assert party.release().code == 0
     store, privacy = Store(party.store), party.config().privacy
     with store.open_ledger() as ledger:
-        ledger.reserve("labels", "2", privacy.charge, privacy.limit)
+        reserve(ledger, "labels", "2", privacy.charge, privacy.limit)
         made = party.run("backup", "--to", "b.tar")
         assert "1 releases" in made.out
         assert len(ledger.reservations()) == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sqlite3
 from fractions import Fraction
 from pathlib import Path
@@ -20,10 +18,12 @@ from common.guarantees import (
     adaptive_total,
 )
 from common.guarantees.base import Adjacency
+from label_party.store import ledger as ledger_module
 from label_party.store.budget import Composition, remaining
-from label_party.store.entries import Covered
+from label_party.store.entries import Covered, Purchase
 from label_party.store.ledger import Ledger, LedgerError
-from label_party.store.schema import MIGRATIONS
+from label_party.store.schema import VERSION
+from tests.label_party.store.ledgers import reserve
 
 DIGEST = "ab" * 32
 
@@ -41,7 +41,7 @@ def spend(
     ledger: Ledger, epoch: str, epsilon: float | str, total: float | str = 1,
     composition: Composition = "additive",
 ) -> int:  # fmt: skip
-    charge = ledger.reserve("d", epoch, pure(epsilon), pure(total), composition=composition)
+    charge = reserve(ledger, "d", epoch, pure(epsilon), pure(total), composition=composition)
     ledger.commit(charge, DIGEST, 10)
     return charge
 
@@ -59,21 +59,21 @@ def test_a_refusal_says_what_is_asked_left_and_total_and_spends_nothing(path: Pa
     with Ledger(path) as ledger:
         spend(ledger, "1", "0.7")
         with pytest.raises(BudgetError) as refusal:
-            ledger.reserve("d", "2", pure("0.4"), pure(1))
+            reserve(ledger, "d", "2", pure("0.4"), pure(1))
         for part in ("asked for ε = 0.4", "ε = 0.3", "left of ε = 1", "total_epsilon"):
             assert part in str(refusal.value)
         assert [entry.epoch for entry in ledger.charges()] == ["1"]
     with Ledger(path) as ledger, pytest.raises(BudgetError):
-        ledger.reserve("other", "1", pure(2), pure(1))
+        reserve(ledger, "other", "1", pure(2), pure(1))
     with Ledger(path) as ledger:
-        assert ledger.data_sets() == ["d"]
+        assert [entry.data_set for entry in ledger.charges()] == ["d"]
 
 
 def test_a_reservation_counts_until_it_is_abandoned(path: Path) -> None:
     with Ledger(path) as ledger:
-        charge = ledger.reserve("d", "1", pure(1), pure(1))
+        charge = reserve(ledger, "d", "1", pure(1), pure(1))
         with pytest.raises(BudgetError):
-            ledger.reserve("d", "2", pure(1), pure(1))
+            reserve(ledger, "d", "2", pure(1), pure(1))
         assert ledger.committed("d", "1") is None
         ledger.abandon(charge)
         assert ledger.spent("d", pure(1)) is None
@@ -89,13 +89,12 @@ def test_what_is_committed_stays(path: Path) -> None:
             ledger.commit(charge, "cd" * 32, 10)
         entry = ledger.committed("d", "1")
         assert entry is not None
-        assert (entry.manifest_sha256, entry.rows) == (DIGEST, 10)
+        assert (entry.digest, entry.rows) == (DIGEST, 10)
     database = sqlite3.connect(path)
     for statement in (
         "DELETE FROM charges",
         "UPDATE charges SET guarantee = '{}'",
-        "DELETE FROM releases",
-        "UPDATE releases SET manifest_sha256 = ''",
+        "UPDATE charges SET digest = ''",
     ):
         with pytest.raises(sqlite3.IntegrityError, match="never"):
             database.execute(statement)
@@ -106,7 +105,7 @@ def test_an_epoch_has_one_release(path: Path) -> None:
     with Ledger(path) as ledger:
         spend(ledger, "1", "0.1")
         with pytest.raises(BudgetError, match="another epoch"):
-            ledger.reserve("d", "1", pure("0.1"), pure(1))
+            reserve(ledger, "d", "1", pure("0.1"), pure(1))
 
 
 def test_disjoint_epochs_each_have_the_total(path: Path) -> None:
@@ -134,10 +133,10 @@ def test_units_and_kinds_that_do_not_add_are_refused(path: Path) -> None:
     with Ledger(path) as ledger:
         spend(ledger, "1", "0.1")
         with pytest.raises(PrivacyError, match="privacy unit"):
-            ledger.reserve("d", "2", pure("0.1", Unit.USER), pure(1, Unit.USER))
+            reserve(ledger, "d", "2", pure("0.1", Unit.USER), pure(1, Unit.USER))
         gaussian = ZeroConcentratedDP.of(Fraction(1, 8), adjacency=Adjacency.REPLACE_LABEL)
         with pytest.raises(BudgetError, match="total_delta"):
-            ledger.reserve("d", "2", gaussian, pure(1))
+            reserve(ledger, "d", "2", gaussian, pure(1))
         assert len(ledger.charges()) == 1
 
 
@@ -146,9 +145,9 @@ def test_the_remedy_fits_the_reason(path: Path) -> None:
     short = RenyiDP.of([Fraction(1, 100)], orders=(Fraction(3, 2),))
     with Ledger(path) as ledger:
         with pytest.raises(BudgetError, match=r"do not add up .*ends below order 2 .*extend it$"):
-            ledger.reserve("d", "1", short, mixed(3))
-        with pytest.raises(BudgetError, match=r"without a delta .*set \[privacy\] total_delta$"):
-            ledger.reserve("d", "1", short, pure(3))
+            reserve(ledger, "d", "1", short, mixed(3))
+        with pytest.raises(BudgetError, match=r"under any limit: .*extend it$"):
+            reserve(ledger, "d", "1", short, pure(3))
         assert ledger.charges() == []
 
 
@@ -165,7 +164,7 @@ def test_pure_approximate_and_concentrated_charges_add_up_in_one_sum(path: Path)
     }
     with Ledger(path) as ledger:
         for epoch, charge in charges.items():
-            ledger.commit(ledger.reserve("d", epoch, charge, limit), DIGEST, 1)
+            ledger.commit(reserve(ledger, "d", epoch, charge, limit), DIGEST, 1)
         spent = ledger.spent("d", limit)
         assert spent == adaptive_total(charges.values(), limit.exact_delta)
         assert isinstance(spent, ApproximateDP)
@@ -177,12 +176,12 @@ def test_pure_approximate_and_concentrated_charges_add_up_in_one_sum(path: Path)
         assert left.exact_delta == Fraction("2e-7")
         # what is said to be left fits to the last unit, and no more does
         over = PureDP.of(left.exact_epsilon + Fraction("0.01"))
-        with pytest.raises(BudgetError, match=r"raise \[privacy\] total_epsilon$"):
-            ledger.reserve("d", "e", over, limit)
-        with pytest.raises(BudgetError, match=r"raise \[privacy\] total_delta$"):
-            ledger.reserve("d", "e", ApproximateDP.of(Fraction(0), Fraction("3e-7")), limit)
+        with pytest.raises(BudgetError, match=r"raise --to 3\.\d+ --delta 0\.000001 --reason TEXT"):
+            reserve(ledger, "d", "e", over, limit)
+        with pytest.raises(BudgetError, match=r"raise --to 3 --delta 0\.00001 --reason"):
+            reserve(ledger, "d", "e", ApproximateDP.of(Fraction(0), Fraction("3e-7")), limit)
         assert ledger.spent("d", limit) == spent
-        ledger.reserve("d", "e", ApproximateDP.of(left.exact_epsilon, left.exact_delta), limit)
+        reserve(ledger, "d", "e", ApproximateDP.of(left.exact_epsilon, left.exact_delta), limit)
         nothing = ledger.left("d", limit)
         assert isinstance(nothing, ApproximateDP)
         assert nothing.exact_delta == 0
@@ -195,13 +194,19 @@ def test_disjoint_epochs_add_up_within_and_not_across(path: Path) -> None:
         for epoch in ("a", "b"):
             spend(ledger, epoch, "0.5", 1, "disjoint")
             for purpose in ("top-k", "watch"):
-                charge = ledger.reserve(
-                    "d", epoch, pure("0.25"), pure(1), composition="disjoint", purpose=purpose
+                charge = reserve(
+                    ledger,
+                    "d",
+                    epoch,
+                    pure("0.25"),
+                    pure(1),
+                    composition="disjoint",
+                    purpose=purpose,
                 )
                 ledger.commit(charge, DIGEST, 1)
         assert ledger.spent("d", pure(1)) == pure(1)
         with pytest.raises(BudgetError):
-            ledger.reserve("d", "a", pure("0.1"), pure(1), composition="disjoint", purpose="more")
+            reserve(ledger, "d", "a", pure("0.1"), pure(1), composition="disjoint", purpose="more")
         assert ledger.left("d", pure(1), "disjoint") == pure(1)
         assert ledger.left("d", pure(1)) == pure(0)
 
@@ -210,9 +215,9 @@ def test_the_worst_epoch_counts_where_kinds_differ(path: Path) -> None:
     limit = mixed(2)
     gaussian = ZeroConcentratedDP.of(Fraction(1, 200), Fraction("1e-7"))
     with Ledger(path) as ledger:
-        ledger.reserve("d", "a", pure("0.25"), limit)
-        ledger.reserve("d", "b", pure(1), limit, composition="disjoint")
-        ledger.reserve("d", "c", gaussian, limit, composition="disjoint")
+        reserve(ledger, "d", "a", pure("0.25"), limit)
+        reserve(ledger, "d", "b", pure(1), limit, composition="disjoint")
+        reserve(ledger, "d", "c", gaussian, limit, composition="disjoint")
         spent = ledger.spent("d", limit)
         other = adaptive_total([pure("0.25"), gaussian], limit.exact_delta)
         assert isinstance(spent, ApproximateDP)
@@ -224,10 +229,10 @@ def test_per_user_charges_add_up_whatever_they_are(path: Path) -> None:
     limit = ApproximateDP.of(Fraction(2), Fraction("1e-6"), unit=Unit.USER)
     gaussian = ZeroConcentratedDP.of(Fraction(1, 200), unit=Unit.USER)
     with Ledger(path) as ledger:
-        ledger.reserve("d", "a", pure(1, Unit.USER), limit)
-        ledger.reserve("d", "b", gaussian, limit)
+        reserve(ledger, "d", "a", pure(1, Unit.USER), limit)
+        reserve(ledger, "d", "b", gaussian, limit)
         with pytest.raises(PrivacyError, match="privacy unit"):
-            ledger.reserve("d", "c", pure("0.1"), limit)
+            reserve(ledger, "d", "c", pure("0.1"), limit)
         assert ledger.spent("d", limit) == adaptive_total(
             [pure(1, Unit.USER), gaussian], limit.exact_delta
         )
@@ -236,7 +241,7 @@ def test_per_user_charges_add_up_whatever_they_are(path: Path) -> None:
 def test_guarantees_of_any_kind_come_back_as_they_were(path: Path) -> None:
     gaussian = ZeroConcentratedDP.of(Fraction(1, 7), adjacency=Adjacency.REPLACE_LABEL)
     with Ledger(path) as ledger:
-        ledger.reserve("d", "1", gaussian, gaussian)
+        reserve(ledger, "d", "1", gaussian, gaussian)
         assert ledger.charges()[0].guarantee == gaussian
         assert remaining(gaussian, gaussian) is None
 
@@ -249,7 +254,7 @@ def test_the_first_limit_is_the_cap_and_only_a_reason_raises_it(path: Path) -> N
         with pytest.raises(BudgetError, match=r"is capped at, ε = 1 .* budget raise --to"):
             spend(ledger, "3", "0.1", total=2)
         with pytest.raises(BudgetError, match="is capped at, ε"):
-            ledger.reserve("d", "3", pure("0.1"), mixed(1))  # δ > 0 is above a pure cap
+            reserve(ledger, "d", "3", pure("0.1"), mixed(1))  # δ > 0 is above a pure cap
         with pytest.raises(BudgetError, match="--reason"):
             ledger.raise_cap("d", pure(2), " ")
         for lower in (pure(1), pure("0.5")):
@@ -274,11 +279,11 @@ def test_the_first_limit_is_the_cap_and_only_a_reason_raises_it(path: Path) -> N
 
 def test_data_sets_that_share_an_account_share_its_budget(path: Path) -> None:
     with Ledger(path) as ledger:
-        ledger.reserve("clicks", "1", pure("0.75"), pure(1), account="shop")
+        reserve(ledger, "clicks", "1", pure("0.75"), pure(1), account="shop")
         with pytest.raises(BudgetError, match=r"account 'shop'.*ε = 0.25"):
-            ledger.reserve("sales", "1", pure("0.5"), pure(1), account="shop")
-        ledger.reserve("sales", "1", pure("0.25"), pure(1), account="shop")
-        ledger.reserve("sales", "2", pure(1), pure(1))  # an account of its own
+            reserve(ledger, "sales", "1", pure("0.5"), pure(1), account="shop")
+        reserve(ledger, "sales", "1", pure("0.25"), pure(1), account="shop")
+        reserve(ledger, "sales", "2", pure(1), pure(1))  # an account of its own
         assert ledger.accounts() == ["sales", "shop"]
         assert ledger.spent("shop", pure(1)) == pure(1)
         assert [entry.account for entry in ledger.charges("sales")] == ["shop", "sales"]
@@ -287,7 +292,7 @@ def test_data_sets_that_share_an_account_share_its_budget(path: Path) -> None:
 def test_what_a_charge_covers_goes_with_it(path: Path) -> None:
     with Ledger(path) as ledger:
         covered = Covered("ab" * 32, 7)
-        taken_back = ledger.reserve("d", "1", pure(1), pure(1), covered=covered)
+        taken_back = reserve(ledger, "d", "1", pure(1), pure(1), covered=covered)
         assert [found for _, found in ledger.coverage()] == [covered]
         ledger.abandon(taken_back)
         assert ledger.coverage() == []
@@ -304,63 +309,52 @@ def test_the_file_is_as_durable_as_sqlite_can_make_it(path: Path) -> None:
         assert database.execute("PRAGMA synchronous").fetchone()[0] == 2
 
 
-def test_a_newer_schema_is_refused_and_an_older_one_migrated(path: Path) -> None:
+def test_another_schema_is_refused(path: Path) -> None:
     database = sqlite3.connect(path)
-    database.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    database.execute(f"PRAGMA user_version = {VERSION + 1}")
     database.close()
     with pytest.raises(LabelveilError, match="install the version"):
         Ledger(path)
-    path.unlink()
-    Ledger(path).close()
-    database = sqlite3.connect(path)
-    assert database.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
-    database.close()
 
 
-OLD_SCHEMAS = ["7017b632165682f1", "63a2cb0ae92f95cd", "d50f4c6f8e18c1fa"]
-"""First digits of each published version's digest: what is out there must not be rewritten."""
-
-
-@pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
-def test_every_older_ledger_keeps_its_charges(path: Path, version: int) -> None:
-    text = json.dumps(MIGRATIONS[version - 1])
-    assert hashlib.sha256(text.encode()).hexdigest()[:16] == OLD_SCHEMAS[version - 1]
-    database = sqlite3.connect(path)
-    for statements in MIGRATIONS[:version]:
-        for statement in statements:
-            database.execute(statement)
-    database.execute(f"PRAGMA user_version = {version}")
-    # as the software of that time wrote it
-    guarantee = json.dumps(
-        {"kind": "pure", "adjacency": "replace-label", "unit": "record", "epsilon": "1/4"}
-    )
-    database.execute("INSERT INTO data_sets VALUES ('d', '2024-01-01')")
-    table, account = ("limits", "") if version < 3 else ("caps", ", account")
-    reason = "" if version < 3 else "'', "
-    database.execute(
-        f"INSERT INTO {table} VALUES (1, 'd', ?, {reason}'2024', 'me', '0')", (guarantee,)
-    )
-    database.execute(
-        "INSERT INTO charges (id, data_set, epoch, purpose, composition, state, guarantee, request,"
-        f" who, software, reserved_at, committed_at{account}) VALUES (7, 'd', '1', 'labels',"
-        " 'additive', 'committed', ?, '{\"label\": \"y\"}', 'me', '0', '2024', '2024'"
-        f"{', ?' if account else ''})",
-        (guarantee, "d")[: 2 if account else 1],
-    )
-    database.execute("INSERT INTO releases VALUES (7, ?, 10)", (DIGEST,))
-    database.commit()
-    database.close()
+def test_the_latest_is_the_last_that_was_committed_whatever_the_clock_says(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Ledger(path) as ledger:
-        (entry,) = ledger.charges()
-        assert (entry.id, entry.guarantee, entry.rows) == (7, pure("0.25"), 10)
-        assert entry.request == {"label": "y"}
-        assert (ledger.cap("d"), entry.account) == (pure("0.25"), "d")
-        assert ledger.restores() == []
-        with pytest.raises(BudgetError, match="left of"):
-            ledger.reserve("d", "2", pure("0.1"), pure("0.25"))
-        ledger.raise_cap("d", pure(1), "another year")
-        spend(ledger, "2", "0.75")
-    Ledger(path).close()
+        spend(ledger, "1", "0.1")
+        monkeypatch.setattr(ledger_module, "_now", lambda: "1999-01-01T00:00:00.000000+00:00")
+        spend(ledger, "2", "0.1")
+        latest = ledger.committed("d")
+        assert latest is not None
+        assert latest.epoch == "2"
+
+
+def test_answers_only_grow_and_never_beyond_what_was_sold(path: Path) -> None:
+    asked = Purchase("d", "1", "session", pure(1), answers=2)
+    with Ledger(path) as ledger:
+        ledger.commit(ledger.reserve(asked, pure(1)).id, DIGEST, 0)
+        charge = ledger.committed(*asked.name)
+        assert charge is not None
+        first = ledger.answer(charge, "a" * 64, 0.5, 1.0)
+        assert ledger.answer(charge, "a" * 64, 7.0, 1.0) == first  # another process was faster
+        assert ledger.answer(charge, "b" * 64, 0.25, 1.0).number == 2
+        with pytest.raises(BudgetError, match="all of its 2 answers"):
+            ledger.answer(charge, "c" * 64, 0.25, 1.0)
+        assert [answer.number for answer in ledger.answers(charge)] == [1, 2]
+    database = sqlite3.connect(path)
+    for statement in ("DELETE FROM answers", "UPDATE answers SET value = 0"):
+        with pytest.raises(sqlite3.IntegrityError, match="an answer"):
+            database.execute(statement)
+    database.close()
+
+
+def test_a_session_that_another_ledger_began_answers_nothing_more(path: Path) -> None:
+    with Ledger(path) as ledger:
+        ledger.count(Purchase("d", "1", "session", pure(1), answers=2, digest=DIGEST))
+        charge = ledger.committed("d", "1", "session")
+        assert charge is not None
+        with pytest.raises(BudgetError, match="under another ledger"):
+            ledger.answer(charge, "a" * 64, 0.5, 1.0)
 
 
 def test_a_damaged_file_is_one_line(path: Path) -> None:

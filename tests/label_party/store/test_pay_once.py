@@ -6,20 +6,21 @@ import json
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from common.errors import BudgetError, ReleaseError
-from common.guarantees import ApproximateDP, PureDP, ZeroConcentratedDP
+from common.guarantees import ApproximateDP, PureDP, Unit, ZeroConcentratedDP
 from label_party.store.disk import StoreError
 from label_party.store.ledger import Ledger
-from label_party.store.pay_once import Paid, find_paid, pay_once
-from label_party.store.purchase import Purchase
+from label_party.store.pay_once import Outcome, find_paid, pay_once
+from label_party.store.purchase import Order
 from label_party.store.recovery import recover
 from label_party.store.release_store import Store
 
-PURCHASE = Purchase(
-    "shop", "1", "drift", PureDP.of(Fraction(1)), PureDP.of(Fraction(2)), request={"bins": 7}
+PURCHASE = Order(
+    "shop", "1", "drift", PureDP.of(Fraction(1)), limit=PureDP.of(Fraction(2)), request={"bins": 7}
 )
 
 
@@ -43,7 +44,7 @@ def test_the_first_bytes_stay(store: Store) -> None:
         raise AssertionError
 
     again = pay_once(store, PURCHASE, never)
-    assert again == Paid(b"one", first.digest, True, first.left)
+    assert again == Outcome(b"one", first.digest, True, first.left)
     assert find_paid(store, PURCHASE) == again
     other = pay_once(store, replace(PURCHASE, purpose="other"), lambda: b"two")
     assert other.data == b"two"
@@ -52,10 +53,30 @@ def test_the_first_bytes_stay(store: Store) -> None:
     assert charges(store) == ["1 drift committed", "1 other committed"]
 
 
-def test_another_request_is_refused(store: Store) -> None:
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        ({"request": {"bins": 8}}, "bins was 7 and is 8 now"),
+        ({"request": {}}, "bins was 7 and is none now"),
+        ({"guarantee": PureDP.of(Fraction(1, 2))}, 'guarantee.epsilon was "1" and is "1/2" now'),
+        (
+            {"guarantee": PureDP.of(Fraction(1), unit=Unit.USER)},
+            'guarantee.unit was "record" and is "user" now',
+        ),
+        ({"records_per_unit": 5}, "records_per_unit was 1 and is 5 now"),
+        ({"answers": 3}, "answers was 0 and is 3 now"),
+    ],
+)
+def test_what_was_sold_on_other_terms_is_refused(
+    store: Store, terms: dict[str, Any], said: str
+) -> None:
     pay_once(store, PURCHASE, lambda: b"one")
-    with pytest.raises(ReleaseError, match=r"other settings \(bins\)"):
-        pay_once(store, replace(PURCHASE, request={"bins": 8}), lambda: b"two")
+    with pytest.raises(ReleaseError) as refused:
+        find_paid(store, replace(PURCHASE, **terms))
+    assert said in str(refused.value)
+    assert str(refused.value).endswith("set that back, or name another epoch with --epoch")
+    again = replace(PURCHASE, limit=PureDP.of(Fraction(9)), composition="disjoint")
+    assert find_paid(store, again) is not None  # what may be spent is no term of what was sold
 
 
 def test_what_fails_spends_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from common.guarantees import PureDP
 from label_party.store.ledger import Ledger
 from label_party.store.seal import SealError, key_path
 from tests.label_party.conftest import Party
+from tests.label_party.store.ledgers import reserve
 
 DIGEST = "ab" * 32
 LIMIT = PureDP.of(10)
@@ -23,7 +24,7 @@ LIMIT = PureDP.of(10)
 
 def spend(ledger: Ledger, epoch: str, epsilon: str) -> None:
     charge = PureDP.of(Fraction(epsilon))
-    number = ledger.reserve("sales", epoch, charge, LIMIT, request={"label": "amount"})
+    number = reserve(ledger, "sales", epoch, charge, LIMIT, request={"label": "amount"})
     ledger.commit(number, DIGEST, 1000)
 
 
@@ -87,7 +88,8 @@ def edit(path: Path, *statements: str) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "DELETE FROM releases WHERE charge = 3",
+        "UPDATE charges SET digest = '' WHERE id = 3",
+        "INSERT INTO answers VALUES (3, 1, 'x', 0, 1)",
         "DELETE FROM charges WHERE id = 3",
         "UPDATE charges SET guarantee = replace(guarantee, '\"2\"', '\"1\"') WHERE id = 3",
         "UPDATE charges SET account = 'other' WHERE id = 3",
@@ -97,7 +99,6 @@ def edit(path: Path, *statements: str) -> None:
         "UPDATE seals SET mac = 'é'",
         "UPDATE charges SET request = CAST(x'ff' AS TEXT)",
         "PRAGMA user_version = 2",
-        "PRAGMA user_version = 3",
         "DROP TABLE seals",
     ],
 )
@@ -111,7 +112,7 @@ def test_what_is_edited_from_outside_is_refused(path: Path, statement: str) -> N
 
 def test_an_edit_between_two_transactions_is_refused(path: Path) -> None:
     with Ledger(path) as ledger:
-        edit(path, "DELETE FROM releases WHERE charge = 3")
+        edit(path, "DELETE FROM charges WHERE id = 3")
         with pytest.raises(SealError, match="changed from outside"):
             spend(ledger, "4", "1")
 
@@ -128,20 +129,19 @@ def test_a_secret_that_is_gone_or_open_to_others_is_told(path: Path) -> None:
         Ledger(path)
 
 
-def test_ledgers_of_before_get_a_seal_when_they_are_opened(path: Path) -> None:
-    edit(path, "DROP TABLE seals", "PRAGMA user_version = 3")
-    key_path(path).unlink()
+@pytest.mark.parametrize("with_secret", [False, True])
+def test_a_process_that_died_before_the_first_seal_leaves_a_ledger(
+    tmp_path: Path, with_secret: bool
+) -> None:
+    path = tmp_path / "ledger.sqlite"
+    Ledger(path).close()
+    edit(path, "DELETE FROM seals")
+    if not with_secret:
+        key_path(path).unlink()
     with Ledger(path) as ledger:
-        spend(ledger, "4", "1")
-    edit(path, "UPDATE charges SET account = 'other'")
-    with pytest.raises(SealError):
-        Ledger(path)
-
-
-def test_a_process_that_died_between_secret_and_seal_leaves_a_whole_ledger(path: Path) -> None:
-    edit(path, "DROP TABLE seals", "PRAGMA user_version = 3")
+        spend(ledger, "1", "1")
     with Ledger(path) as ledger:
-        assert len(ledger.charges()) == 3
+        assert len(ledger.charges()) == 1
 
 
 def test_a_ledger_that_is_cut_off_or_gone_has_not_spent_nothing(path: Path) -> None:

@@ -1,1 +1,0 @@
-from common.mechanisms.synthesis import *

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from common.report.figures import MAIN, MUTED, SERIES, THIRD
+from tests import core
 from tests.drawing import Box, Wing, draw
 from tests.imports import (
     PACKAGES,
@@ -26,6 +27,7 @@ from tests.imports import (
 PAGE = ROOT / "docs" / "architecture.md"
 PICTURE = ROOT / "docs" / "images" / "architecture.svg"
 BEGIN, END = "<!-- begin: written by make architecture -->", "<!-- end -->"
+CORE = "<!-- begin: the core, written by make architecture -->"
 
 FACE = "labelveil.*"
 """The modules that lie flat in ``labelveil``: what users import, and where programs start."""
@@ -134,9 +136,11 @@ def tables() -> str:
 
 def page(text: str) -> str:
     """Return the page with its tables replaced."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{tables()}\n{END}{after}"
+    for begin, table in ((CORE, core.page()), (BEGIN, tables())):
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(END)
+        text = f"{before}{begin}\n{table}\n{END}{after}"
+    return text
 
 
 def write(path: Path, text: str) -> None:

@@ -1,0 +1,188 @@
+"""The part that matters: what the main commands need, with the options left out.
+
+``python -m tests.core`` prints it by room, with the lines, and every door: a module of the core
+that still asks for an option by itself, instead of being given it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+from tests.imports import module_graph, modules
+
+COMMANDS = {
+    "label-party release": "label_party.commands.release",
+    "label-party serve": "label_party.commands.serve",
+    "feature-party run": "feature_party.commands.run",
+    "feature-party predict": "feature_party.commands.predict",
+}
+
+OPTIONS = {
+    "watch and drift": (
+        "label_party.commands.watch",
+        "label_party.release.drift",
+        "label_party.release.prior_in_force",
+        "label_party.release.watch",
+        "common.mechanisms.interactive",
+    ),
+    "top-k": ("label_party.queries.top_k", "common.mechanisms.selection"),
+    "synthetic tables": ("label_party.queries.synthetic_table", "common.mechanisms.synthesis"),
+    "evaluation sessions": (
+        "label_party.queries.evaluation",
+        "label_party.server.evaluation_service",
+        "feature_party.client.questions",
+        "feature_party.commands.evaluate",
+        "common.mechanisms.paired_gain",
+        "common.wire.evaluation_pb2",
+        "common.wire.evaluation_pb2_grpc",
+    ),
+    "submitted populations": (
+        "label_party.events.submitted",
+        "label_party.server.submission",
+        "feature_party.client.submission",
+        "feature_party.commands.submit",
+    ),
+    "several labels parties": ("feature_party.learning.several_releases",),
+    "shards and workers": (
+        "feature_party.training.distributed",
+        "feature_party.training.encoded_shards",
+        "feature_party.training.streamed",
+        "feature_party.training.workers",
+    ),
+    "Spark": ("common.engine.secret_service", "common.engine.spark"),
+    "databases and object stores": (
+        "label_party.sources.addresses",
+        "label_party.sources.databases",
+    ),
+    "randomizers beside the default": (
+        "common.randomizers.additive",
+        "common.randomizers.as_published",
+        "common.randomizers.binning",
+        "common.randomizers.rp_with_prior",
+        "common.randomizers.thresholds",
+        "common.randomizers.two_point",
+        "common.randomizers.unbiased",
+    ),
+    "trees and linear models": (
+        "feature_party.model.trees",
+        "feature_party.training.linear",
+        "feature_party.training.trees",
+    ),
+    "export": ("feature_party.commands.export", "feature_party.model.export"),
+    "tracing": ("label_party.monitoring.tracing",),
+    "estimates of error": ("feature_party.evaluation",),
+    "report": ("feature_party.report", "common.report"),
+}
+"""Modules and packages of each option."""
+
+ROOTS = (
+    "label_party.commands",
+    "label_party.config.sections",
+    "label_party.events.open",
+    "label_party.server.run",
+    "feature_party.commands",
+    "feature_party.config",
+    "feature_party.pipeline",
+    "common.engine.start",
+    "common.randomizers",
+)
+"""Where options are wired: a package stands for its modules, but ``common.randomizers`` for itself,
+the list of all that have a name."""
+
+
+def within(name: str, package: str) -> bool:
+    """Return whether a module is this package, or in it."""
+    return f"{name}.".startswith(f"{package}.")
+
+
+def option_of(name: str) -> str | None:
+    """Return the option that a module belongs to."""
+    for option, parts in OPTIONS.items():
+        if any(within(name, part) for part in parts):
+            return option
+    return None
+
+
+def is_root(name: str) -> bool:
+    """Return whether options are wired in this module."""
+    if within(name, "common.randomizers"):
+        return name == "common.randomizers"
+    return any(within(name, root) for root in ROOTS)
+
+
+@cache
+def core(command: str) -> frozenset[str]:
+    """Return what a command imports, lazily or not, but for options and what only they need."""
+    graph, found, waiting = module_graph(), set[str](), [COMMANDS[command]]
+    while waiting:
+        name = waiting.pop()
+        if name not in found and option_of(name) is None:
+            found.add(name)
+            waiting += graph[name]
+            if "." in name:
+                waiting.append(name.rpartition(".")[0])
+    return frozenset(found)
+
+
+def whole() -> frozenset[str]:
+    """Return the cores of all main commands together."""
+    return frozenset().union(*map(core, COMMANDS))
+
+
+def doors() -> dict[str, list[str]]:
+    """Return, for each option, which modules of the core import it."""
+    found: dict[str, set[str]] = {option: set() for option in OPTIONS}
+    for name in whole():
+        for target in module_graph()[name]:
+            if (option := option_of(target)) is not None:
+                found[option].add(name)
+    return {option: sorted(names) for option, names in found.items()}
+
+
+def open_doors() -> dict[str, list[str]]:
+    """Return the doors that stand in the way: those outside the places where options are wired."""
+    inside = {
+        option: [name for name in names if not is_root(name)] for option, names in doors().items()
+    }
+    return {option: names for option, names in inside.items() if names}
+
+
+@cache
+def lines(name: str) -> int:
+    """Return how long a module is."""
+    return len(modules()[name].read_text("utf-8").splitlines())
+
+
+def page() -> str:
+    """Return the tables of the architecture page."""
+    rooms: dict[str, list[str]] = {}
+    for name in sorted(whole()):
+        package, room, *rest = [*name.split("."), ""]
+        rooms.setdefault(f"{package}.{room}", []).append(".".join(filter(None, rest)))
+    shown = ["| room | modules to read |", "|---|---|"]
+    flat = [name for name, rest in rooms.items() if not any(rest) and not name.endswith(".")]
+    for room, rest in rooms.items():
+        if any(rest):
+            shown.append(f"| `{room}` | {' · '.join(filter(None, rest))} |")
+    shown.append(f"| modules alone | {' · '.join(f'`{name}`' for name in flat)} |")
+    shown += ["", "| option | where it is | imported by |", "|---|---|---|"]
+    for option, names in doors().items():
+        parts = " · ".join(f"`{part}`" for part in OPTIONS[option] if part in modules())
+        by = " · ".join(f"`{name}`" if is_root(name) else f"*`{name}`*" for name in names)
+        shown.append(f"| {option} | {parts} | {by or 'nothing in the core'} |")
+    return "\n".join(shown)
+
+
+if __name__ == "__main__":
+    for command in COMMANDS:
+        print(f"{sum(map(lines, core(command))):7,} {command}")
+    print(f"{sum(map(lines, whole())):7,} together")
+    rooms = Counter[str]()
+    for name in whole():
+        rooms[".".join(name.split(".")[:2])] += lines(name)
+    for room, count in sorted(rooms.items()):
+        print(f"  {count:6,} {room}")
+    for option, names in open_doors().items():
+        left = sum(lines(name) for name in modules() if option_of(name) == option)
+        print(f"{left:7,} left out: {option}, but asked for by {', '.join(names)}")

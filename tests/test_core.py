@@ -1,0 +1,62 @@
+"""The core stays one that a person can hold, and asks for no option but where options are wired."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import core
+from tests.imports import modules
+
+LINES_AT_MOST = 30_000
+"""Of the four main commands together; the goal is 25,000. Lower it as options leave."""
+
+OPEN = {
+    "submitted populations": {
+        "feature_party.client.release_client",
+        "label_party.release.plan",
+        "label_party.server.release_service",
+    },
+    "several labels parties": {"feature_party.learning.sources"},
+    "shards and workers": {
+        "feature_party.training.events",
+        "feature_party.training.fitting",
+        "feature_party.training.prepare",
+        "feature_party.training.run",
+    },
+    "databases and object stores": {"label_party.events.epoch", "label_party.sources.tables"},
+    "trees and linear models": {
+        "feature_party.model.model",
+        "feature_party.training.fitting",
+        "feature_party.training.folds",
+        "feature_party.training.quick",
+    },
+    "tracing": {"label_party.monitoring.calls"},
+}
+"""Doors that are still open: what is closed is struck out here, and nothing is added."""
+
+
+def test_the_core_is_small() -> None:
+    assert sum(map(core.lines, core.whole())) <= LINES_AT_MOST, "python -m tests.core shows where"
+
+
+def test_the_core_asks_for_no_option() -> None:
+    for option, names in core.open_doors().items():
+        assert set(names) <= OPEN.get(option, set()), f"wire {option!r} in one of {core.ROOTS}"
+
+
+@pytest.mark.parametrize("option", core.OPTIONS)
+def test_an_option_is_there(option: str) -> None:
+    assert core.OPTIONS[option]
+    for part in core.OPTIONS[option]:
+        assert part in modules(), part
+    for root in core.ROOTS:
+        assert root in modules(), root
+
+
+def test_what_an_option_alone_needs_is_left_out() -> None:
+    """The count sees lazy imports, and stops at options."""
+    release = core.core("label-party release")
+    assert {"label_party.release.run", "label_party.store.ledger", "common"} <= release
+    assert not {name for name in release if core.within(name, "common.mechanisms.synthesis")}
+    assert core.option_of("label_party.sources.databases") == "databases and object stores"
+    assert core.option_of("label_party.sources.databases_of_others") is None

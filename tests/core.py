@@ -55,6 +55,10 @@ OPTIONS = {
         "label_party.sources.addresses",
         "label_party.sources.databases",
     ),
+    "amplification and calibration": (
+        "common.guarantees.calibration",
+        "common.guarantees.subsampling",
+    ),
     "randomizers beside the default": (
         "common.randomizers.additive",
         "common.randomizers.as_published",
@@ -85,10 +89,13 @@ ROOTS = (
     "feature_party.config",
     "feature_party.pipeline",
     "common.engine.start",
+    "common.guarantees",
     "common.randomizers",
 )
-"""Where options are wired: a package stands for its modules, but ``common.randomizers`` for itself,
-the list of all that have a name."""
+"""Where options are wired; a package stands for its modules, one of ``LISTS`` for itself alone."""
+
+LISTS = ("common.guarantees", "common.randomizers")
+"""Packages that list all that has a name."""
 
 
 def within(name: str, package: str) -> bool:
@@ -106,9 +113,7 @@ def option_of(name: str) -> str | None:
 
 def is_root(name: str) -> bool:
     """Return whether options are wired in this module."""
-    if within(name, "common.randomizers"):
-        return name == "common.randomizers"
-    return any(within(name, root) for root in ROOTS)
+    return any(name == root or (root not in LISTS and within(name, root)) for root in ROOTS)
 
 
 @cache

@@ -9,7 +9,7 @@ from common.config.answers import Json, print_json
 from label_party.commands.budget import as_plain
 from label_party.commands.options import options
 from label_party.config.sections import LabelPartyConfig
-from label_party.monitoring.status import Samples, status
+from label_party.monitoring.status import NO_SERVER, Samples, status
 
 _SECONDS = 5.0
 
@@ -19,14 +19,16 @@ def show(config: LabelPartyConfig, shown: Json) -> None:
     """Show what was spent and released, who fetched what, who was refused, what expires."""
     from label_party.store.account import read_accounts
 
-    samples = _ask(config.observability.listen)
+    samples, server = _ask(config.observability.listen), NO_SERVER
     accounts = read_accounts(config)
+    if samples is not None and not samples.of_ledger(accounts[0].ledger):
+        samples, server = None, f"the one at {config.observability.listen} serves another store"
     if shown.as_json:
         counted = None if samples is None else samples.found
         plain = {"accounts": [as_plain(account) for account in accounts], "server": counted}
         print_json(plain)
         return
-    for line in status(accounts, samples, datetime.now(UTC)):
+    for line in status(accounts, samples, datetime.now(UTC), server):
         print(line)
 
 

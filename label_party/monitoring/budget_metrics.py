@@ -41,6 +41,10 @@ class BudgetMetrics(Collector):
         yield GaugeMetricFamily(
             "label_party_ledger_readable", "Whether the ledger could be read.", value=readable
         )
+        ledger = _family("label_party_ledger_info", "Which ledger this is.", "ledger")
+        for name in {entry.ledger for entry in accounts}:
+            ledger.add_metric([name], 1)
+        yield ledger
         releases = _family("label_party_releases", "Committed releases.", "data_set")
         families = {
             "limit": _family("label_party_budget_epsilon", "What an account may spend."),

@@ -14,6 +14,7 @@ from prometheus_client.metrics_core import Metric
 from common.guarantees import Guarantee
 from label_party.store.account import AccountState
 
+NO_SERVER = "none answers at [observability] listen"
 _DAY = 86_400.0
 _SOON_DAYS = 30
 """From so many days before its end a certificate is pointed out."""
@@ -41,9 +42,16 @@ class Samples:
         """The one number of a metric without labels; None if there is none."""
         return next((value for _, value in self(name)), None)
 
+    def of_ledger(self, name: str) -> bool:
+        """Whether the server that counts reads a ledger, by its name."""
+        return any(labels["ledger"] == name for labels, _ in self("label_party_ledger_info"))
+
 
 def status(
-    accounts: Iterable[AccountState], samples: Samples | None, now: datetime
+    accounts: Iterable[AccountState],
+    samples: Samples | None,
+    now: datetime,
+    without: str = NO_SERVER,
 ) -> Iterator[str]:
     """Yield the lines: what was spent, what was released, who fetched it, who was refused why.
 
@@ -53,6 +61,8 @@ def status(
         What the ledger says.
     samples
         What the server counts; None if none runs, or it cannot be asked.
+    without
+        Why there is none.
     """
     for account in accounts:
         yield f"account {account.account}: {_short(account.spent)} spent of {account.limit}"
@@ -66,7 +76,7 @@ def status(
                 f" {_short(charge.guarantee)}{state}{lost}"
             )
     if samples is None:
-        yield "server: none answers at [observability] listen"
+        yield f"server: {without}"
         return
     yield from _served(samples, now)
 

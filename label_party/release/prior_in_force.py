@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from common.errors import BudgetError
 from common.mechanisms.interactive import Terms
 from common.mechanisms.interactive.targets import not_prior
 from common.randomizers import NoisyPrior
@@ -29,21 +28,10 @@ TESTS = "tests for drift"
 
 
 def session_to_open(config: LabelPartyConfig, store: Store, rows: int) -> Order | None:
-    """Return the session that all tests will be made in, unless it is paid for, or not wanted.
-
-    Raises
-    ------
-    BudgetError
-        If there is no ``[privacy] total_delta``, which its RDP guarantee needs.
-    """
+    """Return the session that all tests will be made in, unless it is paid for, or not wanted."""
     privacy, hits = config.privacy, config.watch.hits
     if hits is None or len(config.labels) > 1:
         return None
-    if not privacy.total_delta:
-        raise BudgetError(
-            f"hits={hits} of a session need a delta, and total_delta is 0; set [privacy]"
-            " total_delta, or remove [watch] hits to charge each test to its epoch"
-        )
     with store.read_ledger() as ledger:
         if _session_charge(ledger, config) is not None:
             return None

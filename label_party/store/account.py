@@ -19,12 +19,15 @@ class AccountState:
 
     Attributes
     ----------
+    ledger
+        Name of the ledger that says so.
     limit
         What may be spent now: the cap, or less where the configuration says so.
     left
         What a further release of the configured kind may spend; None where that is not one number.
     """
 
+    ledger: str
     account: str
     limit: Guarantee
     spent: Guarantee | None
@@ -46,6 +49,7 @@ def read_accounts(config: LabelPartyConfig) -> list[AccountState]:
             composition = config.privacy.epochs if account == name else "additive"
             accounts.append(
                 AccountState(
+                    ledger.identity(),
                     account,
                     limit,
                     ledger.spent(account, limit),

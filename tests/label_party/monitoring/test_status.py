@@ -53,6 +53,19 @@ def test_without_a_server_the_ledger_speaks(party: Party) -> None:
     assert shown.endswith("server: none answers at [observability] listen\n")
 
 
+def test_another_stores_server_is_not_taken_for_this_ones(party: Party) -> None:
+    party.release()
+    with open_server(party.config(observability__listen="127.0.0.1:0")) as server:
+        elsewhere = ["--set=store.directory=elsewhere", f"--listen={server.observed_at}"]
+        assert party.run("release", elsewhere[0]).code == 0
+        shown = party.run("status", *elsewhere).out
+        plain = json.loads(party.run("status", "--json", *elsewhere).out)
+        own = party.run("status", f"--listen={server.observed_at}").out
+    assert shown.endswith(f"server: the one at {server.observed_at} serves another store\n")
+    assert plain["server"] is None
+    assert "server: answers" in own
+
+
 def test_a_certificate_that_ends_soon_is_pointed_out() -> None:
     name = "label_party_server_certificate_expiry_timestamp_seconds"
     now = datetime(2026, 6, 1, tzinfo=UTC)

@@ -8,19 +8,34 @@ import shutil
 import sqlite3
 import tarfile
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from common.guarantees import (
+    ApproximateDP,
+    BoundedRange,
+    Guarantee,
+    PureDP,
+    RenyiDP,
+    Unit,
+    ZeroConcentratedDP,
+    guarantee_from_json,
+)
+from common.guarantees.base import _KINDS
 from label_party.server.run import running
 from label_party.store.ledger import Ledger
+from label_party.store.recovery import recover
 from label_party.store.release_store import ReleaseWriter, Store
 from label_party.store.seal import adopt
 from tests.label_party.conftest import Client, Party, Result
 from tests.label_party.store.ledgers import reserve
 
 Connect = Callable[..., Client]
+
+KINDS = (PureDP, ApproximateDP, ZeroConcentratedDP, RenyiDP, BoundedRange)
 
 
 def _account(party: Party) -> dict[str, Any]:
@@ -132,6 +147,76 @@ def test_other_outcomes_come_back_and_can_be_lost(party: Party) -> None:
     assert one.read_bytes() == two.read_bytes()
     assert _account(party)["left"]["epsilon"] == "3/2"
     assert "bytes are lost" in party.run(*ask, "--epoch", "2").error
+
+
+@pytest.mark.parametrize(
+    "guarantee",
+    [
+        PureDP.of(Fraction(1, 3)),
+        ApproximateDP.of(Fraction(1, 2), Fraction("1e-7")),
+        ZeroConcentratedDP.of(Fraction(1, 200), Fraction("1e-8")),
+        RenyiDP.of([Fraction(1, 100), Fraction(1, 50)], orders=(Fraction(2), Fraction(3))),
+        BoundedRange.of(Fraction(1, 4)),
+    ],
+    ids=lambda guarantee: guarantee.kind,
+)
+def test_what_is_lost_is_stated_as_any_guarantee(party: Party, guarantee: Guarantee) -> None:
+    assert type(guarantee) in KINDS
+    assert party.release(privacy__total_delta=1e-6).code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    _lose_store(party)
+    done = _restore(party, "--lost", f"2:top-k by kind={json.dumps(guarantee.to_json())}")
+    assert done.code == 0, done
+    lost = _account(party)["charges"][-1]
+    assert guarantee_from_json(lost["guarantee"]) == guarantee
+    assert (lost["composition"], lost["digest"]) == ("additive", "")
+
+
+def test_every_kind_of_guarantee_is_stated_above() -> None:
+    assert {kind.kind for kind in KINDS} == set(_KINDS)
+
+
+def test_what_is_lost_may_have_been_about_any_event(party: Party) -> None:
+    """Which events it was about is unknown: another account says why it is separate, or shares."""
+    assert party.release().code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    _lose_store(party)
+    assert _restore(party, "--lost", "2").code == 0
+    party.write_population({"key": [f"other-{i}" for i in range(200)]})
+    other = {"data__data_set": "other"}
+    refused = party.release(**other).err
+    assert "is unknown since it was lost" in refused
+    assert 'set [privacy] account = "labels"' in refused
+    assert party.release(**other, privacy__account="labels").code == 0
+    party.write_population({"key": [f"third-{i}" for i in range(200)]})
+    reason = {"privacy__separate": True, "privacy__separate_reason": "a list of other people"}
+    assert party.release(data__data_set="third", **reason).code == 0
+    assert "an unknown number of events of third are events of labels" in party.run("budget").out
+    assert party.release(data__epoch="3").code == 0  # its own account has counted it
+
+
+def test_a_lost_release_of_another_unit_is_refused(party: Party) -> None:
+    assert party.release().code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    _lose_store(party)
+    user = json.dumps(PureDP.of(1, unit=Unit.USER).to_json())
+    assert "do not compose" in _restore(party, "--lost", f"2={user}").error
+    for damaged in ('{"kind": "pure"}', '{"kind": "none", "unit": 1}', "{"):
+        assert "set --lost" in _restore(party, "--lost", f"2={damaged}").error
+
+
+def test_releases_that_are_counted_come_in_the_order_in_which_they_were_sold(party: Party) -> None:
+    """Not by name, nor by clock: the latest is what the lost ledger sold last."""
+    for epoch in ("c", "a", "b"):
+        assert party.release(data__epoch=epoch).code == 0
+    for path in party.store.glob("ledger.sqlite*"):
+        path.unlink()
+    with Store(party.store).building(), Store(party.store).open_ledger() as ledger:
+        recover(Store(party.store), ledger)
+        assert [charge.epoch for charge in ledger.charges()] == ["c", "a", "b"]
+        latest = ledger.committed("labels")
+        assert latest is not None
+        assert latest.epoch == "b"
 
 
 def test_nothing_is_restored_without_a_word_on_what_came_after(party: Party) -> None:

@@ -5,8 +5,15 @@ A :class:`Entropy` is one 256-bit key. Each named *stream* of it is an independe
 that workers which share the key draw the same noise for the same row in whatever order they run,
 and a retried task repeats its noise instead of drawing it again.
 
+*Every word is drawn once.* Two releases that share words share noise: the difference of two noisy
+histograms is then the difference of the histograms, exactly. So an object refuses words that it has
+given out already, of the same stream and index. Whoever has to repeat noise says so by building
+another object from the *key*: a task that is retried or that does another's rows, an answer that
+was drawn but not written. There the place that holds the key sees to it that both are one release.
+
 The key comes from the operating system (:func:`system_entropy`). Tests that need repeatable words
-ask for :func:`seeded_entropy` by name; its ``secure`` attribute is False, and a release refuses it.
+ask for :func:`seeded_entropy` by name; its ``secure`` attribute is False, so that it repeats words
+and a release refuses it.
 
 Source: CTR mode, NIST SP 800-38A; AES, FIPS 197; HMAC, FIPS 198-1, as in the key derivation of
 NIST SP 800-108.
@@ -14,13 +21,19 @@ NIST SP 800-108.
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import hmac
 import os
+import threading
+from functools import partial
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
+
+from common.errors import PrivacyError
 
 Words = NDArray[np.uint64]
 
@@ -30,6 +43,7 @@ _WORD_BYTES = 8
 _WORDS_PER_BLOCK = _BLOCK_BYTES // _WORD_BYTES
 _MAX_WORDS = 1 << 62
 _BUFFER = 1 << 10
+_CLAIMING = threading.Lock()
 
 
 class Entropy:
@@ -38,23 +52,28 @@ class Entropy:
     Parameters
     ----------
     key
-        32 secret bytes. Use :func:`system_entropy` rather than calling this directly; a worker
-        process that must repeat another's noise is the one exception.
+        32 secret bytes. Use :func:`system_entropy` rather than calling this directly, but where
+        noise must be repeated.
     secure
-        Whether the key came from the operating system. Releases refuse an insecure one.
+        Whether the key came from the operating system. Releases refuse an insecure one, and it
+        alone gives words out twice.
     """
 
-    __slots__ = ("_key", "secure")
+    __slots__ = ("_drawn", "_key", "secure")
 
     def __init__(self, key: bytes, *, secure: bool = True) -> None:
         if len(key) != _KEY_BYTES:
             raise ValueError(f"key of {len(key)} bytes must have {_KEY_BYTES}; use os.urandom(32)")
         self._key: bytes | None = bytes(key)
+        self._drawn: dict[str, list[tuple[int, int]]] = {}
         self.secure = secure
 
     @property
     def key(self) -> bytes:
-        """The secret key, for a worker that shares this release's noise. Never log or store it."""
+        """The secret key, for tasks that draw this release's noise. Never log or store it.
+
+        What is drawn from it elsewhere is not known here.
+        """
         if self._key is None:
             raise ValueError("this entropy has been destroyed; ask for a fresh system_entropy()")
         return self._key
@@ -78,11 +97,18 @@ class Entropy:
         Returns
         -------
         (count,) uint64, uniform on 0 … 2**64 - 1.
+
+        Raises
+        ------
+        PrivacyError
+            If some of them have been given out, and the key is a secure one.
         """
         if start < 0 or count < 0:
             raise ValueError(f"start={start} and count={count} must be >= 0")
         if start + count > _MAX_WORDS:
             raise ValueError(f"start={start} and count={count} pass the stream's end at 2**62")
+        if self.secure and count:
+            self._claim(stream, start, start + count)
         block, skip = divmod(start, _WORDS_PER_BLOCK)
         blocks = -(-(skip + count) // _WORDS_PER_BLOCK)
         key = hmac.digest(self.key, b"labelveil stream:" + stream.encode(), "sha256")
@@ -90,12 +116,46 @@ class Entropy:
         out = cipher.encryptor().update(bytes(blocks * _BLOCK_BYTES))
         return np.frombuffer(out, dtype="<u8")[skip : skip + count]
 
+    def coins(self, stream: str, start: int, count: int) -> Words:
+        """Words that may be read again, for what no guarantee rests on.
+
+        Such as those that round labels to a grid before any noise: prior and codes are to see the
+        same rounded label, and would keep their guarantee if everybody knew these words.
+        """
+        whole = Entropy(self.key, secure=False) if self.secure else self
+        return whole.words(stream, start, count)
+
+    def _claim(self, stream: str, start: int, end: int) -> None:
+        """Note that words are drawn, as intervals that are apart; those side by side are one."""
+        with _CLAIMING:
+            drawn = self._drawn.setdefault(stream, [])
+            after = bisect.bisect_right(drawn, (start, _MAX_WORDS))
+            if (after and drawn[after - 1][1] > start) or (
+                after < len(drawn) and drawn[after][0] < end
+            ):
+                raise PrivacyError(
+                    f"words {start} … {end - 1} of the stream {stream!r} have been drawn, in part"
+                    " at least; every release needs a system_entropy() of its own"
+                )
+            if after < len(drawn) and drawn[after][0] == end:
+                end = drawn.pop(after)[1]
+            if after and drawn[after - 1][1] == start:
+                after -= 1
+                start = drawn.pop(after)[0]
+            drawn.insert(after, (start, end))
+
     def source(self, stream: str) -> WordSource:
         """Read a stream from its start, word after word."""
         return WordSource(self, stream)
 
     def __repr__(self) -> str:
         return f"Entropy(secure={self.secure})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy what repeats words anyway; a copy of another would not know what has been drawn."""
+        if self.secure:
+            raise PrivacyError("entropy is not copied or pickled; a task gets its key")
+        return partial(Entropy, secure=False), (self.key,)
 
 
 class WordSource:

@@ -83,7 +83,7 @@ class Secrets:
     fingerprints: bytes = b""
 
     def entropy(self) -> Entropy:
-        """Return the release's randomness."""
+        """Return the release's randomness: a task that is run again draws the same noise."""
         return Entropy(self.release, secure=self.secure)
 
     def __repr__(self) -> str:

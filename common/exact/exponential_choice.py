@@ -53,7 +53,7 @@ def exponential_choice(
     scores: Integers,
     rate: Fraction,
     source: WordSource,
-    weights: Sequence[int] | Sequence[Fraction] | Integers | None = None,
+    weights: Sequence[int | Fraction] | None = None,
 ) -> int:
     """Draw index i with probability ∝ ``weights[i] exp(rate · scores[i])``, exactly.
 
@@ -147,7 +147,7 @@ def _behind(scores: Integers) -> Words:
 
 def _draw(
     scores: Integers,
-    weights: Sequence[int] | Sequence[Fraction],
+    weights: Sequence[int | Fraction],
     rate: Fraction,
     source: WordSource,
 ) -> int:
@@ -163,7 +163,7 @@ def _draw(
 
 
 def _decided_in_floats(
-    behind: Floats, weights: Sequence[int] | Sequence[Fraction], rate: Fraction, word: int
+    behind: Floats, weights: Sequence[int | Fraction], rate: Fraction, word: int
 ) -> int | None:
     """The level that the first word decides for; None if double precision cannot know."""
     if rate >= _LARGEST_RATE:
@@ -190,7 +190,7 @@ def _decided_in_floats(
 
 def _draw_slowly(
     behind: Sequence[int],
-    weights: Sequence[int] | Sequence[Fraction],
+    weights: Sequence[int | Fraction],
     rate: Fraction,
     word: int,
     source: WordSource,
@@ -213,7 +213,7 @@ def _draw_slowly(
 
 def _cumulative_bounds(
     behind: Sequence[int],
-    weights: Sequence[int] | Sequence[Fraction],
+    weights: Sequence[int | Fraction],
     rate: Fraction,
     precision: int,
 ) -> tuple[list[int], list[int]]:

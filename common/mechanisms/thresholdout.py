@@ -139,7 +139,8 @@ class Thresholdout:
         question
             Name of the question's noise. Different questions must have different names.
         entropy
-            The holdout's secret, the same for all questions.
+            From the holdout's key, anew for each question: those between two answers from the
+            holdout share the threshold's noise.
 
         Raises
         ------
@@ -161,7 +162,9 @@ class Thresholdout:
         claimed = round(min(max(estimate, 0.0), 1.0) * units)
         bar = math.ceil(self.threshold * units)
         bar += _laplace(2 * self.scale, entropy, f"thresholdout threshold {used}")
-        far = abs(total - claimed) + _laplace(4 * self.scale, entropy, f"question {question}")
+        far = abs(total - claimed) + _laplace(
+            4 * self.scale, entropy, f"question {used} {question}"
+        )
         if far <= bar:
             return Answer(claimed / units, from_holdout=False)
         noisy = total + _laplace(self.scale, entropy, f"answer {question}")
@@ -222,7 +225,7 @@ class ReusableHoldout:
 
     def __init__(self, mechanism: Thresholdout, entropy: Entropy) -> None:
         self.mechanism = mechanism
-        self._entropy = entropy
+        self._key = entropy.words("reusable holdout", 0, 4).tobytes()
         self._asked = 0
         self._used = 0
 
@@ -244,7 +247,7 @@ class ReusableHoldout:
             estimate,
             used=self._used,
             question=str(self._asked),
-            entropy=self._entropy,
+            entropy=Entropy(self._key),
         )
         self._asked += 1
         self._used += answer.from_holdout

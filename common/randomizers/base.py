@@ -137,7 +137,7 @@ class Randomizer:
         (n,) uint16 output indices into ``channel.outputs``.
         """
         array = np.asarray(values, dtype=np.float64)
-        rounding = entropy.words(ROUNDING_STREAM, start_row, array.size)
+        rounding = entropy.coins(ROUNDING_STREAM, start_row, array.size)
         indices = Grid(self.channel.inputs).round(array, rounding)
         return self.randomize_indices(indices, entropy, start_row)
 

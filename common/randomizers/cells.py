@@ -120,7 +120,7 @@ class Group:
         """
         cells = np.zeros(len(labels), dtype=np.int64)
         for label, grid in zip(self.labels, self.cells.grids, strict=True):
-            words = entropy.words(stream(ROUNDING_STREAM, label), start_row, cells.size)
+            words = entropy.coins(stream(ROUNDING_STREAM, label), start_row, cells.size)
             cells *= len(grid)
             cells += grid.round(labels[:, label], words)
         return cells

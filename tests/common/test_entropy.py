@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import pickle
 
 import numpy as np
 import pytest
@@ -11,6 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.entropy import Entropy, seeded_entropy, system_entropy
+from common.errors import PrivacyError
+from common.randomizers import build_randomizer
+from common.randomizers.prior import private_prior
 
 KEY = bytes(range(32))
 
@@ -42,7 +47,7 @@ def test_any_chunking_gives_the_same_words(first: int, sizes: list[int]) -> None
     for size in sizes:
         parts.append(entropy.words("s", at, size))
         at += size
-    whole = entropy.words("s", first, at - first)
+    whole = Entropy(KEY).words("s", first, at - first)
     assert np.concatenate([*parts, whole[:0]]).tolist() == whole.tolist()
 
 
@@ -53,7 +58,7 @@ def test_a_source_reads_its_stream_in_order(sizes: list[int]) -> None:
     taken = [source.take(size) for size in sizes]
     assert [part.size for part in taken] == sizes
     read = np.concatenate([*taken, np.empty(0, np.uint64)])
-    assert read.tolist() == entropy.words("s", 0, sum(sizes)).tolist()
+    assert read.tolist() == Entropy(KEY).words("s", 0, sum(sizes)).tolist()
 
 
 def test_streams_and_keys_are_apart() -> None:
@@ -63,6 +68,86 @@ def test_streams_and_keys_are_apart() -> None:
         word for entropy in entropies for n in names for word in entropy.words(n, 0, 100).tolist()
     }
     assert len(words) == len(names) * len(entropies) * 100
+
+
+@given(
+    ranges=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)), max_size=30),
+    streams=st.integers(1, 2),
+)
+def test_no_word_is_given_out_twice(ranges: list[tuple[int, int]], streams: int) -> None:
+    entropy, given_out = Entropy(KEY), set()
+    for i, (start, count) in enumerate(ranges):
+        stream = str(i % streams)
+        asked = {(stream, word) for word in range(start, start + count)}
+        if asked & given_out:
+            with pytest.raises(PrivacyError, match="have been drawn"):
+                entropy.words(stream, start, count)
+        else:
+            assert entropy.words(stream, start, count).size == count
+            given_out |= asked
+    assert Entropy(KEY).words("0", 0, 72).size == 72  # another object of the key repeats them
+
+
+class Repeating(Entropy):
+    """The twin that gives words out again."""
+
+    def _claim(self, stream: str, start: int, end: int) -> None:
+        pass
+
+
+def test_two_histograms_from_one_entropy_do_not_share_their_noise() -> None:
+    """Their difference would be that of the exact ones, at no price."""
+    one, other = np.array([5, 900, 3]), np.array([7, 880, 21])
+
+    def stolen(entropy: Entropy) -> list[int]:
+        first, second = (
+            private_prior(counts, 1.0, entropy).noisy_counts for counts in (one, other)
+        )
+        return (second - first).tolist()
+
+    with pytest.raises(PrivacyError, match="system_entropy"):
+        stolen(system_entropy())
+    assert stolen(Repeating(KEY)) == (other - one).tolist()
+
+
+def test_two_columns_from_one_entropy_do_not_share_their_noise() -> None:
+    """Where both columns' outputs are far apart, shared noise would say what both labels are."""
+    randomizer = build_randomizer("randomized-response", labels=[0, 1], prior=[1, 1], epsilon=0.1)
+    columns = np.zeros(4000, dtype=np.int64), np.ones(4000, dtype=np.int64)
+
+    def known(entropy: Entropy) -> float:
+        first, second = (randomizer.randomize_indices(column, entropy) for column in columns)
+        return float(np.mean(first != second))
+
+    with pytest.raises(PrivacyError, match="system_entropy"):
+        known(system_entropy())
+    assert 0.01 < known(Repeating(KEY)) < 0.06  # independent noise differs in half of the rows
+
+
+def test_chunks_of_one_column_are_one_release() -> None:
+    labels = np.arange(100) % 2
+    randomizer = build_randomizer("randomized-response", labels=[0, 1], prior=[1, 1], epsilon=1)
+    whole = randomizer.randomize_indices(labels, Entropy(KEY))
+    entropy = Entropy(KEY)
+    chunks = [
+        randomizer.randomize_indices(labels[at : at + 30], entropy, at) for at in (60, 0, 90, 30)
+    ]
+    assert np.array_equal(whole, np.concatenate([chunks[1], chunks[3], chunks[0], chunks[2]]))
+
+
+def test_coins_may_be_read_again_and_are_the_words_of_their_stream() -> None:
+    entropy = Entropy(KEY)
+    first, again = (entropy.coins("rounding", 3, 9).tolist() for _ in range(2))
+    assert first == again == entropy.words("rounding", 3, 9).tolist()
+
+
+def test_entropy_is_not_copied_and_its_seeded_twin_is() -> None:
+    for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(PrivacyError, match="copied"):
+            duplicate(system_entropy())
+    twin = pickle.loads(pickle.dumps(seeded_entropy(3)))
+    assert twin.key == seeded_entropy(3).key
+    assert not twin.secure
 
 
 def test_a_stream_ends() -> None:

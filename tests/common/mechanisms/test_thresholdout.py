@@ -119,7 +119,7 @@ def test_threshold_question_and_answer_have_the_noise_of_that_law(
     sigma = 2 * 3 * generalization.RESOLUTION / Fraction(2)
     assert drawn == {
         "thresholdout threshold 1": 2 * sigma,
-        "question q": 4 * sigma,
+        "question 1 q": 4 * sigma,
         "answer q": sigma,
     }
 

@@ -68,9 +68,6 @@ class ServerSection(Section):
         gt=0,
         le=1,
     )
-    spare_threads: int = setting(
-        8, "Threads kept free for everything else, health checks above all.", ge=2, le=256
-    )
     max_message_bytes: int = setting(
         4 << 20, "Largest message that a client may send.", unit="bytes", ge=4096, le=64 << 20
     )
@@ -125,6 +122,12 @@ class ObservabilitySection(Section):
         " (Prometheus). Anybody who reaches this address can read it. Leave it out for no HTTP.",
         example="127.0.0.1:9464",
         write=True,
+    )
+    hosts: list[str] = setting(
+        list,
+        "Names under which this address is asked for, besides that of listen, localhost and IP"
+        " addresses. Requests for other hosts are refused: a web page could send them.",
+        example=["label-party.monitoring.svc"],
     )
     tracing: bool = setting(
         False,

@@ -8,7 +8,11 @@ that no client can make them grow.
 from __future__ import annotations
 
 import logging
+import math
+import sys
+import threading
 import time
+from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -25,6 +29,8 @@ _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300
 
 OK = "OK"
 CANCELLED = "CANCELLED"
+
+_MINUTE = 60.0
 
 
 class Call:
@@ -46,9 +52,7 @@ class Call:
     def refuse(self, status: str, reason: str, peer: str) -> None:
         """Record a refusal."""
         self.status = status
-        self._telemetry.refuse(
-            "call refused", reason, method=self.method, status=status, peer=peer, **self.facts
-        )
+        self._telemetry.refuse(reason, method=self.method, status=status, peer=peer, **self.facts)
 
 
 class Telemetry:
@@ -85,6 +89,8 @@ class Telemetry:
         # from the beginning: an alert sees how a count grew, and not how one appeared
         for reason in REASONS:
             self._refusals.labels(reason)
+        self._refused = OncePerMinute("refused")
+        self._failed = OncePerMinute("call failed")
         self._fetched = Gauge(
             "label_party_last_fetch_timestamp_seconds",
             "When a client last got a release's last row.",
@@ -102,27 +108,35 @@ class Telemetry:
         )
 
     @contextmanager
-    def call(self, method: str) -> Iterator[Call]:
+    def recorded(self, call: Call) -> Iterator[None]:
         """Record one call from its beginning to its end, however it ends."""
-        call = Call(self, method)
         began = time.monotonic()
-        with self._traces.call(method) as span:
+        with self._traces.call(call.method) as span:
             try:
-                yield call
+                yield
                 call.status = OK
             finally:
-                self._requests.labels(method, call.status).inc()
-                self._seconds.labels(method).observe(time.monotonic() - began)
+                self._requests.labels(call.method, call.status).inc()
+                self._seconds.labels(call.method).observe(time.monotonic() - began)
                 span.end(call.status, call.facts)
 
     def fetched(self, client: str, data_set: str, epoch: str) -> None:
         """Remember when a client got a release to its end."""
         self._fetched.labels(client, data_set, epoch).set_to_current_time()
 
-    def refuse(self, event: str, reason: str, **facts: Any) -> None:
-        """Count and log one refusal."""
+    def refuse(self, reason: str, **facts: Any) -> None:
+        """Count one refusal, and have it logged with all others of its minute."""
         self._refusals.labels(reason).inc()
-        _log.warning(event, extra={"reason": reason, **facts})
+        self._refused.add(reason, facts)
+
+    def failed(self, method: str) -> None:
+        """Have the exception that is being handled logged, if it is the minute's first."""
+        self._failed.add(method, {"method": method}, trace=True)
+
+    def flush(self, *, ended: bool = False) -> None:
+        """Log what a minute has brought, and at the end also what less than one has."""
+        for events in (self._refused, self._failed):
+            events.flush(ended=ended)
 
     def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
         """Show a number that is asked for at each scrape."""
@@ -137,6 +151,56 @@ class Telemetry:
     def add(self, collector: Collector) -> None:
         """Show whatever else can be counted."""
         self.registry.register(collector)
+
+
+class OncePerMinute:
+    """Logs what clients can cause as often as they like: the first at once, then one line a minute.
+
+    A line says how many there were of each kind and of each client, and all about the last.
+
+    Parameters
+    ----------
+    event
+        What the log calls them.
+    """
+
+    def __init__(self, event: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._event, self._clock = event, clock
+        self._lock = threading.Lock()
+        self._next = -math.inf
+        self._kinds: Tally[str] = Tally()
+        self._clients: Tally[str] = Tally()
+        self._last: dict[str, Any] = {}
+        self._trace: Any = None
+
+    def add(self, kind: str, facts: Mapping[str, Any], *, trace: bool = False) -> None:
+        """Count one, by names that no request can invent."""
+        with self._lock:
+            self._kinds[kind] += 1
+            self._clients[str(facts.get("client", "unknown"))] += 1
+            self._last = {"reason": kind, **facts}
+            self._trace = sys.exc_info() if trace else None
+        self.flush()
+
+    def flush(self, *, ended: bool = False) -> None:
+        """Write the line if it is due."""
+        with self._lock:
+            now = self._clock()
+            if not self._kinds or (now < self._next and not ended):
+                return
+            self._next = now + _MINUTE
+            facts = {
+                "count": self._kinds.total(),
+                "reasons": dict(self._kinds),
+                "clients": dict(self._clients),
+                "last": self._last,
+            }
+            trace, self._trace = self._trace, None
+            self._kinds.clear()
+            self._clients.clear()
+        _log.log(
+            logging.ERROR if trace else logging.WARNING, self._event, extra=facts, exc_info=trace
+        )
 
 
 class _Counts(Collector):
@@ -165,7 +229,10 @@ REASONS: Final = (
     "unknown_client",
     "data_set_not_permitted",
     "too_many_requests",
+    "too_many_calls",
     "too_many_streams",
+    "incomplete_request",
+    "stalled",
     # what is asked for
     "invalid_request",
     "no_release",
@@ -178,7 +245,6 @@ REASONS: Final = (
     "used_up",
     "unsure",
     # what came in between
-    "cancelled",
     "unavailable",
     "not_available",
     "internal_error",

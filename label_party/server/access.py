@@ -9,12 +9,30 @@ name or URI, and the same spelling.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from common.security.certificate_checks import certificate_names
 
 _SECURED = ([b"ssl"], [b"tls"])
 """What gRPC calls its two implementations of TLS; which one is used depends on its version."""
+
+# every call names its certificate anew, and parsing one takes longer than refusing a call
+_names_of = lru_cache(maxsize=256)(certificate_names)
+
+
+def certificate_of(auth_context: Mapping[str, Any]) -> bytes | None:
+    """Return the one certificate (PEM) that a peer proved over TLS, or None.
+
+    Parameters
+    ----------
+    auth_context
+        What gRPC says about the connection.
+    """
+    if list(auth_context.get("transport_security_type", ())) not in _SECURED:
+        return None
+    chain = list(auth_context.get("x509_pem_cert", ()))
+    return chain[0] if len(chain) == 1 else None
 
 
 class AccessPolicy:
@@ -29,20 +47,16 @@ class AccessPolicy:
     def __init__(self, entitlements: Mapping[str, Iterable[str]]) -> None:
         self._entitled = {_typed(name): frozenset(sets) for name, sets in entitlements.items()}
 
-    def identify(self, auth_context: Mapping[str, Any]) -> str | None:
-        """Return the configured name that the peer proved, or None for an unknown client.
+    @property
+    def clients(self) -> int:
+        """How many clients are known."""
+        return len(self._entitled)
 
-        Parameters
-        ----------
-        auth_context
-            What gRPC says about the connection.
-        """
-        if list(auth_context.get("transport_security_type", ())) not in _SECURED:
+    def identify(self, certificate: bytes | None) -> str | None:
+        """Return the configured name in a proven certificate, or None for an unknown client."""
+        if certificate is None:
             return None
-        chain = list(auth_context.get("x509_pem_cert", ()))
-        if len(chain) != 1:
-            return None
-        matches = self._entitled.keys() & certificate_names(chain[0])
+        matches = self._entitled.keys() & _names_of(certificate)
         # a certificate with two of our clients' names would be two clients at once
         return matches.pop()[1] if len(matches) == 1 else None
 

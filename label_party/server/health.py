@@ -1,33 +1,37 @@
 """Whether the server lives, and whether it is ready: what probes and health checks are answered.
 
-*Alive* means that the threads that answer calls and watch streams still do their work; a restart is
-the remedy when they do not. *Ready* means that a client would be served now: the ledger can be
-read, the certificates are valid, gRPC takes connections, and no stop has begun.
+*Alive* means that the event loop that takes calls, and the threads that work on them, still do so;
+a restart is the remedy when they do not. *Ready* means that a client would be served now: the
+ledger can be read, the certificates are valid, gRPC takes connections, and no stop has begun.
 """
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
+from collections.abc import Callable
 from typing import Any
 
-from grpc_health.v1 import health, health_pb2
+import grpc
+from grpc_health.v1 import health_pb2
 
 from common.errors import LabelveilError
+from label_party.server.calls import Rpc, Work
 from label_party.server.catalog import Catalog
 from label_party.server.credentials import ServerCredentials
 from label_party.server.handshakes import Handshakes
-from label_party.server.limits import StreamLimit
+from label_party.server.listener import start
+from label_party.server.refusal import Refusal
 
 _log = logging.getLogger(__name__)
 
 BEAT_SECONDS = 5.0
-"""How long a free serving thread may take to be found."""
+"""How long the event loop and a free thread may take to be found."""
 
 _WATCH_SECONDS = 5.0
+
+STOPPING = "stopping"
 
 
 class Vitals:
@@ -35,29 +39,28 @@ class Vitals:
 
     Parameters
     ----------
-    threads
-        What calls are answered on.
-    streams, catalog, credentials, handshakes
+    work, catalog, credentials, handshakes
         Parts of the server.
+
+    Attributes
+    ----------
     address
         Where it listens.
     """
 
     def __init__(
         self,
-        threads: Executor,
-        streams: StreamLimit,
+        work: Work,
         catalog: Catalog,
         credentials: ServerCredentials,
         handshakes: Handshakes,
-        address: str,
+        address: str = "",
     ) -> None:
-        self._threads = threads
-        self._streams = streams
+        self.address = address
+        self._work = work
         self._catalog = catalog
         self._credentials = credentials
         self._handshakes = handshakes
-        self._address = address
         self._stopping = threading.Event()
 
     def stop(self) -> None:
@@ -66,17 +69,18 @@ class Vitals:
 
     def dead(self) -> list[str]:
         """Return what is wrong that only a restart can repair, in constant words."""
-        problems = []
-        if not self._responds():
-            problems.append("no serving thread is free")
-        if not self._streams.watching:
-            problems.append("stalled fetches are not watched")
-        return problems
+        beat = start(self._work.run(bool))
+        try:
+            beat.result(BEAT_SECONDS)
+        except (TimeoutError, RuntimeError):  # nobody came, or the threads are shut down
+            beat.cancel()
+            return ["calls are not worked on"]
+        return []
 
     def unready(self) -> list[str]:
         """Return why a client would not be served now, in constant words; details are logged."""
         if self._stopping.is_set():
-            return ["stopping"]
+            return [STOPPING]
         checks: dict[str, Callable[[], None]] = {
             "the ledger cannot be read": self._catalog.check,
             "a certificate is not valid": self._credentials.check,
@@ -88,7 +92,7 @@ class Vitals:
             except LabelveilError as error:
                 _log.debug("not ready", extra={"reason": str(error)})
                 problems.append(problem)
-        if not self._handshakes.probe_listener(self._address):
+        if not self._handshakes.probe_listener(self.address):
             problems.append("no connection is taken")
         return problems
 
@@ -96,49 +100,55 @@ class Vitals:
         """Return what is wrong although clients are served."""
         return [f"damaged release left out: {name}" for name in self._catalog.damaged]
 
-    def _responds(self) -> bool:
-        """Whether a serving thread does a small piece of work in time."""
-        try:
-            beat = self._threads.submit(lambda: None)
-        except RuntimeError:  # shut down
-            return False
-        try:
-            beat.result(BEAT_SECONDS)
-        except TimeoutError:
-            beat.cancel()
-            return False
-        return True
 
+class HealthService:
+    """gRPC's health service, for some names that stand for the server.
 
-@contextlib.contextmanager
-def watching(
-    vitals: Vitals, checker: health.HealthServicer, names: tuple[str, ...]
-) -> Iterator[None]:
-    """Tell gRPC's health service, under some names, whether the server is ready."""
-    stopped = threading.Event()
-    last: list[str] | None = None
+    The library's writes to a watcher while it holds what every other watcher needs.
+    """
 
-    def check() -> None:
-        nonlocal last
-        problems = vitals.unready()
-        if problems and problems != last:
+    def __init__(self, vitals: Vitals, names: tuple[str, ...]) -> None:
+        self._vitals, self._names = vitals, names
+        self._problems: list[str] = []
+        self._changed = asyncio.Event()
+
+    async def Check(self, rpc: Rpc) -> None:
+        request: health_pb2.HealthCheckRequest = await rpc.request()
+        if request.service not in self._names:
+            raise Refusal(grpc.StatusCode.NOT_FOUND, "no such service", "invalid_request")
+        await rpc.write(self._answer(request.service))
+
+    async def Watch(self, rpc: Rpc) -> None:
+        request: health_pb2.HealthCheckRequest = await rpc.request()
+        while True:
+            changed = self._changed
+            await rpc.write(self._answer(request.service))
+            await changed.wait()
+
+    def _answer(self, name: str) -> health_pb2.HealthCheckResponse:
+        states: Any = health_pb2.HealthCheckResponse
+        if name not in self._names:
+            return health_pb2.HealthCheckResponse(status=states.SERVICE_UNKNOWN)
+        state = states.NOT_SERVING if self._problems else states.SERVING
+        return health_pb2.HealthCheckResponse(status=state)
+
+    async def update(self) -> None:
+        """Look whether the server is ready, and say so."""
+        # on a thread of its own: the others may be busy, which is no matter of readiness
+        problems = await asyncio.to_thread(self._vitals.unready)
+        if problems == self._problems:
+            return
+        if problems and problems != [STOPPING]:
             _log.error("not ready", extra={"reasons": problems})
-        elif last and not problems:
+        elif not problems:
             _log.info("ready again")
-        last = problems
-        status: Any = health_pb2.HealthCheckResponse
-        for name in names:
-            checker.set(name, status.NOT_SERVING if problems else status.SERVING)
+        self._problems = problems
+        self._changed.set()
+        self._changed = asyncio.Event()
 
-    def watch() -> None:
-        while not stopped.wait(_WATCH_SECONDS):
-            check()
-
-    check()
-    thread = threading.Thread(target=watch, name="health-watch", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopped.set()
-        thread.join()
+    async def watch(self, also: Callable[[], object]) -> None:
+        """Look every few seconds, until cancelled, and do something else each time."""
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            also()
+            await self.update()

@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -41,6 +43,7 @@ Answer = tuple[HTTPStatus, str, bytes]
 @contextmanager
 def answering(
     listen: str,
+    hosts: Iterable[str],
     vitals: Vitals,
     registry: CollectorRegistry,
     status: Callable[[], Iterable[str]],
@@ -51,6 +54,8 @@ def answering(
     ----------
     listen
         host:port; port 0 lets the system choose one.
+    hosts
+        Names under which it is asked for besides.
     vitals, registry
         The answer.
     status
@@ -62,7 +67,9 @@ def answering(
         If the address cannot be bound.
     """
     host, _, port = listen.rpartition(":")
-    handler = type("Handler", (_Handler,), {"paths": _paths(vitals, registry, status)})
+    names = {name.lower() for name in (host, "localhost", *hosts)}
+    known = {"paths": _paths(vitals, registry, status), "hosts": names}
+    handler = type("Handler", (_Handler,), known)
     try:
         server = _server(host.strip("[]"), int(port), handler)
     except OSError as error:
@@ -118,14 +125,18 @@ def _verdict(problems: list[str], notes: Iterable[str] = ()) -> Answer:
 
 class _Handler(BaseHTTPRequestHandler):
     paths: dict[str, Callable[[str], Answer]]
+    hosts: set[str]
     timeout = _SECONDS
     server_version = "label-party"
     sys_version = ""
 
     def do_GET(self) -> None:
         answer = self.paths.get(self.path.partition("?")[0])
-        if answer is None:
-            found: Answer = (HTTPStatus.NOT_FOUND, _TEXT, b"try /, /livez, /readyz or /metrics\n")
+        if not self._is_asked_for():
+            text = b"another host is asked for; see [observability] hosts\n"
+            found: Answer = (HTTPStatus.MISDIRECTED_REQUEST, _TEXT, text)
+        elif answer is None:
+            found = (HTTPStatus.NOT_FOUND, _TEXT, b"try /, /livez, /readyz or /metrics\n")
         else:
             try:
                 found = answer(self.headers.get("Accept", ""))
@@ -138,6 +149,18 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def _is_asked_for(self) -> bool:
+        """Whether the request names a host that this is.
+
+        A web page elsewhere can have its own name lead here (DNS rebinding), and then read the
+        answers as its own; an IP address cannot be led anywhere.
+        """
+        try:
+            host = (urlsplit("//" + self.headers.get("Host", "")).hostname or "").lower()
+            return host in self.hosts or bool(ip_address(host))
+        except ValueError:
+            return False
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Log nothing: a probe every few seconds is no event."""

@@ -33,6 +33,40 @@ def forbidden() -> Refusal:
     return Refusal(grpc.StatusCode.PERMISSION_DENIED, "not permitted", "data_set_not_permitted")
 
 
+def too_many_calls() -> Refusal:
+    """Return the refusal of a client that has too many calls open."""
+    text = "too many calls at once; try again later"
+    return Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, text, "too_many_calls")
+
+
+def too_many_streams() -> Refusal:
+    """Return the refusal of a fetch or a submission where too many run."""
+    text = "too many streams; try again later"
+    return Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, text, "too_many_streams")
+
+
+def too_many_requests() -> Refusal:
+    """Return the refusal of a client over its rate limit."""
+    text = "too many requests; try again later"
+    return Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, text, "too_many_requests")
+
+
+def incomplete() -> Refusal:
+    """Return the refusal of a call whose request does not arrive."""
+    text = "the request was not complete in time"
+    return Refusal(grpc.StatusCode.DEADLINE_EXCEEDED, text, "incomplete_request")
+
+
+def stalled() -> Refusal:
+    """Return the end of a stream whose client neither reads nor writes any more."""
+    return Refusal(grpc.StatusCode.CANCELLED, "no progress for too long", "stalled")
+
+
+def internal_error() -> Refusal:
+    """Return what a client learns of an error of ours."""
+    return Refusal(grpc.StatusCode.INTERNAL, "internal error", "internal_error")
+
+
 def not_found() -> Refusal:
     """Return the refusal of a release that does not exist."""
     return Refusal(grpc.StatusCode.NOT_FOUND, "no such release", "no_release")

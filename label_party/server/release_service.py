@@ -9,26 +9,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import grpc
 
 from common.wire import label_release_pb2 as wire
-from common.wire import label_release_pb2_grpc as stubs
-from label_party.monitoring.calls import Call, Telemetry
+from label_party.monitoring.calls import Telemetry
 from label_party.server.access import AccessPolicy
+from label_party.server.calls import Rpc
 from label_party.server.catalog import Catalog, Damaged
-from label_party.server.handlers import streaming, unary
-from label_party.server.limits import RateLimits, Stream, StreamLimit
-from label_party.server.refusal import (
-    Refusal,
-    damaged,
-    forbidden,
-    invalid,
-    not_found,
-    unknown_client,
-)
+from label_party.server.limits import Places
+from label_party.server.refusal import Refusal, damaged, forbidden, invalid, not_found
 from label_party.server.submission import Reception
 from label_party.store.release_store import StoredRelease
 
@@ -40,7 +30,7 @@ _DIGEST_BYTES = 32
 _NAME_CHARACTERS = 64
 
 
-class LabelReleaseService(stubs.LabelReleaseServiceServicer):
+class LabelReleaseService:
     """Serves committed releases to entitled clients.
 
     Parameters
@@ -49,69 +39,45 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
         Where releases are found.
     policy
         Who may fetch what.
-    streams, rate
-        How much at a time.
+    streams
+        How many calls that last may run.
+    stall_seconds
+        How long such a call may stand still.
     reception
         Takes in submitted populations.
     telemetry
-        Told of every call.
+        Told what was fetched.
     """
 
     def __init__(
         self,
         catalog: Catalog,
         policy: AccessPolicy,
-        streams: StreamLimit,
-        rate: RateLimits,
+        streams: Places,
+        stall_seconds: float,
         reception: Reception,
         telemetry: Telemetry,
     ) -> None:
-        self.telemetry = telemetry
+        self.streams = streams
+        self.stall_seconds = stall_seconds
+        self._telemetry = telemetry
         self._catalog = catalog
         self._policy = policy
-        self._streams = streams
-        self._rate = rate
         self._reception = reception
 
-    def client(self, context: grpc.ServicerContext, call: Call) -> str:
-        """Return the name of an authorized client; refuse one unknown, or over its rate limit."""
-        name = self._policy.identify(context.auth_context())
-        if name is None:
-            raise unknown_client()
-        call.facts["client"] = name
-        if not self._rate.allow(name):
-            raise Refusal(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                "too many requests; try again later",
-                "too_many_requests",
-            )
-        return name
+    async def DescribeRelease(self, rpc: Rpc) -> None:
+        request: wire.DescribeReleaseRequest = await rpc.request()
+        release = await self.find(rpc, request.data_set, request.epoch or None)
+        _log.info("described", extra=rpc.record.facts)
+        await rpc.write(await rpc.run(_described, release), self.stall_seconds)
 
-    @unary
-    def DescribeRelease(
-        self, request: wire.DescribeReleaseRequest, context: grpc.ServicerContext, call: Call
-    ) -> wire.DescribeReleaseResponse:
-        client = self.client(context, call)
-        release = self.find(client, request.data_set, request.epoch or None)
-        call.facts |= _names(release)
-        _log.info("described", extra=call.facts)
-        return wire.DescribeReleaseResponse(
-            manifest=release.manifest_bytes,
-            manifest_sha256=bytes.fromhex(release.digest),
-            signature=release.signature,
-        )
-
-    @streaming
-    def FetchRelease(
-        self, request: wire.FetchReleaseRequest, context: grpc.ServicerContext, call: Call
-    ) -> Iterator[wire.FetchReleaseResponse]:
-        client = self.client(context, call)
+    async def FetchRelease(self, rpc: Rpc) -> None:
+        request: wire.FetchReleaseRequest = await rpc.request()
         if not request.epoch:
             raise invalid("epoch is required")
         if len(request.manifest_sha256) != _DIGEST_BYTES:
             raise invalid("manifest_sha256 must have 32 bytes")
-        release = self.find(client, request.data_set, request.epoch)
-        call.facts |= _names(release)
+        release = await self.find(rpc, request.data_set, request.epoch)
         if request.manifest_sha256.hex() != release.digest:
             raise Refusal(
                 grpc.StatusCode.FAILED_PRECONDITION,
@@ -122,61 +88,40 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
             raise Refusal(
                 grpc.StatusCode.OUT_OF_RANGE, "start_row is beyond the last row", "invalid_request"
             )
-        with self.stream(context, client) as stream:
+        chunk = min(request.max_chunk_bytes or DEFAULT_CHUNK_BYTES, MAX_CHUNK_BYTES)
+        step = max(chunk // release.row_bytes, 1)
+        record = rpc.record
+        with self.streams.hold(rpc.client):
             began = time.monotonic()
-            call.facts |= {"from_row": request.start_row, "rows": 0, "bytes": 0}
-            for message in _rows(release, request.start_row, request.max_chunk_bytes):
-                yield message
-                stream.progress()
-                call.sent(
-                    request.data_set,
-                    len(message.codes) // release.manifest.content.code_bytes,
-                    len(message.keys) + len(message.codes),
-                )
+            record.facts |= {"from_row": request.start_row, "rows": 0, "bytes": 0}
+            for start in range(request.start_row, release.rows, step):
+                stop = min(start + step, release.rows)
+                message = await rpc.run(_rows, release, start, stop)
+                await rpc.write(message, self.stall_seconds)
+                rows = stop - start
+                record.sent(request.data_set, rows, rows * release.row_bytes)
             seconds = round(time.monotonic() - began, 3)
-            _log.info("fetched", extra={**call.facts, "seconds": seconds})
-            self.telemetry.fetched(client, release.manifest.data_set, release.manifest.epoch)
+            _log.info("fetched", extra={**record.facts, "seconds": seconds})
+            self._telemetry.fetched(rpc.client, request.data_set, request.epoch)
 
-    @unary
-    def SubmitPopulation(
-        self,
-        request: Iterator[wire.SubmitPopulationRequest],
-        context: grpc.ServicerContext,
-        call: Call,
-    ) -> wire.SubmitPopulationResponse:
-        client = self.client(context, call)
+    async def SubmitPopulation(self, rpc: Rpc) -> None:
         # before a place is taken: no header of anybody else could be accepted
-        self.check_entitled(client, self._reception.data_set)
-        with self.stream(context, client) as stream:
+        self.check_entitled(rpc.client, self._reception.data_set)
+        with self.streams.hold(rpc.client):
             began = time.monotonic()
-            try:
-                header = next(request, wire.SubmitPopulationRequest()).header
-                # a stream that begins otherwise has an empty header, which names no data set
-                self._check_access(client, header.data_set, header.epoch)
-                answer = self._reception.receive(header, request, client, stream.progress)
-            except grpc.RpcError as error:  # the client left, or stood still for too long
-                raise Refusal(grpc.StatusCode.CANCELLED, "the submission broke off") from error
-        call.facts |= {
+            header = (await rpc.request()).header
+            # a stream that begins otherwise has an empty header, which names no data set
+            self._check_access(rpc.client, header.data_set, header.epoch)
+            answer = await self._reception.receive(header, rpc, self.stall_seconds)
+        rpc.record.facts |= {
             "data_set": header.data_set,
             "epoch": header.epoch,
             "rows": header.rows,
             "status": wire.PopulationStatus.Name(answer.status),
         }
         seconds = round(time.monotonic() - began, 3)
-        _log.info("population submitted", extra={**call.facts, "seconds": seconds})
-        return answer
-
-    @contextmanager
-    def stream(self, context: grpc.ServicerContext, client: str) -> Iterator[Stream]:
-        """Hold one of the places for calls that last."""
-        with self._streams.place(context.cancel, client) as stream:
-            if stream is None:
-                raise Refusal(
-                    grpc.StatusCode.RESOURCE_EXHAUSTED,
-                    "too many streams; try again later",
-                    "too_many_streams",
-                )
-            yield stream
+        _log.info("population submitted", extra={**rpc.record.facts, "seconds": seconds})
+        await rpc.write(answer)
 
     def check_entitled(self, client: str, data_set: str) -> None:
         """Refuse a client that may not ask about a data set."""
@@ -190,27 +135,27 @@ class LabelReleaseService(stubs.LabelReleaseServiceServicer):
             raise invalid("data_set and epoch have at most 64 characters")
         self.check_entitled(client, data_set)
 
-    def find(self, client: str, data_set: str, epoch: str | None) -> StoredRelease:
+    async def find(self, rpc: Rpc, data_set: str, epoch: str | None) -> StoredRelease:
         """Return a release that a client may ask about; refuse if it may not, or there is none."""
-        self._check_access(client, data_set, epoch or "")
+        self._check_access(rpc.client, data_set, epoch or "")
         try:
-            release = self._catalog.find(data_set, epoch)
+            release = await rpc.run(self._catalog.find, data_set, epoch)
         except Damaged as error:
             raise damaged() from error
         if release is None:
             raise not_found()
+        rpc.record.facts |= {"data_set": release.data_set, "epoch": release.epoch}
         return release
 
 
-def _rows(
-    release: StoredRelease, start_row: int, max_chunk_bytes: int
-) -> Iterator[wire.FetchReleaseResponse]:
-    chunk = min(max_chunk_bytes or DEFAULT_CHUNK_BYTES, MAX_CHUNK_BYTES)
-    step = max(chunk // release.row_bytes, 1)
-    for start in range(start_row, release.rows, step):
-        keys, codes = release.read(start, min(start + step, release.rows))
-        yield wire.FetchReleaseResponse(start_row=start, keys=keys, codes=codes)
+def _described(release: StoredRelease) -> bytes:
+    return wire.DescribeReleaseResponse(
+        manifest=release.manifest_bytes,
+        manifest_sha256=bytes.fromhex(release.digest),
+        signature=release.signature,
+    ).SerializeToString()
 
 
-def _names(release: StoredRelease) -> dict[str, str]:
-    return {"data_set": release.manifest.data_set, "epoch": release.manifest.epoch}
+def _rows(release: StoredRelease, start: int, stop: int) -> bytes:
+    keys, codes = release.read(start, stop)
+    return wire.FetchReleaseResponse(start_row=start, keys=keys, codes=codes).SerializeToString()

@@ -1,9 +1,4 @@
-"""``label-party serve``: mutual TLS, health checking, reflection, graceful stop.
-
-The server is the threaded one. A fetch holds a thread while its reader is slow, so fetches are
-limited to fewer than there are threads, and health checks always find a free one; in return disk
-reads and digests never block an event loop, and a stalled reader costs one message of memory.
-"""
+"""``label-party serve``: mutual TLS, health checking, reflection, graceful stop."""
 
 from __future__ import annotations
 
@@ -17,37 +12,36 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import grpc
-from grpc_health.v1 import health, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
 from prometheus_client import ProcessCollector
 
 from common.errors import ConfigError
 from common.files import PUBLIC, appearing
 from common.guarantees import Guarantee
 from common.signals import stopped_by_signals
-from common.wire import evaluation_pb2, evaluation_pb2_grpc
-from common.wire import label_release_pb2_grpc as stubs
+from common.wire import evaluation_pb2, label_release_pb2
 from label_party.config.sections import LabelPartyConfig
-from label_party.config.serving import ServerSection
 from label_party.events.submitted import Populations
 from label_party.monitoring.budget_metrics import BudgetMetrics
-from label_party.monitoring.calls import Call, Telemetry
+from label_party.monitoring.calls import Telemetry
 from label_party.monitoring.status import Samples, status
 from label_party.monitoring.tracing import NO_TRACES, SERVICE, make_traces
 from label_party.queries.evaluation import Evaluation
 from label_party.server.access import AccessPolicy
+from label_party.server.calls import Calls, Work
 from label_party.server.catalog import Catalog
 from label_party.server.credentials import ServerCredentials
 from label_party.server.evaluation_service import EvaluationService
-from label_party.server.handlers import streaming
 from label_party.server.handshakes import Handshakes
-from label_party.server.health import Vitals, watching
+from label_party.server.health import HealthService, Vitals
 from label_party.server.http_probes import answering
-from label_party.server.limits import RateLimits, StreamLimit, share_of
+from label_party.server.limits import Places, RateLimits, share_of
+from label_party.server.listener import Listener, start
+from label_party.server.reflection_service import ReflectionService
+from label_party.server.refusal import too_many_streams
 from label_party.server.release_service import LabelReleaseService
 from label_party.server.submission import Reception
-from label_party.server.unreadable_requests import ReadRequests
 from label_party.store.account import AccountState, read_accounts
 from label_party.store.disk import StoreBusy
 from label_party.store.recovery import recover
@@ -55,9 +49,17 @@ from label_party.store.release_store import Store
 
 _log = logging.getLogger(__name__)
 
-EVALUATIONS = evaluation_pb2.DESCRIPTOR.services_by_name["EvaluationService"].full_name
-_METADATA_BYTES = 8192
-_STREAMS_PER_CONNECTION = 64
+_RELEASES = label_release_pb2.DESCRIPTOR.services_by_name["LabelReleaseService"]
+_EVALUATIONS = evaluation_pb2.DESCRIPTOR.services_by_name["EvaluationService"]
+# the stubs of these two have descriptors of another type
+_HEALTH: Any = health_pb2.DESCRIPTOR.services_by_name["Health"]
+_REFLECTION: Any = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
+
+_SPARE_THREADS = 8
+"""Threads beyond those that streams may occupy."""
+
+_CALLS = 24
+"""Calls beyond its streams that one client may have open."""
 
 
 @dataclass(frozen=True)
@@ -150,47 +152,41 @@ def open_server(
     populations.clean()
     data_sets = sorted({name for names in config.entitlements.values() for name in names})
     releases = catalog.open_all(data_sets)
-    checker = health.HealthServicer()
+    policy = AccessPolicy(config.entitlements)
+    each = share_of(settings.max_streams, settings.client_share, policy.clients)
+    streams = Places(settings.max_streams, each, too_many_streams)
+    reception = Reception(catalog, populations, config)
+    service = LabelReleaseService(
+        catalog, policy, streams, settings.stall_seconds, reception, telemetry
+    )
+    evaluation = Evaluation(config, store)
     with contextlib.ExitStack() as stack:
         stack.callback(traces.close)
         stack.callback(catalog.close)
-        each = share_of(settings.max_streams, settings.client_share, len(config.entitlements))
-        streams = stack.enter_context(
-            StreamLimit(settings.max_streams, settings.stall_seconds, each=each)
-        )
-        threads = ThreadPoolExecutor(settings.max_streams + settings.spare_threads, "call")
-        server = _server(settings, threads)
-        service = LabelReleaseService(
-            catalog,
-            AccessPolicy(config.entitlements),
-            streams,
-            RateLimits(settings.requests_per_minute),
-            Reception(catalog, populations, config),
-            telemetry,
-        )
-        stubs.add_LabelReleaseServiceServicer_to_server(service, server)
-        evaluation = Evaluation(config, store)
-        evaluation_pb2_grpc.add_EvaluationServiceServicer_to_server(
-            EvaluationService(service, evaluation), server
-        )
-        health_pb2_grpc.add_HealthServicer_to_server(checker, server)
+        # a stream occupies one thread at most, so that streams never take the last ones
+        threads = ThreadPoolExecutor(settings.max_streams + _SPARE_THREADS, "work")
+        stack.callback(threads.shutdown)
+        work, rate = Work(threads), RateLimits(settings.requests_per_minute)
+        calls = Calls(policy, rate, each + _CALLS, telemetry, work)
+        calls.add(_RELEASES, service)
+        calls.add(_EVALUATIONS, EvaluationService(service, evaluation))
         if settings.reflection:
-            names = (SERVICE, EVALUATIONS, health.SERVICE_NAME, reflection.SERVICE_NAME)
-            reflection_pb2_grpc.add_ServerReflectionServicer_to_server(  # type: ignore[no-untyped-call]
-                _AuthorizedReflection(names, service), server
-            )
-        address = _listen(server, settings, credentials)
-        server.start()
-        stack.callback(lambda: server.stop(None).wait())
-        _check_handshakes(handshakes, address, heard)
-        handshakes.on_refused = lambda reason: telemetry.refuse("handshake refused", reason)
+            calls.add(_REFLECTION, ReflectionService([_RELEASES, _EVALUATIONS, _HEALTH]))
+        vitals = Vitals(work, catalog, credentials, handshakes)
+        health = HealthService(vitals, ("", SERVICE))
+        calls.add(_HEALTH, health, public=True)
+        listener = Listener(settings, credentials, calls, work)
+        stack.callback(listener.close)
+        vitals.address = listener.address
+        _check_handshakes(handshakes, listener.address, heard)
+        handshakes.on_refused = telemetry.refuse
         _measure(telemetry, config, catalog, streams, credentials, handshakes)
-        vitals = Vitals(threads, streams, catalog, credentials, handshakes, address)
         observed_at = None
         if config.observability.listen is not None:
             observed_at = stack.enter_context(
                 answering(
                     config.observability.listen,
+                    config.observability.hosts,
                     vitals,
                     telemetry.registry,
                     lambda: status(
@@ -200,16 +196,18 @@ def open_server(
                     ),
                 )
             )
-        stack.enter_context(watching(vitals, checker, ("", SERVICE)))
+        stack.callback(telemetry.flush, ended=True)
+        start(health.update()).result()
+        stack.callback(start(health.watch(telemetry.flush)).cancel)
         # probes are answered until the last fetch has ended, or an orchestrator loses patience
-        stack.callback(lambda: server.stop(settings.grace_seconds).wait())
-        stack.callback(checker.enter_graceful_shutdown)
+        stack.callback(listener.drain, settings.grace_seconds)
+        stack.callback(lambda: start(health.update()).result())
         stack.callback(vitals.stop)
         _log.info(
             "serving",
-            extra={"address": address, "observed_at": observed_at, "releases": releases},
+            extra={"address": listener.address, "observed_at": observed_at, "releases": releases},
         )
-        yield Running(address, observed_at, evaluation.price())
+        yield Running(listener.address, observed_at, evaluation.price())
 
 
 def _check_handshakes(handshakes: Handshakes, address: str, heard: bool) -> None:
@@ -225,7 +223,7 @@ def _measure(
     telemetry: Telemetry,
     config: LabelPartyConfig,
     catalog: Catalog,
-    streams: StreamLimit,
+    streams: Places,
     credentials: ServerCredentials,
     handshakes: Handshakes,
 ) -> None:
@@ -261,20 +259,6 @@ def _measure(
     telemetry.add(ProcessCollector(registry=None))
 
 
-class _AuthorizedReflection(reflection.ReflectionServicer):
-    """Describes the service to entitled clients alone, within the same limits."""
-
-    def __init__(self, names: tuple[str, ...], service: LabelReleaseService) -> None:
-        super().__init__(names)
-        self._service = service
-        self.telemetry = service.telemetry
-
-    @streaming
-    def ServerReflectionInfo(self, request_iterator: Any, context: Any, call: Call) -> Any:
-        self._service.client(context, call)
-        yield from super().ServerReflectionInfo(request_iterator, context)
-
-
 def _ready_store(config: LabelPartyConfig) -> Store:
     """Open the store, and clear up after dead builders unless a living one is at work."""
     store = Store(config.store.directory)
@@ -288,36 +272,6 @@ def _ready_store(config: LabelPartyConfig) -> Store:
         if found.counted:
             _log.warning("unknown releases counted as spent", extra={"releases": found.counted})
     return store
-
-
-def _server(settings: ServerSection, threads: ThreadPoolExecutor) -> grpc.Server:
-    return grpc.server(
-        threads,
-        interceptors=[ReadRequests(SERVICE.rpartition(".")[0])],
-        options=[
-            # two servers on one port would share clients by chance
-            ("grpc.so_reuseport", 0),
-            ("grpc.max_receive_message_length", settings.max_message_bytes),
-            ("grpc.max_concurrent_streams", _STREAMS_PER_CONNECTION),
-            ("grpc.max_metadata_size", _METADATA_BYTES),
-            # a peer that vanished without a word frees its place
-            ("grpc.keepalive_time_ms", 60_000),
-            ("grpc.keepalive_timeout_ms", 20_000),
-        ],
-    )
-
-
-def _listen(server: grpc.Server, settings: ServerSection, credentials: ServerCredentials) -> str:
-    try:
-        port = server.add_secure_port(settings.listen, credentials.grpc)
-    except RuntimeError:
-        port = 0
-    if not port:
-        raise ConfigError(
-            f"listen={settings.listen!r} cannot be bound: the address is taken or not this"
-            " machine's; set [server] listen"
-        )
-    return f"{settings.listen.rpartition(':')[0]}:{port}"
 
 
 def _end(credentials: ServerCredentials, which: str) -> float:

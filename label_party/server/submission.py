@@ -6,11 +6,11 @@ state. Labels are not looked at: whether a key has one is unknown to this module
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import grpc
@@ -20,6 +20,7 @@ from common.release.blocks import KEY_BYTES
 from common.wire import label_release_pb2 as wire
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.submitted import Populations, Submitted, Upload
+from label_party.server.calls import Rpc
 from label_party.server.catalog import Catalog, Damaged
 from label_party.server.limits import share_of
 from label_party.server.refusal import Refusal, damaged, invalid
@@ -59,12 +60,8 @@ class Reception:
         self._arriving: dict[str, int] = {}
         self._lock = threading.Lock()
 
-    def receive(
-        self,
-        header: wire.PopulationHeader,
-        messages: Iterator[wire.SubmitPopulationRequest],
-        client: str,
-        progress: Callable[[], object],
+    async def receive(
+        self, header: wire.PopulationHeader, rpc: Rpc, stall_seconds: float
     ) -> wire.SubmitPopulationResponse:
         """Take in one submission whose sender and data set are authorized.
 
@@ -72,12 +69,10 @@ class Reception:
         ----------
         header
             The stream's first message.
-        messages
-            The others.
-        client
-            Name of the certificate.
-        progress
-            Called when keys have arrived.
+        rpc
+            Brings the others.
+        stall_seconds
+            How long each may take to arrive.
 
         Raises
         ------
@@ -86,23 +81,17 @@ class Reception:
         """
         self._check(header)
         try:
-            settled = self._settled(header)
+            settled = await rpc.run(self._settled, header)
             if settled is not None:
                 return settled
-            with self._room(header, client), self._populations.upload() as upload:
-                self._fill(upload, header, messages, progress)
-                with self._populations.exchanging(header.data_set, header.epoch):
-                    settled = self._settled(header)  # the release may exist by now
-                    if settled is not None:
-                        return settled
-                    facts = Submitted(
-                        rows=header.rows,
-                        sha256=header.population_sha256.hex(),
-                        secret_check=header.secret_check.hex(),
-                        client=client,
-                        submitted_at=datetime.now(UTC).isoformat(timespec="seconds"),
-                    )
-                    self._populations.store(header.data_set, header.epoch, upload, facts)
+            with contextlib.ExitStack() as held:
+                upload = await rpc.run(self._begin, header, rpc.client, held)
+                try:
+                    async for message in rpc.messages(stall_seconds):
+                        await rpc.run(self._append, upload, header, message)
+                    return await rpc.run(self._store, upload, header, rpc.client)
+                finally:
+                    await rpc.run(held.close)
         except StoreBusy as error:
             raise Refusal(
                 grpc.StatusCode.UNAVAILABLE, "the population is in use; try again later"
@@ -112,7 +101,12 @@ class Reception:
             raise Refusal(
                 grpc.StatusCode.UNAVAILABLE, "the population cannot be stored; try again later"
             ) from error
-        return _answer(header, wire.POPULATION_STATUS_STORED)
+
+    def _begin(
+        self, header: wire.PopulationHeader, client: str, held: contextlib.ExitStack
+    ) -> Upload:
+        held.enter_context(self._room(header, client))
+        return held.enter_context(self._populations.upload())
 
     def _check(self, header: wire.PopulationHeader) -> None:
         if not self._submitted or header.data_set != self.data_set:
@@ -158,7 +152,7 @@ class Reception:
             return _answer(header, wire.POPULATION_STATUS_ALREADY_STORED)
         return None
 
-    @contextmanager
+    @contextlib.contextmanager
     def _room(self, header: wire.PopulationHeader, client: str) -> Iterator[None]:
         """Hold room for one population: those that arrive count like those that wait."""
         with self._lock:
@@ -189,25 +183,23 @@ class Reception:
                 " when one of them is released",
             )
 
-    def _fill(
-        self,
-        upload: Upload,
-        header: wire.PopulationHeader,
-        messages: Iterator[wire.SubmitPopulationRequest],
-        progress: Callable[[], object],
+    def _append(
+        self, upload: Upload, header: wire.PopulationHeader, message: wire.SubmitPopulationRequest
     ) -> None:
-        for message in messages:
-            keys = message.keys
-            if message.WhichOneof("part") != "keys":
-                raise invalid("the header must be the first message, and no other")
-            if not keys or len(keys) % KEY_BYTES:
-                raise invalid(f"{len(keys)} bytes are not one or more keys of 16 bytes")
-            if len(keys) > MAX_KEYS_BYTES:
-                raise invalid(f"{len(keys)} bytes of keys in one message; at most {MAX_KEYS_BYTES}")
-            if upload.rows + len(keys) // KEY_BYTES > header.rows:
-                raise invalid(f"more keys than the {header.rows} of the header")
-            upload.append(keys)
-            progress()
+        keys = message.keys
+        if message.WhichOneof("part") != "keys":
+            raise invalid("the header must be the first message, and no other")
+        if not keys or len(keys) % KEY_BYTES:
+            raise invalid(f"{len(keys)} bytes are not one or more keys of 16 bytes")
+        if len(keys) > MAX_KEYS_BYTES:
+            raise invalid(f"{len(keys)} bytes of keys in one message; at most {MAX_KEYS_BYTES}")
+        if upload.rows + len(keys) // KEY_BYTES > header.rows:
+            raise invalid(f"more keys than the {header.rows} of the header")
+        upload.append(keys)
+
+    def _store(
+        self, upload: Upload, header: wire.PopulationHeader, client: str
+    ) -> wire.SubmitPopulationResponse:
         if upload.rows != header.rows:
             raise invalid(f"{upload.rows} keys instead of the {header.rows} of the header")
         if upload.sha256 != header.population_sha256.hex():
@@ -216,6 +208,19 @@ class Reception:
         repeated = upload.repeated()
         if repeated:
             raise invalid(f"{repeated} of {header.rows} keys occurred before; send each event once")
+        with self._populations.exchanging(header.data_set, header.epoch):
+            settled = self._settled(header)  # the release may exist by now
+            if settled is not None:
+                return settled
+            facts = Submitted(
+                rows=header.rows,
+                sha256=header.population_sha256.hex(),
+                secret_check=header.secret_check.hex(),
+                client=client,
+                submitted_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            )
+            self._populations.store(header.data_set, header.epoch, upload, facts)
+        return _answer(header, wire.POPULATION_STATUS_STORED)
 
 
 def _answer(

@@ -304,6 +304,14 @@ class StoredRelease:
             raise
 
     @property
+    def data_set(self) -> str:
+        return self.manifest.data_set
+
+    @property
+    def epoch(self) -> str:
+        return self.manifest.epoch
+
+    @property
     def rows(self) -> int:
         return self.manifest.population.rows
 

@@ -19,11 +19,11 @@ from common.errors import ConfigError
 from common.security.pilot_certificates import Authority, Role, issue
 from common.wire import label_release_pb2 as wire
 from label_party.server import health as vitals
+from label_party.server.calls import Work
 from label_party.server.catalog import Catalog
 from label_party.server.credentials import ServerCredentials
 from label_party.server.handshakes import Handshakes
 from label_party.server.health import Vitals
-from label_party.server.limits import StreamLimit
 from label_party.server.run import Running, open_server
 from label_party.store.release_store import Store
 from tests.common.security.keys import write_key
@@ -118,15 +118,13 @@ def parts(party: Party, address: str, threads: ThreadPoolExecutor) -> Iterator[V
     party.release()
     settings = party.config()
     handshakes = Handshakes()
-    with StreamLimit(1, 60.0) as streams:
-        yield Vitals(
-            threads,
-            streams,
-            Catalog(Store(settings.store.directory)),
-            ServerCredentials(settings.server, handshakes),
-            handshakes,
-            address,
-        )
+    yield Vitals(
+        Work(threads),
+        Catalog(Store(settings.store.directory)),
+        ServerCredentials(settings.server, handshakes),
+        handshakes,
+        address,
+    )
 
 
 def test_stuck_threads_are_dead(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,11 +134,11 @@ def test_stuck_threads_are_dead(party: Party, monkeypatch: pytest.MonkeyPatch) -
         stuck = [threads.submit(released.wait, 30) for _ in range(2)]
         with monkeypatch.context() as hasty:
             hasty.setattr(vitals, "BEAT_SECONDS", 0.1)
-            assert found.dead() == ["no serving thread is free"]
+            assert found.dead() == ["calls are not worked on"]
         released.set()
         assert all(call.result() for call in stuck)
         assert found.dead() == []
-    assert found.dead() == ["no serving thread is free", "stalled fetches are not watched"]
+    assert found.dead() == ["calls are not worked on"]
 
 
 def test_nobody_who_takes_connections_is_not_ready(

@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from common.security.pilot_certificates import Authority, Role, issue
-from label_party.server.access import AccessPolicy
+from label_party.server.access import AccessPolicy, certificate_of
 
 POLICY = AccessPolicy({"partner.example": ["d"], "spiffe://example/client": ["e"]})
 
@@ -16,8 +16,12 @@ def context(pem: bytes, security: bytes = b"ssl") -> dict[str, list[bytes]]:
     return {"transport_security_type": [security], "x509_pem_cert": [pem]}
 
 
+def identify_context(given: dict[str, list[bytes]]) -> str | None:
+    return POLICY.identify(certificate_of(given))
+
+
 def identify(authority: Authority, *names: str) -> str | None:
-    return POLICY.identify(context(issue(authority, Role.CLIENT, list(names)).certificate_pem))
+    return identify_context(context(issue(authority, Role.CLIENT, list(names)).certificate_pem))
 
 
 def with_names(authority: Authority, common_name: str, *names: x509.GeneralName) -> bytes:
@@ -46,28 +50,28 @@ def test_the_named_certificate_is_recognised(authority: Authority) -> None:
 
 def test_a_uri_is_recognised_as_a_uri_only(authority: Authority) -> None:
     uri = "spiffe://example/client"
-    assert POLICY.identify(
+    assert identify_context(
         context(with_names(authority, "x", x509.UniformResourceIdentifier(uri)))
     ) == uri  # fmt: skip
     as_dns = with_names(authority, "x", x509.DNSName("spiffe-example-client"))
-    assert POLICY.identify(context(as_dns)) is None
+    assert identify_context(context(as_dns)) is None
     other_type = with_names(authority, "x", x509.UniformResourceIdentifier("partner.example"))
-    assert POLICY.identify(context(other_type)) is None
+    assert identify_context(context(other_type)) is None
 
 
 def test_everything_else_is_unknown(authority: Authority) -> None:
     for name in ("partner.example.evil.org", "xpartner.example", "example"):
         assert identify(authority, name) is None, name
     wildcard = with_names(authority, "x", x509.DNSName("*.example"))
-    assert POLICY.identify(context(wildcard)) is None
+    assert identify_context(context(wildcard)) is None
 
 
 def test_a_common_name_is_no_identity(authority: Authority) -> None:
-    assert POLICY.identify(context(with_names(authority, "partner.example"))) is None
+    assert identify_context(context(with_names(authority, "partner.example"))) is None
     other = with_names(authority, "partner.example", x509.DNSName("other.example"))
-    assert POLICY.identify(context(other)) is None
+    assert identify_context(context(other)) is None
     email = with_names(authority, "x", x509.RFC822Name("partner.example"))
-    assert POLICY.identify(context(email)) is None
+    assert identify_context(context(email)) is None
 
 
 def test_a_certificate_of_two_clients_is_none_of_them(authority: Authority) -> None:
@@ -75,16 +79,16 @@ def test_a_certificate_of_two_clients_is_none_of_them(authority: Authority) -> N
         authority, "x", x509.DNSName("partner.example"),
         x509.UniformResourceIdentifier("spiffe://example/client"),
     )  # fmt: skip
-    assert POLICY.identify(context(both)) is None
+    assert identify_context(context(both)) is None
 
 
 def test_no_transport_security_and_nonsense_are_unknown(authority: Authority) -> None:
     pem = issue(authority, Role.CLIENT, ["partner.example"]).certificate_pem
-    assert POLICY.identify(context(pem, b"local")) is None
-    assert POLICY.identify({"x509_pem_cert": [pem]}) is None
-    assert POLICY.identify({"transport_security_type": [b"ssl"]}) is None
-    assert POLICY.identify(context(b"nonsense")) is None
-    assert POLICY.identify({**context(pem), "x509_pem_cert": [pem, pem]}) is None
+    assert identify_context(context(pem, b"local")) is None
+    assert identify_context({"x509_pem_cert": [pem]}) is None
+    assert identify_context({"transport_security_type": [b"ssl"]}) is None
+    assert identify_context(context(b"nonsense")) is None
+    assert identify_context({**context(pem), "x509_pem_cert": [pem, pem]}) is None
 
 
 def test_each_client_has_its_own_data_sets() -> None:

@@ -191,7 +191,7 @@ def test_stalled_readers_keep_nobody_waiting(party: Party, connect: Connect) -> 
     """With all places taken by readers that stopped, health answers, and places come back."""
     party.write_population({"key": [f"event-{i}" for i in range(60_000)]})
     assert party.release().code == 0
-    with running(party.config(server__max_streams=2, server__spare_threads=2,
+    with running(party.config(server__max_streams=2,
                               server__stall_seconds=2.0)) as address:  # fmt: skip
         client = connect(address)
         described = client.describe()
@@ -296,7 +296,7 @@ def test_serve_tells_its_port_logs_no_secret_and_stops_when_asked(
         _, log = process.communicate(timeout=300)
     assert process.returncode == 0
     events = [json.loads(line) for line in log.splitlines()]
-    assert {"serving", "described", "fetched", "call refused", "stopping"} <= {
+    assert {"serving", "described", "fetched", "refused", "stopping"} <= {
         event["event"] for event in events
     }
     secret = (party.folder / "join.key").read_text().strip()

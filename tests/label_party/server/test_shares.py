@@ -16,7 +16,8 @@ from common.release.event_keys import hash_keys, read_secret
 from common.security.pilot_certificates import Authority, Role, issue
 from common.wire import evaluation_pb2_grpc
 from common.wire import label_release_pb2 as wire
-from label_party.server.limits import Stream, StreamLimit, share_of
+from label_party.server.limits import Places, share_of
+from label_party.server.refusal import Refusal, too_many_streams
 from label_party.server.run import running
 from tests.label_party.conftest import CLIENT, Client, Party
 from tests.label_party.serving import get, serving
@@ -50,18 +51,13 @@ def code(call: Callable[[], object]) -> grpc.StatusCode:
 def test_a_share_is_at_least_one_and_all_for_who_is_alone() -> None:
     assert [share_of(16, 0.5, clients) for clients in (1, 2, 9)] == [16, 8, 8]
     assert [share_of(1, 0.5, 2), share_of(3, 0.5, 2), share_of(8, 1.0, 2)] == [1, 1, 8]
-    limit = StreamLimit(3, 10.0, each=2)
-
-    def place(client: str) -> Any:
-        return limit.place(lambda: None, client)
-
-    with place("a") as one, place("a") as two, place("a") as three, place("b") as four:
-        assert one is not None
-        assert two is not None
-        assert three is None
-        assert four is not None
-        with place("c") as five:
-            assert five is None  # three at once in all
+    places = Places(3, 2, too_many_streams)
+    with places.hold("a"), places.hold("a"):
+        with pytest.raises(Refusal), places.hold("a"):
+            pass
+        with places.hold("b"), pytest.raises(Refusal), places.hold("c"):
+            pass  # three at once in all
+        assert places.active == 2
 
 
 def test_a_client_of_another_data_set_takes_no_place(
@@ -93,16 +89,16 @@ def test_a_client_of_another_data_set_takes_no_place(
 @pytest.fixture
 def placed(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
     """Counts the streams that were given a place."""
-    found, place = threading.Semaphore(0), StreamLimit.place
+    found, hold = threading.Semaphore(0), Places.hold
 
     @contextmanager
-    def counted(limit: StreamLimit, *arguments: Any) -> Iterator[Stream | None]:
-        with place(limit, *arguments) as stream:
-            if stream is not None:
+    def counted(places: Places, client: str) -> Iterator[None]:
+        with hold(places, client):
+            if places._refusal is too_many_streams:
                 found.release()
-            yield stream
+            yield
 
-    monkeypatch.setattr(StreamLimit, "place", counted)
+    monkeypatch.setattr(Places, "hold", counted)
     return found
 
 

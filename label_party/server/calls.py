@@ -69,7 +69,7 @@ class Rpc:
         method: MethodDescriptor,
         client: str,
         record: Call,
-        work: Work,
+        work: ActiveCalls,
     ) -> None:
         self.client, self.record = client, record
         self._context, self._work = context, work
@@ -133,7 +133,7 @@ def _look_at(operation: asyncio.Future[Any]) -> None:
         operation.exception()
 
 
-class Work:
+class ActiveCalls:
     """What is being worked on, so that a stop waits for it and for nothing else.
 
     Parameters
@@ -192,7 +192,12 @@ class Calls(grpc.GenericRpcHandler):
     """
 
     def __init__(
-        self, policy: AccessPolicy, rate: RateLimits, each: int, telemetry: Telemetry, work: Work
+        self,
+        policy: AccessPolicy,
+        rate: RateLimits,
+        each: int,
+        telemetry: Telemetry,
+        work: ActiveCalls,
     ) -> None:
         self._policy, self._rate, self._telemetry, self._work = policy, rate, telemetry, work
         self._known = Places(each * policy.clients, each, too_many_calls)

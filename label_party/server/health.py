@@ -17,7 +17,7 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from common.errors import LabelveilError
-from label_party.server.calls import Rpc, Work
+from label_party.server.calls import ActiveCalls, Rpc
 from label_party.server.catalog import Catalog
 from label_party.server.credentials import ServerCredentials
 from label_party.server.handshakes import Handshakes
@@ -50,7 +50,7 @@ class Vitals:
 
     def __init__(
         self,
-        work: Work,
+        work: ActiveCalls,
         catalog: Catalog,
         credentials: ServerCredentials,
         handshakes: Handshakes,

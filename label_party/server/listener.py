@@ -13,7 +13,7 @@ from grpc import aio
 
 from common.errors import ConfigError
 from label_party.config.serving import ServerSection
-from label_party.server.calls import Calls, Work
+from label_party.server.calls import ActiveCalls, Calls
 from label_party.server.credentials import ServerCredentials
 
 T = TypeVar("T")
@@ -76,7 +76,11 @@ class Listener:
     """
 
     def __init__(
-        self, settings: ServerSection, credentials: ServerCredentials, calls: Calls, work: Work
+        self,
+        settings: ServerSection,
+        credentials: ServerCredentials,
+        calls: Calls,
+        work: ActiveCalls,
     ) -> None:
         self._work = work
         start(self._open(settings, credentials, calls)).result()

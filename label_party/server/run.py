@@ -29,7 +29,7 @@ from label_party.monitoring.status import Samples, status
 from label_party.monitoring.tracing import NO_TRACES, SERVICE, make_traces
 from label_party.queries.evaluation import Evaluation
 from label_party.server.access import AccessPolicy
-from label_party.server.calls import Calls, Work
+from label_party.server.calls import ActiveCalls, Calls
 from label_party.server.catalog import Catalog
 from label_party.server.credentials import ServerCredentials
 from label_party.server.evaluation_service import EvaluationService
@@ -166,7 +166,7 @@ def open_server(
         # a stream occupies one thread at most, so that streams never take the last ones
         threads = ThreadPoolExecutor(settings.max_streams + _SPARE_THREADS, "work")
         stack.callback(threads.shutdown)
-        work, rate = Work(threads), RateLimits(settings.requests_per_minute)
+        work, rate = ActiveCalls(threads), RateLimits(settings.requests_per_minute)
         calls = Calls(policy, rate, each + _CALLS, telemetry, work)
         calls.add(_RELEASES, service)
         calls.add(_EVALUATIONS, EvaluationService(service, evaluation))

@@ -19,7 +19,7 @@ from common.errors import ConfigError
 from common.security.pilot_certificates import Authority, Role, issue
 from common.wire import label_release_pb2 as wire
 from label_party.server import health as vitals
-from label_party.server.calls import Work
+from label_party.server.calls import ActiveCalls
 from label_party.server.catalog import Catalog
 from label_party.server.credentials import ServerCredentials
 from label_party.server.handshakes import Handshakes
@@ -119,7 +119,7 @@ def parts(party: Party, address: str, threads: ThreadPoolExecutor) -> Iterator[V
     settings = party.config()
     handshakes = Handshakes()
     yield Vitals(
-        Work(threads),
+        ActiveCalls(threads),
         Catalog(Store(settings.store.directory)),
         ServerCredentials(settings.server, handshakes),
         handshakes,

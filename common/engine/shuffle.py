@@ -5,13 +5,15 @@ rows lie before each bucket, and all of them (int64), then every column in turn.
 keep the order in which the task had them, and files are read in the order in which they are named,
 so that what a reader gets does not depend on who wrote the files, or when, or how often: a file
 appears under its name at once, and a retried task writes the same one again.
+
+Where all rows fit into one bucket in this process, they stay in memory (:class:`Held`).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
@@ -62,6 +64,8 @@ def key_buckets(keys: NDArray[Any], buckets: int) -> Integers:
     """
     if not 1 <= buckets <= 1 << 31:
         raise ValueError(f"buckets={buckets} must lie in 1 … 2**31")
+    if buckets == 1:
+        return np.zeros(keys.size, dtype=np.int64)
     heads = (keys if keys.dtype == WORD_TYPE else halves(keys)[0]) >> np.uint64(32)
     return (heads * np.uint64(buckets) >> np.uint64(32)).astype(np.int64)
 
@@ -169,8 +173,10 @@ class Exchange:
         columns
             (n,) values each, or (n, m) where its type says so.
         """
-        narrow = bucket.astype(np.uint16 if self.buckets <= 1 << 16 else np.int64)
-        order = np.argsort(narrow, kind="stable")
+        order: slice | Integers = slice(None)
+        if self.buckets > 1:
+            narrow = bucket.astype(np.uint16 if self.buckets <= 1 << 16 else np.int64)
+            order = np.argsort(narrow, kind="stable")
         ends = np.cumsum(np.bincount(bucket, minlength=self.buckets))
         with appearing(self.files[index], durable=self.durable) as file:
             file.write(np.concatenate([[0], ends]).astype(_COUNT, copy=False).data)
@@ -180,9 +186,16 @@ class Exchange:
 
     def receive(self, bucket: int) -> Columns:
         """Read one bucket's rows from all files, in the files' order."""
+        return self._received(self.files, bucket)
+
+    def sent_by(self, index: int) -> Columns:
+        """Read all rows of a task, which go to one bucket."""
+        return self._received([self.files[index]], 0)
+
+    def _received(self, files: Iterable[Path], bucket: int) -> Columns:
         types = {name: np.dtype(kind) for name, kind in self.types.items()}
         parts: dict[str, list[NDArray[Any]]] = {name: [] for name in types}
-        for path in self.files:
+        for path in files:
             with _Written(path) as file:
                 starts = file.rows(0, self.buckets + 1, _COUNT)
                 first, end, total = map(int, starts[[bucket, bucket + 1, -1]])
@@ -195,6 +208,48 @@ class Exchange:
             name: np.concatenate(found) if found else np.empty(0, dtype=self.types[name])
             for name, found in parts.items()
         }
+
+    def read(self, index: int, name: str, start: int, out: NDArray[Any]) -> None:
+        """Read one column of a task's rows ``start`` …, which go to one bucket, into an array."""
+        with _Written(self.files[index]) as file:
+            total = int(file.rows(0, 2, _COUNT)[1])
+            offset = 2 * _COUNT.itemsize
+            for other, kind in self.types.items():
+                size = np.dtype(kind).itemsize
+                if other == name:
+                    file.fill(out, offset + start * size)
+                    return
+                offset += total * size
+
+    def remove(self) -> None:
+        """Delete the files."""
+        for path in self.files:
+            path.unlink()
+
+
+@dataclass(frozen=True)
+class Held(Exchange):
+    """Rows that stay in this process's memory, all in one bucket; no file is written."""
+
+    sent: dict[int, Columns] = field(default_factory=dict, repr=False, compare=False)
+
+    def send(self, index: int, bucket: NDArray[np.integer], columns: Columns) -> None:
+        self.sent[index] = {name: columns[name] for name in self.types}
+
+    def receive(self, bucket: int) -> Columns:
+        parts = [self.sent[index] for index in range(self.files.count)]
+        if len(parts) == 1:
+            return parts[0]
+        return {name: np.concatenate([part[name] for part in parts]) for name in self.types}
+
+    def sent_by(self, index: int) -> Columns:
+        return self.sent[index]
+
+    def read(self, index: int, name: str, start: int, out: NDArray[Any]) -> None:
+        out[:] = self.sent[index][name][start : start + len(out)]
+
+    def remove(self) -> None:
+        self.sent.clear()
 
 
 def read_rows(path: Path, offset: int, rows: int, kind: str) -> NDArray[Any]:

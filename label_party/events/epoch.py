@@ -20,8 +20,10 @@ class Rows:
 
     Attributes
     ----------
-    key, labels, user, others
+    key, labels, user
         Names of the columns, as :func:`label_party.sources.tables.read_events` reads them.
+    others
+        Further columns.
     day
         A column of dates or times, and the day whose rows are wanted.
     """
@@ -31,13 +33,14 @@ class Rows:
     labels: tuple[str, ...] = ()
     user: str | None = None
     day: tuple[str, str] | None = None
-    others: tuple[str, ...] = ()
+    others: tuple[Column, ...] = ()
 
     @property
     def columns(self) -> list[str]:
         """Every column that is read."""
         day = None if self.day is None else self.day[0]
-        names = (self.key, *self.labels, self.user, day, *self.others)
+        others = (column.name for column in self.others)
+        names = (self.key, *self.labels, self.user, day, *others)
         return list(dict.fromkeys(name for name in names if name is not None))
 
     def read(self, part: tuple[int, int] | None = None) -> tuple[pl.DataFrame, Oddities]:
@@ -49,7 +52,7 @@ class Rows:
             user=self.user,
             day=self.day,
             rows=part,
-            others=self.others,
+            others=[column.name for column in self.others],
         )
 
 
@@ -65,10 +68,10 @@ def rows_of_epoch(
     own = data.population is None
     day = None if data.date is None else (data.date, data.epoch)
     listed = data.population_source
-    public = [column.name for column in columns if column.public]
+    public = [column for column in columns if column.public]
     there = set(columns_of(listed)) if listed is not None and public else set()
-    among = tuple(name for name in public if name in there)
-    others = tuple(column.name for column in columns if column.name not in among)
+    among = tuple(column for column in public if column.name in there)
+    others = tuple(column for column in columns if column not in among)
     names = tuple(terms.column for terms in config.labels)
     labels = Rows(data.labels_source, data.key, names, user if own else None, day, others)
     population = None if listed is None else Rows(listed, data.key, (), user, day, among)

@@ -38,18 +38,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from common.console import row_progress
-from common.engine.shuffle import Keys
 from common.engine.start import open_engine
 from common.engine.task import EngineError
 from common.errors import DataError
 from common.release.event_keys import read_secret, secret_check
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.columns import Column
-from label_party.events.completion import Completed, complete
+from label_party.events.completion import Rules
 from label_party.events.epoch import rows_of_epoch
-from label_party.events.on_disk import Sizes, StoredEvents, Work, complete_external, open_sources
+from label_party.events.steps import Events, Sizes, Sources, Work, complete
 from label_party.events.submitted import Populations
-from label_party.events.tasks import read_keys
 from label_party.sources.databases import snapshot
 from label_party.sources.tables import parquet_files
 from label_party.store.disk import clean, scratch
@@ -91,8 +89,15 @@ def submitted_population(
 
 
 @contextmanager
-def open_events(config: LabelPartyConfig, *, quiet: bool) -> Iterator[Completed | StoredEvents]:
+def open_events(
+    config: LabelPartyConfig, columns: Sequence[Column] = (), *, quiet: bool
+) -> Iterator[Events]:
     """Complete the population: in memory if it fits there, else through the store's scratch folder.
+
+    Parameters
+    ----------
+    columns
+        Further columns that are wanted of each event.
 
     Raises
     ------
@@ -104,48 +109,47 @@ def open_events(config: LabelPartyConfig, *, quiet: bool) -> Iterator[Completed 
     secret, store = read_secret(config.keys.secret_file), Store(config.store.directory)
     with submitted_population(config, secret) as submitted:
         clean(store.scratch)
-        if _fits(config, submitted):
-            yield read_completed(config, secret, _keys(submitted), quiet=quiet)
-            return
         try:
-            with (
-                _made(store),
-                scratch(store.scratch) as folder,
-                open_engine(config.engine) as engine,
-            ):
+            with _work(config, store, secret, submitted) as work:
                 with snapshot():
-                    sources = open_sources(*rows_of_epoch(config), submitted, folder)
-                work = Work(engine, folder, secret, Sizes())
+                    labels, population = rows_of_epoch(config, columns)
+                    read, listed = work.open_table(labels, "labels"), None
+                    if population is not None:
+                        listed = work.open_table(population, "population")
+                sources = Sources(read, listed, submitted)
+                limit = config.privacy.max_records_per_user
                 with row_progress("Hashing keys", sources.rows, quiet) as advance:
-                    events = complete_external(config, sources, work, advance)
+                    events = complete(sources, work, rules_of(config), limit, advance)
                 yield events
         except EngineError as error:
             raise EngineError(f"{error}; nothing was spent") from None
 
 
+def rules_of(config: LabelPartyConfig) -> Rules:
+    """What an event's labels are, given its rows."""
+    return Rules(
+        tuple(terms.missing for terms in config.labels),
+        tuple(terms.bounds for terms in config.labels),
+        config.data.duplicates,
+    )
+
+
 @contextmanager
-def _made(store: Store) -> Iterator[None]:
-    """Make the store if there is none, and take it away again if nothing came to lie in it."""
+def _work(
+    config: LabelPartyConfig, store: Store, secret: bytes, submitted: tuple[Path, int] | None
+) -> Iterator[Work]:
+    """Where events are completed. A store is made for it, and taken away if it stays empty."""
+    if _fits(config, submitted):
+        yield Work.in_memory(secret)
+        return
     existed = store.directory.exists()
     store.create()
     try:
-        yield
+        with scratch(store.scratch) as folder, open_engine(config.engine) as engine:
+            yield Work(engine, folder, secret, Sizes())
     finally:
         if not existed:
             store.remove_if_empty()
-
-
-def read_with_columns(
-    config: LabelPartyConfig, columns: Sequence[Column], *, quiet: bool
-) -> Completed:
-    """Complete the population in memory, with further columns."""
-    secret = read_secret(config.keys.secret_file)
-    with submitted_population(config, secret) as submitted:
-        return read_completed(config, secret, _keys(submitted), columns, quiet=quiet)
-
-
-def _keys(submitted: tuple[Path, int] | None) -> Keys | None:
-    return None if submitted is None else read_keys(submitted[0], 0, submitted[1])
 
 
 def _fits(config: LabelPartyConfig, submitted: tuple[Path, int] | None) -> bool:
@@ -161,31 +165,3 @@ def _fits(config: LabelPartyConfig, submitted: tuple[Path, int] | None) -> bool:
             return False
         rows += sum(count for _, count in files or ())
     return rows <= _IN_MEMORY_ROWS
-
-
-def read_completed(
-    config: LabelPartyConfig,
-    secret: bytes,
-    submitted: Keys | None,
-    columns: Sequence[Column] = (),
-    *,
-    quiet: bool,
-) -> Completed:
-    """Read labels and population, and give every event of the population its labels."""
-    with snapshot():
-        wanted, listed = rows_of_epoch(config, columns)
-        labels, _ = wanted.read()
-        named = None if listed is None else listed.read()[0]
-    rows = labels.height + (0 if named is None else named.height)
-    with row_progress("Hashing keys", rows, quiet) as advance:
-        return complete(
-            labels,
-            submitted if named is None else named,
-            secret,
-            missing=[terms.missing for terms in config.labels],
-            domains=[terms.bounds for terms in config.labels],
-            duplicates=config.data.duplicates,
-            max_records_per_user=config.privacy.max_records_per_user,
-            columns=columns,
-            progress=advance,
-        )

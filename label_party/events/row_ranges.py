@@ -29,8 +29,9 @@ _MOST_BLOCKS = 1 << 14
 class RowWriter(Protocol):
     """Where the rows go, in order."""
 
-    def write_rows(self, keys: bytes | memoryview, codes: bytes) -> None:
-        """Append rows."""
+    @property
+    def folder(self) -> Path:
+        """A folder of the same disk, for files on their way."""
         ...
 
     def adopt(self, keys: Path, codes: Path) -> None:

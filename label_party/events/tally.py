@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from operator import add
 from typing import Any, ClassVar, Literal
 
+from label_party.sources.oddities import NOTHING, Oddities
+
 Duplicates = Literal["missing", "last", "sum", "mean"]
 
 
@@ -60,26 +62,26 @@ class Tally:
     over_limit
         Events that got the missing value because their user has too many, or is not named. What
         follows is counted before that.
-    strangers
-        Rows of labels that name another user than the first row of their event does; they do not
-        count.
     repeated
         Rows of the population whose key occurred before.
     label_rows, most_rows
         Rows of labels that were read, and the most of one key.
     labels
         What was found of each label.
+    odd, odd_population
+        What is odd about rows of labels, and of the population.
     """
 
     rows: int = 0
     left_out: int = 0
     merged: int = 0
     over_limit: int = 0
-    strangers: int = 0
     repeated: int = 0
     label_rows: int = 0
     most_rows: int = 0
     labels: tuple[LabelTally, ...] = ()
+    odd: Oddities = NOTHING
+    odd_population: Oddities = NOTHING
 
     _RULES: ClassVar[Mapping[str, Callable[[Any, Any], Any]]] = {"most_rows": max, "labels": _each}
 
@@ -99,5 +101,6 @@ class Tally:
     def to_json(self) -> dict[str, Any]:
         """Return its numbers; those of a label that is the only one stand among them."""
         found = asdict(self)
+        found |= {"odd": self.odd.to_json(), "odd_population": self.odd_population.to_json()}
         labels = found.pop("labels")
         return found | (labels[0] if len(labels) == 1 else {"labels": list(labels)})

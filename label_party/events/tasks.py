@@ -1,9 +1,9 @@
-"""The tasks that a release consists of when its rows do not fit into memory.
+"""The tasks that completing and randomizing a population consists of.
 
 Labels and population are cut into slices of rows, hashed, and exchanged
 (:mod:`common.engine.shuffle`) so that one task has all rows of a range of keys; those ranges, one
 after the other, are the release's rows. Every task reads files, calls pure functions, and writes
-one file of its own.
+one file of its own. What fits into memory is one slice and one range, and no file.
 
 How rows are numbered: a file's rows in file order, the files of a directory in the order of their
 names. That order decides which of several labels is the last, and the order in which labels of one
@@ -14,13 +14,14 @@ that was submitted. Neither depends on slices, buckets, workers or engines.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from common.arrays import Floats, Integers
@@ -32,15 +33,17 @@ from common.engine.shuffle import (
     Exchange,
     Keys,
     distinct,
-    fill,
+    key_buckets,
     read_rows,
 )
 from common.engine.task import Secrets
 from common.files import appearing
 from common.randomizers.cells import Codebook, Group
 from common.release.blocks import KEY_BYTES
+from label_party.events.columns import NONE
 from label_party.events.completion import (
-    Domain,
+    LabelRows,
+    Rules,
     beyond_limit,
     complete_part,
     hash_column,
@@ -50,87 +53,57 @@ from label_party.events.completion import (
 from label_party.events.epoch import Rows
 from label_party.events.fingerprints import fingerprints_of
 from label_party.events.row_ranges import count_rows, randomize_rows
-from label_party.events.tally import Duplicates, Tally
-from label_party.sources.tables import KEY, LABEL, USER
+from label_party.events.tally import Tally
+from label_party.sources.oddities import NOTHING, Oddities
+from label_party.sources.tables import KEY, LABEL, PLACE, USER, other
 from label_party.store.fingerprints import fingerprint_hashed
 
-ArrayT = TypeVar("ArrayT", bound=NDArray[Any])
-
-_ROW, _PRINT = "row", "fingerprint"
-ROWS_OF_KEYS = {KEY: KEY_TYPE, _ROW: ROW_TYPE}
-ROWS_OF_USERS = {USER: KEY_TYPE, _ROW: ROW_TYPE}
-ROWS = {_ROW: ROW_TYPE}
-PRINTS = {_PRINT: WORD_TYPE}
-
-
-def label_type(labels: int) -> str:
-    """NumPy type of an event's labels."""
-    return f"({labels},)<f8"
-
-
-def labels_of_rows(labels: int) -> dict[str, str]:
-    """Columns of completed labels on their way to their rows."""
-    return {_ROW: ROW_TYPE, LABEL: label_type(labels)}
+ROW, PRINT = "row", "fingerprint"
+ROWS_OF_KEYS = {KEY: KEY_TYPE, ROW: ROW_TYPE}
+ROWS_OF_USERS = {USER: KEY_TYPE, ROW: ROW_TYPE}
+ROWS = {ROW: ROW_TYPE}
+PRINTS = {PRINT: WORD_TYPE}
 
 
 @dataclass(frozen=True)
 class Slice:
-    """The rows ``start`` … ``stop`` of a Parquet file."""
+    """Rows of a table: ``start`` … ``stop`` of a Parquet file, or all that were read already."""
 
     table: Rows
-    start: int
-    stop: int
+    part: tuple[int, int] | None = None
+    loaded: tuple[pl.DataFrame, Oddities] | None = None
 
-    def columns(self, secrets: Secrets) -> Columns:
+    @property
+    def types(self) -> dict[str, str]:
+        """Names and types of its columns, the keys first."""
+        types = {KEY: KEY_TYPE}
+        if self.table.labels:
+            types |= {LABEL: f"({len(self.table.labels)},)<f8", PLACE: ROW_TYPE}
+        if self.table.user is not None:
+            types[USER] = KEY_TYPE
+        return types | {other(column.name): "<i8" for column in self.table.others}
+
+    @property
+    def of_names(self) -> Slice:
+        """The same rows, of which only the key and the user are wanted."""
+        return replace(self, table=replace(self.table, labels=(), others=()))
+
+    def read(self) -> tuple[pl.DataFrame, Oddities]:
+        """Read them, and say what is odd about them."""
+        return self.loaded or self.table.read(self.part)
+
+    def load(self, secrets: Secrets) -> tuple[Columns, Oddities]:
         """Read them, and hash their keys and users."""
-        events, _ = self.table.read((self.start, self.stop))
+        events, odd = self.read()
         columns: Columns = {KEY: hash_column(events[KEY], secrets.join)}
         if self.table.labels:
             columns[LABEL] = label_values(events, len(self.table.labels))
-        if USER in events.columns:
+            columns[PLACE] = events[PLACE].to_numpy()
+        if self.table.user is not None:
             columns[USER] = hash_users(events[USER], secrets.join)
-        return columns
-
-
-@dataclass(frozen=True)
-class FingerprintedSlice:
-    """The fingerprints of a slice's events, and of their users."""
-
-    slice: Slice
-
-    def columns(self, secrets: Secrets) -> Columns:
-        """Read and compute them."""
-        table = replace(self.slice.table, labels=(), others=())
-        rows, _ = table.read((self.slice.start, self.slice.stop))
-        return {_PRINT: fingerprints_of(rows, secrets.fingerprints)}
-
-
-@dataclass(frozen=True)
-class FingerprintedPiece:
-    """The fingerprints of the hashed keys of completed rows."""
-
-    piece: Piece
-
-    def columns(self, secrets: Secrets) -> Columns:
-        """Read and compute them."""
-        keys = read_keys(self.piece.path, 0, self.piece.stop - self.piece.start)
-        return {_PRINT: fingerprint_hashed(keys, secrets.fingerprints)}
-
-
-@dataclass(frozen=True)
-class MergeFingerprints:
-    """Write the fingerprints in a range of values: ascending, each once."""
-
-    bucket: int
-    prints: Exchange
-    out: Path
-
-    def run(self, secrets: Secrets) -> int:
-        """Return how many there are."""
-        merged = distinct(self.prints.receive(self.bucket)[_PRINT])
-        with appearing(self.out) as file:
-            file.write(merged.data)
-        return merged.size
+        for column in self.table.others:
+            columns[other(column.name)] = column.codes(events[other(column.name)], secrets.join)
+        return columns, odd
 
 
 @dataclass(frozen=True)
@@ -141,12 +114,26 @@ class SubmittedSlice:
     start: int
     stop: int
 
-    def columns(self, secrets: Secrets) -> Columns:
+    def load(self, secrets: Secrets) -> tuple[Columns, Oddities]:
         """Read their keys, and number them."""
-        return {
-            KEY: read_keys(self.keys, self.start, self.stop),
-            _ROW: np.arange(self.start, self.stop),
-        }
+        keys = read_keys(self.keys, self.start, self.stop)
+        return {KEY: keys, ROW: np.arange(self.start, self.stop)}, NOTHING
+
+
+@dataclass(frozen=True)
+class SendSlice:
+    """Send a slice's rows to the buckets of their keys."""
+
+    slice: Slice | SubmittedSlice
+    exchange: Exchange
+    index: int
+
+    def run(self, secrets: Secrets) -> tuple[int, Oddities]:
+        """Return how many there are, and what is odd about them."""
+        columns, odd = self.slice.load(secrets)
+        buckets = key_buckets(columns[KEY], self.exchange.buckets)
+        self.exchange.send(self.index, buckets, columns)
+        return columns[KEY].size, odd
 
 
 @dataclass(frozen=True)
@@ -158,48 +145,55 @@ class Complete:
     population
         None: the labels' own keys.
     out
-        The file to write, unless the population was submitted.
-    ranges, range_rows
-        If it was: where labels are sent on to the ranges of their rows, and rows of such a range.
+        Where completed rows go.
+    range_rows
+        0: to the bucket's own file, in the order of their keys. Where the population was submitted,
+        to ranges of so many of its rows.
     """
 
     bucket: int
     labels: Exchange
     population: Exchange | None
-    missing: tuple[float, ...]
-    domains: tuple[Domain, ...]
-    duplicates: Duplicates
-    users: bool
-    out: Path
-    ranges: Exchange | None = None
+    rules: Rules
+    out: Exchange
     range_rows: int = 0
 
     def run(self, secrets: Secrets) -> Tally:
         """Return what was found."""
-        own_users = self.users and self.population is None
         labels = self.labels.receive(self.bucket)
-        listed = {} if self.population is None else self.population.receive(self.bucket)
-        part = complete_part(
+        own = self.population is None
+        listed = labels if self.population is None else self.population.receive(self.bucket)
+        rows = LabelRows(
             labels[KEY],
             labels[LABEL],
-            listed.get(KEY),
-            missing=self.missing,
-            domains=self.domains,
-            duplicates=self.duplicates,
-            users=labels[USER] if own_users else None,
+            labels[PLACE],
+            labels.get(USER) if own else None,
+            {name: labels[name] for name in labels if name not in (KEY, LABEL, PLACE, USER)},
         )
-        if self.ranges is not None:
-            rows = listed[_ROW][part.order]
-            columns = {_ROW: rows, LABEL: part.labels}
-            self.ranges.send(self.bucket, rows // self.range_rows, columns)
-            return part.tally
-        with appearing(self.out) as file:
-            file.write(part.keys.data)
-            file.write(part.labels.astype("<f8", copy=False).data)
-            if self.users:
-                users = (labels if own_users else listed)[USER]
-                file.write(users[part.order].data)
+        part = complete_part(rows, None if own else listed[KEY], self.rules)
+        columns: Columns = {KEY: part.keys, LABEL: part.labels, **part.codes}
+        columns |= {name: listed[name][part.order] for name in listed if name not in columns}
+        where = np.zeros(part.keys.size, dtype=np.int64)
+        if self.range_rows:
+            where = columns[ROW] // self.range_rows
+        self.out.send(self.bucket, where, columns)
         return part.tally
+
+
+@dataclass(frozen=True)
+class Place:
+    """Put the labels of a range of rows in the order in which their keys were submitted."""
+
+    piece: Piece
+    ranges: Exchange
+    keys: Path
+
+    def run(self, secrets: Secrets) -> None:
+        found, piece = self.ranges.receive(self.piece.index), self.piece
+        order = np.empty(piece.rows, dtype=np.int64)
+        order[found[ROW] - piece.start] = np.arange(piece.rows)
+        columns = {name: values[order] for name, values in found.items()}
+        piece.write(columns | {KEY: read_keys(self.keys, piece.start, piece.stop)})
 
 
 @dataclass(frozen=True)
@@ -214,9 +208,9 @@ class FindBeyond:
 
     def run(self, secrets: Secrets) -> None:
         found = self.users.receive(self.bucket)
-        rows = found[_ROW][beyond_limit(found[USER], self.limit)]
+        rows = found[ROW][beyond_limit(found[USER], self.limit)]
         piece = np.searchsorted(np.array(self.starts), rows, side="right") - 1
-        self.beyond.send(self.bucket, piece, {_ROW: rows})
+        self.beyond.send(self.bucket, piece, {ROW: rows})
 
 
 @dataclass(frozen=True)
@@ -227,66 +221,41 @@ class Limit:
     index: int
     beyond: Exchange
     missing: tuple[float, ...]
-    out: Path
+    out: Piece
 
     def run(self, secrets: Secrets) -> int:
         """Return how many."""
-        rows = self.beyond.receive(self.index)[_ROW]
+        rows = self.beyond.receive(self.index)[ROW]
         whole = Range(self.piece.start, self.piece.stop, (self.piece,))
-        labels = whole.labels()
-        labels[rows - self.piece.start] = self.missing
-        with appearing(self.out) as file:
-            file.write(whole.keys().data)
-            file.write(labels.data)
-        return rows.size
-
-
-@dataclass(frozen=True)
-class Place:
-    """Put the labels of a range of rows in the order of the rows."""
-
-    index: int
-    start: int
-    stop: int
-    ranges: Exchange
-    keys: Path
-    out: Path
-
-    def run(self, secrets: Secrets) -> None:
-        found = self.ranges.receive(self.index)
-        labels = np.empty((self.stop - self.start, *found[LABEL].shape[1:]), dtype="<f8")
-        labels[found[_ROW] - self.start] = found[LABEL]
-        with appearing(self.out) as file:
-            file.write(read_keys(self.keys, self.start, self.stop).data)
-            file.write(labels.data)
+        columns = {name: whole.read(name) for name in self.out.file.types}
+        for name, values in columns.items():
+            if name != KEY:
+                values[rows - self.piece.start] = self.missing if name == LABEL else NONE
+        self.out.write(columns)
+        return int(rows.size)
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A file of completed rows ``start`` … ``stop``: keys, labels, and users if they count."""
+    """Completed rows ``start`` … ``stop``: what one task has sent, to one bucket."""
 
-    path: Path
+    file: Exchange
+    index: int
     start: int
     stop: int
-    labels: int
 
-    def read_keys(self, start: int, out: Keys) -> None:
-        """Read (n,) keys, of row ``start`` and the following."""
-        fill(out, self.path, (start - self.start) * KEY_BYTES)
+    @property
+    def rows(self) -> int:
+        return self.stop - self.start
 
-    def read_labels(self, start: int, out: Floats) -> None:
-        """Read (n, m) labels, of row ``start`` and the following."""
-        fill(out, self.path, self._rows * KEY_BYTES + (start - self.start) * 8 * self.labels)
+    def write(self, columns: Columns) -> None:
+        """Write its rows."""
+        self.file.send(self.index, np.zeros(self.rows, dtype=np.int64), columns)
 
     def columns(self, secrets: Secrets) -> Columns:
         """Read the users of all its rows, and number them."""
-        offset = self._rows * (KEY_BYTES + 8 * self.labels)
-        users = read_rows(self.path, offset, self._rows, KEY_TYPE)
-        return {USER: users, _ROW: np.arange(self.start, self.stop)}
-
-    @property
-    def _rows(self) -> int:
-        return self.stop - self.start
+        users = Range(self.start, self.stop, (self,)).read(USER)
+        return {USER: users, ROW: np.arange(self.start, self.stop)}
 
 
 @dataclass(frozen=True)
@@ -297,20 +266,62 @@ class Range:
     stop: int
     pieces: tuple[Piece, ...]
 
+    def by_piece(self) -> Iterator[Range]:
+        """Cut it where another piece begins."""
+        for piece in self.pieces:
+            yield Range(max(self.start, piece.start), min(self.stop, piece.stop), (piece,))
+
+    def read(self, name: str) -> NDArray[Any]:
+        """Return (n, …) values of a column."""
+        out = np.empty(self.stop - self.start, dtype=self.pieces[0].file.types[name])
+        for part in self.by_piece():
+            (piece,) = part.pieces
+            rows = out[part.start - self.start : part.stop - self.start]
+            piece.file.read(piece.index, name, part.start - piece.start, rows)
+        return out
+
     def keys(self) -> Keys:
         """Return their (n,) keys."""
-        return self._read(Piece.read_keys, np.empty(self.stop - self.start, dtype=KEY_TYPE))
+        return self.read(KEY)
 
     def labels(self) -> Floats:
         """Return their (n, m) labels."""
-        shape = self.stop - self.start, self.pieces[0].labels
-        return self._read(Piece.read_labels, np.empty(shape, dtype="<f8"))
+        return self.read(LABEL)
 
-    def _read(self, read: Callable[[Piece, int, Any], None], out: ArrayT) -> ArrayT:
-        for piece in self.pieces:
-            start, stop = max(self.start, piece.start), min(self.stop, piece.stop)
-            read(piece, start, out[start - self.start : stop - self.start])
-        return out
+
+@dataclass(frozen=True)
+class NamePrints:
+    """The fingerprints of the names of a slice's events, and of their users."""
+
+    slice: Slice
+
+    def columns(self, secrets: Secrets) -> Columns:
+        """Read and compute them."""
+        return {PRINT: fingerprints_of(self.slice.read()[0], secrets.fingerprints)}
+
+
+@dataclass(frozen=True)
+class KeyPrints:
+    """The fingerprints of the hashed keys of completed rows."""
+
+    rows: Range
+
+    def columns(self, secrets: Secrets) -> Columns:
+        """Read and compute them."""
+        return {PRINT: fingerprint_hashed(self.rows.keys(), secrets.fingerprints)}
+
+
+@dataclass(frozen=True)
+class MergeFingerprints:
+    """Write the fingerprints in a range of values: ascending, each once."""
+
+    bucket: int
+    prints: Exchange
+    out: Exchange
+
+    def run(self, secrets: Secrets) -> None:
+        merged = distinct(self.prints.receive(self.bucket)[PRINT])
+        self.out.send(self.bucket, np.zeros(merged.size, dtype=np.int64), {PRINT: merged})
 
 
 @dataclass(frozen=True)
@@ -333,7 +344,8 @@ class Randomize:
     rows
         What to randomize.
     codebook
-        A file with the codebook as JSON; it is public, and the same for all tasks.
+        From labels to codes; for other processes, which would get a copy with every task, a file
+        with it as JSON. It is public.
     submitted
         Whether keys are not sent.
     keys, codes
@@ -341,7 +353,7 @@ class Randomize:
     """
 
     rows: Range
-    codebook: Path
+    codebook: Codebook | Path
     block_rows: int
     submitted: bool
     keys: Path
@@ -349,12 +361,12 @@ class Randomize:
 
     def run(self, secrets: Secrets) -> list[str]:
         """Return the digests of the range's blocks."""
-        codebook = _codebook(self.codebook)
+        book = self.codebook
         done = randomize_rows(
             self.rows.labels(),
             None if self.submitted else self.rows.keys(),
             self.rows.start,
-            codebook,
+            _codebook(book) if isinstance(book, Path) else book,
             secrets.entropy(),
             self.block_rows,
         )

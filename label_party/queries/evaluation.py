@@ -39,9 +39,8 @@ from common.files import append_durably
 from common.guarantees import Guarantee
 from common.mechanisms.paired_gain import NoisyAnswers, PairedGain, half_width
 from label_party.config.sections import LabelPartyConfig
-from label_party.events.completion import Completed
-from label_party.events.on_disk import StoredEvents
 from label_party.events.open import open_events
+from label_party.events.steps import Events
 from label_party.store.disk import StoreError
 from label_party.store.entries import EVALUATION, Answer, Charge
 from label_party.store.ledger import LedgerError
@@ -281,7 +280,7 @@ class Evaluation:
             build = Session.begin(self._labels(release, events)).to_bytes
             return Session.from_bytes(pay_once(self._store, order, build, events.fingerprints).data)
 
-    def _labels(self, release: StoredRelease, events: Completed | StoredEvents) -> Floats:
+    def _labels(self, release: StoredRelease, events: Events) -> Floats:
         """(rows, m) true labels in release order, as they are now."""
         lower, upper = np.array([terms.bounds for terms in self._config.labels]).T
         digest, parts = hashlib.sha256(), []

@@ -45,9 +45,9 @@ from common.version import software
 from label_party.config.labels import ConfiguredLabel
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.columns import NONE, Column
-from label_party.events.completion import Completed
 from label_party.events.intention import Confirm, Intention, Spread, go_on
-from label_party.events.open import read_with_columns
+from label_party.events.open import open_events
+from label_party.events.steps import Events
 from label_party.queries.top_k import read_category_list
 from label_party.store.pay_once import Outcome, find_paid, pay_once
 from label_party.store.purchase import Order
@@ -185,35 +185,37 @@ def synthesize(
     store = Store(config.store.directory)
     paid = find_paid(store, order)
     if paid is None:
-        events = _read(config, lists, quiet=quiet)
-        table = domain.histogram(_records(events, request, lists))
-        mechanism = SelectMeasureProject(budget)
-        confirm(
-            Intention(
-                (order,),
-                events.tally,
-                events.fingerprints,
-                labels=[label],
-                spreads=tuple(
-                    Spread.of(name, events.codes[name], len(values) - 1)
-                    for name, values in lists.items()
-                ),
-                too_few=lambda: _too_few(mechanism, domain, events.rows),
-            )
-        )
-
-        def build() -> bytes:
-            with progress_bar(quiet=quiet) as bar:
-                task = bar.add_task("Synthesizing", total=_STEPS, note="")
-                model = _fit(
-                    mechanism,
-                    table,
-                    workload,
-                    lambda share: bar.update(task, completed=round(share * _STEPS)),
+        with open_events(config, _columns(lists), quiet=quiet) as events:
+            table = domain.histogram(_records(events, request, lists))
+            mechanism = SelectMeasureProject(budget)
+            confirm(
+                Intention(
+                    (order,),
+                    events.tally,
+                    events.fingerprints,
+                    events.in_memory,
+                    labels=[label],
+                    spreads=tuple(
+                        Spread.of(name, events.codes(name), len(values) - 1)
+                        for name, values in lists.items()
+                    ),
+                    too_few=lambda: _too_few(mechanism, domain, events.rows),
                 )
-            return _document(config, request, lists, workload, model, int(table.sum()), guarantee)
+            )
 
-        paid = pay_once(store, order, build, events.fingerprints)
+            def build() -> bytes:
+                with progress_bar(quiet=quiet) as bar:
+                    task = bar.add_task("Synthesizing", total=_STEPS, note="")
+                    model = _fit(
+                        mechanism,
+                        table,
+                        workload,
+                        lambda share: bar.update(task, completed=round(share * _STEPS)),
+                    )
+                records = int(table.sum())
+                return _document(config, request, lists, workload, model, records, guarantee)
+
+            paid = pay_once(store, order, build, events.fingerprints)
     return paid
 
 
@@ -280,19 +282,18 @@ def _too_few(mechanism: SelectMeasureProject, domain: Domain, events: int) -> st
     )
 
 
-def _read(config: LabelPartyConfig, lists: dict[str, list[str]], *, quiet: bool) -> Completed:
-    columns = [Column(name, pl.Series(values[:-1]), public=True) for name, values in lists.items()]
-    return read_with_columns(config, columns, quiet=quiet)
+def _columns(lists: dict[str, list[str]]) -> list[Column]:
+    return [Column(name, pl.Series(values[:-1]), public=True) for name, values in lists.items()]
 
 
-def _records(events: Completed, request: TableRequest, lists: dict[str, list[str]]) -> Integers:
+def _records(events: Events, request: TableRequest, lists: dict[str, list[str]]) -> Integers:
     """(n, columns + 1) codes of every event of the population, in one order."""
     codes = [
-        np.where(events.codes[name] == NONE, len(values) - 1, events.codes[name])
-        for name, values in lists.items()
+        np.where(codes == NONE, len(values) - 1, codes)
+        for values, codes in ((values, events.codes(name)) for name, values in lists.items())
     ]
     edges = np.array(request.edges)
-    labels = np.clip(events.labels[:, request.label], edges[0], edges[-1])
+    labels = np.clip(events.labels(request.label), edges[0], edges[-1])
     bins = np.clip(np.searchsorted(edges, labels, side="right") - 1, 0, edges.size - 2)
     return np.stack([*codes, bins], axis=1).astype(np.int64)
 

@@ -29,9 +29,9 @@ from common.mechanisms.selection.leaders import Leaders, StableLeaders
 from common.version import software
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.columns import NONE, Column
-from label_party.events.completion import Completed
 from label_party.events.intention import Confirm, Intention, Spread, go_on
-from label_party.events.open import read_with_columns
+from label_party.events.open import open_events
+from label_party.events.steps import Events
 from label_party.store.pay_once import Outcome, find_paid, pay_once
 from label_party.store.purchase import Order
 from label_party.store.release_store import Store
@@ -93,23 +93,25 @@ def run_top_k(
                 f"k={request.k} is above the {len(categories)} categories of"
                 f" {request.categories}; set --k"
             )
-        events = _read(config, request, categories)
-        counts = _counts(config, request, categories, events)
-        confirm(
-            Intention(
-                (order,),
-                events.tally,
-                events.fingerprints,
-                spreads=(Spread.of(request.by, events.codes[request.by], len(categories)),),
-                too_few=lambda: _too_few(leaders, events.rows, len(categories)),
+        with open_events(config, _columns(config, request, categories), quiet=True) as events:
+            counts = _counts(config, request, categories, events)
+            spread = Spread.of(request.by, events.codes(request.by), len(categories))
+            confirm(
+                Intention(
+                    (order,),
+                    events.tally,
+                    events.fingerprints,
+                    events.in_memory,
+                    spreads=(spread,),
+                    too_few=lambda: _too_few(leaders, events.rows, len(categories)),
+                )
             )
-        )
-        paid = pay_once(
-            store,
-            order,
-            lambda: _build(config, request, categories, leaders, counts),
-            events.fingerprints,
-        )
+            paid = pay_once(
+                store,
+                order,
+                lambda: _build(config, request, categories, leaders, counts),
+                events.fingerprints,
+            )
     return paid
 
 
@@ -157,7 +159,7 @@ def _too_few(leaders: Leaders | StableLeaders, events: int, categories: int) -> 
     )
 
 
-def _read(config: LabelPartyConfig, request: TopKRequest, categories: pl.Series) -> Completed:
+def _columns(config: LabelPartyConfig, request: TopKRequest, categories: pl.Series) -> list[Column]:
     privacy = config.privacy
     if privacy.privacy_unit == Unit.USER and request.user not in (None, privacy.user):
         raise ConfigError(
@@ -170,17 +172,18 @@ def _read(config: LabelPartyConfig, request: TopKRequest, categories: pl.Series)
     columns = [Column(request.by, categories)]
     if user is not None:
         columns.append(Column(user, public=True))
-    return read_with_columns(config, columns, quiet=True)
+    return columns
 
 
 def _counts(
-    config: LabelPartyConfig, request: TopKRequest, categories: pl.Series, events: Completed
+    config: LabelPartyConfig, request: TopKRequest, categories: pl.Series, events: Events
 ) -> Integers:
     """Distinct users of each category, in the list's order: an event is a vote of its user."""
-    items, user = events.codes[request.by], config.privacy.user or request.user
-    users = np.arange(items.size) if user is None else events.codes[user]
+    items, user = events.codes(request.by), config.privacy.user or request.user
+    users = np.arange(items.size) if user is None else events.codes(user)
     counted = (items != NONE) & (items < len(categories)) & (users != NONE)
-    votes = np.unique(users[counted] * len(categories) + items[counted])
+    _, users = np.unique(users[counted], return_inverse=True)  # of 63 bits: smaller, to multiply
+    votes = np.unique(users * len(categories) + items[counted])
     return np.bincount(votes % len(categories), minlength=len(categories))
 
 

@@ -162,17 +162,14 @@ class _Codes:
         self._writer, self._codebook = writer, codebook
         self._counts = np.zeros(codebook.outputs, dtype=np.int64)
 
-    def write_rows(self, keys: bytes | memoryview, codes: bytes) -> None:
-        self._count(codes)
-        self._writer.write_rows(keys, codes)
+    @property
+    def folder(self) -> Path:
+        return self._writer.folder
 
     def adopt(self, keys: Path, codes: Path) -> None:
-        self._count(codes.read_bytes())
-        self._writer.adopt(keys, codes)
-
-    def _count(self, codes: bytes) -> None:
-        found = decode_codes(codes, self._codebook.code_bytes)
+        found = decode_codes(codes.read_bytes(), self._codebook.code_bytes)
         self._counts += np.bincount(found, minlength=self._counts.size)
+        self._writer.adopt(keys, codes)
 
     def of_channels(self) -> list[Integers]:
         """How many codes there are of each, by channel."""

@@ -16,10 +16,9 @@ from common.guarantees import Guarantee
 from common.randomizers import randomizer_names
 from common.release.manifest import Manifest, manifest_digest
 from label_party.config.sections import LabelPartyConfig
-from label_party.events.completion import Completed
 from label_party.events.intention import Confirm, Intention, go_on
-from label_party.events.on_disk import StoredEvents
 from label_party.events.open import open_events
+from label_party.events.steps import Events
 from label_party.events.tally import Tally
 from label_party.release.message import Built, Count, build, count_labels
 from label_party.release.plan import too_few_events
@@ -104,7 +103,7 @@ def run_release(
                 (order,),
                 events.tally,
                 events.fingerprints,
-                isinstance(events, Completed),
+                events.in_memory,
                 [terms.name for terms in config.labels],
                 too_few=lambda: too_few_events(config, events.rows),
             )
@@ -146,7 +145,7 @@ def _outcome(
 
 def _write(
     config: LabelPartyConfig,
-    events: Completed | StoredEvents,
+    events: Events,
     store: Store,
     quiet: bool,
     count: Count,
@@ -161,5 +160,4 @@ def _write(
         writer.publish()
     finally:
         entropy.destroy()
-        writer.close()
     return built

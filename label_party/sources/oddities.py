@@ -69,6 +69,9 @@ class Oddities:
         return [vars(one) | {"places": list(one.places)} for one in self.each]
 
 
+NOTHING = Oddities()
+
+
 def oddity(column: str, reason: str, places: Iterable[int], count: int) -> Oddities:
     """Return one oddity of so many cells or rows, and some of their places; none if no cell is."""
     if not count:

@@ -27,7 +27,7 @@ _MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none")
 _BOOLEANS = {"true": "1", "false": "0"}
 _COLUMNS_SHOWN = 20
 
-KEY, LABEL, USER = "key", "label", "user"
+KEY, LABEL, USER, PLACE = "key", "label", "user", "place"
 
 
 def label_column(index: int) -> str:
@@ -69,7 +69,8 @@ def read_events(
     -------
     A frame with ``key`` (text), the labels as :func:`label_column` calls them (float64, finite;
     null where the event has none) and ``user`` (text; null where there is none), as far as asked
-    for, and the further columns as :func:`other` calls them, in file order; and what was odd.
+    for, the further columns as :func:`other` calls them, and with labels ``place`` (int64: line or
+    row, as oddities name them), in file order; and what was odd.
 
     Raises
     ------
@@ -101,6 +102,8 @@ def read_events(
         events.append(users.alias(USER))
     words = [pl.col(name).cast(pl.String).str.strip_chars().alias(other(name)) for name in others]
     events += _reading(path, lambda: frame.select(words).get_columns())
+    if labels:
+        events.append(places.alias(PLACE))
     return pl.DataFrame(events), odd
 
 

@@ -19,7 +19,6 @@ not know, is settled by the next process that holds the lock (:mod:`label_party.
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import shutil
 from collections.abc import Iterator
@@ -224,21 +223,16 @@ class ReleaseWriter:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._partial = _partial(path)
-        self._files: list[io.BufferedWriter] = []
         self._parts = 0
         with translating_errors(path):
             path.parent.mkdir(mode=0o700, exist_ok=True)
             sync(path.parent.parent)
             self._partial.mkdir(mode=0o700)
 
-    def write_rows(self, keys: bytes | memoryview, codes: bytes) -> None:
-        """Append rows to the only part of a small release."""
-        with translating_errors(self._path):
-            if not self._files:
-                for path in part_paths(self._partial, 0):
-                    self._files.append(path.open("xb"))
-            for file, data in zip(self._files, (keys, codes), strict=True):
-                file.write(data)
+    @property
+    def folder(self) -> Path:
+        """A folder of the release's disk, for files that it is to :meth:`adopt`."""
+        return self._partial
 
     def adopt(self, keys: Path, codes: Path) -> None:
         """Take in the next part: two files of the same disk whose bytes are on it already."""
@@ -255,9 +249,6 @@ class ReleaseWriter:
                     with (self._partial / name).open("xb") as new:
                         new.write(data)
                         sync(new)
-            for file in self._files:
-                sync(file)
-                file.close()
             sync(self._partial)
 
     def publish(self) -> None:
@@ -265,14 +256,6 @@ class ReleaseWriter:
         with translating_errors(self._path):
             self._partial.rename(self._path)
             sync(self._path.parent)
-
-    def close(self) -> None:
-        """Close what an error left open."""
-        for file in self._files:
-            try:
-                file.close()
-            except OSError:  # the disk is full: the bytes are to be deleted anyway
-                continue
 
 
 class StoredRelease:

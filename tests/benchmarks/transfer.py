@@ -138,7 +138,10 @@ def _store(directory: Path, rows: int, keyed: bool) -> Path:
     store, data = Store(directory), manifest.to_bytes()
     store.create()
     writer = store.writer(manifest.data_set, manifest.epoch)
-    writer.write_rows(keys, codes)
+    files = [writer.folder / name for name in ("keys", "codes")]
+    for file, data in zip(files, (keys, codes), strict=True):
+        file.write_bytes(data)
+    writer.adopt(*files)
     writer.finish(data)
     writer.publish()
     spent = manifest.total_guarantee

@@ -18,9 +18,8 @@ from common.release.manifest import Manifest
 from label_party.config import sections as config
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.epoch import rows_of_epoch
-from label_party.events.on_disk import Sizes, Work, complete_external, open_sources
-from label_party.events.open import read_completed
-from label_party.events.tasks import read_keys
+from label_party.events.open import rules_of
+from label_party.events.steps import Sizes, Sources, Work, complete
 from label_party.release.message import build
 from label_party.store.release_store import Store, StoredRelease
 
@@ -83,9 +82,7 @@ class Message:
 
 def in_memory(folder: Path, chosen: LabelPartyConfig, submitted: Path | None = None) -> Message:
     """Build a release of the events in this process's memory: what all engines must equal."""
-    keys = None if submitted is None else read_keys(submitted, 0, submitted.stat().st_size // 16)
-    completed = read_completed(chosen, JOIN, keys, quiet=True)
-    return _build(folder, chosen, completed, completed.tally)
+    return _build(folder, chosen, Work.in_memory(JOIN), submitted)
 
 
 def with_engine(
@@ -98,15 +95,16 @@ def with_engine(
     """Build a release of the events through an engine."""
     work = folder / "work"
     work.mkdir(parents=True)
+    return _build(folder, chosen, Work(engine, work, JOIN, sizes), submitted)
+
+
+def _build(folder: Path, chosen: LabelPartyConfig, work: Work, submitted: Path | None) -> Message:
     named = None if submitted is None else (submitted, submitted.stat().st_size // 16)
-    sources = open_sources(*rows_of_epoch(chosen), named, work)
-    events = complete_external(
-        chosen, sources, Work(engine, work, JOIN, sizes), progress=lambda rows: None
-    )
-    return _build(folder, chosen, events, events.tally)
-
-
-def _build(folder: Path, chosen: LabelPartyConfig, events: Any, tally: Any) -> Message:
+    labels, population = rows_of_epoch(chosen)
+    listed = None if population is None else work.open_table(population, "population")
+    sources = Sources(work.open_table(labels, "labels"), listed, named)
+    limit = chosen.privacy.max_records_per_user
+    events = complete(sources, work, rules_of(chosen), limit)
     store = Store(folder / "store")
     store.create()
     writer = store.writer("labels", "1")
@@ -122,7 +120,7 @@ def _build(folder: Path, chosen: LabelPartyConfig, events: Any, tally: Any) -> M
         b"".join(part.tobytes() for part in events.fingerprints(LEDGER)),
         [prior.noisy_counts for prior in manifest.priors],
         manifest.content.digest + manifest.population.digest,
-        tally,
+        events.tally,
     )
 
 

@@ -16,7 +16,6 @@ import json
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -26,44 +25,23 @@ from common.entropy import system_entropy
 from common.mechanisms.paired_gain import PairedGain
 from common.randomizers.cells import Codebook
 from label_party.config.sections import LabelPartyConfig, load
-from label_party.events.completion import Completed
-from label_party.events.on_disk import StoredEvents
 from label_party.events.open import open_events
 from label_party.events.row_ranges import block_rows_for
+from label_party.events.steps import Events
 from label_party.queries.evaluation import Evaluation, Session, question_name
 from label_party.release.message import build
 from label_party.store.release_store import Store
+from tests.label_party.made_up import Kept
 
 DIGEST_BYTES = 16
 """Of a digest of one start's noise."""
-
-
-@dataclass
-class InMemory:
-    """Where a rehearsal's rows go.
-
-    Attributes
-    ----------
-    codes
-        Codes written so far.
-    """
-
-    codes: bytearray = field(default_factory=bytearray)
-
-    def write_rows(self, keys: bytes | memoryview, codes: bytes) -> None:
-        """Append rows."""
-        self.codes += codes
-
-    def adopt(self, keys: Path, codes: Path) -> None:
-        """Append rows that lie in files."""
-        self.codes += codes.read_bytes()
 
 
 def messages(config: LabelPartyConfig, folder: Path, count: int) -> None:
     """Build so many messages, and keep them with their keys."""
     with open_events(config, quiet=True) as events:
         for number in range(count):
-            entropy, written = system_entropy(), InMemory()
+            entropy, written = system_entropy(), Kept()
             built = build(events, config.at(str(number + 1)), entropy, written)
             (folder / f"{number}.manifest").write_bytes(built.manifest_bytes)
             (folder / f"{number}.codes").write_bytes(written.codes)
@@ -74,7 +52,7 @@ def messages(config: LabelPartyConfig, folder: Path, count: int) -> None:
 def starts(config: LabelPartyConfig, folder: Path, here: int, forked: int, spawned: int) -> None:
     """Randomize all rows under a fresh key, again and again, and keep a digest of each time."""
     with open_events(config, quiet=True) as events:
-        built = build(events, config, system_entropy(), InMemory())
+        built = build(events, config, system_entropy(), Kept())
         codebook = built.manifest.codebook
         digests = [start(events, codebook) for _ in range(here)]
         for kind, count in (("fork", forked), ("spawn", spawned)):
@@ -85,9 +63,9 @@ def starts(config: LabelPartyConfig, folder: Path, here: int, forked: int, spawn
     (folder / "starts").write_bytes(b"".join(digests))
 
 
-def start(events: Completed | StoredEvents, codebook: Codebook) -> bytes:
+def start(events: Events, codebook: Codebook) -> bytes:
     """Randomize all rows as a release does that begins now; a digest of their codes."""
-    written = InMemory()
+    written = Kept()
     events.randomize(
         codebook, system_entropy(), written, block_rows_for(events.rows), lambda rows: None
     )

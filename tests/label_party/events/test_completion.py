@@ -3,17 +3,58 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
+from common.engine.shuffle import Keys
 from common.errors import DataError
 from common.release.event_keys import hash_keys
-from label_party.events.completion import Completed, Keys, complete, count_repeated
+from label_party.events import steps
+from label_party.events.completion import SEVERAL, Rules, count_repeated
+from label_party.events.epoch import Rows
+from label_party.events.steps import Events, Sources, Table, Work
+from label_party.events.tally import Duplicates
+from label_party.events.tasks import Slice
+from label_party.sources.oddities import NOTHING
+from label_party.sources.tables import KEY, LABEL, PLACE, USER
 
 SECRET = bytes(range(32))
+
+
+def complete(
+    labels: pl.DataFrame,
+    listed: pl.DataFrame | Path | None,
+    *,
+    missing: float,
+    duplicates: Duplicates = "missing",
+    max_records_per_user: int | None = None,
+) -> Events:
+    """Complete rows that were read; a path leads to keys that were submitted."""
+
+    def table(frame: pl.DataFrame, *labels: str) -> Table:
+        wanted = Rows(Path("read"), KEY, labels, USER if USER in frame.columns else None)
+        slice_ = Slice(wanted, loaded=(frame, NOTHING))
+        return Table((slice_,), frame.height, slice_.types)
+
+    submitted = None
+    if isinstance(listed, Path):
+        submitted, listed = (listed, listed.stat().st_size // 16), None
+    named = None if listed is None else table(listed)
+    sources = Sources(table(labels.with_row_index(PLACE, 1), LABEL), named, submitted)
+    rules = Rules((missing,), ((-1e9, 1e9),), duplicates)
+    return steps.complete(sources, Work.in_memory(SECRET), rules, max_records_per_user)
+
+
+def labels_of(completed: Events) -> list[list[float]]:
+    return np.concatenate([labels for _, labels in completed.parts()]).tolist()
+
+
+def keys_of(completed: Events) -> bytes:
+    return b"".join(keys.tobytes() for keys, _ in completed.parts())
 
 
 def labels(pairs: list[tuple[str, float | None]], users: list[str] | None = None) -> pl.DataFrame:
@@ -27,17 +68,17 @@ def population(keys: list[str]) -> pl.DataFrame:
     return pl.DataFrame({"key": keys}, schema_overrides={"key": pl.String})
 
 
-def by_key(completed: Completed, keys: list[str]) -> dict[str, float]:
+def by_key(completed: Events, keys: list[str]) -> dict[str, float]:
     hashed = hash_keys(pl.Series(keys), SECRET)
     names = {hashed[i * 16 : i * 16 + 16]: key for i, key in enumerate(keys)}
-    raw = completed.keys.tobytes()
-    rows = [names[raw[i * 16 : i * 16 + 16]] for i in range(len(completed.labels))]
-    return dict(zip(rows, completed.labels[:, 0].tolist(), strict=True))
+    raw = keys_of(completed)
+    rows = [names[raw[i * 16 : i * 16 + 16]] for i in range(completed.rows)]
+    return dict(zip(rows, completed.labels(0).tolist(), strict=True))
 
 
 def test_every_event_gets_one_label() -> None:
     given = labels([("a", 1.0), ("c", None), ("stranger", 9.0)])
-    done = complete(given, population(["a", "b", "c"]), SECRET, missing=[-1.0])
+    done = complete(given, population(["a", "b", "c"]), missing=-1.0)
     assert by_key(done, ["a", "b", "c"]) == {"a": 1.0, "b": -1.0, "c": -1.0}
     assert (done.tally.rows, done.tally.labels[0].unlabelled, done.tally.left_out) == (3, 2, 1)
 
@@ -45,17 +86,15 @@ def test_every_event_gets_one_label() -> None:
 def test_rows_are_ordered_by_hashed_key_whatever_the_labels_and_the_files_say() -> None:
     keys = [f"k{i}" for i in range(300)]
     generator = random.Random(5)
-    expected = complete(
-        labels([(key, 1.0) for key in keys]), population(keys), SECRET, missing=[0.0]
-    ).keys.tobytes()
-    assert sorted(expected[i : i + 16] for i in range(0, len(expected), 16)) == [
-        expected[i : i + 16] for i in range(0, len(expected), 16)
-    ]
+    given = labels([(key, 1.0) for key in keys])
+    expected = keys_of(complete(given, population(keys), missing=0.0))
+    hashed = [expected[i : i + 16] for i in range(0, len(expected), 16)]
+    assert sorted(hashed) == hashed
     for _ in range(5):
         listed = generator.sample(keys, len(keys))
         some = [(key, generator.random()) for key in generator.sample(keys, 100)]
-        done = complete(labels(some), population(listed), SECRET, missing=[0.0])
-        assert done.keys.tobytes() == expected
+        done = complete(labels(some), population(listed), missing=0.0)
+        assert keys_of(done) == expected
 
 
 @pytest.mark.parametrize(
@@ -64,29 +103,30 @@ def test_rows_are_ordered_by_hashed_key_whatever_the_labels_and_the_files_say() 
 def test_several_rows_become_one_label_by_the_rule(rule: Any, value: float) -> None:
     given = labels([("a", 2.0), ("b", 1.0), ("a", 5.0), ("a", None)])
     for listed in (population(["a", "b"]), None):
-        done = complete(given, listed, SECRET, missing=[0.0], duplicates=rule)
+        done = complete(given, listed, missing=0.0, duplicates=rule)
         assert by_key(done, ["a", "b"]) == {"a": value, "b": 1.0}
         assert done.tally.merged == 1
+        assert [str(one) for one in done.tally.odd] == [f"{SEVERAL}: 2 (at 3, 4)"]
 
 
 def test_duplicates_outside_the_population_do_not_matter() -> None:
     given = labels([("a", 2.0), ("x", 5.0), ("x", 6.0)])
-    done = complete(given, population(["a"]), SECRET, missing=[0.0])
+    done = complete(given, population(["a"]), missing=0.0)
     assert done.tally.left_out == 1
 
 
 def test_a_population_with_repeated_or_no_events_is_refused() -> None:
     with pytest.raises(DataError, match="1 rows of the population repeat"):
-        complete(labels([("a", 2.0)]), population(["a", "a"]), SECRET, missing=[0.0])
+        complete(labels([("a", 2.0)]), population(["a", "a"]), missing=0.0)
     with pytest.raises(DataError, match="no events"):
-        complete(labels([("a", 2.0)]), population([]), SECRET, missing=[0.0])
+        complete(labels([("a", 2.0)]), population([]), missing=0.0)
     with pytest.raises(DataError, match="no events"):
-        complete(labels([]), None, SECRET, missing=[0.0])
+        complete(labels([]), None, missing=0.0)
 
 
 def test_labels_without_any_event_give_all_missing() -> None:
-    done = complete(labels([]), population(["a", "b"]), SECRET, missing=[4.0])
-    assert done.labels.tolist() == [[4.0], [4.0]]
+    done = complete(labels([]), population(["a", "b"]), missing=4.0)
+    assert labels_of(done) == [[4.0], [4.0]]
 
 
 def test_events_beyond_a_users_limit_lose_their_labels_in_an_order_that_ignores_them() -> None:
@@ -95,8 +135,8 @@ def test_events_beyond_a_users_limit_lose_their_labels_in_an_order_that_ignores_
 
     def kept(values: list[float]) -> tuple[set[int], int]:
         given = labels(list(zip(keys, values, strict=True)), users)
-        done = complete(given, None, SECRET, missing=[-1.0], max_records_per_user=5)
-        return set(np.flatnonzero(done.labels[:, 0] != -1.0).tolist()), done.tally.over_limit
+        done = complete(given, None, missing=-1.0, max_records_per_user=5)
+        return set(np.flatnonzero(done.labels(0) != -1.0).tolist()), done.tally.over_limit
 
     rows, over = kept([float(i) for i in range(60)])
     assert len(rows) == 20
@@ -108,14 +148,14 @@ def test_events_beyond_a_users_limit_lose_their_labels_in_an_order_that_ignores_
 def test_an_event_is_its_first_rows_users_and_nobody_elses_row_counts(rule: Any) -> None:
     """Else a user could change what is released of events that another one pays for."""
 
-    def done(of_v: float | None) -> Completed:
+    def done(of_v: float | None) -> Events:
         given = labels([("a", 1.0), ("a", of_v), ("b", 4.0)], ["u", "v", "v"])
         limit = {"duplicates": rule, "max_records_per_user": 1}
-        return complete(given, None, SECRET, missing=[0.0], **limit)
+        return complete(given, None, missing=0.0, **limit)
 
     for value in (2.0, None, 1e300):
         assert by_key(done(value), ["a", "b"]) == {"a": 1.0, "b": 4.0}
-        assert (done(value).tally.strangers, done(value).tally.merged) == (1, 0)
+        assert [one.count for one in done(value).tally.odd] == [1]
 
 
 def test_an_event_of_nobody_has_no_label_and_takes_no_place_of_anybodys() -> None:
@@ -123,7 +163,7 @@ def test_an_event_of_nobody_has_no_label_and_takes_no_place_of_anybodys() -> Non
     users = [None, "", "u"] * 3
     given = labels([(key, 1.0) for key in keys]).with_columns(user=pl.Series(users))
     for listed in (None, given.select("key", "user")):
-        done = complete(given, listed, SECRET, missing=[0.0], max_records_per_user=3)
+        done = complete(given, listed, missing=0.0, max_records_per_user=3)
         assert by_key(done, keys) == {
             k: float(u is not None) for k, u in zip(keys, users, strict=True)
         }
@@ -148,16 +188,16 @@ def test_repeated_keys_are_counted_whatever_their_bytes(
         assert count_repeated(raw_keys(*drawn)) == rows - len(set(drawn))
 
 
-def test_a_submitted_population_keeps_its_order() -> None:
+def test_a_submitted_population_keeps_its_order(tmp_path: Path) -> None:
     names = ["d", "nobody", "a", "c"]
     hashed = hash_keys(pl.Series(names), SECRET)
-    listed = np.frombuffer(hashed, dtype="S16")
+    (tmp_path / "keys").write_bytes(hashed)
     given = labels([("a", 1.0), ("b", 2.0), ("c", None), ("d", 4.0)])
-    done = complete(given, listed, SECRET, missing=[-1.0])
+    done = complete(given, tmp_path / "keys", missing=-1.0)
     assert done.submitted
-    assert done.keys.tobytes() == hashed
-    assert done.labels.tolist() == [[4.0], [-1.0], [1.0], [-1.0]]
+    assert keys_of(done) == hashed
+    assert labels_of(done) == [[4.0], [-1.0], [1.0], [-1.0]]
     assert (done.tally.rows, done.tally.labels[0].unlabelled, done.tally.left_out) == (4, 2, 1)
-    by_file = complete(given, population(names), SECRET, missing=[-1.0])
+    by_file = complete(given, population(names), missing=-1.0)
     assert not by_file.submitted
-    assert by_key(by_file, names) == dict(zip(names, done.labels[:, 0].tolist(), strict=True))
+    assert by_key(by_file, names) == dict(zip(names, done.labels(0).tolist(), strict=True))

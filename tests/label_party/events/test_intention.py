@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from label_party.events.completion import complete_part
+from label_party.events.completion import SEVERAL, LabelRows, Rules, complete_part
 from label_party.events.intention import Spread, warnings_of
 from label_party.events.tally import LabelTally, Tally
+from label_party.sources.oddities import oddity
 
 USUAL = Tally(
     rows=1000,
@@ -86,20 +87,13 @@ def test_what_public_facts_say_comes_last() -> None:
 
 def test_ranges_of_keys_add_up_to_what_all_keys_give() -> None:
     keys = np.array([b"a", b"b", b"b", b"c", b"d", b"d", b"d"], dtype="S16")
-    labels = np.array([1.0, 2.0, 3.0, -9.0, 4.0, np.nan, 5.0])
+    labels, places = np.array([1.0, 2.0, 3.0, -9.0, 4.0, np.nan, 5.0]), np.arange(2, 9)
     listed = np.array([b"a", b"b", b"d", b"e"], dtype="S16")
 
     def tally(low: bytes, high: bytes) -> Tally:
         some, named = (keys >= low) & (keys < high), (listed >= low) & (listed < high)
-        part = complete_part(
-            keys[some],
-            labels[some, None],
-            listed[named],
-            missing=[0.0],
-            domains=[(0.0, 4.0)],
-            duplicates="sum",
-        )
-        return part.tally
+        rows = LabelRows(keys[some], labels[some, None], places[some])
+        return complete_part(rows, listed[named], Rules((0.0,), ((0.0, 4.0),), "sum")).tally
 
     whole = tally(b"a", b"z")
     assert tally(b"a", b"c") + tally(b"c", b"z") == whole
@@ -110,4 +104,5 @@ def test_ranges_of_keys_add_up_to_what_all_keys_give() -> None:
         label_rows=7,
         most_rows=3,
         labels=(LabelTally(unlabelled=1, outside=2, smallest=0.0, largest=9.0),),
+        odd=oddity("", SEVERAL, [4, 7, 8], 3),
     )

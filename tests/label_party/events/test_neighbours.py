@@ -201,7 +201,8 @@ def leading(k: int | None, delta: float | None = None) -> top_k.TopKRequest:
 
 def the_counts(config: LabelPartyConfig) -> Integers:
     kinds = pl.Series(KINDS)
-    return top_k._counts(config, leading(2), kinds, top_k._read(config, leading(2), kinds))
+    with open_events(config, top_k._columns(config, leading(2), kinds), quiet=True) as events:
+        return top_k._counts(config, leading(2), kinds, events)
 
 
 def counts_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Fraction:
@@ -229,8 +230,8 @@ def stable_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Fra
 def the_table(config: LabelPartyConfig) -> Integers:
     request = synthetic_table.TableRequest((), (0.0, 4.0, 8.0, 10.0), 2)
     lists = {"kind": [*KINDS, synthetic_table.OTHER]}
-    events = synthetic_table._read(config, lists, quiet=True)
-    codes = synthetic_table._records(events, request, lists)
+    with open_events(config, synthetic_table._columns(lists), quiet=True) as events:
+        codes = synthetic_table._records(events, request, lists)
     return np.histogramdd(codes, bins=(range(6), range(4)))[0].astype(np.int64)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from common.engine.spark import SparkEngine
-from label_party.events.on_disk import Sizes
+from label_party.events.steps import Sizes
 from tests.label_party import engines
 from tests.label_party.engines import JOIN, RELEASE_KEY, settings
 

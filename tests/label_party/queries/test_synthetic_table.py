@@ -12,6 +12,7 @@ import pytest
 
 from common.guarantees import Adjacency, PureDP, ZeroConcentratedDP, guarantee_from_json
 from label_party.config.sections import LabelPartyConfig
+from label_party.events.open import open_events
 from label_party.queries import synthetic_table as synthesize
 from label_party.queries.synthetic_table import OTHER, TableRequest
 from label_party.store.ledger import Ledger
@@ -61,8 +62,8 @@ def truth(party: Party, **settings: Any) -> np.ndarray:
     """(n, 3) true codes, as the command makes them."""
     config = party.config(**settings)
     lists = synthesize._lists(config, request(party))
-    events = synthesize._read(config, lists, quiet=True)
-    return synthesize._records(events, request(party), lists)
+    with open_events(config, synthesize._columns(lists), quiet=True) as events:
+        return synthesize._records(events, request(party), lists)
 
 
 @pytest.mark.usefixtures("repeatable")

@@ -26,7 +26,7 @@ STEPS = [
             ("Store", "create"),
             ("Ledger", "reserve"),
             ("Store", "writer"),
-            ("Writer", "write_rows"),
+            ("Writer", "adopt"),
             ("Writer", "finish"),
         )
     ),

@@ -19,11 +19,9 @@ from common.exact.channel import FiniteChannel, randomized_response_rows
 from common.guarantees import PureDP
 from common.release.manifest import Manifest
 from label_party.config.sections import LabelPartyConfig
-from label_party.events.completion import Completed
-from label_party.events.tally import Tally
 from label_party.release.message import build
 from tests.common.release.releases import text_of
-from tests.label_party.release.test_message import Rows
+from tests.label_party.made_up import Kept, numbered
 
 Change = Callable[[dict[str, Any]], Any]
 
@@ -39,10 +37,9 @@ def message(division: str) -> dict[str, Any]:
         }
     )
     rows = np.arange(400)
-    keys = np.array([int(i).to_bytes(16, "big") for i in rows + 1], dtype="S16")
     labels = np.column_stack([rows % 3, rows % 2]).astype(float)
     entropy = Entropy(hashlib.sha256(b"test").digest())
-    built = build(Completed(keys, labels, Tally(400)), chosen, entropy, Rows())
+    built = build(numbered(labels), chosen, entropy, Kept())
     found: dict[str, Any] = json.loads(built.manifest_bytes)
     return found
 

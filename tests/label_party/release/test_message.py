@@ -17,22 +17,10 @@ from common.randomizers import decoded_prior
 from common.release.blocks import decode_codes
 from common.release.manifest import Manifest
 from label_party.config.sections import LabelPartyConfig
-from label_party.events.completion import Completed
-from label_party.events.tally import Tally
+from label_party.events.steps import Events
 from label_party.release.message import Built, build
+from tests.label_party.made_up import Kept, numbered
 from tests.statistics import fits, laplace_mass, mean_fits
-
-
-class Rows:
-    """Keeps what is written."""
-
-    def __init__(self) -> None:
-        self.keys = b""
-        self.codes = b""
-
-    def write_rows(self, keys: bytes, codes: bytes) -> None:
-        self.keys += keys
-        self.codes += codes
 
 
 def configuration(**sections: dict[str, object]) -> LabelPartyConfig:
@@ -47,10 +35,8 @@ def configuration(**sections: dict[str, object]) -> LabelPartyConfig:
     return LabelPartyConfig.model_validate(base)
 
 
-def completed(values: list[float]) -> Completed:
-    keys = np.array([i.to_bytes(16, "big") for i in range(1, len(values) + 1)], dtype="S16")
-    labels = np.array(values, dtype=np.float64)[:, None]
-    return Completed(keys, labels, Tally(len(values)))
+def completed(values: list[float]) -> Events:
+    return numbered(np.array(values, dtype=np.float64)[:, None])
 
 
 def fixed_entropy(seed: int) -> Entropy:
@@ -58,8 +44,8 @@ def fixed_entropy(seed: int) -> Entropy:
     return Entropy(hashlib.sha256(f"test {seed}".encode()).digest())
 
 
-def built(values: list[float], config: LabelPartyConfig, seed: int = 0) -> tuple[Built, Rows]:
-    rows = Rows()
+def built(values: list[float], config: LabelPartyConfig, seed: int = 0) -> tuple[Built, Kept]:
+    rows = Kept()
     return build(completed(values), config, fixed_entropy(seed), rows), rows
 
 
@@ -99,14 +85,14 @@ def test_rows_codes_and_digests_fit_together() -> None:
 
 def test_repeatable_entropy_is_refused() -> None:
     with pytest.raises(PrivacyError, match="system_entropy"):
-        build(completed([1.0]), configuration(), seeded_entropy(0), Rows())
+        build(completed([1.0]), configuration(), seeded_entropy(0), Kept())
 
 
 def test_two_builds_of_the_same_labels_differ() -> None:
     config = configuration()
     outcomes = []
     for _ in range(2):
-        rows = Rows()
+        rows = Kept()
         result = build(completed([0.0, 1.0, 2.0] * 100), config, system_entropy(), rows)
         outcomes.append((rows.codes, tuple(result.manifest.prior.noisy_counts)))
     assert outcomes[0][0] != outcomes[1][0]

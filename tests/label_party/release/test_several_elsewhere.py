@@ -17,7 +17,7 @@ from common.release.blocks import decode_codes
 from common.release.event_keys import hash_keys, read_secret
 from common.release.folder import MANIFEST_FILE
 from common.release.manifest import Manifest
-from label_party.events.on_disk import Sizes
+from label_party.events.steps import Sizes
 from label_party.server.run import running
 from label_party.store.release_store import Store
 from tests.engines import SparkSession, needs_java

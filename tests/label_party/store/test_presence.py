@@ -19,7 +19,7 @@ import pytest
 
 from common.engine.shuffle import Keys
 from common.release.event_keys import hash_keys, read_secret
-from label_party.events import completion
+from label_party.events import steps
 from label_party.events.fingerprints import fingerprints_of
 from label_party.server.run import running
 from label_party.store.fingerprints import Prints, fingerprint, fingerprint_hashed
@@ -87,7 +87,7 @@ def test_a_thief_of_a_backup_learns_nobodys_presence(
     labelled = [NAMES[i] for i in np.random.default_rng(4).permutation(len(NAMES))[:LABELLED]]
     if twin:
         rows = pl.DataFrame({"key": labelled})
-        monkeypatch.setattr(completion.Completed, "fingerprints", of_label_rows(rows))
+        monkeypatch.setattr(steps.Events, "fingerprints", of_label_rows(rows))
     assert release_submitted(party, connect, labelled).code == 0
     found = advantage(presence(party, stolen(party, party.folder / "stolen")), set(labelled))
     # nothing of fingerprints is noisy: 0 is what they may tell, at any epsilon
@@ -161,7 +161,7 @@ def test_what_coverage_refuses_does_not_depend_on_any_label(
     def release(labelled: list[str], names: list[str], **settings: Any) -> tuple[int, str]:
         if twin:
             rows = pl.DataFrame({"key": labelled})
-            monkeypatch.setattr(completion.Completed, "fingerprints", of_label_rows(rows))
+            monkeypatch.setattr(steps.Events, "fingerprints", of_label_rows(rows))
         done = release_submitted(party, connect, labelled, names, **settings)
         return done.code, done.err.rpartition("error: ")[2]  # warnings are the operator's alone
 

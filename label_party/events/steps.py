@@ -1,0 +1,423 @@
+"""Complete and randomize a population, on any engine, however many rows it has.
+
+Every range of keys is completed by itself, and the ranges follow each other. What is in memory at a
+time is a slice, a bucket or a part for each worker. Rows that fit into this process's memory are
+one slice and one bucket: the same tasks, and no scratch file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from common.arrays import Floats, Integers
+from common.engine.local import InProcess
+from common.engine.shuffle import Exchange, Files, Held, KeyedRows, Keys
+from common.engine.task import Engine, Secrets, Task
+from common.entropy import Entropy
+from common.randomizers.cells import Codebook, Group
+from common.release.blocks import block_ranges
+from label_party.events.completion import Rules, check_population
+from label_party.events.epoch import Rows
+from label_party.events.row_ranges import RowWriter
+from label_party.events.tally import Tally
+from label_party.events.tasks import (
+    PRINT,
+    PRINTS,
+    ROW,
+    ROWS,
+    ROWS_OF_KEYS,
+    ROWS_OF_USERS,
+    Complete,
+    Count,
+    FindBeyond,
+    KeyPrints,
+    Limit,
+    MergeFingerprints,
+    NamePrints,
+    Piece,
+    Place,
+    Randomize,
+    Range,
+    SendSlice,
+    Slice,
+    SubmittedSlice,
+)
+from label_party.sources.tables import KEY, PLACE, USER, copy_as_parquet, other, parquet_files
+from label_party.store.disk import translating_errors
+from label_party.store.fingerprints import Prints
+from label_party.store.release_store import PART_ROWS
+
+ResultT = TypeVar("ResultT")
+Progress = Callable[[int], None]
+
+SLICE_ROWS = 1 << 19
+BUCKET_ROWS = 1 << 19
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How the work is cut; what comes out does not depend on it.
+
+    Attributes
+    ----------
+    slice_rows
+        Rows of a file that one task reads.
+    bucket_rows
+        Rows, of labels and population together, that a bucket holds on average.
+    part_rows
+        Rows of one part of the release: a multiple of a block's.
+    """
+
+    slice_rows: int = SLICE_ROWS
+    bucket_rows: int = BUCKET_ROWS
+    part_rows: int = PART_ROWS
+
+
+@dataclass(frozen=True)
+class Table:
+    """All slices of a source, in the order of its rows; how many these are, and their columns."""
+
+    slices: tuple[Slice, ...]
+    rows: int
+    types: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a release reads.
+
+    Attributes
+    ----------
+    labels
+        Rows of labels.
+    population
+        Rows of the population; None if the labels' own keys are the population, or it was
+        submitted.
+    submitted
+        File and rows of the population that was submitted.
+    """
+
+    labels: Table
+    population: Table | None
+    submitted: tuple[Path, int] | None
+
+    @property
+    def rows(self) -> int:
+        """Rows to hash and exchange."""
+        listed = self.population.rows if self.population else 0
+        return self.labels.rows + listed + (self.submitted[1] if self.submitted else 0)
+
+    @property
+    def named(self) -> Table | None:
+        """The rows that name the events; None if keys were submitted, which are hashed."""
+        return self.population or (None if self.submitted else self.labels)
+
+
+@dataclass(frozen=True)
+class Work:
+    """An engine, the secret, and where rows lie meanwhile.
+
+    Attributes
+    ----------
+    folder
+        That all workers see. None: everything stays in this process's memory, in one piece.
+    sizes
+        How work is cut, where there is a folder.
+    """
+
+    engine: Engine
+    folder: Path | None
+    join: bytes
+    sizes: Sizes
+
+    @classmethod
+    def in_memory(cls, join: bytes) -> Work:
+        """Work in this process, without a file."""
+        return cls(InProcess(), None, join, Sizes())
+
+    def open_table(self, wanted: Rows, name: str) -> Table:
+        """Read a source, or cut it into slices of Parquet files, copying it if it is none."""
+        if self.folder is None:
+            loaded = wanted.read()
+            whole = Slice(wanted, loaded=loaded)
+            return Table((whole,), loaded[0].height, whole.types)
+        files = parquet_files(wanted.source)
+        if files is None:
+            copies = copy_as_parquet(wanted.source, wanted.columns, self.folder / f"copied-{name}")
+            files = [rows for path in copies for rows in parquet_files(path) or ()]
+        slices = (
+            Slice(replace(wanted, source=path), ends)
+            for path, total in files
+            for ends in block_ranges(total, self.sizes.slice_rows)
+        )
+        return Table(tuple(slices), sum(total for _, total in files), Slice(wanted).types)
+
+    def parts(self, rows: int) -> int:
+        """Into how many buckets so many rows go."""
+        return 1 if self.folder is None else max(1, -(-rows // self.sizes.bucket_rows))
+
+    def ranges(self, rows: int) -> list[tuple[int, int]]:
+        """Cut the numbers of rows into ranges of a bucket each."""
+        return list(block_ranges(rows, rows if self.folder is None else self.sizes.bucket_rows))
+
+    def run(self, tasks: Sequence[Task[ResultT]], entropy: Entropy | None = None) -> list[ResultT]:
+        """Run tasks, with the release's key if they draw from it, and return their results."""
+        return list(self.stream(tasks, entropy))
+
+    def stream(
+        self, tasks: Sequence[Task[ResultT]], entropy: Entropy | None = None
+    ) -> Iterator[ResultT]:
+        """Yield the results as they come, in the tasks' order."""
+        if entropy is None:
+            return self.engine.stream(tasks, Secrets(self.join))
+        return self.engine.stream(tasks, Secrets(self.join, entropy.key, entropy.secure))
+
+    def exchange(self, kind: str, count: int, buckets: int, types: Mapping[str, str]) -> Exchange:
+        """Name what ``count`` tasks will write for the next step's."""
+        if self.folder is None:
+            return Held(Files(Path(kind), count), buckets, types)
+        return Exchange(Files(self.folder / kind, count), buckets, types)
+
+    def published(self, codebook: Codebook) -> Codebook | Path:
+        """What tasks are given of a codebook."""
+        if self.folder is None:
+            return codebook
+        path = self.folder / "codebook.json"
+        path.write_text(json.dumps(codebook.to_json()), encoding="utf-8")
+        return path
+
+
+class Events:
+    """Every label of every event, completed, as a release is built from them.
+
+    Attributes
+    ----------
+    tally
+        What completing did.
+    submitted
+        Whether the features party submitted the keys, and so need not be sent them.
+    in_memory
+        Whether all rows lie in this process's memory.
+    """
+
+    def __init__(self, pieces: Sequence[Piece], tally: Tally, work: Work, sources: Sources) -> None:
+        self.tally = tally
+        self.submitted = sources.submitted is not None
+        self.in_memory = work.folder is None
+        self._pieces = pieces
+        self._work = work
+        self._named = sources.named
+
+    @property
+    def rows(self) -> int:
+        return self.tally.rows
+
+    def parts(self) -> Iterator[tuple[Keys, Floats]]:
+        """Yield (n,) keys, strictly ascending or in the order submitted, and (n, m) labels."""
+        return ((part.keys(), part.labels()) for part in self._ranges(1))
+
+    def codes(self, name: str) -> Integers:
+        """(n,) codes of a further column, all at once."""
+        return Range(0, self.rows, tuple(self._pieces)).read(other(name))
+
+    def labels(self, index: int) -> Floats:
+        """(n,) one label of every event, all at once, not yet clipped."""
+        return np.concatenate([labels[:, index] for _, labels in self.parts()])
+
+    def count(self, groups: Sequence[Group], entropy: Entropy) -> list[Integers]:
+        """Return the histogram of each group of labels."""
+        tasks = [Count(part, tuple(groups)) for part in self._ranges(1)]
+        counted = self._work.run(tasks, entropy)
+        return [np.sum(each, axis=0) for each in zip(*counted, strict=True)]
+
+    def randomize(
+        self,
+        codebook: Codebook,
+        entropy: Entropy,
+        writer: RowWriter,
+        block_rows: int,
+        progress: Progress,
+    ) -> tuple[list[str], str]:
+        """Write all rows; return their blocks' digests, and the digest of all keys."""
+        folder, book = self._work.folder or writer.folder, self._work.published(codebook)
+        tasks = [
+            Randomize(
+                part,
+                book,
+                block_rows,
+                self.submitted,
+                folder / f"keys-{index}",
+                folder / f"codes-{index}",
+            )
+            for index, part in enumerate(self._ranges(block_rows))
+        ]
+        blocks: list[str] = []
+        population = hashlib.sha256()
+        for task, digests in zip(tasks, self._work.stream(tasks, entropy), strict=True):
+            for part in task.rows.by_piece():
+                population.update(part.keys().data)
+            writer.adopt(task.keys, task.codes)
+            blocks += digests
+            progress(task.rows.stop - task.rows.start)
+        return blocks, population.hexdigest()
+
+    def fingerprints(self, secret: bytes) -> Iterator[Prints]:
+        """Yield the fingerprints of the events, and of their users, ascending, each once."""
+        work, rows = self._work, self.rows
+        parts: list[KeyedRows] = [KeyPrints(Range(p.start, p.stop, (p,))) for p in self._pieces]
+        if self._named is not None:
+            rows += self._named.rows
+            parts += [NamePrints(part.of_names) for part in self._named.slices]
+        ranges = work.parts(rows)
+        prints = work.exchange("prints", len(parts), ranges, PRINTS)
+        work.engine.run(prints.tasks(parts), Secrets(work.join, fingerprints=secret))
+        merged = work.exchange("merged", ranges, 1, PRINTS)
+        tasks = [MergeFingerprints(index, prints, merged) for index in range(ranges)]
+        for index, _ in enumerate(work.stream(tasks)):
+            yield merged.sent_by(index)[PRINT]
+        _remove(prints, merged)
+
+    def _ranges(self, block_rows: int) -> list[Range]:
+        """Cut the rows into the release's parts, whatever the pieces that they lie in."""
+        size = max(self._work.sizes.part_rows, block_rows)
+        return [
+            Range(
+                start,
+                stop,
+                tuple(p for p in self._pieces if p.start < stop and start < p.stop),
+            )
+            for start, stop in block_ranges(self.rows, size)
+        ]
+
+
+def complete(
+    sources: Sources,
+    work: Work,
+    rules: Rules,
+    max_records_per_user: int | None = None,
+    progress: Progress = lambda rows: None,
+) -> Events:
+    """Give every event of the population its labels.
+
+    Parameters
+    ----------
+    max_records_per_user
+        How many events of one user keep their labels; None if the unit is a record.
+    progress
+        Called with the number of rows read since the last call.
+
+    Raises
+    ------
+    DataError
+        As :func:`label_party.events.completion.check_population`.
+    """
+    buckets = work.parts(sources.rows)
+    labels, listed, odd = _exchange(sources, buckets, work, progress)
+    types = {**(listed.types if listed else {}), **labels.types}
+    del types[PLACE]
+    if sources.submitted is None:
+        completed = work.exchange("completed", buckets, 1, types)
+        tasks = [Complete(b, labels, listed, rules, completed) for b in range(buckets)]
+    else:
+        ends = work.ranges(sources.submitted[1])
+        placed = {name: kind for name, kind in types.items() if name != KEY}
+        completed = work.exchange("completed", buckets, len(ends), placed)
+        size = ends[0][1]
+        tasks = [Complete(b, labels, listed, rules, completed, size) for b in range(buckets)]
+    tallies = work.run(tasks)
+    tally = sum(tallies, odd)
+    check_population(tally)
+    _remove(labels, *([listed] if listed else []))
+    if sources.submitted is not None:
+        pieces = _place(completed, sources.submitted[0], ends, types, work)
+        return Events(pieces, tally, work, sources)
+    stops = list(accumulate(each.rows for each in tallies))
+    pieces = [
+        Piece(completed, index, stop - each.rows, stop)
+        for index, (stop, each) in enumerate(zip(stops, tallies, strict=True))
+        if each.rows
+    ]
+    if max_records_per_user is not None:
+        pieces, over = _limit_users(pieces, max_records_per_user, rules, buckets, work)
+        tally = replace(tally, over_limit=over)
+    return Events(pieces, tally, work, sources)
+
+
+def _exchange(
+    sources: Sources, buckets: int, work: Work, progress: Progress
+) -> tuple[Exchange, Exchange | None, Tally]:
+    """Hash labels and population, and send their rows to the buckets of their keys.
+
+    Return where they went, and a tally of what is odd about them.
+    """
+
+    listed: Sequence[Slice | SubmittedSlice] = ()
+    types: Mapping[str, str] = ROWS_OF_KEYS
+    if sources.population is not None:
+        listed, types = sources.population.slices, sources.population.types
+    elif sources.submitted is not None:
+        path, rows = sources.submitted
+        listed = [SubmittedSlice(path, *ends) for ends in work.ranges(rows)]
+    slices = sources.labels.slices
+    labels = work.exchange("labels", len(slices), buckets, sources.labels.types)
+    tasks = [SendSlice(one, labels, index) for index, one in enumerate(slices)]
+    population = work.exchange("listed", len(listed), buckets, types) if listed else None
+    if population is not None:
+        tasks += [SendSlice(one, population, index) for index, one in enumerate(listed)]
+    tally = Tally()
+    for task, (rows, odd) in zip(tasks, work.stream(tasks), strict=True):
+        tally += Tally(odd=odd) if task.exchange is labels else Tally(odd_population=odd)
+        progress(rows)
+    return labels, population, tally
+
+
+def _place(
+    ranges: Exchange,
+    keys: Path,
+    ends: Sequence[tuple[int, int]],
+    types: Mapping[str, str],
+    work: Work,
+) -> list[Piece]:
+    """Put completed labels in the order in which their keys were submitted."""
+    kept = {name: kind for name, kind in types.items() if name != ROW}
+    placed = work.exchange("placed", len(ends), 1, kept)
+    pieces = [Piece(placed, index, *one) for index, one in enumerate(ends)]
+    work.run([Place(piece, ranges, keys) for piece in pieces])
+    _remove(ranges)
+    return pieces
+
+
+def _limit_users(
+    pieces: list[Piece], limit: int, rules: Rules, buckets: int, work: Work
+) -> tuple[list[Piece], int]:
+    """Find the events beyond their users' limit, and give them the missing value."""
+    users = work.exchange("users", len(pieces), buckets, ROWS_OF_USERS)
+    work.run(users.tasks(pieces))
+    starts = tuple(piece.start for piece in pieces)
+    beyond = work.exchange("beyond", buckets, len(pieces), ROWS)
+    work.run([FindBeyond(bucket, users, limit, starts, beyond) for bucket in range(buckets)])
+    before = pieces[0].file
+    kept = {name: kind for name, kind in before.types.items() if name != USER}
+    limited = work.exchange("limited", len(pieces), 1, kept)
+    after = [Piece(limited, index, p.start, p.stop) for index, p in enumerate(pieces)]
+    tasks = [
+        Limit(piece, index, beyond, rules.missing, out)
+        for index, (piece, out) in enumerate(zip(pieces, after, strict=True))
+    ]
+    over = sum(work.run(tasks))
+    _remove(users, beyond, before)
+    return after, over
+
+
+def _remove(*done: Exchange) -> None:
+    for exchange in done:
+        with translating_errors(exchange.files.stem):
+            exchange.remove()

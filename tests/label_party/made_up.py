@@ -1,0 +1,51 @@
+"""Completed events that were never read, and a writer that keeps what is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from common.arrays import Floats
+from common.engine.shuffle import KEY_TYPE, Files, Held, Keys
+from label_party.events.steps import Events, Sources, Table, Work
+from label_party.events.tally import Tally
+from label_party.events.tasks import Piece
+from label_party.sources.tables import KEY, LABEL
+
+
+def made_up(keys: Keys, labels: Floats) -> Events:
+    """Events with (n,) keys and (n, m) labels, in memory."""
+    types = {KEY: KEY_TYPE, LABEL: f"({labels.shape[1]},)<f8"}
+    held = Held(Files(Path("made up"), 1), 1, types)
+    piece = Piece(held, 0, 0, keys.size)
+    piece.write({KEY: keys, LABEL: labels})
+    nothing_read = Sources(Table((), 0, {}), None, None)
+    return Events([piece], Tally(keys.size), Work.in_memory(bytes(32)), nothing_read)
+
+
+def numbered(values: Floats) -> Events:
+    """Events with (n, m) labels under keys that ascend."""
+    keys = [i.to_bytes(16, "big") for i in range(1, len(values) + 1)]
+    return made_up(np.array(keys, dtype=KEY_TYPE), values)
+
+
+@dataclass
+class Kept:
+    """A writer that keeps keys and codes."""
+
+    keys: bytes = b""
+    codes: bytes = b""
+    _place: TemporaryDirectory[str] = field(default_factory=TemporaryDirectory)
+
+    @property
+    def folder(self) -> Path:
+        """Where files lie on their way."""
+        return Path(self._place.name)
+
+    def adopt(self, keys: Path, codes: Path) -> None:
+        """Append rows that lie in files."""
+        self.keys += keys.read_bytes()
+        self.codes += codes.read_bytes()

@@ -7,10 +7,9 @@ noisy histogram.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from common.arrays import Integers
 from common.entropy import Entropy
 from common.errors import PrivacyError
 from common.guarantees import PureDP, compose
-from common.randomizers.cells import Codebook, Group
+from common.randomizers.cells import Codebook
 from common.randomizers.message import Message, MessagePlan, Priors
 from common.release.blocks import KEY_BYTES, decode_codes
 from common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
@@ -35,26 +34,9 @@ from common.release.sections import (
 from common.version import software
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.row_ranges import RowWriter, block_rows_for
+from label_party.events.steps import Events
 
 Progress = Callable[[int], None]
-
-
-class Events(Protocol):
-    """Completed labels of each event, in row order, wherever they lie."""
-
-    @property
-    def rows(self) -> int: ...
-    @property
-    def submitted(self) -> bool: ...
-    def count(self, groups: Sequence[Group], entropy: Entropy) -> list[Integers]: ...
-    def randomize(
-        self,
-        codebook: Codebook,
-        entropy: Entropy,
-        writer: RowWriter,
-        block_rows: int,
-        progress: Progress,
-    ) -> tuple[list[str], str]: ...
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def test_the_second_release_is_the_first(two: Party) -> None:
     again = two.release()
     assert "already released" in again.out
     assert (released(two) / MANIFEST_FILE).read_bytes() == before
-    assert "(division)" in two.release(privacy__division="split").error
+    assert "division was" in two.release(privacy__division="split").error
 
 
 def test_what_is_fetched_is_what_was_released(two: Party, connect: Connect) -> None:

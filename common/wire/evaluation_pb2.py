@@ -24,25 +24,23 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63ommon/wire/evaluation.proto\x12\x0clabelveil.v1\"w\n\x19\x44\x65scribeEvaluationRequest\x12\x10\n\x08\x64\x61ta_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\t\x12\x17\n\x0fmanifest_sha256\x18\x03 \x01(\x0c\x12\x11\n\tloss_name\x18\x04 \x01(\t\x12\r\n\x05label\x18\x05 \x01(\t\"}\n\x1a\x44\x65scribeEvaluationResponse\x12\x0f\n\x07\x65psilon\x18\x01 \x01(\t\x12\x0f\n\x07\x61nswers\x18\x02 \x01(\r\x12\x14\n\x0c\x61nswers_left\x18\x03 \x01(\r\x12\x14\n\x0clargest_loss\x18\x04 \x01(\x01\x12\x11\n\ttolerance\x18\x05 \x01(\x01\"m\n\x1a\x45valuatePredictionsRequest\x12\x30\n\x06header\x18\x01 \x01(\x0b\x32\x1e.labelveil.v1.EvaluationHeaderH\x00\x12\x15\n\x0bpredictions\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"\x80\x01\n\x10\x45valuationHeader\x12\x10\n\x08\x64\x61ta_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\t\x12\x17\n\x0fmanifest_sha256\x18\x03 \x01(\x0c\x12\x11\n\tloss_name\x18\x04 \x01(\t\x12\x10\n\x08\x65stimate\x18\x05 \x01(\x01\x12\r\n\x05label\x18\x06 \x01(\t\"\xa9\x01\n\x1b\x45valuatePredictionsResponse\x12\x0c\n\x04loss\x18\x01 \x01(\x01\x12(\n\x06source\x18\x02 \x01(\x0e\x32\x18.labelveil.v1.LossSource\x12\x14\n\x0c\x61nswers_left\x18\x03 \x01(\r\x12\x14\n\x0clargest_loss\x18\x04 \x01(\x01\x12\x11\n\ttolerance\x18\x05 \x01(\x01\x12\x13\n\x0bnoise_scale\x18\x06 \x01(\x01*`\n\nLossSource\x12\x1b\n\x17LOSS_SOURCE_UNSPECIFIED\x10\x00\x12\x18\n\x14LOSS_SOURCE_ESTIMATE\x10\x01\x12\x1b\n\x17LOSS_SOURCE_TRUE_LABELS\x10\x02\x32\xea\x01\n\x11\x45valuationService\x12g\n\x12\x44\x65scribeEvaluation\x12\'.labelveil.v1.DescribeEvaluationRequest\x1a(.labelveil.v1.DescribeEvaluationResponse\x12l\n\x13\x45valuatePredictions\x12(.labelveil.v1.EvaluatePredictionsRequest\x1a).labelveil.v1.EvaluatePredictionsResponse(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63ommon/wire/evaluation.proto\x12\x0clabelveil.v1\"w\n\x19\x44\x65scribeEvaluationRequest\x12\x10\n\x08\x64\x61ta_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\t\x12\x17\n\x0fmanifest_sha256\x18\x03 \x01(\x0c\x12\x11\n\tloss_name\x18\x04 \x01(\t\x12\r\n\x05label\x18\x05 \x01(\t\"}\n\x1a\x44\x65scribeEvaluationResponse\x12\x0f\n\x07\x65psilon\x18\x01 \x01(\t\x12\x0f\n\x07\x61nswers\x18\x02 \x01(\r\x12\x14\n\x0c\x61nswers_left\x18\x03 \x01(\r\x12\x14\n\x0clargest_loss\x18\x04 \x01(\x01\x12\x11\n\ttolerance\x18\x05 \x01(\x01\"m\n\x1a\x45valuatePredictionsRequest\x12\x30\n\x06header\x18\x01 \x01(\x0b\x32\x1e.labelveil.v1.EvaluationHeaderH\x00\x12\x15\n\x0bpredictions\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"n\n\x10\x45valuationHeader\x12\x10\n\x08\x64\x61ta_set\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\t\x12\x17\n\x0fmanifest_sha256\x18\x03 \x01(\x0c\x12\x11\n\tloss_name\x18\x04 \x01(\t\x12\r\n\x05label\x18\x05 \x01(\t\"l\n\x1b\x45valuatePredictionsResponse\x12\x0c\n\x04loss\x18\x01 \x01(\x01\x12\x14\n\x0c\x61nswers_left\x18\x02 \x01(\r\x12\x14\n\x0clargest_loss\x18\x03 \x01(\x01\x12\x13\n\x0bnoise_scale\x18\x04 \x01(\x01\x32\xea\x01\n\x11\x45valuationService\x12g\n\x12\x44\x65scribeEvaluation\x12\'.labelveil.v1.DescribeEvaluationRequest\x1a(.labelveil.v1.DescribeEvaluationResponse\x12l\n\x13\x45valuatePredictions\x12(.labelveil.v1.EvaluatePredictionsRequest\x1a).labelveil.v1.EvaluatePredictionsResponse(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'common.wire.evaluation_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LOSSSOURCE']._serialized_start=708
-  _globals['_LOSSSOURCE']._serialized_end=804
   _globals['_DESCRIBEEVALUATIONREQUEST']._serialized_start=46
   _globals['_DESCRIBEEVALUATIONREQUEST']._serialized_end=165
   _globals['_DESCRIBEEVALUATIONRESPONSE']._serialized_start=167
   _globals['_DESCRIBEEVALUATIONRESPONSE']._serialized_end=292
   _globals['_EVALUATEPREDICTIONSREQUEST']._serialized_start=294
   _globals['_EVALUATEPREDICTIONSREQUEST']._serialized_end=403
-  _globals['_EVALUATIONHEADER']._serialized_start=406
-  _globals['_EVALUATIONHEADER']._serialized_end=534
-  _globals['_EVALUATEPREDICTIONSRESPONSE']._serialized_start=537
-  _globals['_EVALUATEPREDICTIONSRESPONSE']._serialized_end=706
-  _globals['_EVALUATIONSERVICE']._serialized_start=807
-  _globals['_EVALUATIONSERVICE']._serialized_end=1041
+  _globals['_EVALUATIONHEADER']._serialized_start=405
+  _globals['_EVALUATIONHEADER']._serialized_end=515
+  _globals['_EVALUATEPREDICTIONSRESPONSE']._serialized_start=517
+  _globals['_EVALUATEPREDICTIONSRESPONSE']._serialized_end=625
+  _globals['_EVALUATIONSERVICE']._serialized_start=628
+  _globals['_EVALUATIONSERVICE']._serialized_end=862
 # @@protoc_insertion_point(module_scope)

@@ -1,18 +1,8 @@
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class LossSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    LOSS_SOURCE_UNSPECIFIED: _ClassVar[LossSource]
-    LOSS_SOURCE_ESTIMATE: _ClassVar[LossSource]
-    LOSS_SOURCE_TRUE_LABELS: _ClassVar[LossSource]
-LOSS_SOURCE_UNSPECIFIED: LossSource
-LOSS_SOURCE_ESTIMATE: LossSource
-LOSS_SOURCE_TRUE_LABELS: LossSource
 
 class DescribeEvaluationRequest(_message.Message):
     __slots__ = ("data_set", "epoch", "manifest_sha256", "loss_name", "label")
@@ -51,33 +41,27 @@ class EvaluatePredictionsRequest(_message.Message):
     def __init__(self, header: _Optional[_Union[EvaluationHeader, _Mapping]] = ..., predictions: _Optional[bytes] = ...) -> None: ...
 
 class EvaluationHeader(_message.Message):
-    __slots__ = ("data_set", "epoch", "manifest_sha256", "loss_name", "estimate", "label")
+    __slots__ = ("data_set", "epoch", "manifest_sha256", "loss_name", "label")
     DATA_SET_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_SHA256_FIELD_NUMBER: _ClassVar[int]
     LOSS_NAME_FIELD_NUMBER: _ClassVar[int]
-    ESTIMATE_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
     data_set: str
     epoch: str
     manifest_sha256: bytes
     loss_name: str
-    estimate: float
     label: str
-    def __init__(self, data_set: _Optional[str] = ..., epoch: _Optional[str] = ..., manifest_sha256: _Optional[bytes] = ..., loss_name: _Optional[str] = ..., estimate: _Optional[float] = ..., label: _Optional[str] = ...) -> None: ...
+    def __init__(self, data_set: _Optional[str] = ..., epoch: _Optional[str] = ..., manifest_sha256: _Optional[bytes] = ..., loss_name: _Optional[str] = ..., label: _Optional[str] = ...) -> None: ...
 
 class EvaluatePredictionsResponse(_message.Message):
-    __slots__ = ("loss", "source", "answers_left", "largest_loss", "tolerance", "noise_scale")
+    __slots__ = ("loss", "answers_left", "largest_loss", "noise_scale")
     LOSS_FIELD_NUMBER: _ClassVar[int]
-    SOURCE_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_LEFT_FIELD_NUMBER: _ClassVar[int]
     LARGEST_LOSS_FIELD_NUMBER: _ClassVar[int]
-    TOLERANCE_FIELD_NUMBER: _ClassVar[int]
     NOISE_SCALE_FIELD_NUMBER: _ClassVar[int]
     loss: float
-    source: LossSource
     answers_left: int
     largest_loss: float
-    tolerance: float
     noise_scale: float
-    def __init__(self, loss: _Optional[float] = ..., source: _Optional[_Union[LossSource, str]] = ..., answers_left: _Optional[int] = ..., largest_loss: _Optional[float] = ..., tolerance: _Optional[float] = ..., noise_scale: _Optional[float] = ...) -> None: ...
+    def __init__(self, loss: _Optional[float] = ..., answers_left: _Optional[int] = ..., largest_loss: _Optional[float] = ..., noise_scale: _Optional[float] = ...) -> None: ...

@@ -67,10 +67,9 @@ class EvaluationServiceServicer(object):
         FAILED_PRECONDITION when the labels party offers no evaluation of this release by this loss,
         when all of its answers are used up, or when the answer would be less sure than the tolerance
         allows. NOT_FOUND when the epoch has no committed release. INVALID_ARGUMENT when the first
-        message is not the header or a later one is, when the estimate is not a finite number, when the
-        label is none of the release's, or when the predictions are not one for each row of the release or all left out. RESOURCE_EXHAUSTED
-        when too many streams run at once, and UNAVAILABLE while a release is being built; try again
-        later.
+        message is not the header or a later one is, when the label is none of the release's, or when
+        the predictions are not one for each row of the release or all left out. RESOURCE_EXHAUSTED when
+        too many streams run at once, and UNAVAILABLE while a release is being built; try again later.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

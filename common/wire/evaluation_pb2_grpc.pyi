@@ -47,10 +47,9 @@ class EvaluationServiceStub:
     FAILED_PRECONDITION when the labels party offers no evaluation of this release by this loss,
     when all of its answers are used up, or when the answer would be less sure than the tolerance
     allows. NOT_FOUND when the epoch has no committed release. INVALID_ARGUMENT when the first
-    message is not the header or a later one is, when the estimate is not a finite number, when the
-    label is none of the release's, or when the predictions are not one for each row of the release or all left out. RESOURCE_EXHAUSTED
-    when too many streams run at once, and UNAVAILABLE while a release is being built; try again
-    later.
+    message is not the header or a later one is, when the label is none of the release's, or when
+    the predictions are not one for each row of the release or all left out. RESOURCE_EXHAUSTED when
+    too many streams run at once, and UNAVAILABLE while a release is being built; try again later.
     """
 
 class EvaluationServiceAsyncStub:
@@ -75,10 +74,9 @@ class EvaluationServiceAsyncStub:
     FAILED_PRECONDITION when the labels party offers no evaluation of this release by this loss,
     when all of its answers are used up, or when the answer would be less sure than the tolerance
     allows. NOT_FOUND when the epoch has no committed release. INVALID_ARGUMENT when the first
-    message is not the header or a later one is, when the estimate is not a finite number, when the
-    label is none of the release's, or when the predictions are not one for each row of the release or all left out. RESOURCE_EXHAUSTED
-    when too many streams run at once, and UNAVAILABLE while a release is being built; try again
-    later.
+    message is not the header or a later one is, when the label is none of the release's, or when
+    the predictions are not one for each row of the release or all left out. RESOURCE_EXHAUSTED when
+    too many streams run at once, and UNAVAILABLE while a release is being built; try again later.
     """
 
 class EvaluationServiceServicer(metaclass=abc.ABCMeta):
@@ -107,10 +105,9 @@ class EvaluationServiceServicer(metaclass=abc.ABCMeta):
         FAILED_PRECONDITION when the labels party offers no evaluation of this release by this loss,
         when all of its answers are used up, or when the answer would be less sure than the tolerance
         allows. NOT_FOUND when the epoch has no committed release. INVALID_ARGUMENT when the first
-        message is not the header or a later one is, when the estimate is not a finite number, when the
-        label is none of the release's, or when the predictions are not one for each row of the release or all left out. RESOURCE_EXHAUSTED
-        when too many streams run at once, and UNAVAILABLE while a release is being built; try again
-        later.
+        message is not the header or a later one is, when the label is none of the release's, or when
+        the predictions are not one for each row of the release or all left out. RESOURCE_EXHAUSTED when
+        too many streams run at once, and UNAVAILABLE while a release is being built; try again later.
         """
 
 def add_EvaluationServiceServicer_to_server(servicer: EvaluationServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

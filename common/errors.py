@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+ValueT = TypeVar("ValueT")
+
 
 class LabelveilError(Exception):
     """Base of every error that the command lines print as one line.
@@ -32,3 +36,16 @@ class ReleaseError(LabelveilError):
 
 class ConnectionFailed(LabelveilError):
     """The other party cannot be reached, or refused the connection."""
+
+
+def present(value: ValueT | None) -> ValueT:
+    """Return what cannot be None here, whatever the options of the interpreter.
+
+    Raises
+    ------
+    RuntimeError
+        If it is None: a mistake of this program. An ``assert`` would vanish with ``python -O``.
+    """
+    if value is None:
+        raise RuntimeError("a value that is always there is missing: a mistake of this program")
+    return value

@@ -55,9 +55,7 @@ class FeatureFile:
         for path in self.paths:
             try:
                 for batch in record_batches(path, columns, rows):
-                    frame = pl.from_arrow(pa.Table.from_batches([batch]))
-                    assert isinstance(frame, pl.DataFrame)
-                    yield frame
+                    yield pl.DataFrame(pa.Table.from_batches([batch]))
             except (pa.ArrowException, OSError) as error:
                 raise DataError(f"{path} cannot be read: {first_line(error)}") from error
 

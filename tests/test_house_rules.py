@@ -202,6 +202,18 @@ def test_the_rule_sees_a_generator(text: str) -> None:
     assert list(generators(ast.parse(text)))
 
 
+@pytest.mark.parametrize("package", sorted(FORBIDDEN))
+def test_no_bound_vanishes_with_an_option_of_the_interpreter(package: str) -> None:
+    """``python -O`` drops every assert, one that guards a guarantee too."""
+    asserts = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sources(package)
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Assert)
+    ]
+    assert asserts == []
+
+
 def test_the_labels_party_starts_without_torch() -> None:
     modules = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")

@@ -12,6 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 
 from common.allocator import keep_freed_memory
 from common.engine.task import Engine, EngineError, ResultT, Secrets, Task
+from common.errors import present
 
 
 class InProcess(Engine):
@@ -63,9 +64,7 @@ def begin_worker() -> None:
 
 
 def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
+    present(multiprocessing.parent_process()).join()
     os._exit(1)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import grpc
 
-from common.errors import ConfigError, ConnectionFailed, LabelveilError, ReleaseError
+from common.errors import ConfigError, ConnectionFailed, LabelveilError, ReleaseError, present
 from common.files import read_private
 from common.security.certificate_checks import (
     certificate_names,
@@ -77,11 +77,10 @@ def open_channel(settings: LabelsPartySection) -> grpc.Channel:
 
 
 def _check_identity(settings: LabelsPartySection, chain: bytes, key: bytes) -> None:
-    assert settings.certificate is not None
-    assert settings.private_key is not None
-    certificate = read_chain(settings.certificate, chain)[0]
-    check_pair(settings.certificate, certificate, settings.private_key, key)
-    check_not_ended(settings.certificate, certificate.not_valid_after_utc)
+    place = present(settings.certificate)
+    certificate = read_chain(place, chain)[0]
+    check_pair(place, certificate, present(settings.private_key), key)
+    check_not_ended(place, certificate.not_valid_after_utc)
 
 
 def hangs_up(settings: LabelsPartySection) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from common.arrays import Floats, Indices, Integers
+from common.errors import present
 from common.randomizers import NoisyPrior
 from common.randomizers.cells import Codebook, Group
 from common.randomizers.private_labels import PrivateLabels
@@ -148,10 +149,9 @@ def joint_support(problem: LabelProblem, support: Support) -> tuple[Support, Ind
     -------
     The cells, and the place of each on ``support``.
     """
-    assert problem.together is not None
     others = [
         _merged(problem, values)
-        for values in problem.together.T
+        for values in present(problem.together).T
         if not np.array_equal(values, problem.grid)
     ]
     places = np.stack([support.cell_of, *others], axis=1)

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from common.arrays import Floats, Indices
-from common.errors import ConfigError, DataError
+from common.errors import ConfigError, DataError, present
 from feature_party.learning.heads import AtomHead
 from feature_party.learning.objectives import LikelihoodObjective
 
@@ -69,8 +69,7 @@ class LawsByMean:
             loss = -np.log(told).mean()
             if loss < best:
                 best, found = loss, one
-        assert found is not None
-        return found
+        return present(found)
 
     def nearest(self, points: Floats) -> Indices:
         """(n,) laws whose means are nearest to (n,) numbers."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from torch import Tensor, nn
 
 from feature_party.learning.objectives import LikelihoodObjective, build_objective
@@ -21,8 +23,7 @@ def likelihood(problem: LabelProblem, head: str = "auto") -> LikelihoodObjective
     if head == "auto":
         head = _law(support)
     objective = build_objective("likelihood", problem, support, head)
-    assert isinstance(objective, LikelihoodObjective)
-    return objective
+    return cast(LikelihoodObjective, objective)
 
 
 def _law(support: Support) -> str:

@@ -18,7 +18,7 @@ from uuid import UUID
 
 import polars as pl
 
-from common.errors import ConfigError, DataError
+from common.errors import ConfigError, DataError, present
 from label_party.sources.addresses import Query, check_private
 
 CHUNK_ROWS = 50_000
@@ -125,9 +125,7 @@ def _several_types(query: Query, name: str) -> DataError:
 
 
 def _connection(query: Query) -> Connection:
-    found = _open.get()
-    assert found is not None
-    connections, stack = found
+    connections, stack = present(_open.get())
     key = (query.address, query.credentials_file)
     if key not in connections:
         make = _sqlite if query.scheme == "sqlite" else _postgres

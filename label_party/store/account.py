@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.errors import PrivacyError
+from common.errors import PrivacyError, present
 from common.guarantees import Guarantee
 from label_party.config.sections import LabelPartyConfig
 from label_party.store.budget import at_most
@@ -44,9 +44,9 @@ def read_accounts(config: LabelPartyConfig) -> list[AccountState]:
         said = ledger.separations()
         accounts = []
         for account in sorted({*ledger.accounts(), name}):
-            limit = limit_in_force(config, ledger) if account == name else ledger.cap(account)
-            assert limit is not None  # only the configured account may have no cap yet
-            composition = config.privacy.epochs if account == name else "additive"
+            configured = account == name  # it alone may have no cap yet
+            limit = limit_in_force(config, ledger) if configured else present(ledger.cap(account))
+            composition = config.privacy.epochs if configured else "additive"
             accounts.append(
                 AccountState(
                     ledger.identity(),

@@ -14,7 +14,7 @@ import polars as pl
 
 from common.arrays import Floats
 from common.entropy import system_entropy
-from common.errors import ConfigError
+from common.errors import ConfigError, present
 from common.guarantees import Guarantee
 from common.mechanisms.central.gaussian_regression import label_process
 from common.mechanisms.central.label_ridge import label_ridge
@@ -82,15 +82,13 @@ def central_predictions(
     if name in NEED_DELTA and delta is None:
         raise ConfigError(f"{name} needs a delta above 0; pass --delta 1e-6")
     if name == DP_SGD:
-        assert delta is not None
         from labelveil.comparison.dp_sgd import train_privately
 
-        network = train_privately(rows, scaled, epsilon, delta, entropy, tuple(hidden))
+        network = train_privately(rows, scaled, epsilon, present(delta), entropy, tuple(hidden))
         chosen = f"DP-SGD, noise multiplier {network.noise_multiplier:.3g}"
         return Central(scaling.invert(network.predict(asked)), chosen, network.guarantee)
     if name == FEATURE_AWARE_GAUSSIAN:
-        assert delta is not None
-        process = label_process(rows, scaled, epsilon, delta, entropy)
+        process = label_process(rows, scaled, epsilon, present(delta), entropy)
         measured = process.measurement
         chosen = f"{measured.vectors.shape[1]} directions, quantile {measured.quantile:g}"
         return Central(scaling.invert(process.predict(asked)), chosen, process.guarantee)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from common.errors import LabelveilError
+from common.errors import LabelveilError, present
 from labelveil.children import child_command, child_environment
 from labelveil.comparison.jobs import Job
 
@@ -94,11 +94,10 @@ def _start(workers: int, log: Path) -> subprocess.Popen[str]:
 
 
 def _ask(process: subprocess.Popen[str], message: dict[str, Any]) -> dict[str, Any]:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(json.dumps(message) + "\n")
-    process.stdin.flush()
-    line = process.stdout.readline()
+    requests, replies = present(process.stdin), present(process.stdout)
+    requests.write(json.dumps(message) + "\n")
+    requests.flush()
+    line = replies.readline()
     if not line:
         raise WorkerFailed(f"the worker ended with exit code {process.wait()}")
     answer: dict[str, Any] = json.loads(line)

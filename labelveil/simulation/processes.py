@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from common.errors import LabelveilError
+from common.errors import LabelveilError, present
 from labelveil.children import LABEL_PROGRAM, child_command, child_environment
 from labelveil.simulation.screen import Screen
 
@@ -61,9 +61,8 @@ class Party:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        assert self._process.stdout is not None
         self._reader = threading.Thread(
-            target=self._read, args=(self._process.stdout,), name=self.name, daemon=True
+            target=self._read, args=(present(self._process.stdout),), name=self.name, daemon=True
         )
         self._reader.start()
         return self

@@ -11,7 +11,7 @@ from html import escape
 from io import StringIO
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Console
 
@@ -194,9 +194,7 @@ def _sets(settings: Sequence[str]) -> list[str]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    data = json.loads(path.read_text(encoding="utf-8"))
-    assert isinstance(data, dict)
-    return data
+    return cast(dict[str, Any], json.loads(path.read_text(encoding="utf-8")))
 
 
 @contextmanager

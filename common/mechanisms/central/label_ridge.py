@@ -37,7 +37,7 @@ import scipy
 
 from common.arrays import Floats
 from common.entropy import Entropy
-from common.errors import DataError, PrivacyError
+from common.errors import DataError, PrivacyError, present
 from common.exact.noise import discrete_gaussian
 from common.exact.radial_noise import radial_laplace
 from common.guarantees import (
@@ -127,8 +127,8 @@ def design_measurement(rows: Floats, noise: float) -> Design:
             error = float(np.sum(values * signal * v / (signal * seen**2 + v)))
             if best is None or error < best[0]:
                 best = error, shape, quantile, weights
-    assert best is not None  # at the quantile 1 some norm is above 0
-    predicted, shape, quantile, weights = best
+    # at the quantile 1 some norm is above 0
+    predicted, shape, quantile, weights = present(best)
     vectors = weights[:, None] * turned * values ** (-shape / 2)
     return Design(vectors, sensitivity_of(vectors), shape, quantile, predicted, vectors.T @ rows)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from common.arrays import Integers
 from common.entropy import WordSource
-from common.errors import PrivacyError
+from common.errors import PrivacyError, present
 from common.exact.exponential_choice import exponential_choice, permute_and_flip
 from common.exact.noise import discrete_gaussian, discrete_laplace
 from common.exact.rounding import above
@@ -90,15 +90,14 @@ class NoisyMax:
     def guarantee(self, candidates: int) -> Guarantee:
         """The guarantee of one draw among that many candidates."""
         if self.law == Law.GAUSSIAN:
-            assert self.variance is not None
-            shift = Fraction(self.reach**2) / (2 * self.variance)
+            shift = Fraction(self.reach**2) / (2 * present(self.variance))
             log_m = Fraction(above(float(np.log(candidates)))) if candidates > 1 else Fraction(0)
             values = tuple(order * shift + log_m / (order - 1) for order in DEFAULT_ORDERS)
             return RenyiDP(neighbours(self.step), UNIT, DEFAULT_ORDERS, values, Fraction(0))
-        assert self.epsilon is not None
+        epsilon = present(self.epsilon)
         if self.law == Law.GUMBEL:
-            return BoundedRange.of(self.epsilon, neighbours(self.step), UNIT)
-        return PureDP.of(self.epsilon, neighbours(self.step), UNIT)
+            return BoundedRange.of(epsilon, neighbours(self.step), UNIT)
+        return PureDP.of(epsilon, neighbours(self.step), UNIT)
 
     def renyi_guarantee(self, candidates: int) -> RenyiDP:
         """The RDP curve of one draw among that many candidates, for every law.
@@ -111,13 +110,9 @@ class NoisyMax:
     def choose(self, utilities: Integers, source: WordSource, denominator: int = 1) -> int:
         """Return the noisy argmax of ``utilities / denominator``."""
         if self.law == Law.GAUSSIAN:
-            assert self.variance is not None
-            return _argmax(
-                utilities,
-                discrete_gaussian(self.variance, utilities.size, source) * denominator,
-            )
-        assert self.epsilon is not None
-        rate = self.epsilon / self.reach
+            noise = discrete_gaussian(present(self.variance), utilities.size, source)
+            return _argmax(utilities, noise * denominator)
+        rate = present(self.epsilon) / self.reach
         if self.law == Law.LAPLACE:
             noise = discrete_laplace(1 / rate, utilities.size, source)
             return _argmax(utilities, noise * denominator)

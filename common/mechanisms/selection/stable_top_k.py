@@ -246,5 +246,7 @@ class FixedStableTopK:
         """Spend ``peel_share · ρ`` on that many draws."""
         epsilon = self._rate(draws)
         guarantee = to_zcdp(BoundedRange.of(epsilon, ADJACENCY, UNIT).repeat(draws))
-        assert guarantee.exact_rho <= self.rho * self.peel_share
+        share = self.rho * self.peel_share
+        if guarantee.exact_rho > share:
+            raise PrivacyError(f"{draws} draws cost rho={guarantee.exact_rho}, above {share}")
         return exponential_peeling(scores, epsilon, draws, source)

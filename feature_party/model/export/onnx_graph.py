@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from common.errors import ConfigError
+from common.errors import ConfigError, present
 from feature_party.model.export.torch_module import Column
 
 ML_OPSET = 3
@@ -67,8 +67,7 @@ def onnx_model(
             )
     finally:
         logger.setLevel(level)
-    assert translated is not None
-    model = translated.model_proto
+    model = present(translated).model_proto
     outputs = list(facts["outputs"])
     for column in columns:
         if column.name in outputs:

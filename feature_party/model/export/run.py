@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from common.arrays import Booleans, Floats
-from common.errors import ConfigError, DataError
+from common.errors import ConfigError, DataError, present
 from feature_party.model.columns import quantile
 from feature_party.model.export.onnx_graph import onnx_model
 from feature_party.model.export.torch_module import (
@@ -251,7 +251,7 @@ def _difference(model: Model, label: str, found: Outputs, table: pl.DataFrame) -
 
 def _ties(model: Model, wanted: Predictions, points: Floats) -> Booleans:
     """Rows whose median is another cell's where the last digit of a probability decides."""
-    assert wanted.distributions is not None
-    low = quantile(model.support, wanted.distributions, 0.5 - _TIE)
-    high = quantile(model.support, wanted.distributions, 0.5 + _TIE)
+    laws = present(wanted.distributions)
+    low = quantile(model.support, laws, 0.5 - _TIE)
+    high = quantile(model.support, laws, 0.5 + _TIE)
     return np.asarray((low <= points) & (points <= high))

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from common.arrays import Floats, Integers
+from common.errors import present
 from feature_party.model.encoding import CLIP, YEAR, Encoder, NumericColumn, moments, numbers
 from feature_party.model.model import Model
 from feature_party.model.several_labels import LabelModels, output_name
@@ -158,7 +159,7 @@ class ServedModel(nn.Module):
                 return {"prediction": objective.points(raw).mean(dim=0)}
             share = weight * probabilities.mean(dim=0)
             mixed = share if mixed is None else mixed + share
-        assert mixed is not None
+        mixed = present(mixed)
         if self.adjustment is not None:
             mixed = mixed * self.adjustment
             mixed = mixed / mixed.sum(dim=1, keepdim=True)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from common.arrays import Booleans, Floats, Integers
 from common.entropy import seeded_entropy
+from common.errors import present
 from labelveil.audit.attacks.canaries import Canaries
 from labelveil.audit.attacks.one_run import OneRun, Secrets, learn_guesser, score
 from labelveil.audit.bounds import guess_probability
@@ -98,8 +99,7 @@ def attack_predictions(
         reached = score(guesser(pilot), secrets[:start]).shown
         if best is None or reached > best[0]:
             best = (reached, name, values, guesser)
-    assert best is not None
-    _, name, values, guesser = best
+    _, name, values, guesser = present(best)
     found = score(guesser(values[rows[start:]]), secrets[start:])
     return Attack(found, name, _score_curve(values[rows], secrets, start))
 

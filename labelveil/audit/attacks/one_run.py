@@ -16,6 +16,7 @@ import numpy as np
 
 from common.arrays import Integers
 from common.entropy import system_entropy
+from common.errors import present
 from common.exact.noise import uniform_below
 from labelveil.audit.attacks.two_worlds import Observations, View, views_of
 from labelveil.audit.bounds import one_run_bound
@@ -102,8 +103,7 @@ def learn_guesser(
                 guess = np.full(view.size, -1, dtype=np.int64)
                 guess[order[:count]] = table[order[:count]].argmax(axis=1)
                 best, best_bound = Guesser(view, guess), bound
-    assert best is not None
-    return best
+    return present(best)
 
 
 def one_run(

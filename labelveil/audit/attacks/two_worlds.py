@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.arrays import Booleans, Integers
+from common.errors import present
 from labelveil.audit.bounds import (
     two_world_bound,
 )
@@ -165,8 +166,7 @@ def choose_event(
                     members = np.zeros(view.size, dtype=np.bool_)
                     members[order[:count]] = True
                     best, best_bound = Event(view, members, bool(swapped)), bound
-    assert best is not None
-    return best
+    return present(best)
 
 
 def _prefixes(likelier: Booleans) -> list[int]:

@@ -8,6 +8,7 @@ starts, and the two-step event sees histogram and labels together.
 from __future__ import annotations
 
 import math
+from typing import cast
 
 from labelveil.audit.attacks import replay as replays
 from labelveil.audit.attacks.every_label import Effort
@@ -29,8 +30,7 @@ def _callable(trial: Trial) -> bool:
 
 
 def _range_of_callable(trial: Trial) -> Check:
-    assert isinstance(trial.subject, CallableSubject)
-    return black_box.black_box_range_check(trial.subject)
+    return black_box.black_box_range_check(cast(CallableSubject, trial.subject))
 
 
 _ROWS_MISSED = "Dependence of an output on three or more other rows together."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 
@@ -83,8 +84,7 @@ class Trial:
     @property
     def named(self) -> NamedSubject:
         """The subject, where it takes injected entropy."""
-        assert isinstance(self.subject, NamedSubject)
-        return self.subject
+        return cast(NamedSubject, self.subject)
 
     @cached_property
     def replay(self) -> replays.Replay:

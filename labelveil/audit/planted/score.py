@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from common.arrays import Floats, Integers
-from common.errors import ReleaseError
+from common.errors import ReleaseError, present
 from common.exact.rational import parse_rational
 from common.release.event_keys import hash_keys, read_secret
 from common.release.manifest import Manifest, manifest_digest
@@ -243,8 +243,7 @@ def distinguish(codes: Integers, secrets: Secrets, values: int) -> tuple[tuple[i
         reached = score_guesses(guesser(codes[pilot]), bits).shown
         if best is None or reached > best[0]:
             best = reached, pair, guesser
-    assert best is not None
-    _, pair, guesser = best
+    _, pair, guesser = present(best)
     rest = start + np.flatnonzero(np.isin(secrets[start:], pair))
     bits = (secrets[rest] == pair[1]).astype(np.int64)
     result = score_guesses(guesser(codes[rest]), bits)

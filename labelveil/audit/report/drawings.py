@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from common.errors import present
 from labelveil.audit.verdict import Audit, Check, Verdict
 
 _BEYOND = 1.3
@@ -61,12 +62,10 @@ def _marks(check: Check) -> Markup:
 
 def _share(check: Check, value: float | None) -> float:
     """Where a bound lies from 0 to 1, for what lies far beyond the claim."""
-    bound = check.bound if value is None else value
-    assert bound is not None
-    assert check.claimed is not None
-    if check.claimed <= 0:
+    bound, claimed = present(check.bound if value is None else value), present(check.claimed)
+    if claimed <= 0:
         return float(bound > 0)
-    return min(bound / check.claimed / _BEYOND, 1.0)
+    return min(bound / claimed / _BEYOND, 1.0)
 
 
 def output_ranges(data: Mapping[str, Any], epsilon: float) -> Markup:
@@ -137,5 +136,4 @@ def _value(value: float) -> str:
 
 
 def _short(value: float | None) -> str:
-    assert value is not None
-    return "∞" if math.isinf(value) else f"{value:.3g}"
+    return "∞" if math.isinf(present(value)) else f"{value:.3g}"

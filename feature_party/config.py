@@ -124,6 +124,12 @@ class LabelsPartySection(Section):
         " Default: `secret_file` of [keys].",
         example="certificates/shoes.key",
     )
+    max_rows: int | None = setting(
+        None,
+        "The most rows that a release may have. Default: as many as the disk has room for.",
+        ge=1,
+        example=100_000_000,
+    )
     deadline: float | None = setting(
         None,
         "Time after which a fetch ends, finished or not; the next one goes on. Default: none.",

@@ -39,6 +39,9 @@ MAX_OUTPUTS = 1 << 16
 BETWEEN = -1
 """The row of an input that has none of its own: a mixture of those of its neighbours that do."""
 
+MAX_TABLE = 9_000_000
+"""The most weights that a channel has for all inputs together: in memory, 72 MB."""
+
 _SHARE_BITS = 48
 _LIMB_BITS = 16
 _LIMBS = range(4)
@@ -85,10 +88,12 @@ class FiniteChannel:
         self.inputs = _frozen(np.asarray(inputs, dtype=np.float64))
         self.outputs = _frozen(np.asarray(outputs, dtype=np.float64))
         self._check_labels()
-        self.stated = _frozen(rows if isinstance(rows, np.ndarray) else self._table(rows))
-        index = np.arange(len(self.stated)) if row_of is None else np.asarray(row_of)
-        self.stated_of = _frozen(index.astype(np.int64))
-        self._check_rows()
+        table = rows if isinstance(rows, np.ndarray) else self._table(rows)
+        index = np.arange(len(table)) if row_of is None else np.asarray(row_of)
+        index = index.astype(np.int64)
+        self._check_rows(table, index)
+        table, index = _terse(table, index)
+        self.stated, self.stated_of = _frozen(table), _frozen(index)
 
     def _check_labels(self) -> None:
         if self.inputs.ndim != 1 or not self.inputs.size:
@@ -102,6 +107,11 @@ class FiniteChannel:
             raise PrivacyError(f"{d} outputs must be between 1 and {MAX_OUTPUTS - 1}")
         if not np.all(np.isfinite(self.outputs)) or np.any(np.diff(self.outputs) < 0):
             raise PrivacyError("outputs must be finite and ascending")
+        if self.inputs.size * d > MAX_TABLE:
+            raise PrivacyError(
+                f"{self.inputs.size:,} inputs and {d:,} outputs make more than {MAX_TABLE:,}"
+                " weights; use a coarser label grid"
+            )
 
     def _table(self, rows: Sequence[Sequence[int]]) -> Words:
         """Write rows of Python integers as words; the only weight that is none, 2**64, as 0."""
@@ -115,18 +125,17 @@ class FiniteChannel:
         words = [[weight % TOTAL for weight in row] for row in rows]
         return np.array(words, dtype=np.uint64).reshape(-1, d)
 
-    def _check_rows(self) -> None:
-        table, d = self.stated, self.outputs.size
+    def _check_rows(self, table: Words, index: Indices) -> None:
+        d = self.outputs.size
         if table.shape[1:] != (d,) or not np.all(_sums_to_nothing(table)):
             raise PrivacyError(f"rows of shape {table.shape}: {d} weights >= 0 must sum to 2**64")
-        if self.stated_of.shape != self.inputs.shape:
+        if index.shape != self.inputs.shape:
             raise PrivacyError(
-                f"{self.stated_of.size} row indices for {self.inputs.size} inputs;"
-                " give one an input"
+                f"{index.size} row indices for {self.inputs.size} inputs; give one an input"
             )
-        if self.stated_of.min() < BETWEEN or self.stated_of.max() >= len(table):
+        if index.min() < BETWEEN or index.max() >= len(table):
             raise PrivacyError(f"a row index lies outside 0 … {len(table) - 1}")
-        if BETWEEN in self.stated_of[[0, -1]]:
+        if BETWEEN in index[[0, -1]]:
             raise PrivacyError("the first and the last input need rows of their own")
         # a row without a single word sums to 0, not to 2**64; with one output that stands for all
         if d > 1 and not table.min(axis=0).all():
@@ -198,8 +207,7 @@ class FiniteChannel:
         """
         if self.outputs.size == 1:
             return Fraction(1)
-        used = self.stated[np.unique(self.stated_of[self.stated_of != BETWEEN])]
-        most, least = used.max(axis=0), used.min(axis=0)
+        most, least = self.stated.max(axis=0), self.stated.min(axis=0)
         # floats are off by less than a part in 2**50: those near the largest are compared exactly
         about = most.astype(np.float64) / least.astype(np.float64)
         near = np.flatnonzero(about >= about.max() * (1 - 2.0**-50))
@@ -210,12 +218,6 @@ class FiniteChannel:
     def epsilon(self) -> float:
         """The exact ε of this channel as a float, at most one unit in the last place above ln."""
         return log_upper_bound(self.ratio)
-
-    @property
-    def is_terse(self) -> bool:
-        """Whether every row that is stated is that of some input, and no two are alike."""
-        used = np.unique(self.stated_of[self.stated_of != BETWEEN]).size
-        return bool(used == len(self.stated) == len(np.unique(self.stated, axis=0)))
 
     @property
     def code_bytes(self) -> int:
@@ -424,6 +426,19 @@ def mixtures(low: Words, high: Words, shares: Words) -> Words:
     whole += carried
     whole[:, 1:] -= carried[:, :-1]
     return whole
+
+
+def _terse(table: Words, index: Indices) -> tuple[Words, Indices]:
+    """Leave out rows that no input has, and those that are like one before: they could say more
+    than the channel does."""
+    used = np.unique(index[index != BETWEEN])
+    _, first, alike = np.unique(table[used], axis=0, return_index=True, return_inverse=True)
+    kept = np.sort(first)
+    place = np.searchsorted(kept, first)[alike.reshape(-1)]
+    new = index.copy()
+    own = index != BETWEEN
+    new[own] = place[np.searchsorted(used, index[own])]
+    return table[used[kept]], new
 
 
 def _sums_to_nothing(table: Words) -> Booleans:

@@ -22,7 +22,7 @@ Weights = NDArray[np.uint64]
 MAX_WEIGHTS = 550_000
 """The most integers that a channel built here states: in a manifest, 6 MB."""
 
-_ROW_FACTS = 10
+_ROW_FACTS = 12
 """Weights that take as many bytes as what is said of an output besides."""
 
 _BITS = 64
@@ -65,9 +65,14 @@ def sorted_channel(
     return FiniteChannel(labels, values[order], rows, row_of), order
 
 
+def size_of(rows: int, outputs: int) -> int:
+    """Weights that a channel states, and as many more as what is said of its outputs takes."""
+    return (rows + _ROW_FACTS) * outputs
+
+
 def check_size(rows: int, outputs: int) -> None:
     """Raise ``ConfigError`` where no manifest would have room for a channel of this size."""
-    if outputs >= MAX_OUTPUTS or (rows + _ROW_FACTS) * outputs > MAX_WEIGHTS:
+    if outputs >= MAX_OUTPUTS or size_of(rows, outputs) > MAX_WEIGHTS:
         raise ConfigError(
             f"a channel of {rows:,} rows and {outputs:,} outputs is too large (at most"
             f" {MAX_OUTPUTS - 1:,} outputs and {MAX_WEIGHTS:,} weights, {_ROW_FACTS} rows more"

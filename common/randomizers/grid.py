@@ -19,7 +19,9 @@ from common.arrays import Floats, Indices
 from common.entropy import Words
 from common.errors import ConfigError, DataError
 
-MAX_POINTS = 1 << 20
+MAX_POINTS = 1 << 13
+"""A finer grid would say no more of a label: on each point lies noise of its own."""
+
 INTEGER_RANGE = 512
 """Ranges with whole bounds and at most this many steps get one grid point for each integer."""
 

@@ -128,8 +128,9 @@ def decoded_prior(channel: FiniteChannel, codes: Integers, group: int = 1) -> No
     group
         Records of one privacy unit.
     """
-    lie = channel.rows[1][0]
-    gap, rows, k = channel.rows[0][0] - lie, int(codes.sum()), codes.size
+    own, other = channel.stated_of[:2].tolist()  # one row where ε is so small that all are alike
+    lie = int(channel.stated[other, 0])
+    gap, rows, k = int(channel.stated[own, 0]) - lie, int(codes.sum()), codes.size
     if gap <= 0:  # ε is so small that codes say nothing
         even = np.diff(np.arange(k + 1) * rows // k)
         return NoisyPrior(even, Fraction(0), max(rows, 1), group, float(max(rows, 1)))

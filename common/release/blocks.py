@@ -9,7 +9,6 @@ import numpy as np
 from common.exact.channel import Codes
 
 KEY_BYTES = 16
-BLOCK_ROWS = 1 << 16
 
 
 def encode_codes(codes: Codes, code_bytes: int) -> bytes:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeVar
 
-from pydantic import AfterValidator, ConfigDict, Field, with_config
+from pydantic import AfterValidator, ConfigDict, FailFast, Field, with_config
 from typing_extensions import TypedDict
 
 from common.exact.rational import parse_rational
+from common.randomizers.terms import MOST_LABELS
+from common.release.limits import ROWS
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
@@ -17,8 +19,14 @@ SUBMITTED_KEYS: Final = "submitted"
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=-(1 << 62), le=1 << 62)]
-Rows = Annotated[int, Field(ge=1, le=1 << 40)]
+Rows = Annotated[int, Field(ge=1, le=ROWS)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+
+ItemT = TypeVar("ItemT")
+Items = Annotated[list[ItemT], FailFast()]
+"""Refused at the first item that is none: an error takes a hundred times as much as the item."""
+Few = Annotated[list[ItemT], Field(min_length=1, max_length=MOST_LABELS), FailFast()]
+"""At most one for each label."""
 
 
 def _lowest_terms(text: str) -> str:
@@ -47,9 +55,9 @@ class PureClaim(TypedDict):
 class ChannelClaim(TypedDict):
     """A channel as :meth:`common.exact.channel.FiniteChannel.to_json` writes it."""
 
-    outputs: list[float]
-    row_of: list[int]
-    rows: list[str]
+    outputs: Items[float]
+    row_of: Items[int]
+    rows: Items[str]
 
 
 @with_config(_CLOSED)

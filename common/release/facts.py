@@ -21,6 +21,9 @@ MOST_DIGITS = 6
 MOST = 1 << 16
 """The largest count: no channel has more outputs."""
 
+MOST_ITEMS = 8 * MOST
+"""Of all lists together: each of those that an item is in has one for each output."""
+
 
 @cache
 def _shape(types: Callable[[str], Mapping[str, Any]], name: str) -> type[BaseModel]:
@@ -51,6 +54,11 @@ def check_digits(chosen: Mapping[str, Any]) -> None:
                 )
 
 
+def items(value: Any) -> int:
+    """Count what lists within lists hold; an empty one is something, too."""
+    return sum(map(items, value)) or 1 if isinstance(value, list) else 1
+
+
 def _short(number: float) -> bool:
     return abs(number) < 1 << 53 and float(f"{number:.{MOST_DIGITS}g}") == number
 
@@ -58,6 +66,8 @@ def _short(number: float) -> bool:
 def _check(
     types: Callable[[str], Mapping[str, Any]], what: str, name: str, facts: Mapping[str, Any]
 ) -> None:
+    if (count := sum(map(items, facts.values()))) > MOST_ITEMS:
+        raise ConfigError(f"{what} have {count:,} items, more than {MOST_ITEMS:,}")
     for key, value in facts.items():
         if type(value) is int and value > MOST:
             raise ConfigError(f"{what}: {key:.60}={value:.6g} must be at most {MOST:,}")

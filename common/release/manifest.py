@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, reduce
-from typing import Any, Literal, Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
@@ -25,9 +25,9 @@ from common.guarantees import Guarantee, PureDP, Unit, compose, guarantee_from_j
 from common.randomizers import NoisyPrior, decoded_prior
 from common.randomizers.cells import Cells, Codebook, Group
 from common.randomizers.grid import Grid
-from common.randomizers.terms import MOST_LABELS
-from common.release.blocks import BLOCK_ROWS
-from common.release.claims import Name, PureClaim
+from common.release.claims import Few, Name, PureClaim
+from common.release.facts import items
+from common.release.limits import block_rows_for
 from common.release.sections import (
     ContentSection,
     DriftSection,
@@ -55,9 +55,9 @@ class Manifest(ManifestSection):
     software: str = Field(pattern=r"^labelveil/[0-9A-Za-z.+-]{1,40}$")
     data_set: Name
     epoch: Name
-    labels: list[LabelSection] = Field(min_length=1, max_length=MOST_LABELS)
-    priors: list[PriorSection]
-    randomizers: list[StatedRandomizer]
+    labels: Few[LabelSection]
+    priors: Few[PriorSection]
+    randomizers: Few[StatedRandomizer]
     privacy: StatedPrivacy
     population: PopulationSection
     content: ContentSection
@@ -179,7 +179,8 @@ class Manifest(ManifestSection):
     def _decodes(self, prior: PriorSection) -> int:
         """Which randomizer's codes a decoded histogram comes from."""
         for index, one in enumerate(self.randomizers):
-            if one.labels == prior.labels and one.name == "randomized-response":
+            square = len(one.channel["outputs"]) == len(one.channel["row_of"])
+            if one.labels == prior.labels and one.name == "randomized-response" and square:
                 return index
         raise ReleaseError(
             "a histogram is decoded from the codes of randomized response, but those of"
@@ -317,11 +318,11 @@ class Manifest(ManifestSection):
 
     def _check_channel(self, stated: StatedRandomizer, channel: FiniteChannel) -> None:
         cells, group = self.group(stated.labels).cells, self.privacy.records_per_unit
-        if channel.to_json() != stated.channel or not channel.is_terse:
+        if channel.to_json() != stated.channel:
             raise ReleaseError("the manifest's channel is not written as channels are")
         longest = max(len(cells), channel.outputs.size)
         for name, value in stated.details.items():
-            if name != "options" and _items(value) > longest:
+            if name != "options" and items(value) > longest:
                 raise ReleaseError(f"the randomizer's detail {name} has more than {longest} items")
         claimed = _pure(stated.guarantee)
         derived = PureDP.of_channel(channel, claimed.unit).scale(group)
@@ -364,7 +365,7 @@ class Manifest(ManifestSection):
             )
 
     def _check_layout(self, codebook: Codebook) -> None:
-        most = max(BLOCK_ROWS, self.population.rows >> 13)
+        most = block_rows_for(self.population.rows)
         if self.content.block_rows > most:  # a reader holds a whole block
             raise ReleaseError(f"blocks of {self.content.block_rows:,} rows, more than {most:,}")
         blocks = -(-self.population.rows // self.content.block_rows)
@@ -376,10 +377,6 @@ class Manifest(ManifestSection):
             raise ReleaseError(
                 f"codes of {self.content.code_bytes} bytes for {codebook.outputs} outputs"
             )
-
-
-def _items(value: Any) -> int:
-    return sum(map(_items, value)) if isinstance(value, list) else 1
 
 
 def manifest_digest(data: bytes) -> str:

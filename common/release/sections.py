@@ -11,6 +11,8 @@ from common.release.claims import (
     ChannelClaim,
     Count,
     Digest,
+    Few,
+    Items,
     Name,
     PureClaim,
     Rational,
@@ -28,7 +30,7 @@ class LabelSection(ManifestSection):
     """What is public about a label: its name, bounds, grid and the value of a missing one."""
 
     name: str = Field(max_length=256)
-    grid: list[float]
+    grid: Items[float]
     missing: float
     loss: Literal["squared", "absolute", "poisson"]
     weight: float = Field(gt=0)
@@ -40,9 +42,9 @@ class LabelSection(ManifestSection):
 class PriorSection(ManifestSection):
     """The released histogram over the grid of a label, or over the cells of several."""
 
-    labels: list[str]
+    labels: Few[str]
     """Names of the labels that it counts, together; the last one's grid runs fastest."""
-    noisy_counts: list[Count]
+    noisy_counts: Items[Count]
     noise: Literal["discrete-laplace", "randomized-response"]
     """``randomized-response``: decoded from the codes, which spends nothing."""
     scale: Rational
@@ -57,7 +59,7 @@ class PriorSection(ManifestSection):
 class StatedRandomizer(ManifestSection):
     """The randomizer and its exact channel from the grid, or the cells, to the outputs."""
 
-    labels: list[str]
+    labels: Few[str]
     """Names of the labels whose grid or cells it randomizes."""
     name: str
     details: dict[str, Any]
@@ -115,7 +117,7 @@ class ContentSection(ManifestSection):
     code_bytes: Literal[1, 2]
     key_bytes: Literal[0, 16]
     block_rows: Rows
-    blocks: list[Digest]
+    blocks: Items[Digest]
     digest: Digest
 
 

@@ -7,8 +7,7 @@ import math
 from typing import Any, NoReturn
 
 from common.errors import ReleaseError
-
-MAX_MANIFEST_BYTES = 1 << 26
+from common.release.limits import KEYS, MANIFEST_BYTES
 
 
 def parse_json(data: bytes) -> Any:
@@ -16,9 +15,9 @@ def parse_json(data: bytes) -> Any:
 
     Two readers could understand a document with a repeated key as two different claims.
     """
-    if len(data) > MAX_MANIFEST_BYTES:
+    if len(data) > MANIFEST_BYTES:
         raise ReleaseError(
-            f"a manifest of {len(data):,} bytes; the most allowed is {MAX_MANIFEST_BYTES:,}"
+            f"a manifest of {len(data):,} bytes; the most allowed is {MANIFEST_BYTES:,}"
         )
     try:
         return json.loads(
@@ -32,6 +31,8 @@ def parse_json(data: bytes) -> Any:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > KEYS:
+        raise ValueError(f"an object has {len(pairs):,} keys, more than {KEYS}")
     data = dict(pairs)
     if len(data) < len(pairs):
         raise ValueError("a key is repeated")

@@ -10,6 +10,7 @@ import grpc
 
 from common.errors import ConfigError, ConnectionFailed, LabelveilError, ReleaseError, present
 from common.files import read_private
+from common.release.limits import MANIFEST_BYTES, MESSAGE_BYTES
 from common.security.certificate_checks import (
     certificate_names,
     check_not_ended,
@@ -39,7 +40,8 @@ _NO_COMMON_VERSION = (
     "no_shared_cipher",
 )
 
-_MESSAGE_LIMIT = 8 << 20
+_TOO_LARGE = "larger than max"
+"""What gRPC says of a message that it does not take in."""
 
 _DIAGNOSIS_SECONDS = 5.0
 # the connection preface of RFC 9113 (section 3.4) and an empty SETTINGS frame
@@ -65,7 +67,7 @@ def open_channel(settings: LabelsPartySection) -> grpc.Channel:
         certificate_chain=certificate,
     )
     options: list[tuple[str, str | int]] = [
-        ("grpc.max_receive_message_length", _MESSAGE_LIMIT),
+        ("grpc.max_receive_message_length", MESSAGE_BYTES),
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 20_000),
         # Retries are ours: gRPC repeats nothing once the first message has arrived.
@@ -135,7 +137,12 @@ def _read(name: str, path: Path | None, *, secret: bool = False) -> bytes:
 
 def retryable(error: grpc.RpcError) -> bool:
     """Whether trying again later can help: never for identity, rights or a wrong request."""
-    return error.code() in _RETRYABLE and not _identity_problem(_details(error), "")
+    details = _details(error)
+    return (
+        error.code() in _RETRYABLE
+        and _TOO_LARGE not in details
+        and not _identity_problem(details, "")
+    )
 
 
 def _own_names(settings: LabelsPartySection) -> str:
@@ -155,6 +162,12 @@ def explain(
     code, details = error.code(), _details(error)
     if problem := _identity_problem(details, settings.address):
         return ConnectionFailed(problem)
+    if _TOO_LARGE in details:
+        return ReleaseError(
+            f"the labels party at {settings.address} sends a manifest (or rows at once) of more"
+            f" than {MANIFEST_BYTES:,} bytes, the most that is taken in; ask it for a release with"
+            " a coarser label grid"
+        )
     what = f"data set {settings.data_set!r}"
     if settings.epoch:
         what += f", epoch {settings.epoch!r}"

@@ -162,8 +162,10 @@ class ReleaseClient:
                 discard_partial(directory)
                 _keep_signature(directory, described.signature)
                 return Fetched(manifest, directory, rows, 0, time.monotonic() - begun)
+            self._check_rows(manifest)
             with Spool(directory, manifest, described.manifest) as spool:
                 received = rows - spool.rows
+                spool.check_room()
                 self._stream(stub, spool, described.manifest_sha256, on_rows)
                 spool.finish()
         _keep_signature(directory, described.signature)
@@ -265,6 +267,15 @@ class ReleaseClient:
                 f" instead of {wanted[0]!r}, {wanted[1]!r}"
             )
         return manifest
+
+    def _check_rows(self, manifest: Manifest) -> None:
+        rows, most = manifest.population.rows, self.settings.max_rows
+        if most is not None and rows > most:
+            raise ReleaseError(
+                f"the labels party at {self.settings.address} states {rows:,} rows, more than"
+                f" max_rows={most:,}; nothing was fetched. Raise [labels_party] max_rows if it is"
+                " right"
+            )
 
     def _verify_signature(
         self, described: pb2.DescribeReleaseResponse, key: Ed25519PublicKey

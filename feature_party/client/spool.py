@@ -70,6 +70,24 @@ class Spool:
         """Whether every row has arrived and every block's digest was right."""
         return self.rows == self.manifest.population.rows
 
+    def check_room(self) -> None:
+        """Refuse a release whose rows the disk has no room for, whatever its manifest claims.
+
+        Raises
+        ------
+        ReleaseError
+            Before any further row is kept.
+        """
+        rows = self.manifest.population.rows
+        left = (rows - self.rows) * (self.key_bytes + self.code_bytes)
+        free = shutil.disk_usage(self.folder).free
+        if left > free:
+            raise ReleaseError(
+                f"the manifest states {rows:,} rows, of which {left:,} bytes are still to come, but"
+                f" {self.directory} has room for {free:,}; make room, or ask the labels party"
+                " whether there are so many"
+            )
+
     def append(self, start_row: int, keys: bytes, codes: bytes) -> int:
         """Take in a run of rows; returns how many.
 

@@ -146,6 +146,10 @@ class Before:
                 raise ReleaseError(f"epoch {epoch!r}: not released, as answered; nothing was spent")
 
     def _facts(self, intention: Intention, outlook: Outlook) -> list[tuple[str, object]]:
+        from common.release.limits import MANIFEST_BYTES
+        from common.release.size import largest_manifest
+        from label_party.store.entries import LABELS
+
         data, tally = self.config.at(intention.purchases[-1].epoch).data, intention.tally
         engine = self.config.engine
         facts: list[tuple[str, object]] = [
@@ -160,6 +164,9 @@ class Before:
         ]
         if self.config.privacy.max_records_per_user is not None:
             facts.append(("  over a user's limit", f"{tally.over_limit:,}"))
+        if intention.purchases[-1].purpose == LABELS:
+            most = largest_manifest(self.config.plan_message(tally.rows))
+            facts.append(("manifest", f"at most {most:,} bytes, of {MANIFEST_BYTES:,}"))
         how = "in memory" if intention.in_memory else f"{engine.name}, {engine.workers} workers"
         return [*facts, ("engine", how), *_budget(intention, outlook), *self._outputs(intention)]
 

@@ -12,6 +12,7 @@ from common.config.answers import Json, print_json
 from common.console import numbers, progress, stderr
 from common.outputs import check_plot
 from common.randomizers.design.conditionals import EXPLAINED
+from common.release.limits import MANIFEST_BYTES
 from label_party.commands.options import options
 from label_party.config.sections import LabelPartyConfig
 
@@ -53,6 +54,7 @@ class PlanOptions(Json):
 def plan(config: LabelPartyConfig, wanted: PlanOptions) -> None:
     """Compare randomizers by the model they will give, without looking at a label."""
     from common.randomizers.base import check_epsilon
+    from common.release.size import largest_manifest
     from label_party.release import plan as planning
     from label_party.release.plan_divisions import plan_divisions
     from label_party.release.prior_knowledge import LEAK_WARNING, choose_knowledge
@@ -89,16 +91,20 @@ def plan(config: LabelPartyConfig, wanted: PlanOptions) -> None:
             )
     if knowledge.leaks:
         stderr.print(f"warning: {LEAK_WARNING}", style="bold red", highlight=False)
+    most = largest_manifest(config.plan_message(events))
     if isinstance(found, planning.Plan):
-        print_plan(found, as_json=wanted.as_json)
+        print_plan(found, most, as_json=wanted.as_json)
     else:
-        print_divisions(found, as_json=wanted.as_json)
+        print_divisions(found, most, as_json=wanted.as_json)
     if wanted.plot is not None:
         draw_plan(found, wanted.plot)
 
 
-def print_divisions(plan: DivisionPlan, *, as_json: bool) -> None:
-    """Print what each label's model is predicted to lose, by ε and division."""
+def print_divisions(plan: DivisionPlan, manifest: int, *, as_json: bool) -> None:
+    """Print what each label's model is predicted to lose, by ε and division.
+
+    ``manifest`` are the bytes that the configured release's can have.
+    """
     names = [one.name for one in plan.terms]
     if as_json:
         constants, truths = plan.constant_errors, plan.true_label_errors
@@ -113,6 +119,7 @@ def print_divisions(plan: DivisionPlan, *, as_json: bool) -> None:
                 "true_label_errors": truths,
                 "derived": plan.derived,
                 "candidates": [row.to_json() for row in plan.rows],
+                "largest_manifest": manifest,
             }
         )
         return
@@ -135,16 +142,20 @@ def print_divisions(plan: DivisionPlan, *, as_json: bool) -> None:
         " channel for all labels; separate: the same histogram and a channel a label; split: a"
         " histogram and a channel a label.",
         *([plan.derived] if plan.derived else []),
+        _size(manifest),
     ]
     print()
     for line in notes:
         print(textwrap.fill(line, _WIDTH, break_on_hyphens=False))
 
 
-def print_plan(plan: Plan, *, as_json: bool) -> None:
-    """Print a plan; the best candidate of every ε comes first."""
+def print_plan(plan: Plan, manifest: int, *, as_json: bool) -> None:
+    """Print a plan; the best candidate of every ε comes first.
+
+    ``manifest`` are the bytes that the configured release's can have.
+    """
     if as_json:
-        print_json(_json(plan))
+        print_json(_json(plan) | {"largest_manifest": manifest})
         return
     for epsilon, rows in groupby(plan.rows, key=lambda row: row.epsilon):
         members = list(rows)
@@ -169,8 +180,15 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
                 )
             )
         print()
-    for line in _notes(plan):
+    for line in [*_notes(plan), _size(manifest)]:
         print(textwrap.fill(line, _WIDTH, break_on_hyphens=False))
+
+
+def _size(manifest: int) -> str:
+    return (
+        f"The release as configured has a manifest of at most {manifest:,} bytes; clients accept"
+        f" {MANIFEST_BYTES:,}."
+    )
 
 
 def _notes(plan: Plan) -> list[str]:

@@ -19,11 +19,10 @@ from common.arrays import Floats, Integers
 from common.engine.shuffle import Keys
 from common.entropy import Entropy
 from common.randomizers.cells import Codebook, Group
-from common.release.blocks import BLOCK_ROWS, KEY_BYTES, block_ranges, encode_codes
+from common.release.blocks import KEY_BYTES, block_ranges, encode_codes
 from common.release.manifest import block_digest
 
 _ROWS_AT_ONCE = 1 << 16
-_MOST_BLOCKS = 1 << 14
 
 
 class RowWriter(Protocol):
@@ -37,14 +36,6 @@ class RowWriter(Protocol):
     def adopt(self, keys: Path, codes: Path) -> None:
         """Append rows that lie in files of their own, durably; they become the release's."""
         ...
-
-
-def block_rows_for(rows: int) -> int:
-    """Rows of a block in a release of so many: 2**16, and more beyond 2**30 rows.
-
-    The manifest lists every block's digest and is sent as one message: it stays near a megabyte.
-    """
-    return max(BLOCK_ROWS, 1 << (-(-rows // _MOST_BLOCKS) - 1).bit_length())
 
 
 @dataclass(frozen=True)

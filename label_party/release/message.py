@@ -21,6 +21,7 @@ from common.randomizers.cells import Codebook
 from common.randomizers.message import Message, MessagePlan, Priors
 from common.release.blocks import KEY_BYTES, decode_codes
 from common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
+from common.release.limits import block_rows_for
 from common.release.manifest import FORMAT, Manifest, content_digest
 from common.release.sections import (
     ContentSection,
@@ -33,7 +34,7 @@ from common.release.sections import (
 )
 from common.version import software
 from label_party.config.sections import LabelPartyConfig
-from label_party.events.row_ranges import RowWriter, block_rows_for
+from label_party.events.row_ranges import RowWriter
 from label_party.events.steps import Events
 
 Progress = Callable[[int], None]

@@ -15,6 +15,7 @@ from common.errors import ConfigError
 from common.guarantees import Guarantee
 from common.randomizers import randomizer_names
 from common.release.manifest import Manifest, manifest_digest
+from common.release.size import check_manifest
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.intention import Confirm, Intention, go_on
 from label_party.events.open import open_events
@@ -97,7 +98,8 @@ def run_release(
     if paid is not None:
         return _existing(config, store, paid)
     with open_events(config, quiet=quiet) as events:
-        config.plan_message(events.rows)  # what no message can carry is refused before anything
+        # what no message can carry, or no manifest, is refused before anything
+        check_manifest(config.plan_message(events.rows))
         confirm(
             Intention(
                 (order,),

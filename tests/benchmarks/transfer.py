@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from common.release.blocks import BLOCK_ROWS
 from common.release.event_keys import write_secret
+from common.release.limits import BLOCK_ROWS
 from common.release.manifest import manifest_digest
 from common.security.pilot_certificates import write_certificates
 from label_party.store.release_store import Store

@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from common.release.blocks import BLOCK_ROWS
+from common.release.limits import BLOCK_ROWS
 from common.release.rows import keys_bytes
 from common.release.table import read_release
 from common.security.pilot_certificates import CertificateFiles, write_certificates

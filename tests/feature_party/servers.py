@@ -34,6 +34,8 @@ class Behaviour:
     chunk_rows: int = 100
     refuse: grpc.StatusCode | None = None
     signature: bytes = b""
+    manifest: bytes | None = None
+    """Sent in place of the release's own."""
     stall_after: int | None = None
     """Rows after which each fetch stands still until the client leaves."""
     stalled: threading.Event = field(default_factory=threading.Event)
@@ -83,7 +85,7 @@ class LabelsPartyDouble(pb2_grpc.LabelReleaseServiceServicer):
             context.abort(grpc.StatusCode.NOT_FOUND, "no such release")
         if request.data_set != "sales":
             context.abort(grpc.StatusCode.NOT_FOUND, f"no data set {request.data_set!r}")
-        manifest = self.world.release.manifest_bytes
+        manifest = self.behaviour.manifest or self.world.release.manifest_bytes
         return pb2.DescribeReleaseResponse(
             manifest=manifest,
             manifest_sha256=hashlib.sha256(manifest).digest(),

@@ -24,9 +24,9 @@ import numpy as np
 from common.entropy import system_entropy
 from common.mechanisms.paired_gain import PairedGain
 from common.randomizers.cells import Codebook
+from common.release.limits import block_rows_for
 from label_party.config.sections import LabelPartyConfig, load
 from label_party.events.open import open_events
-from label_party.events.row_ranges import block_rows_for
 from label_party.events.steps import Events
 from label_party.queries.evaluation import Evaluation, Session, question_name
 from label_party.release.message import build

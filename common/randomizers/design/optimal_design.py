@@ -234,6 +234,12 @@ def _interval_sets(k: int) -> Floats:
     return np.concatenate([intervals, 1.0 - intervals[:, inner]], axis=1)
 
 
+def most_outputs(points: int) -> int:
+    """Outputs that a design for so many knots has at most: interval columns, and thresholds."""
+    intervals = points * (points + 1) // 2 - 1 + (points - 1) * (points - 2) // 2
+    return intervals + 2 * (points - 1)
+
+
 class _Vertices:
     """The cheapest masses of interval columns under which every row sums to the same."""
 

@@ -12,11 +12,10 @@ import grpc
 
 from common.errors import ConfigError, ConnectionFailed
 from common.files import read_private
+from common.release.limits import MESSAGE_BYTES
 from common.security.tls import check_tls13_only
 from common.wire import label_release_pb2 as pb2
 from common.wire import label_release_pb2_grpc as pb2_grpc
-
-_MESSAGE_LIMIT = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -195,7 +194,7 @@ def connected(connection: Connection) -> Iterator[WireEndpoint]:
         else None,
     )
     options: list[tuple[str, str | int]] = [
-        ("grpc.max_receive_message_length", _MESSAGE_LIMIT),
+        ("grpc.max_receive_message_length", MESSAGE_BYTES),
         ("grpc.enable_retries", 0),
     ]
     if connection.server_name:

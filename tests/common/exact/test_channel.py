@@ -172,6 +172,8 @@ def test_epsilon_is_the_logarithm_of_the_worst_ratio(rows: list[list[int]]) -> N
 def test_rows_that_no_label_uses_do_not_count() -> None:
     rows = randomized_response_rows(2, 2.0)
     assert channel_of(rows, [0, 0, 0]).epsilon == 0.0
+    assert channel_of(rows, [0, 0, 0]).to_json() == channel_of(rows[:1], [0, 0, 0]).to_json()
+    assert channel_of([*rows, rows[0]], [2, 1, 0]).rows == (tuple(rows[0]), tuple(rows[1]))
     assert channel_of(rows, [0, 1, 1]).epsilon == pytest.approx(2.0, rel=1e-15)
     assert channel_of(rows, [0, 1, 1]).weights == (tuple(rows[0]), tuple(rows[1]), tuple(rows[1]))
     assert np.allclose(channel_of(rows, [1, 0]).probabilities.sum(axis=1), 1)

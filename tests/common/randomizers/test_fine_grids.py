@@ -20,7 +20,6 @@ def test_cents_are_a_grid_like_others(name: str, epsilon: float) -> None:
     assert channel.inputs.tolist() == CENTS.tolist()
     assert channel.satisfies(epsilon)
     assert channel.stated.size <= MAX_WEIGHTS
-    assert channel.is_terse
 
 
 @pytest.mark.parametrize("name", UNBIASED)

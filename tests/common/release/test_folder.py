@@ -299,7 +299,7 @@ def test_a_hostile_manifest_is_refused_in_one_line(data: bytes) -> None:
 
 
 def test_a_manifest_too_large_is_not_even_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.release.strict_json.MAX_MANIFEST_BYTES", 100)
+    monkeypatch.setattr("common.release.strict_json.MANIFEST_BYTES", 100)
     with pytest.raises(ReleaseError, match="the most allowed is 100"):
         Manifest.from_bytes(DATA)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +15,8 @@ import polars as pl
 import pytest
 
 from common.errors import ConnectionFailed, ReleaseError
+from common.release.limits import MANIFEST_BYTES, MESSAGE_BYTES
+from common.release.manifest import Manifest
 from common.release.table import read_release
 from common.security.pilot_certificates import CertificateFiles
 from feature_party.client.labels_table import write_labels_table
@@ -216,3 +219,40 @@ def test_labels_are_readable_as_a_table(
     assert pl.read_parquet(path).equals(world.release.labels)
     state = path.stat()
     assert write_labels_table(tmp_path, fetched.manifest).stat() == state  # nothing to do
+
+
+def test_a_manifest_that_is_too_large_is_called_so(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    """Not an address to check, and nothing to try again."""
+    behaviour = Behaviour(manifest=b" " * (MESSAGE_BYTES + 1))
+    error = fetch_error(world, files, tmp_path, behaviour)
+    assert "of more than 8,388,608 bytes" in str(error)
+    assert "address" not in str(error)
+    with pytest.raises(ReleaseError, match="a manifest of 8,388,609 bytes"):
+        Manifest.from_bytes(b" " * (MANIFEST_BYTES + 1))
+
+
+def test_more_rows_than_are_wanted_are_refused(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    error = fetch_error(world, files, tmp_path, Behaviour(), max_rows=1499)
+    assert "1,500 rows, more than max_rows=1,499" in str(error)
+    assert not list(tmp_path.iterdir())
+
+
+def test_more_rows_than_the_disk_has_room_for_are_refused(
+    world: World, files: CertificateFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counting what has arrived: the rest of a fetch fits where the whole would not."""
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage._replace(free=1024 * 17))
+    behaviour = Behaviour()
+    error = fetch_error(world, files, tmp_path, behaviour)
+    assert f"1,500 rows, of which {1500 * 17:,} bytes" in str(error)
+    assert not behaviour.started_at
+    monkeypatch.undo()
+    fetch_error(world, files, tmp_path, Behaviour(break_after=[700, 0, 0, 0]))
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage._replace(free=1024 * 17))
+    with serving(world, Behaviour(), files) as address:
+        ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path)

@@ -125,7 +125,6 @@ def test_the_channel_is_exactly_private_and_decodes_every_label_in_every_cell(
     worst = max(Fraction(max(column), min(column)) for column in zip(*rows, strict=True))
     assert worst == built.channel.ratio <= exp_lower_bound(epsilon)
     assert built.channel.epsilon > 0.99 * epsilon
-    assert built.channel.is_terse
     assert built.details["optimality_gap"] <= 0.01
     for j, grid in enumerate(cells.grids):
         values = cells.points[:, j]

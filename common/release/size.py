@@ -1,0 +1,76 @@
+"""How large a manifest can become, whatever noise is drawn: known before any is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from common.errors import ConfigError
+from common.randomizers.design.optimal_design import POINTS, most_outputs
+from common.randomizers.exact_rows import MAX_WEIGHTS, size_of
+from common.randomizers.grid import Grid
+from common.randomizers.message import MessagePlan
+from common.randomizers.terms import LabelTerms
+from common.release.limits import MANIFEST_BYTES, block_rows_for
+
+_NUMBER = 26
+_COUNT = 21
+_ROW_INDEX = 6
+_BLOCK = 67
+"""Bytes of a grid's point, of a noisy count, of a label's row, of a block's digest; as text."""
+_REST = 1 << 16
+"""Names and numbers, of which there are few."""
+
+_DESIGNED = ("auto", "optimal-design")
+
+
+def largest_manifest(plan: MessagePlan) -> int:
+    """Bytes that the manifest of a planned message can have at most."""
+    cells = sum(len(group.cells) for group in (*plan.groups, *(s.group for s in plan.channels)))
+    grids = [grid for share in plan.channels for grid in share.group.cells.grids]
+    labels = zip(plan.terms, grids, strict=True)
+    weights = sum(_weights(label, grid, plan.points or POINTS) for label, grid in labels)
+    if len(plan.channels) < len(plan.terms):  # one channel for all labels, or one for each
+        weights = max(weights, MAX_WEIGHTS)
+    blocks = -(-plan.rows // block_rows_for(plan.rows))
+    return (
+        _NUMBER * sum(map(len, grids))
+        + (_COUNT + _ROW_INDEX) * cells
+        + -(-32 * weights // 3)
+        + _BLOCK * blocks
+        + _REST
+    )
+
+
+def check_manifest(plan: MessagePlan) -> int:
+    """Make sure that a planned message can be delivered, before anything of it is drawn.
+
+    Returns
+    -------
+    Bytes that its manifest can have at most.
+
+    Raises
+    ------
+    ConfigError
+        If these are more than a client accepts, or a randomizer's options ask for more.
+    """
+    if any(label.options for label in plan.terms):  # what these ask for, no prior makes larger
+        plan.own_channels({group: np.ones(len(group.cells)) for group in plan.groups})
+    most = largest_manifest(plan)
+    if most > MANIFEST_BYTES:
+        points = max(len(grid) for share in plan.channels for grid in share.group.cells.grids)
+        raise ConfigError(
+            f"a manifest of {len(plan.terms)} labels and {plan.rows:,} events, with up to"
+            f" {points:,} grid points each, can have {most:,} bytes; the most that a client"
+            f" accepts is {MANIFEST_BYTES:,}. Use larger steps, or send fewer labels together"
+        )
+    return most
+
+
+def _weights(label: LabelTerms, grid: Grid, points: int) -> int:
+    """Weights that a label's own channel states at most, with what is said besides."""
+    if not label.needs_prior(grid):
+        return size_of(len(grid), len(grid))
+    if label.randomizer in _DESIGNED and not label.options:
+        knots = min(points, len(grid))
+        return size_of(knots, most_outputs(knots))
+    return MAX_WEIGHTS

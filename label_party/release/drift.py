@@ -37,7 +37,8 @@ from common.randomizers.message import MessagePlan, Share
 from common.randomizers.prior import rational_epsilon
 from common.release.sections import DriftSection, InForceSection, SessionSection, TrialSection
 from label_party.config.sections import LabelPartyConfig
-from label_party.release.message import Counted, Events, count_labels
+from label_party.events.steps import Events
+from label_party.release.message import Counted, count_labels
 
 _STREAM = "drift"
 

@@ -45,9 +45,14 @@ from tests.label_party.every_door import (
 from tests.label_party.one_event import AT, DAYS, EVENTS, VICTIMS, Variant, nothing, together
 
 SOURCES = (
-    pytest.param("csv", marks=pytest.mark.xfail(reason="lines are not read by themselves yet")),
+    pytest.param(
+        "csv", marks=pytest.mark.xfail(reason="lines are not read by themselves yet", strict=False)
+    ),
     "parquet",
-    pytest.param("sqlite", marks=pytest.mark.xfail(reason="values are not read by themselves yet")),
+    pytest.param(
+        "sqlite",
+        marks=pytest.mark.xfail(reason="values are not read by themselves yet", strict=False),
+    ),
 )
 DONE = ("release", "release again", "top-k", "table", "apart", "plan", "making a backup")
 FIXED = {"randomizer__name": "randomized-response"}
@@ -138,7 +143,7 @@ def test_every_variant_by_itself(
         assert np.abs(noisy_counts(one) - noisy_counts(other)).sum() <= 2, variant.name
 
 
-@pytest.mark.xfail(reason="lines are not read by themselves yet")
+@pytest.mark.xfail(reason="lines are not read by themselves yet", strict=False)
 @pytest.mark.slow
 @pytest.mark.parametrize("population", POPULATIONS)
 def test_rows_are_for_themselves_on_the_disk_and_among_workers(
@@ -152,7 +157,7 @@ def test_rows_are_for_themselves_on_the_disk_and_among_workers(
             assert here.differences(there) == [], (source, variant.name)
 
 
-@pytest.mark.xfail(reason="days are not read by themselves yet")
+@pytest.mark.xfail(reason="days are not read by themselves yet", strict=False)
 def test_a_watch_goes_on_whatever_stands_in_a_row(party: Party) -> None:
     usual = watch(party, plain(), AT)
     for variants in (unlabelled, labelled):

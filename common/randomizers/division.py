@@ -12,29 +12,78 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
-from typing import Literal
 
 import numpy as np
 
 from common.arrays import Floats
+from common.errors import ConfigError
 from common.randomizers.base import Randomizer, build_randomizer
-from common.randomizers.budget import round_down
+from common.randomizers.budget import PRIOR_SHARE, round_down, split_budget
 from common.randomizers.cells import Cells, Group, row_products
 from common.randomizers.design.allocation import allocate
 from common.randomizers.design.joint import Targets, build_joint_design
 from common.randomizers.design.optimal_design import POINTS
 from common.randomizers.design.room import fitting, most_knots
 from common.randomizers.grid import Grid
-from common.randomizers.terms import LabelTerms
-
-Division = Literal["auto", "split", "joint"]
-Channels = tuple[tuple[Group, Randomizer], ...]
+from common.randomizers.message import Channels, Message, MessagePlan, Priors, Share, plan_alone
+from common.randomizers.terms import Division, LabelTerms
 
 MOST_CELLS = 400
-FEWEST_POINTS = 8
+_FEWEST_POINTS = 8
 _FEWEST_CELLS = 144
+
+
+@dataclass(frozen=True)
+class JointPlan(MessagePlan):
+    """One histogram over the cells of all labels, which decides by what channels they are sent.
+
+    Attributes
+    ----------
+    division
+        ``joint`` leaves no choice.
+    """
+
+    division: Division = "auto"
+
+    def build(self, priors: Priors) -> Message:
+        names = tuple(label.name for label in self.terms)
+        ((everything, epsilon),) = self.budgets
+        prior = priors[everything]
+        channels = divide(
+            self.terms, everything.cells, prior.probabilities, epsilon, self.rows, self.division
+        )
+        return Message(names, ((everything, prior),), channels, self.records)
+
+
+def plan_several(
+    terms: Sequence[LabelTerms],
+    rows: int,
+    epsilon: float,
+    division: Division,
+    *,
+    records: int = 1,
+    prior_share: float | Fraction = PRIOR_SHARE,
+) -> MessagePlan:
+    """Plan a message of two labels or more; as :func:`common.randomizers.plan.plan_message`."""
+    grids = cell_grids(terms, rows, epsilon)
+    if division == "joint" and grids is None:
+        sizes = [len(label.grid or label.coarse_grid(_FEWEST_POINTS)) for label in terms]
+        raise ConfigError(
+            f"no channel for {len(terms)} labels at once: {' × '.join(map(str, sizes))} ="
+            f" {math.prod(sizes):,} cells must be at most {MOST_CELLS} cells; set division ="
+            " 'split', or coarser grids"
+        )
+    if grids is None or division == "split":
+        shares = shares_of_epsilon(terms, rows, epsilon)
+        own = [round_down(Fraction(epsilon) * share) for share in shares]
+        return plan_alone(terms, rows, own, records=records, prior_share=prior_share)
+    everything = Group(tuple(range(len(terms))), Cells(grids))
+    budget = split_budget(epsilon, len(everything.cells), rows, largest_share=prior_share)
+    histograms, channels = (Share(everything, part) for part in (budget.prior, budget.labels))
+    return JointPlan(tuple(terms), rows, (histograms,), (channels,), records, division=division)
 
 
 def divide(
@@ -141,7 +190,7 @@ def cell_grids(terms: Sequence[LabelTerms], rows: int, epsilon: float) -> tuple[
                 break
             grids[j] = terms[j].coarse_grid(most)
             left /= len(grids[j])
-            if len(grids[j]) < min(FEWEST_POINTS, len(terms[j].coarse_grid(MOST_CELLS))):
+            if len(grids[j]) < min(_FEWEST_POINTS, len(terms[j].coarse_grid(MOST_CELLS))):
                 break
         else:
             if left >= 1:
@@ -153,8 +202,6 @@ def shares_of_epsilon(
     terms: Sequence[LabelTerms], rows: int, epsilon: float
 ) -> tuple[Fraction, ...]:
     """Divide ε among labels that are sent as if alone, from public facts."""
-    if len(terms) == 1:
-        return (Fraction(1),)
     grids = [one.grid or one.coarse_grid(POINTS) for one in terms]
     even = [np.full(len(grid), 1 / len(grid)) for grid in grids]
     losses, weights = [one.loss for one in terms], [one.weight for one in terms]

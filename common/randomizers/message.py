@@ -10,13 +10,13 @@
 A message is a list of histograms and a list of channels, each over a group of labels; one label is
 a list of one, and this is then the two-step procedure, Algorithm 3 and Theorem 7 of Ghazi et al.,
 *Regression with Label Differential Privacy*, ICLR 2023: ε₁ on a private prior, ε₂ on each label.
-Everything in the message is a function of these releases, so it is (ε₁ + ε₂)-DP. How several labels
-share ε says :mod:`common.randomizers.division`.
+Everything in the message is a function of these releases, so it is (ε₁ + ε₂)-DP. Which plan is made
+says :mod:`common.randomizers.plan`, and how several labels share ε
+:mod:`common.randomizers.division`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -26,24 +26,17 @@ from numpy.typing import ArrayLike
 
 from common.arrays import Floats, Integers
 from common.entropy import Entropy
-from common.errors import ConfigError, PrivacyError
+from common.errors import PrivacyError
 from common.guarantees import PureDP, Unit
 from common.randomizers.base import Randomizer, check_epsilon
 from common.randomizers.budget import PRIOR_SHARE, round_down, split_budget
 from common.randomizers.cells import Cells, Codebook, Group, stream
 from common.randomizers.design.room import fitting, most_knots
-from common.randomizers.division import (
-    FEWEST_POINTS,
-    MOST_CELLS,
-    Channels,
-    Division,
-    cell_grids,
-    divide,
-    shares_of_epsilon,
-)
 from common.randomizers.prior import PRIOR_STREAM, NoisyPrior, decoded_prior, private_prior
-from common.randomizers.terms import LabelTerms, check_terms
+from common.randomizers.terms import LabelTerms
 
+Channels = tuple[tuple[Group, Randomizer], ...]
+"""Randomizers, by the labels that each sends."""
 Priors = Mapping[Group, NoisyPrior]
 """Histograms, by the labels that each counted."""
 
@@ -69,12 +62,9 @@ class MessagePlan:
     histograms
         What is counted. Nothing of labels whose codes tell their histogram.
     channels
-        What is sent: by a channel for each label, or, where one share has all labels, as
-        ``division`` and the histogram decide.
+        What is sent, here by a channel for each label.
     records
         Records of one privacy unit whose labels may change together.
-    division
-        See :mod:`common.randomizers.division`.
     points
         Knots that the designs of all channels may have, for their codes to fit two bytes.
     """
@@ -84,7 +74,6 @@ class MessagePlan:
     histograms: tuple[Share, ...]
     channels: tuple[Share, ...]
     records: int = 1
-    division: Division = "auto"
     points: int = 0
 
     @property
@@ -128,14 +117,6 @@ class MessagePlan:
         """Build the channels, from public facts and released histograms alone."""
         names = tuple(label.name for label in self.terms)
         groups = [share.group for share in self.channels]
-        if len(groups) < len(names):  # one prior over the cells of all labels decides
-            ((everything, epsilon),) = self._budgets
-            prior = priors[everything].probabilities
-            channels = divide(
-                self.terms, everything.cells, prior, epsilon, self.rows, self.division
-            )
-            return Message(names, ((everything, priors[everything]),), channels, self.records)
-
         built = self.own_channels({group: prior.probabilities for group, prior in priors.items()})
         every = tuple((group, priors.get(group)) for group in groups)
         return Message(names, every, tuple(zip(groups, built, strict=True)), self.records)
@@ -146,13 +127,13 @@ class MessagePlan:
         def build(points: int) -> list[Randomizer]:
             return [
                 label.build(group.cells.grids[0], priors.get(group), epsilon, self.rows, points)
-                for label, (group, epsilon) in zip(self.terms, self._budgets, strict=True)
+                for label, (group, epsilon) in zip(self.terms, self.budgets, strict=True)
             ]
 
         return fitting(build, self.points)
 
     @property
-    def _budgets(self) -> list[tuple[Group, float]]:
+    def budgets(self) -> list[tuple[Group, float]]:
         """What each channel may spend on one record."""
         return [(share.group, round_down(share.epsilon / self.records)) for share in self.channels]
 
@@ -223,77 +204,34 @@ class Message:
         return replace(self, priors=priors)
 
 
-def plan_message(
+def plan_alone(
     terms: Sequence[LabelTerms],
     rows: int,
-    epsilon: float,
+    epsilons: Sequence[float],
     *,
-    division: Division = "auto",
     records: int = 1,
     prior_share: float | Fraction = PRIOR_SHARE,
 ) -> MessagePlan:
-    """Decide from public facts what is counted, what is sent, and for which ε.
+    """Send every label by a channel of its own, as if it were alone.
 
     Parameters
     ----------
-    terms
-        One a label, at most 8.
-    rows
-        Number of events.
-    epsilon
-        What one privacy unit may spend on the whole message, 0 < epsilon <= 40.
-    division
-        See :mod:`common.randomizers.division`.
-    records
-        Records of one privacy unit.
-    prior_share
-        The largest share of ε that priors may take.
+    epsilons
+        Of each label.
 
-    Raises
-    ------
-    ConfigError
-        Where labels are too many, or need too many cells or codes, for what is asked.
+    The others, and errors, are those of :func:`common.randomizers.plan.plan_message`.
     """
-    check_epsilon(epsilon)
-    check_terms(terms)
-    grids = cell_grids(terms, rows, epsilon)
-    if division == "joint" and grids is None:
-        sizes = [len(label.grid or label.coarse_grid(FEWEST_POINTS)) for label in terms]
-        raise ConfigError(
-            f"no channel for {len(terms)} labels at once: {' × '.join(map(str, sizes))} ="
-            f" {math.prod(sizes):,} cells must be at most {MOST_CELLS} cells; set division ="
-            " 'split', or coarser grids"
-        )
-    plan = MessagePlan(tuple(terms), rows, (), (), records, division)
-    if len(terms) == 1 or grids is None or division == "split":
-        return _split(plan, epsilon, prior_share)
-    everything = Group(tuple(range(len(terms))), Cells(grids))
-    budget = split_budget(epsilon, len(everything.cells), rows, largest_share=prior_share)
-    return replace(
-        plan,
-        histograms=(Share(everything, budget.prior),),
-        channels=(Share(everything, budget.labels),),
-    )
-
-
-def _split(plan: MessagePlan, epsilon: float, prior_share: float | Fraction) -> MessagePlan:
-    """Send every label as if it were alone, with its share of ε."""
     histograms, channels, outputs = [], [], []
-    shares = shares_of_epsilon(plan.terms, plan.rows, epsilon)
-    for place, (label, share) in enumerate(zip(plan.terms, shares, strict=True)):
-        own = round_down(Fraction(epsilon) * share)
-        grid = label.own_grid(plan.rows, own)
-        group, left = Group((place,), Cells((grid,))), Fraction(own)
+    for place, (label, epsilon) in enumerate(zip(terms, epsilons, strict=True)):
+        check_epsilon(epsilon)
+        grid = label.own_grid(rows, epsilon)
+        group, left = Group((place,), Cells((grid,))), Fraction(epsilon)
         counted = label.needs_prior(grid)
         if counted:
-            budget = split_budget(own, len(grid), plan.rows, largest_share=prior_share)
+            budget = split_budget(epsilon, len(grid), rows, largest_share=prior_share)
             histograms.append(Share(group, budget.prior))
             left = budget.labels
         channels.append(Share(group, left))
         outputs.append(None if counted else len(grid))
-    return replace(
-        plan,
-        histograms=tuple(histograms),
-        channels=tuple(channels),
-        points=most_knots(outputs),
-    )
+    points = most_knots(outputs)
+    return MessagePlan(tuple(terms), rows, tuple(histograms), tuple(channels), records, points)

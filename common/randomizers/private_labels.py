@@ -13,10 +13,10 @@ from common.entropy import Entropy, system_entropy
 from common.errors import ConfigError
 from common.exact.channel import Codes, FiniteChannel
 from common.guarantees import PureDP
-from common.randomizers.division import Division
 from common.randomizers.grid import Grid
-from common.randomizers.message import Message, MessagePlan, plan_message
-from common.randomizers.terms import LabelTerms
+from common.randomizers.message import Message, MessagePlan
+from common.randomizers.plan import plan_message
+from common.randomizers.terms import Division, LabelTerms
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from common.randomizers.base import Randomizer, build_randomizer
 from common.randomizers.design.optimal_design import POINTS
 from common.randomizers.grid import Grid
 
+Division = Literal["auto", "split", "joint"]
+"""How several labels share one ε."""
 RESPONSE = "randomized-response"
 FEW = 16
 """Values that randomized response is the default for, at most: with more it is seldom right."""

@@ -18,7 +18,6 @@ from common.arrays import Floats, Indices, Integers
 from common.errors import present
 from common.randomizers import NoisyPrior
 from common.randomizers.cells import Codebook, Group
-from common.randomizers.private_labels import PrivateLabels
 from common.release.manifest import Manifest
 from common.release.sections import LabelSection, StatedRandomizer
 from feature_party.learning.problem import LabelProblem, prior_given_codes
@@ -66,12 +65,6 @@ def view_of(manifest: Manifest, label: str = "") -> LabelView:
     """One label of a release alone, by its name; the only one needs none."""
     views = views_of(manifest)
     return views[label] if label else next(iter(views.values()))
-
-
-def private_view(label: PrivateLabels, counts: Integers | None = None) -> LabelView:
-    """One label of events that were randomized here; parameters as of :func:`views_of`."""
-    message = label.events.message
-    return label_view(message.codebook, message.histograms, label.name, label.loss, counts)
 
 
 def stated_of(manifest: Manifest, label: str = "") -> tuple[LabelSection, StatedRandomizer]:

@@ -24,7 +24,7 @@ from feature_party.learning.support import Support
 from feature_party.model.columns import columns, quantile
 from feature_party.model.encoding import Encoded, Encoder
 from feature_party.model.facts import ModelFacts
-from feature_party.model.network import Ensemble, NetworkShape
+from feature_party.model.network import Ensemble, Learned, NetworkShape
 from feature_party.model.trees import Trees, TreesShape
 from feature_party.tables import SOURCE, Table, collect_table
 
@@ -59,7 +59,7 @@ class Expert:
     """
 
     objective: Objective
-    learned: Ensemble | Trees
+    learned: Learned
     weight: float
 
 
@@ -237,7 +237,7 @@ class Model:
                 "objective": expert.objective.name,
                 "head": expert.objective.head,
                 "weight": expert.weight,
-                "learner": "trees" if isinstance(expert.learned, Trees) else "networks",
+                "learner": expert.learned.kind,
                 "shape": asdict(expert.learned.shape),
                 "tilts": _tilts(expert.objective),
             }
@@ -318,8 +318,8 @@ def _expert(
         name: tuple(size) if isinstance(size, list) else size
         for name, size in entry["shape"].items()
     }
-    learned: Ensemble | Trees
-    if entry.get("learner", "networks") == "trees":
+    learned: Learned
+    if entry["learner"] == Trees.kind:
         learned = Trees(TreesShape(**sizes))
     else:
         learned = Ensemble(NetworkShape(**sizes), torch.Generator().manual_seed(0))

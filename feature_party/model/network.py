@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -61,8 +62,25 @@ class Dropout:
     rows: slice
 
 
-class Ensemble(nn.Module):
+class Learned(nn.Module):
+    """From encoded rows, (n, F) numbers and (n, C) categories, to (M, n, p) outputs of members.
+
+    Attributes
+    ----------
+    kind
+        What a saved model calls it.
+    shape
+        A dataclass of its sizes.
+    """
+
+    kind: str
+    shape: Any
+
+
+class Ensemble(Learned):
     """Independently initialised networks of one shape, evaluated together."""
+
+    kind = "networks"
 
     def __init__(
         self, shape: NetworkShape, generator: torch.Generator, dropout: float = 0.0

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from feature_party.model.network import Learned
+
 _NODES = 1 << 17
 """Nodes that are asked at once: a megabyte, most of which stays in a cache."""
 
@@ -41,7 +43,7 @@ class TreesShape:
     depth: int
 
 
-class Trees(nn.Module):
+class Trees(Learned):
     """Boosted trees of several members.
 
     Attributes
@@ -53,6 +55,8 @@ class Trees(nn.Module):
     roots
         (M, rounds · p) first nodes, round by round.
     """
+
+    kind = "trees"
 
     def __init__(self, shape: TreesShape) -> None:
         super().__init__()

@@ -18,7 +18,7 @@ from common.release.folder import read_manifest
 from common.release.manifest import Manifest
 from common.release.table import Release, SentLabel
 from feature_party.learning.problem import LabelProblem
-from feature_party.learning.several_labels import LabelView, private_view, views_of
+from feature_party.learning.several_labels import LabelView, label_view, views_of
 
 _ROUNDS = 300
 
@@ -75,6 +75,12 @@ def problem_of(source: Source, codes: NDArray[Any] | None = None) -> LabelProble
         f"{type(source).__name__} says nothing of how labels were randomized; give a release, its"
         " folder, what lv.randomize_labels returned, or a channel"
     )
+
+
+def private_view(label: PrivateLabels, counts: Integers | None = None) -> LabelView:
+    """One label of events that were randomized here; parameters as of :func:`views_of`."""
+    message = label.events.message
+    return label_view(message.codebook, message.histograms, label.name, label.loss, counts)
 
 
 def _seen(

@@ -29,8 +29,7 @@ from common.arrays import Floats, Integers
 from feature_party.learning.objectives import Objective
 from feature_party.model.facts import FitSettings
 from feature_party.model.model import save_tensors
-from feature_party.model.network import Dropout, Ensemble, NetworkShape
-from feature_party.model.trees import Trees
+from feature_party.model.network import Dropout, Ensemble, Learned, NetworkShape
 from feature_party.training.batches import Plan, Rows, Source
 from feature_party.training.optimizers import Optimizer
 from feature_party.training.workers import ALONE, Workers
@@ -85,7 +84,7 @@ class Fit:
         (m,) average of the distributions predicted for those rows; empty for point predictions.
     """
 
-    learned: Ensemble | Trees
+    learned: Learned
     history: list[EpochRecord]
     rows: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
     losses: Floats = field(default_factory=lambda: np.zeros(0))

@@ -14,8 +14,7 @@ from common.arrays import Floats, Indices
 from feature_party.learning.objectives import LikelihoodObjective
 from feature_party.learning.target_encoding import TargetEncoding
 from feature_party.model.encoding import Encoded, Encoder
-from feature_party.model.network import Ensemble
-from feature_party.model.trees import Trees
+from feature_party.model.network import Learned
 from feature_party.training.fitting import EpochRecord, Fit
 
 _ROWS_AT_ONCE = 4096
@@ -81,7 +80,7 @@ class FoldedRows:
     def fit(
         self,
         objective: LikelihoodObjective,
-        learned: Ensemble | Trees,
+        learned: Learned,
         history: list[EpochRecord],
         outputs: Sequence[Floats],
     ) -> Fit:

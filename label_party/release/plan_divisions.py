@@ -20,7 +20,6 @@ from common.randomizers.design.assessment import Assessor, Forecast
 from common.randomizers.design.conditionals import EXPLAINED
 from common.randomizers.design.joint import Targets
 from common.randomizers.division import (
-    Division,
     at_knots,
     cell_grids,
     joint_channel,
@@ -28,8 +27,8 @@ from common.randomizers.division import (
 )
 from common.randomizers.grid import Grid
 from common.randomizers.knots import interpolation
-from common.randomizers.message import plan_message
-from common.randomizers.terms import LabelTerms
+from common.randomizers.plan import plan_message
+from common.randomizers.terms import Division, LabelTerms
 from label_party.release.prior_knowledge import PriorKnowledge
 
 JOINT, SEPARATE, SPLIT = "joint", "separate", "split"

@@ -32,12 +32,13 @@ from common.mechanisms.central.names import (
 from common.randomizers.as_published import integers, randomize_as_published
 from common.randomizers.budget import PRIOR_SHARE
 from common.randomizers.losses import get_loss
-from common.randomizers.message import plan_message
+from common.randomizers.plan import plan_message
 from common.randomizers.private_labels import PrivateLabels, randomize
 from common.randomizers.terms import LabelTerms
 from feature_party.config import DataSection, TrainingSection
 from feature_party.join.matches import MatchCounts
-from feature_party.learning.several_labels import LabelView, private_view
+from feature_party.learning.several_labels import LabelView
+from feature_party.notebook.sources import private_view
 from feature_party.training.holdout import split_holdout
 from feature_party.training.in_memory import Joined, Prepared
 from feature_party.training.quick import QuickLearners

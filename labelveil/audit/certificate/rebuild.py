@@ -23,7 +23,8 @@ from common.randomizers import NoisyPrior, Randomizer, build_randomizer, split_b
 from common.randomizers.budget import PRIOR_SHARE, round_down
 from common.randomizers.cells import Group
 from common.randomizers.grid import Grid
-from common.randomizers.message import MessagePlan, plan_message
+from common.randomizers.message import MessagePlan
+from common.randomizers.plan import plan_message
 from common.randomizers.terms import LabelTerms
 from common.release.facts import MOST_DIGITS
 from common.release.manifest import Manifest

@@ -18,7 +18,6 @@ from common.randomizers.cells import Cells
 from common.randomizers.design.joint import JOINT, Targets
 from common.randomizers.design.optimal_design import decoding_values
 from common.randomizers.division import (
-    Division,
     cell_grids,
     divide,
     joint_channel,
@@ -26,9 +25,9 @@ from common.randomizers.division import (
     own_channels,
 )
 from common.randomizers.grid import Grid
-from common.randomizers.message import plan_message
+from common.randomizers.plan import plan_message
 from common.randomizers.private_labels import PrivateEvents, randomize
-from common.randomizers.terms import LabelTerms
+from common.randomizers.terms import Division, LabelTerms
 from tests.statistics import mean_fits
 
 RETURNED = LabelTerms("returned", 0, 1, Grid.from_edges([0.0, 1.0]), values=True)

@@ -44,20 +44,21 @@ OPTIONS = {
         "feature_party.commands.submit",
     ),
     "several labels parties": ("feature_party.learning.several_releases",),
+    "several labels": (
+        "common.randomizers.design.allocation",
+        "common.randomizers.design.joint",
+        "common.randomizers.division",
+        "label_party.release.plan_divisions",
+    ),
     "shards and workers": (
         "feature_party.training.distributed",
         "feature_party.training.encoded_shards",
         "feature_party.training.streamed",
-        "feature_party.training.workers",
     ),
     "Spark": ("common.engine.secret_service", "common.engine.spark"),
     "databases and object stores": (
         "label_party.sources.addresses",
         "label_party.sources.databases",
-    ),
-    "amplification and calibration": (
-        "common.guarantees.calibration",
-        "common.guarantees.subsampling",
     ),
     "randomizers beside the default": (
         "common.randomizers.additive",
@@ -71,9 +72,36 @@ OPTIONS = {
     "trees and linear models": (
         "feature_party.model.trees",
         "feature_party.training.linear",
+        "feature_party.training.quick",
         "feature_party.training.trees",
     ),
-    "export": ("feature_party.commands.export", "feature_party.model.export"),
+    "export": (
+        "feature_party.commands.export",
+        "feature_party.model.export",
+        "feature_party.notebook",
+    ),
+    "guarantees beside pure ε": (
+        "common.guarantees.accountant",
+        "common.guarantees.bounded_range",
+        "common.guarantees.calibration",
+        "common.guarantees.concentrated",
+        "common.guarantees.gaussian",
+        "common.guarantees.mixed",
+        "common.guarantees.pld",
+        "common.guarantees.renyi",
+        "common.guarantees.subsampling",
+    ),
+    "planning": (
+        "common.randomizers.design.assessment",
+        "label_party.commands.plan",
+        "label_party.release.plan",
+        "label_party.release.prior_knowledge",
+    ),
+    "backups": (
+        "label_party.commands.backup",
+        "label_party.store.backup",
+        "label_party.store.restore",
+    ),
     "tracing": ("label_party.monitoring.tracing",),
     "estimates of error": ("feature_party.evaluation",),
     "report": ("feature_party.report", "common.report"),
@@ -88,14 +116,16 @@ ROOTS = (
     "feature_party.commands",
     "feature_party.config",
     "feature_party.pipeline",
+    "feature_party.model.model",
+    "feature_party.training.prepare",
     "common.engine.start",
     "common.guarantees",
+    "common.guarantees.conversion",
     "common.randomizers",
+    "common.randomizers.plan",
 )
-"""Where options are wired; a package stands for its modules, one of ``LISTS`` for itself alone."""
-
-LISTS = ("common.guarantees", "common.randomizers")
-"""Packages that list all that has a name."""
+"""Where options are wired: a package stands for its modules, but those of ``common`` for
+themselves."""
 
 
 def within(name: str, package: str) -> bool:
@@ -113,7 +143,9 @@ def option_of(name: str) -> str | None:
 
 def is_root(name: str) -> bool:
     """Return whether options are wired in this module."""
-    return any(name == root or (root not in LISTS and within(name, root)) for root in ROOTS)
+    if within(name, "common"):
+        return name in ROOTS
+    return any(within(name, root) for root in ROOTS)
 
 
 @cache

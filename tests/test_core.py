@@ -7,29 +7,13 @@ import pytest
 from tests import core
 from tests.imports import modules
 
-LINES_AT_MOST = 30_000
+LINES_AT_MOST = 27_400
 """Of the four main commands together; the goal is 25,000. Lower it as options leave."""
 
 OPEN = {
-    "submitted populations": {
-        "feature_party.client.release_client",
-        "label_party.release.plan",
-        "label_party.server.release_service",
-    },
+    "submitted populations": {"label_party.server.release_service"},
     "several labels parties": {"feature_party.learning.sources"},
-    "shards and workers": {
-        "feature_party.training.events",
-        "feature_party.training.fitting",
-        "feature_party.training.prepare",
-        "feature_party.training.run",
-    },
     "databases and object stores": {"label_party.events.epoch", "label_party.sources.tables"},
-    "trees and linear models": {
-        "feature_party.model.model",
-        "feature_party.training.fitting",
-        "feature_party.training.folds",
-        "feature_party.training.quick",
-    },
     "tracing": {"label_party.monitoring.calls"},
 }
 """Doors that are still open: what is closed is struck out here, and nothing is added."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from common.errors import ConfigError, ConnectionFailed, ReleaseError
+from common.errors import ConnectionFailed, ReleaseError
 from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE, is_complete
 from common.release.manifest import Manifest
 from common.release.signature import read_public_key, verify
@@ -22,18 +22,10 @@ from common.wire import label_release_pb2 as pb2
 from common.wire import label_release_pb2_grpc as pb2_grpc
 from feature_party.client.channel import explain, hangs_up, not_accepted, open_channel, retryable
 from feature_party.client.spool import Spool, discard_partial
-from feature_party.client.submission import Population
 from feature_party.config import LabelsPartySection
 
 RowsCallback = Callable[[int, int], None]
 """Called with rows received so far and rows in all."""
-
-
-_ENDINGS = {
-    pb2.POPULATION_STATUS_STORED: "stored",
-    pb2.POPULATION_STATUS_ALREADY_STORED: "stored before",
-    pb2.POPULATION_STATUS_FROZEN: "released already",
-}
 
 
 @dataclass(frozen=True)
@@ -85,7 +77,7 @@ class Fetched:
     seconds: float
 
 
-class _Patience:
+class Patience:
     """Cancels a call that makes no progress for some seconds."""
 
     def __init__(self, cancel: Callable[[], object], seconds: float) -> None:
@@ -95,9 +87,11 @@ class _Patience:
         threading.Thread(target=self._watch, name="patience", daemon=True).start()
 
     def progress(self) -> None:
+        """Start counting anew."""
         self._until = time.monotonic() + self._seconds
 
     def stop(self) -> None:
+        """Cancel nothing any more."""
         self._stopped.set()
 
     def _watch(self) -> None:
@@ -107,7 +101,7 @@ class _Patience:
         self._cancel()
 
 
-class _NoProgress(grpc.RpcError):
+class NoProgress(grpc.RpcError):
     """A call that our patience has ended, as a failure like others."""
 
     def __init__(self, seconds: float) -> None:
@@ -171,69 +165,6 @@ class ReleaseClient:
         _keep_signature(directory, described.signature)
         return Fetched(manifest, directory, rows, received, time.monotonic() - begun)
 
-    def submit(self, population: Population, on_rows: RowsCallback | None = None) -> str:
-        """Submit our key list as the population of the configured epoch.
-
-        Nothing is kept of a submission that breaks: it starts again from the first key. One that
-        arrived before is recognised by its header.
-
-        Returns
-        -------
-        How it ended, in words.
-
-        Raises
-        ------
-        ConfigError
-            If no epoch is configured.
-        ConnectionFailed
-            If the labels party cannot be reached, cannot prove its name, or refuses us.
-        ReleaseError
-            If it does not take this population.
-        """
-        settings = self.settings
-        if not settings.epoch:
-            raise ConfigError(
-                "epoch is empty, but a population belongs to one epoch; set [labels_party] epoch"
-            )
-        failures = 0
-        with open_channel(settings) as channel:
-            stub = pb2_grpc.LabelReleaseServiceStub(channel)
-            while True:
-                try:
-                    return self._submit(stub, population, on_rows)
-                except grpc.RpcError as error:
-                    failures = self._wait_or_raise(error, failures, "submit")
-
-    def _submit(
-        self,
-        stub: pb2_grpc.LabelReleaseServiceStub,
-        population: Population,
-        on_rows: RowsCallback | None,
-    ) -> str:
-        started = threading.Event()
-
-        def sent(done: int, total: int) -> None:
-            started.wait()
-            patience.progress()
-            if on_rows is not None:
-                on_rows(done, total)
-
-        settings = self.settings
-        messages = population.messages(settings.data_set, settings.epoch, sent)
-        call = stub.SubmitPopulation.future(messages)
-        patience = _Patience(call.cancel, settings.timeout)
-        started.set()
-        try:
-            answer = call.result()
-        except grpc.FutureCancelledError as error:
-            raise _NoProgress(settings.timeout) from error
-        finally:
-            patience.stop()
-            call.cancel()
-        if (answer.rows, answer.population_sha256) != (population.rows, population.digest):
-            raise ReleaseError("the labels party confirms another population than was submitted")
-        return _ENDINGS.get(answer.status, "stored")
-
     def _describe(self, stub: pb2_grpc.LabelReleaseServiceStub) -> pb2.DescribeReleaseResponse:
         request = pb2.DescribeReleaseRequest(
             data_set=self.settings.data_set, epoch=self.settings.epoch
@@ -250,7 +181,7 @@ class ReleaseClient:
                 if error.code() == grpc.StatusCode.NOT_FOUND and left > 0:
                     self._wake.wait(min(left, self.retry.poll))
                     continue
-                failures = self._wait_or_raise(error, failures)
+                failures = self.wait_or_raise(error, failures)
 
     def _verify(
         self, described: pb2.DescribeReleaseResponse, key: Ed25519PublicKey | None
@@ -310,11 +241,11 @@ class ReleaseClient:
                 start_row=spool.rows,
             )
             call = stub.FetchRelease(request, timeout=self._left())
-            patience = _Patience(call.cancel, self.settings.timeout)
+            patience = Patience(call.cancel, self.settings.timeout)
             try:
                 self._receive(call, spool, patience, on_rows)
             except grpc.RpcError as error:
-                failures = self._wait_or_raise(error, 0 if spool.rows > before else failures)
+                failures = self.wait_or_raise(error, 0 if spool.rows > before else failures)
             finally:
                 patience.stop()
                 call.cancel()
@@ -323,7 +254,7 @@ class ReleaseClient:
         self,
         call: Iterable[pb2.FetchReleaseResponse],
         spool: Spool,
-        patience: _Patience,
+        patience: Patience,
         on_rows: RowsCallback | None,
     ) -> None:
         received, total = spool.rows, spool.manifest.population.rows
@@ -339,7 +270,8 @@ class ReleaseClient:
                 f"the stream ended after {received:,} of {total:,} rows; run fetch again to go on"
             )
 
-    def _wait_or_raise(self, error: grpc.RpcError, failures: int, command: str = "fetch") -> int:
+    def wait_or_raise(self, error: grpc.RpcError, failures: int, command: str = "fetch") -> int:
+        """Wait before a call that failed so often in a row is repeated; return one more."""
         failures += 1
         if self._overdue():
             raise ConnectionFailed(

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+import grpc
 import polars as pl
 
-from common.errors import DataError
+from common.errors import ConfigError, DataError, ReleaseError
 from common.release.blocks import KEY_BYTES
 from common.release.event_keys import canonical_keys, hash_keys, secret_check
 from common.wire import label_release_pb2 as pb2
+from common.wire import label_release_pb2_grpc as pb2_grpc
+from feature_party.client.channel import open_channel
+from feature_party.client.release_client import (
+    NoProgress,
+    Patience,
+    ReleaseClient,
+    RowsCallback,
+)
+
+_ENDINGS = {
+    pb2.POPULATION_STATUS_STORED: "stored",
+    pb2.POPULATION_STATUS_ALREADY_STORED: "stored before",
+    pb2.POPULATION_STATUS_FROZEN: "released already",
+}
 
 _CHUNK_BYTES = 1 << 20
 _HASH_ROWS = 1 << 16
@@ -98,3 +114,70 @@ def hash_population(
         parts.append(hash_keys(part, secret))
         on_rows(start + part.len(), text.len())
     return Population(b"".join(parts), secret_check(secret))
+
+
+class SubmittingClient(ReleaseClient):
+    """One labels party, to which we submit who the population is."""
+
+    def submit(self, population: Population, on_rows: RowsCallback | None = None) -> str:
+        """Submit our key list as the population of the configured epoch.
+
+        Nothing is kept of a submission that breaks: it starts again from the first key. One that
+        arrived before is recognised by its header.
+
+        Returns
+        -------
+        How it ended, in words.
+
+        Raises
+        ------
+        ConfigError
+            If no epoch is configured.
+        ConnectionFailed
+            If the labels party cannot be reached, cannot prove its name, or refuses us.
+        ReleaseError
+            If it does not take this population.
+        """
+        settings = self.settings
+        if not settings.epoch:
+            raise ConfigError(
+                "epoch is empty, but a population belongs to one epoch; set [labels_party] epoch"
+            )
+        failures = 0
+        with open_channel(settings) as channel:
+            stub = pb2_grpc.LabelReleaseServiceStub(channel)
+            while True:
+                try:
+                    return self._submit(stub, population, on_rows)
+                except grpc.RpcError as error:
+                    failures = self.wait_or_raise(error, failures, "submit")
+
+    def _submit(
+        self,
+        stub: pb2_grpc.LabelReleaseServiceStub,
+        population: Population,
+        on_rows: RowsCallback | None,
+    ) -> str:
+        started = threading.Event()
+
+        def sent(done: int, total: int) -> None:
+            started.wait()
+            patience.progress()
+            if on_rows is not None:
+                on_rows(done, total)
+
+        settings = self.settings
+        messages = population.messages(settings.data_set, settings.epoch, sent)
+        call = stub.SubmitPopulation.future(messages)
+        patience = Patience(call.cancel, settings.timeout)
+        started.set()
+        try:
+            answer = call.result()
+        except grpc.FutureCancelledError as error:
+            raise NoProgress(settings.timeout) from error
+        finally:
+            patience.stop()
+            call.cancel()
+        if (answer.rows, answer.population_sha256) != (population.rows, population.digest):
+            raise ReleaseError("the labels party confirms another population than was submitted")
+        return _ENDINGS.get(answer.status, "stored")

@@ -14,7 +14,7 @@ from common.console import progress
 from common.errors import ConnectionFailed, LabelveilError, ReleaseError
 from common.release.event_keys import read_secret
 from feature_party.client.release_client import Fetched, ReleaseClient
-from feature_party.client.submission import Population, hash_population
+from feature_party.client.submission import Population, SubmittingClient, hash_population
 from feature_party.config import FeaturePartyConfig, LabelsPartySection
 from feature_party.tables import check_key, collect_table, scan_table
 
@@ -41,7 +41,7 @@ class Transfer:
         """Submit the keys of the features as the population; returns them, and how it ended."""
         config, party = self.config, self.config.only_labels_party
         secret = read_secret(config.secret_of(party))
-        client = ReleaseClient(party)
+        client = SubmittingClient(party)
         frame = scan_table(config.features, config.key)
         check_key(frame, config.key)
         keys = collect_table(frame.select(config.key))[config.key]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from label_party.commands.before import Before, BeforeOptions, aligned, label_facts, short
@@ -11,6 +12,7 @@ from label_party.config.sections import LabelPartyConfig
 
 if TYPE_CHECKING:
     from common.release.manifest import Manifest
+    from label_party.events.intention import Intention
     from label_party.release.run import ReleaseOutcome
 
 
@@ -40,12 +42,22 @@ def release(config: LabelPartyConfig, shown: Shown, how: BeforeOptions) -> None:
     from label_party.release.run import run_release
     from label_party.release.signing import sign_again
 
+    def confirm(intention: Intention) -> None:
+        before(with_prediction(config, intention))
+
     keep_freed_memory()
     with Before(config, how, shown) as before:
-        outcome = run_release(config, quiet=shown.quiet, confirm=before)
+        outcome = run_release(config, quiet=shown.quiet, confirm=confirm)
         if outcome.existed and not how.dry_run:
             sign_again(config)
         shown.answer(document(outcome), *_lines(outcome), "next: label-party serve")
+
+
+def with_prediction(config: LabelPartyConfig, intention: Intention) -> Intention:
+    """Let it say, too, where so few events are predicted to be worth next to nothing."""
+    from label_party.release.plan import too_few_events
+
+    return replace(intention, too_few=lambda: too_few_events(config, intention.tally.rows))
 
 
 def document(outcome: ReleaseOutcome) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from label_party.events.open import open_events
 from label_party.events.steps import Events
 from label_party.events.tally import Tally
 from label_party.release.message import Built, Count, build, count_labels
-from label_party.release.plan import too_few_events
 from label_party.release.signing import signing_key
 from label_party.store.entries import LABELS
 from label_party.store.ledger import Ledger
@@ -107,7 +106,6 @@ def run_release(
                 events.fingerprints,
                 events.in_memory,
                 [terms.name for terms in config.labels],
-                too_few=lambda: too_few_events(config, events.rows),
             )
         )
         built: list[Built] = []

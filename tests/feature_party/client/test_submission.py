@@ -14,8 +14,8 @@ from common.errors import ConfigError, ConnectionFailed, DataError, LabelveilErr
 from common.release.event_keys import hash_keys, secret_check
 from common.security.pilot_certificates import CertificateFiles
 from common.wire import label_release_pb2 as pb2
-from feature_party.client.release_client import ReleaseClient, RetryPolicy
-from feature_party.client.submission import Population, hash_population
+from feature_party.client.release_client import RetryPolicy
+from feature_party.client.submission import Population, SubmittingClient, hash_population
 from tests.feature_party.servers import Behaviour, client_settings, serving
 from tests.feature_party.worlds import SECRET, World
 
@@ -37,7 +37,7 @@ def submit(
 ) -> str:
     with serving(world, behaviour, files) as address:
         settings = client_settings(address, files, **{"epoch": "one", **changes})
-        return ReleaseClient(settings, QUICK).submit(population)
+        return SubmittingClient(settings, QUICK).submit(population)
 
 
 def refusal(
@@ -79,7 +79,7 @@ def test_the_whole_list_arrives_under_its_header(
     seen: list[tuple[int, int]] = []
     with serving(world, behaviour, files) as address:
         settings = client_settings(address, files, epoch="one")
-        client = ReleaseClient(settings, QUICK)
+        client = SubmittingClient(settings, QUICK)
         ending = client.submit(population, lambda done, total: seen.append((done, total)))
     assert ending == "stored"
     ((header, keys),) = behaviour.submitted
@@ -150,7 +150,7 @@ def test_a_server_that_stands_still_is_given_up(
     with serving(world, Behaviour(), files) as address:
         settings = client_settings(address, files, epoch="one", timeout=0.2)
         with pytest.raises(ConnectionFailed, match="no progress for 0"):
-            ReleaseClient(settings, RetryPolicy(attempts=2, first=0.001)).submit(population)
+            SubmittingClient(settings, RetryPolicy(attempts=2, first=0.001)).submit(population)
         hold.set()
 
 
@@ -159,7 +159,7 @@ def test_an_interrupted_submission_can_be_repeated(
 ) -> None:
     behaviour = Behaviour()
     with serving(world, behaviour, files) as address:
-        client = ReleaseClient(client_settings(address, files, epoch="one"), QUICK)
+        client = SubmittingClient(client_settings(address, files, epoch="one"), QUICK)
         with monkeypatch.context() as patched:
             patched.setattr("grpc._channel._MultiThreadedRendezvous.result", _interrupt)
             with pytest.raises(KeyboardInterrupt):
@@ -180,11 +180,11 @@ def test_a_fetch_waits_for_a_release_that_is_to_come(
 ) -> None:
     behaviour = Behaviour(absent=20)
     with serving(world, behaviour, files) as address:
-        client = ReleaseClient(client_settings(address, files, wait=60), QUICK)
+        client = SubmittingClient(client_settings(address, files, wait=60), QUICK)
         assert client.fetch(tmp_path / "one").rows == 1500
         assert behaviour.absent == 0
         behaviour.absent = 20
-        client = ReleaseClient(client_settings(address, files), QUICK)
+        client = SubmittingClient(client_settings(address, files), QUICK)
         with pytest.raises(ReleaseError, match="or set wait if it is still to be built"):
             client.fetch(tmp_path / "two")
         assert behaviour.absent == 19

@@ -14,8 +14,7 @@ from common.errors import ReleaseError
 from common.release.event_keys import read_secret
 from common.release.table import read_release
 from common.security.pilot_certificates import LABEL_PARTY
-from feature_party.client.release_client import ReleaseClient
-from feature_party.client.submission import hash_population
+from feature_party.client.submission import SubmittingClient, hash_population
 from feature_party.config import LabelsPartySection
 from labelveil.children import FEATURE_PROGRAM, LABEL_PROGRAM
 from labelveil.simulation import Settings, run_simulation
@@ -94,7 +93,7 @@ def test_submit_release_and_fetch_by_hand(settings: Settings, tmp_path: Path) ->
     log = workspace.logs / "log"
     with serving(serve, theirs, workspace.logs / "serve.log", workspace.port_file) as port:
         connected = ["--config", config["feature_party"], "--address", f"127.0.0.1:{port}"]
-        client = ReleaseClient(
+        client = SubmittingClient(
             LabelsPartySection(
                 address=f"127.0.0.1:{port}",
                 server_name=LABEL_PARTY,

@@ -53,7 +53,8 @@ def aligned(facts: Sequence[tuple[str, object]]) -> Iterator[str]:
 class BeforeOptions(Section):
     dry_run: bool = setting(
         False,
-        "Print what would be read and spent, and warnings; charge, draw and write nothing.",
+        "Print what would be read and spent, and warnings; charge, draw and write nothing. Warnings"
+        " make it fail, unless --yes accepts them.",
         flag="--dry-run",
     )
     yes: bool = setting(
@@ -74,6 +75,8 @@ class Before:
         Files that it would write beside the store; checked already.
     foreseen
         What a dry run has planned so far, as several epochs add up.
+    warned
+        What it has warned of so far.
     """
 
     config: LabelPartyConfig
@@ -81,6 +84,7 @@ class Before:
     shown: Shown
     outputs: Sequence[Path] = ()
     foreseen: list[Order] = field(default_factory=list)
+    warned: list[str] = field(default_factory=list)
     _rehearsing: ExitStack = field(default_factory=ExitStack)
 
     @property
@@ -100,11 +104,18 @@ class Before:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> bool:
-        """Let a dry run end well."""
+        """Let a dry run end, and fail where somebody should look."""
         from label_party.events.intention import NotBought
 
         self._rehearsing.close()
-        return kind is not None and issubclass(kind, NotBought)
+        if kind is not None and not issubclass(kind, NotBought):
+            return False
+        if self.warned and not self.wanted.yes:
+            raise ReleaseError(
+                f"{len(self.warned)} warnings; mend what is read, or accept them with --yes;"
+                " nothing was spent, and without --dry-run nothing would stop"
+            )
+        return True
 
     def __call__(self, intention: Intention) -> None:
         """Print, and ask where that is called for.
@@ -139,6 +150,7 @@ class Before:
         for warning in warnings:
             print(f"warning: {warning}", file=sys.stderr)
         if self.wanted.dry_run:
+            self.warned.extend(warnings)
             raise NotBought
         if warnings and not self.wanted.yes and terminal:
             epoch = intention.purchases[-1].epoch

@@ -27,7 +27,7 @@ from label_party.events.tally import Duplicates, LabelTally, Tally
 from label_party.sources.oddities import SHOWN, Oddities, oddity
 from label_party.sources.tables import label_column
 
-SEVERAL = "further rows of an event, which [data] duplicates decides about"
+SEVERAL = "further rows of an event, which so has the missing value; see [data] duplicates"
 STRANGERS = "rows of another user than their event's first row, which do not count"
 
 NOBODY = b""
@@ -145,7 +145,7 @@ def complete_part(rows: LabelRows, listed: Keys | None, rules: Rules) -> Part:
     found, there = match_keys(keys, ordered[starts])
     several = there & (each > 1)
     merged = int(np.count_nonzero(several))
-    if merged:
+    if merged and rules.duplicates == "missing":
         further = np.repeat(several, each)
         further[np.cumsum(each) - each] = False
         odd += _odd_rows(SEVERAL, rows.places[by_key[further]])

@@ -1,8 +1,9 @@
 """What is about to be bought, and what speaks against it; shown before the irreversible step.
 
-Warnings tell of raw labels. They are for the labels party's console: nothing that leaves may hold
-one, nor may what is bought depend on one by a rule that nobody pays for. So code that buys without
-a person goes on whatever they say.
+Rows that could not be taken as they stand are warned of with their lines; numbers beyond the limits
+below, too. Warnings tell of raw labels. They are for the labels party's console: nothing that
+leaves may hold one, nor may what is bought depend on one by a rule that nobody pays for. So code
+that buys without a person goes on whatever they say, and a dry run, which buys nothing, fails.
 """
 
 from __future__ import annotations
@@ -100,7 +101,9 @@ def warnings_of(
     tally: Tally, labels: Sequence[str], spreads: Sequence[Spread] = (), too_few: str | None = None
 ) -> list[str]:
     """Return what is odd about events and labels, one line each."""
-    found = _of_keys(tally)
+    found = [f"labels, {one}" for one in tally.odd]
+    found += [f"population, {one}" for one in tally.odd_population]
+    found += _of_keys(tally)
     for name, of_label in zip(labels, tally.labels, strict=False):
         before = f"label {name!r}: " if len(labels) > 1 else ""
         found += [before + line for line in _of_label(tally.rows, of_label)]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from common.release.folder import MANIFEST_FILE
+from label_party.events.completion import SEVERAL
 from label_party.server.run import Running, open_server
 from tests.commands import Result
 from tests.label_party.conftest import Party
@@ -78,7 +79,7 @@ def test_a_dry_run_of_every_purchase_says_what_it_costs_and_writes_nothing(
 ) -> None:
     command = [*command, "--set=privacy.account=shop", "--set=privacy.total_epsilon=20"]
     before = files(shop.folder)
-    planned = shop.run(*command, "--dry-run")
+    planned = shop.run(*command, "--dry-run", "--yes")
     assert planned.code == 0, planned
     assert not shop.store.exists()
     assert files(shop.folder) == before
@@ -95,7 +96,7 @@ def test_a_dry_run_of_every_purchase_says_what_it_costs_and_writes_nothing(
     # the same once there is a store with a release of another epoch, and once it is bought
     assert shop.run(*command, "--set=data.epoch=0", "--set=data.data_set=other").code == 0
     before = files(shop.folder)
-    assert shop.run(*command, "--dry-run").code == 0
+    assert shop.run(*command, "--dry-run", "--yes").code == 0
     assert files(shop.folder) == before
     assert shop.run(*command).code == 0
     before = files(shop.folder)
@@ -103,6 +104,29 @@ def test_a_dry_run_of_every_purchase_says_what_it_costs_and_writes_nothing(
     assert again.code == 0
     assert "nothing spent" in again.out or "no new epoch" in again.out
     assert files(shop.folder) == before
+
+
+def test_a_dry_run_fails_where_an_operator_should_look_and_a_release_goes_on(party: Party) -> None:
+    assert party.run("release", "--dry-run") == party.run("release", "--dry-run", "--yes")
+    rows = [f"event-{i},{i % 10}" for i in range(0, 200, 2)]
+    (party.folder / "labels.csv").write_text(
+        "\n".join(["key,label", *rows, "event-1,many", ",3", "event-0,4"]) + "\n"
+    )
+    odd = [
+        "labels, column 'key': no key, so that the row names no event: 1 (at 103)",
+        "labels, column 'label': not a number: 1 (at 102)",
+        f"labels, {SEVERAL}: 1 (at 104)",
+    ]
+    planned = party.run("release", "--dry-run")
+    *warnings, error = planned.err.splitlines()
+    assert planned.code == 1
+    assert sorted(warnings) == sorted(f"warning: {line}" for line in odd)
+    assert error.startswith("error: 3 warnings; mend what is read, or accept them with --yes")
+    assert party.nothing_left()
+    assert party.run("release", "--dry-run", "--yes").code == 0
+    done = party.release()
+    assert done.code == 0
+    assert all(line in done.err for line in odd)
 
 
 def test_a_dry_run_states_what_the_purchase_then_costs(shop: Party) -> None:

@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from label_party.events.completion import SEVERAL, LabelRows, Rules, complete_part
+from label_party.events.completion import LabelRows, Rules, complete_part
 from label_party.events.intention import Spread, warnings_of
 from label_party.events.tally import LabelTally, Tally
-from label_party.sources.oddities import oddity
 
 USUAL = Tally(
     rows=1000,
@@ -104,5 +103,4 @@ def test_ranges_of_keys_add_up_to_what_all_keys_give() -> None:
         label_rows=7,
         most_rows=3,
         labels=(LabelTally(unlabelled=1, outside=2, smallest=0.0, largest=9.0),),
-        odd=oddity("", SEVERAL, [4, 7, 8], 3),
     )

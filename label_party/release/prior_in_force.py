@@ -45,14 +45,15 @@ def session_to_open(config: LabelPartyConfig, store: Store, rows: int) -> Order 
 
 
 def open_session(store: Store, order: Order) -> None:
-    """Charge a session, which holds nothing but its terms.
+    """Charge a session, which holds nothing but its terms and in which epoch it begins.
 
     Raises
     ------
     BudgetError
         If it does not fit.
     """
-    data = json.dumps({"terms": order.request["terms"]}, sort_keys=True).encode()
+    facts = {"terms": order.request["terms"], "epoch": order.epoch}  # two sessions, two digests
+    data = json.dumps(facts, sort_keys=True).encode()
     pay_once(store, order, lambda: data)
 
 
@@ -109,14 +110,16 @@ def _paid_session(config: LabelPartyConfig, store: Store, ledger: Ledger) -> Pai
         if entry.purpose == LABELS and entry.state == "committed"
     ]
     last = charge.id
-    for entry in releases:  # all of them: what a restored ledger counted is in no order
+    for entry in releases:  # all of them: what a restored ledger counted may come after its own
         drift = None if entry.lost else store.read_manifest(entry).drift
         test = None if drift is None else drift.test
         if test is None or test.session is None or test.session.outcome != session.outcome:
             continue
         state = test.session.state
+        if not entry.counted:  # another ledger knew nothing of what was lost here
+            last = max(last, entry.id)
         if session.state is None or state["calls"] > session.state["calls"]:
-            session, last = replace(session, state=dict(state)), max(last, entry.id)
+            session = replace(session, state=dict(state))
     lost = sum(entry.lost and entry.id > last for entry in releases)
     return replace(session, lost_hits=lost)
 
@@ -131,6 +134,7 @@ def _session_charge(ledger: Ledger, config: LabelPartyConfig) -> Charge | None:
         for charge in ledger.charges(config.data.data_set)
         if charge.purpose == TESTS
         and charge.state == "committed"
+        and charge.account == config.account  # another's budget does not pay for these events
         and {key: charge.request.get(key) for key in asked} == asked
     ]
     return found[-1] if found else None

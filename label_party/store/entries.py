@@ -133,10 +133,13 @@ class Charge(Purchase):
     ----------
     id
         Ascends in the order of commits, whatever the clock says.
+    counted
+        Whether it was sold under another ledger, and this one has been shown, or told, that it was.
     """
 
     id: int
     state: State
+    counted: bool
     who: str
     software: str
     reserved_at: str
@@ -152,6 +155,7 @@ class Charge(Purchase):
             | {
                 "guarantee": read_guarantee(row["guarantee"]),
                 "request": json.loads(row["request"]),
+                "counted": bool(row["counted"]),
                 "covered": None if sha256 is None else Covered(sha256, events),
             }
         )

@@ -150,7 +150,7 @@ class Ledger:
         """
         with self._transaction():
             if self.find(*purchase.name) is None:
-                charge = self._insert(purchase, "committed")
+                charge = self._insert(purchase, "committed", counted=True)
                 self._close(charge, "was begun under another ledger")
 
     def answers(self, charge: Charge) -> list[Answer]:
@@ -382,7 +382,7 @@ class Ledger:
                 "INSERT OR IGNORE INTO closed (charge, reason) VALUES (?, ?)", (charge.id, reason)
             )
 
-    def _insert(self, purchase: Purchase, state: State) -> Charge:
+    def _insert(self, purchase: Purchase, state: State, *, counted: bool = False) -> Charge:
         now, covered = _now(), purchase.covered
         values = {
             "account": purchase.account,
@@ -399,6 +399,7 @@ class Ledger:
             "digest": purchase.digest,
             "rows": purchase.rows,
             "state": state,
+            "counted": counted,
             "who": _who(),
             "software": software(),
             "reserved_at": now,

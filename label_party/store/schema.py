@@ -34,6 +34,7 @@ SCHEMA = (
         digest TEXT,
         rows INTEGER NOT NULL,
         state TEXT NOT NULL CHECK (state IN ('reserved', 'committed')),
+        counted INTEGER NOT NULL CHECK (counted IN (0, 1)),
         who TEXT NOT NULL,
         software TEXT NOT NULL,
         reserved_at TEXT NOT NULL,

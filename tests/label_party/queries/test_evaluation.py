@@ -6,10 +6,10 @@ import base64
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import numpy as np
@@ -27,7 +27,7 @@ from label_party.config.sections import EvaluationSection
 from label_party.queries import evaluation
 from label_party.queries.evaluation import Evaluation, Session
 from label_party.server.run import running
-from label_party.store.entries import EVALUATION, Answer, Charge
+from label_party.store.entries import EVALUATION, Answer, Charge, Purchase
 from label_party.store.ledger import Ledger
 from label_party.store.release_store import Store, outcome_name
 from tests.label_party.conftest import EVENTS, Client, Party
@@ -407,7 +407,7 @@ def test_a_session_is_answered_as_it_was_sold_or_not_at_all(
         first = asker.ask(np.zeros(EVENTS))
     with running(party.config(**sold | {"privacy__max_records_per_user": now})) as address:
         asker = make_asker(party, connect(address))
-        for predictions in (np.zeros(EVENTS), np.ones(EVENTS)):
+        for predictions in (np.full(EVENTS, 1e-12), np.zeros(EVENTS)):
             assert asker.refused(predictions) == CLOSED
     (line, *_) = [r.reason for r in caplog.records if r.msg == "question not answered"]  # type: ignore[attr-defined]
     assert f"records_per_unit was 5 and is {now} now; set that back" in line
@@ -463,6 +463,24 @@ def test_a_backup_holds_no_key_of_noise_and_no_label(serve: Any, party: Party) -
     assert b"outcome.bin" not in data
     assert data.count(b"labelveil-evaluation") == 0
     assert [answer.value for answer in answers(party)] == [answer.loss for answer in given]
+
+
+def test_a_payment_that_is_found_by_its_request_alone_would_be_caught(
+    party: Party, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The twin that was attacked: it answers with a fifth of the noise that was bought."""
+    real = Purchase.differences
+    monkeypatch.setattr(
+        Purchase,
+        "differences",
+        lambda self, asked: real(replace(self, records_per_unit=asked.records_per_unit), asked),
+    )
+    with pytest.raises(pytest.fail.Exception):
+        test_a_session_is_answered_as_it_was_sold_or_not_at_all(
+            party, connect, cast(pytest.LogCaptureFixture, None), 1
+        )
+    noise = [answer.noise_scale for answer in answers(party)]
+    assert noise[0] == pytest.approx(5 * noise[1], rel=1e-3)
 
 
 @pytest.mark.parametrize("lost", ["store", "ledger"])

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -221,6 +222,42 @@ def test_a_release_whose_bytes_are_lost_counts_as_a_hit(party: Party) -> None:
     write_day(party, "d2")
     watch(party, **SESSION)
     assert session_state(party, "d2") == [1, 1]
+
+
+def test_what_is_found_later_takes_no_hit_back(party: Party, tmp_path: Path) -> None:
+    """A release is stated as lost, and then an earlier one turns up that the ledger forgot."""
+    write_day(party, "d1")
+    watch(party, **SESSION)
+    assert party.run("backup", "--to", "b.tar").code == 0
+    write_day(party, "d2")
+    watch(party, **SESSION)
+    found = party.store / "releases" / "labels" / "d2"
+    found.rename(tmp_path / "d2")
+    for path in party.store.glob("ledger.sqlite*"):
+        path.unlink()
+    assert party.run("restore", "b.tar", "--lost", "d3").code == 0
+    (tmp_path / "d2").rename(found)
+    write_day(party, "d4")
+    assert watch(party, **SESSION).code == 0
+    assert session_state(party, "d2") == [0, 1]
+    assert session_state(party, "d4") == [1, 2]  # the lost one may have been a hit
+
+
+def test_a_session_tests_for_the_account_that_paid_and_for_no_other(party: Party) -> None:
+    write_day(party, "d1")
+    watch(party, **SESSION)
+    write_day(party, "d2")
+    watch(party, **SESSION, privacy__account="other", privacy__separate=True,
+          privacy__separate_reason="a test")  # fmt: skip
+    with Ledger(party.store / "ledger.sqlite") as ledger:
+        tests = [charge for charge in ledger.charges("labels") if charge.purpose == TESTS]
+    assert [charge.account for charge in tests] == ["labels", "other"]
+    assert len({charge.digest for charge in tests}) == 2
+    drift = manifest(party, "d2").drift
+    assert drift is not None
+    assert drift.test is not None
+    assert drift.test.session is not None
+    assert drift.test.session.outcome == tests[1].digest
 
 
 def test_days_of_a_column_are_epochs_once_they_are_over(party: Party) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import shutil
 import signal
 import sys
 import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -25,12 +27,14 @@ from label_party.queries.evaluation import Evaluation
 from label_party.release.run import run_release
 from label_party.release.watch import release_new
 from label_party.server import run as server
+from label_party.server.calls import Rpc
 from label_party.server.catalog import Catalog
 from label_party.server.submission import Reception
 from label_party.store.entries import EVALUATION, LABELS
 from label_party.store.release_store import Store
 
 KEYS = 12
+T = TypeVar("T")
 
 
 def settings(folder: str, **changes: Any) -> config.LabelPartyConfig:
@@ -135,7 +139,23 @@ def submit(folder: str, seed: str) -> None:
     )  # fmt: skip
     messages = [wire.SubmitPopulationRequest(keys=part) for part in (keys[:64], keys[64:])]
     reception = Reception(Catalog(store), populations, loaded)
-    reception.receive(header, iter(messages), "partner.example", lambda: None)
+    asyncio.run(reception.receive(header, cast(Rpc, _Arriving(messages)), 60))
+
+
+class _Arriving:
+    """A call whose other messages are there already."""
+
+    client = "partner.example"
+
+    def __init__(self, others: list[wire.SubmitPopulationRequest]) -> None:
+        self._others = others
+
+    async def messages(self, seconds: float) -> AsyncIterator[wire.SubmitPopulationRequest]:
+        for message in self._others:
+            yield message
+
+    async def run(self, function: Callable[..., T], *arguments: Any) -> T:
+        return function(*arguments)
 
 
 def serve(folder: str, port_file: str) -> None:

@@ -7,13 +7,14 @@ Relative paths are relative to the working directory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import model_validator
 
 from common.config import Choice, Section, Sections, load_config, setting
 from common.config.names import Name
+from common.csv_files import Dialect
 from common.engine.task import EngineSection
 from common.errors import ConfigError
 from common.randomizers import LabelTerms, MessagePlan, plan_message, randomizer_names
@@ -24,13 +25,19 @@ from label_party.config.labels import ConfiguredLabel, DomainSection, LabelTable
 from label_party.config.offers import EvaluationSection, WatchSection
 from label_party.config.privacy import NOT_IN_REQUEST, PrivacySection
 from label_party.config.serving import ObservabilitySection, ServerSection
-from label_party.sources.addresses import Address, Source, locate
+from label_party.sources.addresses import Address, Source, is_database, locate
 
 DEFAULT_CONFIG = Path("label_party.toml")
 EPOCH_PLACE = "{epoch}"
 """In the names of files that hold one epoch each."""
 SUBMITTED = "submitted"
 """In place of a population's file: the features party submits its keys."""
+
+
+Encoding = Literal["utf-8", "cp1252"]
+Separator = Literal[",", ";", "\t", "|"]
+DecimalMark = Literal[".", ","]
+_WRITTEN = "encoding", "separator", "decimal"
 
 
 class DataSection(Section):
@@ -49,6 +56,23 @@ class DataSection(Section):
         "A database's query: one SELECT with the columns named below.",
         example="SELECT click_id AS key, amount AS label FROM sales",
     )
+    labels_encoding: Encoding | None = setting(
+        None,
+        "How a CSV file of labels is encoded: utf-8, or cp1252, of which Latin-1 is a part. Fixed,"
+        " as separator and decimal mark are: a release that looked would let one row decide how"
+        " others are read. `label-party init` looks, and proposes. Default: utf-8.",
+        example="cp1252",
+    )
+    labels_separator: Separator | None = setting(
+        None,
+        "What stands between its cells. Default: a comma, and a tab if the name ends in .tsv.",
+        example=";",
+    )
+    labels_decimal: DecimalMark | None = setting(
+        None,
+        "Decimal mark of labels that are text; signs for thousands are none. Default: the point.",
+        example=",",
+    )
     population: Address | None = setting(
         None,
         'Every event that both parties know, labelled or not: an address, or "submitted".'
@@ -61,6 +85,14 @@ class DataSection(Section):
     population_query: str | None = setting(
         None, "The population's query.", example="SELECT click_id AS key FROM landings"
     )
+    population_encoding: Encoding | None = setting(
+        None, "How a CSV file of the population is encoded. Default: utf-8.", example="cp1252"
+    )
+    population_separator: Separator | None = setting(
+        None,
+        "What stands between its cells. Default: a comma, and a tab if the name ends in .tsv.",
+        example=";",
+    )
     credentials_file: Path | None = setting(
         None,
         "File of credentials that its owner alone can read. For PostgreSQL a password file,"
@@ -71,7 +103,8 @@ class DataSection(Section):
     )
     key: str = setting(
         "key",
-        "Column with the event's key: text, or whole numbers. In CSV files keys are taken as text.",
+        "Column with the event's key: text, or whole numbers. In CSV files keys are taken as text;"
+        " in the first column the key is certain whatever else is in its line.",
     )
     label: str = setting(
         "label",
@@ -117,12 +150,30 @@ class DataSection(Section):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _ = self.labels_source, self.population_source
+        for name in ("labels", "population"):
+            place = getattr(self, name)
+            given = [key for key in _WRITTEN if getattr(self, f"{name}_{key}", None) is not None]
+            if given and place is not None and (is_database(place) or str(place) == SUBMITTED):
+                raise ConfigError(
+                    f"{name}_{given[0]} has no effect where {name} is no file; remove it"
+                )
         return self
 
     @property
     def labels_source(self) -> Source:
         """Where the labels are read."""
         return locate("labels", self.labels, self.labels_query, self.credentials_file)
+
+    @property
+    def labels_dialect(self) -> Dialect:
+        """How the labels are written, where that is text."""
+        comma = self.labels_decimal == ","
+        return _dialect(self.labels, self.labels_encoding, self.labels_separator, comma)
+
+    @property
+    def population_dialect(self) -> Dialect:
+        """How the population is written, where that is text."""
+        return _dialect(self.population, self.population_encoding, self.population_separator)
 
     @property
     def population_source(self) -> Source | None:
@@ -140,6 +191,13 @@ class DataSection(Section):
     def submitted(self) -> bool:
         """Whether the features party submits the population."""
         return str(self.population) == SUBMITTED
+
+
+def _dialect(
+    place: Path | str | None, encoding: str | None, separator: str | None, comma: bool = False
+) -> Dialect:
+    usual = "\t" if ".tsv" in PurePosixPath(str(place)).suffixes else ","
+    return Dialect(separator or usual, comma, encoding or "utf-8")
 
 
 class RandomizerSection(Section):

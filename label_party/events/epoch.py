@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from common.csv_files import Dialect
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.columns import Column
 from label_party.sources.addresses import Source
 from label_party.sources.oddities import Oddities
-from label_party.sources.tables import columns_of, read_events
+from label_party.sources.tables import CSV, columns_of, read_events
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Rows:
         Further columns.
     day
         A column of dates or times, and the day whose rows are wanted.
+    dialect
+        How the source is written, if it is CSV.
     """
 
     source: Source
@@ -34,14 +37,19 @@ class Rows:
     user: str | None = None
     day: tuple[str, str] | None = None
     others: tuple[Column, ...] = ()
+    dialect: Dialect = CSV
+
+    @property
+    def naming(self) -> list[str]:
+        """The columns that say whose row it is, the key first."""
+        names = self.key, self.user, None if self.day is None else self.day[0]
+        return [name for name in names if name is not None]
 
     @property
     def columns(self) -> list[str]:
         """Every column that is read."""
-        day = None if self.day is None else self.day[0]
         others = (column.name for column in self.others)
-        names = (self.key, *self.labels, self.user, day, *others)
-        return list(dict.fromkeys(name for name in names if name is not None))
+        return list(dict.fromkeys((*self.naming, *self.labels, *others)))
 
     def read(self, part: tuple[int, int] | None = None) -> tuple[pl.DataFrame, Oddities]:
         """Read them all, or those of a part of a Parquet file; and say what is odd about them."""
@@ -53,6 +61,7 @@ class Rows:
             day=self.day,
             rows=part,
             others=[column.name for column in self.others],
+            dialect=self.dialect,
         )
 
 
@@ -69,10 +78,14 @@ def rows_of_epoch(
     day = None if data.date is None else (data.date, data.epoch)
     listed = data.population_source
     public = [column for column in columns if column.public]
-    there = set(columns_of(listed)) if listed is not None and public else set()
+    there = []
+    if listed is not None and public:
+        there = columns_of(listed, data.population_dialect)
     among = tuple(column for column in public if column.name in there)
     others = tuple(column for column in columns if column not in among)
     names = tuple(terms.column for terms in config.labels)
-    labels = Rows(data.labels_source, data.key, names, user if own else None, day, others)
-    population = None if listed is None else Rows(listed, data.key, (), user, day, among)
-    return labels, population
+    users = user if own else None
+    labels = Rows(data.labels_source, data.key, names, users, day, others, data.labels_dialect)
+    if listed is None:
+        return labels, None
+    return labels, Rows(listed, data.key, (), user, day, among, data.population_dialect)

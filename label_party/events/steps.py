@@ -50,6 +50,7 @@ from label_party.events.tasks import (
     Slice,
     SubmittedSlice,
 )
+from label_party.sources.oddities import NOTHING, Oddities
 from label_party.sources.tables import KEY, PLACE, USER, copy_as_parquet, other, parquet_files
 from label_party.store.disk import translating_errors
 from label_party.store.fingerprints import Prints
@@ -83,11 +84,22 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Table:
-    """All slices of a source, in the order of its rows; how many these are, and their columns."""
+    """All slices of a source, in the order of its rows.
+
+    Attributes
+    ----------
+    rows
+        How many these are.
+    types
+        Their columns.
+    odd
+        What was odd when it was copied.
+    """
 
     slices: tuple[Slice, ...]
     rows: int
     types: Mapping[str, str]
+    odd: Oddities = NOTHING
 
 
 @dataclass(frozen=True)
@@ -149,16 +161,19 @@ class Work:
             loaded = wanted.read()
             whole = Slice(wanted, loaded=loaded)
             return Table((whole,), loaded[0].height, whole.types)
-        files = parquet_files(wanted.source)
+        files, odd = parquet_files(wanted.source), NOTHING
         if files is None:
-            copies = copy_as_parquet(wanted.source, wanted.columns, self.folder / f"copied-{name}")
+            stem = self.folder / f"copied-{name}"
+            copies, odd = copy_as_parquet(
+                wanted.source, wanted.columns, stem, wanted.naming, wanted.dialect
+            )
             files = [rows for path in copies for rows in parquet_files(path) or ()]
         slices = (
             Slice(replace(wanted, source=path), ends)
             for path, total in files
             for ends in block_ranges(total, self.sizes.slice_rows)
         )
-        return Table(tuple(slices), sum(total for _, total in files), Slice(wanted).types)
+        return Table(tuple(slices), sum(total for _, total in files), Slice(wanted).types, odd)
 
     def parts(self, rows: int) -> int:
         """Into how many buckets so many rows go."""
@@ -372,7 +387,9 @@ def _exchange(
     population = work.exchange("listed", len(listed), buckets, types) if listed else None
     if population is not None:
         tasks += [SendSlice(one, population, index) for index, one in enumerate(listed)]
-    tally = Tally()
+    tally = Tally(odd=sources.labels.odd)
+    if sources.population is not None:
+        tally += Tally(odd_population=sources.population.odd)
     for task, (rows, odd) in zip(tasks, work.stream(tasks), strict=True):
         tally += Tally(odd=odd) if task.exchange is labels else Tally(odd_population=odd)
         progress(rows)

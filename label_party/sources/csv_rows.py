@@ -1,0 +1,309 @@
+r"""Rows of CSV, each read by itself, so that nothing in one row changes what another says.
+
+A row is one physical line; ``\n`` or ``\r\n`` ends it, and no quote makes it longer. Its cells
+stand between separators. One that begins with a quote ends at the first separator that an even
+number of quotes precedes; its last character must be a quote, too, and within it two quotes are
+one. Any other cell is taken as it stands, with quotes, a single ``\r`` and NUL. A cell that is
+empty, or has text behind its closing quote, or bytes that are none in the file's encoding, is
+missing.
+
+A line whose quotes do not balance, that has more or fewer cells than the header, or that is longer
+than ``LONGEST_LINE``, is broken: its cells are missing, for nobody knows which column they are of.
+Only those at the left edge that say whose row it is are taken: what stands to their right cannot
+change them. So a key in the first column always names its event, and elsewhere a broken line names
+none, rather than another.
+
+Polars splits what is regular, which is checked in one pass over the bytes; what is left is halved
+until the lines that are not are few, and those are split here, a line at a time. Both give the same
+cells (``tests/label_party/sources/test_csv_rows.py`` compares them line by line).
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from common.csv_files import Dialect
+from common.errors import DataError
+from label_party.sources.oddities import LINE, NOTHING, SHOWN, Oddities, oddity
+
+LONGEST_LINE = 1 << 20
+"""Bytes."""
+_CHUNK_BYTES = 1 << 25
+_BY_LINE_BYTES = 1 << 15
+_UTF16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
+_OPEN, _WIDTH, _LONG, _BEHIND = (
+    "quotes that do not balance",
+    "more or fewer cells than the header",
+    f"longer than {LONGEST_LINE:,} bytes",
+    "text behind the closing quote",
+)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the header and the configuration say of every line.
+
+    Attributes
+    ----------
+    header
+        Names of all columns.
+    wanted
+        Names of those to read, each once.
+    naming
+        Those of them that say whose row it is, the key first.
+    """
+
+    header: Sequence[str]
+    wanted: Sequence[str]
+    naming: Sequence[str]
+    dialect: Dialect
+
+    @property
+    def places(self) -> list[int]:
+        """Where the wanted columns stand."""
+        return [self.header.index(name) for name in self.wanted]
+
+    @property
+    def certain(self) -> int:
+        """How many cells at the left edge say whose row it is, whatever follows them."""
+        if self.header[:1] != list(self.naming[:1]):
+            return 0
+        others = (n for n, name in enumerate(self.header) if name not in self.naming)
+        return next(others, len(self.header))
+
+
+def header_of(first_line: bytes, dialect: Dialect, path: object) -> list[str]:
+    """Return the names in a file's first line.
+
+    Raises
+    ------
+    DataError
+        If it is no line of names in the configured encoding.
+    """
+    if first_line[:2] in _UTF16:
+        raise DataError(f"{path} is UTF-16; save it as UTF-8")
+    line = _without_end(first_line.removeprefix(codecs.BOM_UTF8))
+    cells, balanced = split_line(line, dialect.separator.encode())
+    names = [_text(cell, dialect.encoding) for cell in cells]
+    if not balanced or len(line) > LONGEST_LINE or any(isinstance(n, _Bad) for n in names):
+        raise DataError(
+            f"{path}: its first line is no header in {dialect}; set [data] labels_encoding and"
+            " labels_separator, or those of the population"
+        )
+    return [name if isinstance(name, str) else "" for name in names]
+
+
+def lines_of_file(path: Path) -> Iterator[bytes]:
+    """Yield the first line, then the others, many whole lines at a time, in bounded memory.
+
+    Empty lines at the end are left out. Of a line that is too long there is a beginning that is.
+    """
+    with path.open("rb") as file:
+        yield file.readline(LONGEST_LINE + 2)
+        rest = b""
+        while block := file.read(_CHUNK_BYTES):
+            block = rest + block
+            cut = block.rstrip(b"\r\n").rfind(b"\n") + 1
+            rest = block[cut:] if cut else block[: LONGEST_LINE + 2]
+            if cut:
+                yield block[:cut]
+        if rest := rest.rstrip(b"\r\n"):
+            yield rest + b"\n"
+
+
+def rows_of(
+    lines: Iterable[bytes], layout: Layout, start: int = 2
+) -> Iterator[tuple[pl.DataFrame, Oddities]]:
+    """Yield the cells of whole lines as text, null where missing, in the order of the lines.
+
+    Parameters
+    ----------
+    lines
+        Parts of the file behind its header, each of whole lines.
+    start
+        The number of the first of these lines.
+
+    Returns
+    -------
+    Frames with the wanted columns and :data:`LINE`, and what was odd about each.
+    """
+    for part in lines:
+        frames = _Frames(layout, start)
+        frames.read(part)
+        places = pl.int_range(start, start + part.count(b"\n"), eager=True).alias(LINE)
+        start += len(places)
+        frame = pl.concat(frames.frames) if len(frames.frames) > 1 else frames.frames[0]
+        yield frame.with_columns(places), frames.odd
+
+
+def split_line(line: bytes, separator: bytes) -> tuple[list[bytes], bool]:
+    """Return a line's cells as they stand there, and whether the last one is closed.
+
+    One that is not is left out.
+    """
+    cells, start, end, quoted, is_open = [], 0, -1, False, False
+    for part in line.split(separator):
+        begin, end = end + 1, end + 1 + len(part)
+        if begin == start:
+            quoted = part.startswith(b'"')
+        is_open ^= quoted and bool(part.count(b'"') & 1)
+        if not is_open:
+            cells.append(line[start:end])
+            start = end + 1
+    return cells, not is_open
+
+
+@dataclass(frozen=True)
+class _Bad:
+    """Why a cell is missing."""
+
+    reason: str
+
+
+def _text(cell: bytes, encoding: str) -> str | _Bad | None:
+    if cell.startswith(b'"'):
+        if not cell.endswith(b'"') or len(cell) < 2:
+            return _Bad(_BEHIND)
+        cell = re.sub(rb'"(.?)', rb"\1", cell[1:-1], flags=re.DOTALL)
+    elif not cell:
+        return None
+    try:
+        return cell.decode(encoding)
+    except UnicodeDecodeError:
+        return _Bad(f"bytes that are no {encoding}")
+
+
+def _without_end(line: bytes) -> bytes:
+    return line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+@dataclass
+class _Frames:
+    """What was read of a part's lines so far."""
+
+    layout: Layout
+    line: int
+    frames: list[pl.DataFrame] = field(default_factory=list)
+    odd: Oddities = NOTHING
+
+    def read(self, lines: bytes) -> None:
+        """Read whole lines: by Polars, by halves, or one after the other."""
+        frame = regular_rows(lines, self.layout)
+        middle = lines.find(b"\n", len(lines) // 2) + 1
+        if frame is not None:
+            self.line += frame.height
+            self.frames.append(frame)
+        elif len(lines) > _BY_LINE_BYTES and middle < len(lines):
+            self.read(lines[:middle])
+            self.read(lines[middle:])
+        else:
+            frame, odd = any_rows(lines, self.layout, self.line)
+            self.line += frame.height
+            self.frames.append(frame)
+            self.odd += odd
+
+
+def regular_rows(lines: bytes, layout: Layout) -> pl.DataFrame | None:
+    """Return the cells of whole lines, or None if that would take a look at each line."""
+    dialect, width = layout.dialect, len(layout.header)
+    if not _are_regular(lines, dialect.separator, width):
+        return None
+    if not lines.isascii():
+        try:
+            text = lines.decode(dialect.encoding)
+        except UnicodeDecodeError:
+            return None
+        if dialect.encoding != "utf-8":
+            lines = text.encode()
+    if lines.startswith(codecs.BOM_UTF8):  # Polars would take it for the file's
+        return None
+    try:
+        frame = (
+            pl.scan_csv(
+                lines,
+                has_header=False,
+                separator=dialect.separator,
+                infer_schema=False,
+                schema={str(n): pl.String for n in range(width)},
+            )
+            .select(
+                pl.col(str(n)).alias(name)
+                for n, name in zip(layout.places, layout.wanted, strict=True)
+            )
+            .collect()
+        )
+    except pl.exceptions.PolarsError:
+        return None
+    return frame if frame.height == lines.count(b"\n") else None
+
+
+def _are_regular(lines: bytes, separator: str, width: int) -> bool:
+    """Whether every line has ``width`` cells, closed within it, and none is too long."""
+    windows = range(0, len(lines), LONGEST_LINE // 2)
+    if any(lines.find(b"\n", start, start + LONGEST_LINE // 2) < 0 for start in windows):
+        return False  # one might be
+    if lines.count(b"\r") != lines.count(b"\r\n"):
+        return False  # Polars takes one from the end of any cell
+    pattern = separator.encode() * (width - 1) + b"\n"
+    if b'"' not in lines:
+        others = bytes(set(range(256)) - {*pattern})
+        marks = lines.translate(None, others)
+        return marks == pattern * marks.count(b"\n")
+    data = np.frombuffer(lines, dtype=np.uint8)
+    at = np.flatnonzero((data == ord('"')) | (data == ord(separator)) | (data == ord("\n")))
+    kinds = data[at]
+    quote = kinds == ord('"')
+    outside = ~quote & (np.bitwise_xor.accumulate(quote.view(np.uint8)) == 0)
+    between = kinds[outside].tobytes()
+    if between != pattern * int(np.count_nonzero(kinds == ord("\n"))):
+        return False
+    # the first quote of a cell must begin it: elsewhere it would be text
+    first = quote & np.r_[True, outside[:-1]]
+    return bool((np.diff(at, prepend=-1)[first] == 1).all())
+
+
+def any_rows(lines: bytes, layout: Layout, start: int) -> tuple[pl.DataFrame, Oddities]:
+    """Return the cells of whole lines, whatever stands there, and what is odd about them."""
+    columns: list[list[str | None]] = [[] for _ in layout.wanted]
+    counts: dict[tuple[str, str], int] = {}
+    places: dict[tuple[str, str], list[int]] = {}
+
+    def note(column: str, reason: str, line: int) -> None:
+        counts[column, reason] = counts.get((column, reason), 0) + 1
+        if len(known := places.setdefault((column, reason), [])) < SHOWN:
+            known.append(line)
+
+    separator, encoding = layout.dialect.separator.encode(), layout.dialect.encoding
+    wanted, width = (
+        list(zip(layout.wanted, layout.places, columns, strict=True)),
+        len(layout.header),
+    )
+    for number, ended in enumerate(lines[:-1].split(b"\n"), start):
+        line = ended.removesuffix(b"\r")
+        cells, closed = split_line(line[:LONGEST_LINE], separator)
+        if len(line) > LONGEST_LINE:
+            cells, reason = cells[: len(cells) - closed], _LONG
+        else:
+            reason = _OPEN if not closed else _WIDTH if len(cells) != width else ""
+        if reason:
+            cells = cells[: layout.certain]
+            if line:
+                note("", reason, number)
+        for name, place, column in wanted:
+            text = _text(cells[place], encoding) if place < len(cells) else None
+            if isinstance(text, _Bad):
+                note(name, text.reason, number)
+                text = None
+            column.append(text)
+    odd = NOTHING
+    for (name, reason), count in counts.items():
+        odd += oddity(name, reason, places[name, reason], count)
+    data = dict(zip(layout.wanted, columns, strict=True))
+    return pl.DataFrame(data, schema=dict.fromkeys(layout.wanted, pl.String)), odd

@@ -399,9 +399,14 @@ def test_a_session_is_answered_as_it_was_sold_or_not_at_all(
     people = [f"person-{i // 5}" for i in range(EVENTS)]
     party.write_population({"key": [f"event-{i}" for i in range(EVENTS)], "person": people})
     # enough for a histogram that is not its noise: of a constant's loss depends what is answered
-    released = {"privacy__total_epsilon": OFFERED["privacy__total_epsilon"], "privacy__epsilon": 8}
+    released = {"privacy__total_epsilon": EPSILON + 40, "privacy__epsilon": 40}
     assert party.release(**released, **BY_USER, privacy__max_records_per_user=5).code == 0
-    sold = OFFERED | BY_USER | {"privacy__max_records_per_user": 5, "evaluation__tolerance": 1}
+    sold = (
+        OFFERED
+        | released
+        | BY_USER
+        | {"privacy__max_records_per_user": 5, "evaluation__tolerance": 1}
+    )
     with running(party.config(**sold)) as address:
         asker = make_asker(party, connect(address))
         first = asker.ask(np.zeros(EVENTS))

@@ -141,19 +141,15 @@ class Store:
         """Return the directory of an epoch's submitted population."""
         return _place(self.populations, data_set, epoch)
 
-    def outcome_path(self, data_set: str, epoch: str, purpose: str) -> Path:
-        """Return the directory of an outcome other than a label release."""
-        return _place(self.directory / OUTCOMES, data_set, epoch) / outcome_name(purpose)
-
     def folder(self, data_set: str, epoch: str, purpose: str) -> Path:
         """Return where the bytes lie that a charge paid for."""
         if purpose == LABELS:
             return self.path(data_set, epoch)
-        return self.outcome_path(data_set, epoch, purpose)
+        return _place(self.directory / OUTCOMES, data_set, epoch) / outcome_name(purpose)
 
     def write_outcome(self, data_set: str, epoch: str, purpose: str, data: bytes) -> None:
         """Write an outcome, wait for the disk, give it its name."""
-        path = self.outcome_path(data_set, epoch, purpose)
+        path = self.folder(data_set, epoch, purpose)
         partial = _partial(path)
         with translating_errors(path):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

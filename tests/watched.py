@@ -11,7 +11,7 @@ import polars as pl
 
 from common.release.event_keys import write_secret
 from common.release.manifest import Manifest
-from common.release.table import labels_frame, write_release
+from common.release.table import write_release
 from feature_party.config import FeaturePartyConfig
 from label_party.config.sections import LabelPartyConfig
 from label_party.release.run import run_release
@@ -128,8 +128,7 @@ def fetched(config: LabelPartyConfig, folder: Path) -> tuple[list[Path], list[Ma
         for charge in filter(is_release, ledger.charges(config.data.data_set)):
             release = store.open_release(charge)
             keys, codes = release.read(0, release.rows)
-            frame = labels_frame(release.manifest, keys, codes)
-            write_release(folder / charge.epoch, release.manifest_bytes, frame)
+            write_release(folder / charge.epoch, release.manifest_bytes, keys, codes)
             folders.append(folder / charge.epoch)
             manifests.append(release.manifest)
             release.close()

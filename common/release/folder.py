@@ -22,6 +22,7 @@ from common.errors import ReleaseError
 
 MANIFEST_FILE = "manifest.json"
 LABELS_FILE = "labels.parquet"
+"""The rows once more, for other programs; nothing here reads it."""
 SIGNATURE_FILE = "manifest.sig"
 KEYS_FILE = "keys.bin"
 CODES_FILE = "codes.bin"
@@ -34,15 +35,9 @@ def part_paths(folder: Path, part: int) -> tuple[Path, Path]:
     return folder / f"keys-{part:06}.bin", folder / f"codes-{part:06}.bin"
 
 
-def has_wire_rows(directory: Path) -> bool:
-    """Whether the rows lie there as they are sent, rather than in a table alone."""
-    return (directory / CODES_FILE).is_file()
-
-
 def is_complete(directory: Path) -> bool:
     """Whether there are a manifest and rows."""
-    rows = has_wire_rows(directory) or (directory / LABELS_FILE).is_file()
-    return rows and (directory / MANIFEST_FILE).is_file()
+    return all((directory / name).is_file() for name in (CODES_FILE, MANIFEST_FILE))
 
 
 def read_manifest(directory: Path) -> bytes:

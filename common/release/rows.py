@@ -1,8 +1,4 @@
-"""A release's rows on disk, any of them at a time: as they are sent, or in a Parquet table.
-
-``keys.bin`` and ``codes.bin`` are what a store keeps and what a fetch leaves. ``labels.parquet``
-has the same rows for other programs; fetches before version 0.2 left nothing else.
-"""
+"""A release's rows on disk, as they are sent: any of them at a time."""
 
 from __future__ import annotations
 
@@ -18,17 +14,20 @@ from numpy.typing import NDArray
 from common.errors import ReleaseError
 from common.exact.channel import Codes
 from common.release.blocks import KEY_BYTES, block_ranges, decode_codes, encode_codes
-from common.release.folder import LABELS_FILE, has_wire_rows, part_paths
+from common.release.folder import part_paths
 from common.release.manifest import Manifest, block_digest
 
+Keys = NDArray[np.uint8]
+"""(n, 16) keys, or (n, 0) where the population was submitted."""
 
-def keys_column(keys: bytes | memoryview | NDArray[np.uint8]) -> pl.Series:
+
+def keys_column(keys: bytes | memoryview | Keys) -> pl.Series:
     """Cut n times 16 bytes into a binary column of n keys."""
     table = np.frombuffer(keys, dtype=np.uint8).reshape(-1, KEY_BYTES)
     return pl.Series("key", table).arr.to_list().cast(pl.Binary)
 
 
-def keys_bytes(keys: pl.Series) -> NDArray[np.uint8]:
+def keys_bytes(keys: pl.Series) -> Keys:
     """Inverse of :func:`keys_column`, (n, 16) uint8.
 
     Raises
@@ -64,7 +63,7 @@ class WireRows:
         """How many there are."""
         return sum(rows for _, _, rows in self.parts)
 
-    def read(self, start: int, stop: int) -> tuple[NDArray[np.uint8], Codes]:
+    def read(self, start: int, stop: int) -> tuple[Keys, Codes]:
         """(n, key_bytes) keys and (n,) codes of rows ``start`` … ``stop``, not verified.
 
         Raises
@@ -100,39 +99,7 @@ def _part(path: Path, low: int, high: int, width: int) -> bytes:
     return data
 
 
-@dataclass(frozen=True)
-class TableRows:
-    """Rows of a Parquet table.
-
-    Attributes
-    ----------
-    path
-        The file, with the columns of :class:`common.release.table.Release`.
-    rows
-        How many there are.
-    keyed
-        Whether they have keys.
-    """
-
-    path: Path
-    rows: int
-    keyed: bool
-
-    def read(self, start: int, stop: int) -> tuple[NDArray[np.uint8], Codes]:
-        """As :meth:`WireRows.read`."""
-        columns = ["key", "code"] if self.keyed else ["code"]
-        try:
-            part = pl.scan_parquet(self.path).select(columns).slice(start, stop - start).collect()
-        except (pl.exceptions.PolarsError, OSError) as error:
-            raise ReleaseError(f"{self.path} is missing or damaged; fetch again") from error
-        if part.height != stop - start or part["code"].null_count():
-            raise ReleaseError(f"{self.path} has fewer rows than its manifest; fetch again")
-        empty = np.empty((part.height, 0), dtype=np.uint8)
-        table = keys_bytes(part["key"]) if self.keyed else empty
-        return table, part["code"].to_numpy().astype(np.uint16)
-
-
-def open_rows(folder: Path, manifest: Manifest) -> WireRows | TableRows:
+def open_rows(folder: Path, manifest: Manifest) -> WireRows:
     """Find a release's rows without reading them.
 
     Raises
@@ -141,8 +108,6 @@ def open_rows(folder: Path, manifest: Manifest) -> WireRows | TableRows:
         If files of keys and codes are not of the same rows, or those are too many.
     """
     content, most = manifest.content, manifest.population.rows
-    if not has_wire_rows(folder):
-        return TableRows(folder / LABELS_FILE, most, content.key_bytes > 0)
     parts: list[tuple[Path, Path, int]] = []
     keys = codes = 0
     try:
@@ -162,7 +127,7 @@ def open_rows(folder: Path, manifest: Manifest) -> WireRows | TableRows:
 
 
 def verify_blocks(
-    keys: NDArray[np.uint8],
+    keys: Keys,
     codes: Codes,
     blocks: Sequence[str],
     block_rows: int,

@@ -37,7 +37,7 @@ from common.exact.channel import Codes
 from common.files import appearing
 from common.release.blocks import block_ranges
 from common.release.event_keys import hash_keys
-from common.release.rows import TableRows, WireRows, verify_blocks
+from common.release.rows import WireRows, verify_blocks
 from feature_party.tables import SOURCE, first_line
 
 CODE = "privatized_label_code"
@@ -199,7 +199,7 @@ class Released:
         Width of a code, and how many outputs the channel has.
     """
 
-    rows: WireRows | TableRows
+    rows: WireRows
     start: int
     stop: int
     block_rows: int

@@ -15,7 +15,7 @@ from common.guarantees import PureDP, compose
 from common.randomizers import NoisyPrior, build_randomizer, private_prior
 from common.randomizers.cells import Cells, Codebook, Group
 from common.randomizers.grid import Grid
-from common.release.blocks import encode_codes
+from common.release.blocks import decode_codes, encode_codes
 from common.release.claims import CMAC_KEYS
 from common.release.event_keys import hash_keys
 from common.release.manifest import Manifest, block_digest, content_digest
@@ -147,5 +147,5 @@ def two_labels(
             },
         }
     )
-    frame = labels_frame(manifest, keys, codes)
+    frame = labels_frame(manifest, keys, decode_codes(codes, codebook.code_bytes))
     return Release(manifest, manifest.to_bytes(), frame), table, labels

@@ -19,7 +19,7 @@ from common.release.blocks import block_ranges, encode_codes
 from common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
 from common.release.event_keys import hash_keys
 from common.release.manifest import FORMAT, Manifest, block_digest, content_digest
-from common.release.table import Release, labels_frame, write_release
+from common.release.table import Release, read_release, write_release
 from feature_party.model.facts import EpochLosses, FitSettings, HeadFacts, ModelFacts
 
 SECRET = bytes(range(32))
@@ -173,8 +173,7 @@ def build_world(
     hashed = hash_keys(table["event"], SECRET)
     keys = hashed if keyed else b""
     manifest = build_manifest(channel, prior, keys, codes, submitted=hashed)
-    frame = labels_frame(manifest, keys, codes)
-    write_release(folder / "release", manifest.to_bytes(), frame)
+    write_release(folder / "release", manifest.to_bytes(), keys, codes)
     secret = folder / "keys.secret"
     secret.write_text(SECRET.hex())
     secret.chmod(0o600)
@@ -187,7 +186,7 @@ def build_world(
         secret,
         folder / "features.parquet",
         folder / "truth.parquet",
-        Release(manifest, manifest.to_bytes(), frame),
+        read_release(folder / "release"),
         keys,
         codes,
     )

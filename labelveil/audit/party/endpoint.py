@@ -205,13 +205,11 @@ def connected(connection: Connection) -> Iterator[WireEndpoint]:
 
 def fetch_release(connection: Connection, folder: Path) -> None:
     """Fetch a release and keep it as a features party would, without believing it."""
-    from common.release.manifest import Manifest
-    from common.release.table import labels_frame, write_release
+    from common.release.table import write_release
 
     with connected(connection) as endpoint:
         answer = endpoint.fetch()
-    manifest = Manifest.parse(answer.manifest)
-    write_release(folder, answer.manifest, labels_frame(manifest, answer.keys, answer.codes))
+    write_release(folder, answer.manifest, answer.keys, answer.codes)
 
 
 def unknown_client(connection: Connection, certificate: Path | None, key: Path | None) -> Refusal:

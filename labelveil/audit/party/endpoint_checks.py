@@ -11,7 +11,7 @@ import numpy as np
 from common.entropy import system_entropy
 from common.release.blocks import KEY_BYTES
 from common.release.manifest import Manifest
-from common.release.table import labels_frame, write_release
+from common.release.table import write_release
 from labelveil.audit.attacks.implementation import (
     TIMING_BINS,
     id_set_check,
@@ -66,10 +66,8 @@ def refusals_check(endpoint: Endpoint) -> Check:
 
 def fetched_certificate(answer: Fetched) -> Audit:
     """The certificate of exactly what was fetched."""
-    manifest = Manifest.parse(answer.manifest)
     with tempfile.TemporaryDirectory() as folder:
-        frame = labels_frame(manifest, answer.keys, answer.codes)
-        write_release(Path(folder), answer.manifest, frame)
+        write_release(Path(folder), answer.manifest, answer.keys, answer.codes)
         return certificate(read_evidence(Path(folder)))
 
 

@@ -1,4 +1,4 @@
-"""Read mutated releases as a features party and an auditor would; run by ``test_fuzz``.
+"""Fetch and read mutated releases as a features party and an auditor would; run by ``test_fuzz``.
 
     python -m tests.common.release.fuzzed FOLDER SEED CASES
 
@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import LabelveilError
-from common.release.folder import LABELS_FILE, MANIFEST_FILE
+from common.release.folder import CODES_FILE, KEYS_FILE, MANIFEST_FILE
+from common.release.manifest import Manifest
 from common.release.table import read_release
+from feature_party.client.spool import Spool
 from labelveil.audit.certificate.run import certificate, read_evidence
 
 NUMBERS: list[Any] = [
@@ -78,45 +80,109 @@ def mutate_bytes(chance: random.Random, data: bytes) -> bytes:
     return bytes(found)
 
 
+Message = tuple[int, bytes, bytes]
+
+
+def mutate_stream(chance: random.Random, sent: list[Message]) -> list[Message]:
+    """Change one to three messages, or their order."""
+    found = list(sent)
+    for _ in range(chance.randint(1, 3)):
+        at = chance.randrange(len(found))
+        start, keys, codes = found[at]
+        what = chance.randrange(7)
+        if what == 0:
+            found[at] = chance.choice([0, 1, 2**40, 2**63, start + 1]), keys, codes
+        elif what == 1:
+            found[at] = start, mutate_bytes(chance, keys), codes
+        elif what == 2:
+            found[at] = start, keys, mutate_bytes(chance, codes)
+        elif what == 3:
+            found[at] = (
+                start,
+                keys * chance.choice([0, 2, 1000]),
+                codes * chance.choice([0, 2, 1000]),
+            )
+        elif what == 4:
+            found.insert(at, found[chance.randrange(len(found))])
+        elif what == 5 and len(found) > 1:
+            del found[at]
+        else:
+            chance.shuffle(found)
+    return found
+
+
+def refusal(error: LabelveilError) -> None:
+    """Every ending but the right one is one line."""
+    if "\n" in str(error) or len(str(error)) > 1500:
+        raise ValueError(f"not one line: {error}") from error
+
+
+def fetch(folder: Path, manifest: bytes, stream: list[Message]) -> bool:
+    """Whether a client took a manifest and a stream of rows for a release."""
+    try:
+        with Spool(folder, Manifest.from_bytes(manifest), manifest) as spool:
+            spool.check_room()
+            for message in stream:
+                spool.append(*message)
+            spool.finish()
+    except LabelveilError as error:
+        refusal(error)
+        return False
+    return True
+
+
 def read(folder: Path) -> bool:
-    """Whether anybody took it for a release; every other ending is one line."""
+    """Whether anybody took it for a release."""
     taken = False
     for reader in (read_release, lambda path: certificate(read_evidence(path))):
         try:
             found = reader(folder)
         except LabelveilError as error:
-            if "\n" in str(error) or len(str(error)) > 1500:
-                raise ValueError(f"not one line: {error}") from error
+            refusal(error)
         else:
             taken |= getattr(found, "passed", True)
     return taken
 
 
 def main(folder: Path, seed: int, cases: int) -> None:
-    manifest = (folder / MANIFEST_FILE).read_bytes()
-    labels = (folder / LABELS_FILE).read_bytes()
+    release = read_release(folder)
+    content, original = release.manifest.content, (folder / MANIFEST_FILE).read_bytes()
+    keys, codes = ((folder / name).read_bytes() for name in (KEYS_FILE, CODES_FILE))
+    k, c = 50 * content.key_bytes, 50 * content.code_bytes
+    sent = [
+        (50 * part, keys[part * k :][:k], codes[part * c :][:c])
+        for part in range(-(-len(codes) // c))
+    ]
     victim = folder / "mutated"
     read(folder)
     chance, slowest, taken = random.Random(seed), 0.0, 0
     base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for case in range(cases):
         victim.mkdir()
-        other, rows = manifest, labels
-        if case % 2:
-            rows = mutate_bytes(chance, labels)
+        manifest, stream, rows = original, sent, {KEYS_FILE: keys, CODES_FILE: codes}
+        if case % 2 == 0:
+            manifest = mutate_json(chance, original)
+        elif case % 4 == 1:
+            name = chance.choice(list(rows))
+            rows[name] = mutate_bytes(chance, rows[name])
         else:
-            other = mutate_json(chance, manifest)
-        (victim / MANIFEST_FILE).write_bytes(other)
-        (victim / LABELS_FILE).write_bytes(rows)
+            stream = mutate_stream(chance, sent)
+        for name, data in (rows | {MANIFEST_FILE: manifest}).items():
+            (victim / name).write_bytes(data)
         start = time.process_time()
+        changed = (manifest, stream, rows) != (original, sent, {KEYS_FILE: keys, CODES_FILE: codes})
         try:
-            taken += read(victim) and (other, rows) != (manifest, labels)
+            if case % 4 != 1:
+                taken += fetch(folder / "fetched", manifest, stream) and changed
+            if case % 4 != 3:
+                taken += read(victim) and changed
         except BaseException as error:  # a panic of a library is none of Exception
             with contextlib.suppress(OSError):
                 shutil.copytree(victim, folder / "found")
             raise SystemExit(f"case {case} of seed {seed}: {error!r:.500}") from error
         slowest = max(slowest, time.process_time() - start)
         shutil.rmtree(victim)
+        shutil.rmtree(folder / "fetched", ignore_errors=True)
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) / 1024
     print(json.dumps({"taken": taken, "slowest": slowest, "grown": grown}))
 

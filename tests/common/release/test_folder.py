@@ -16,17 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import ReleaseError
-from common.release.blocks import decode_codes, encode_codes
-from common.release.folder import LABELS_FILE, MANIFEST_FILE
-from common.release.manifest import Manifest, manifest_digest
+from common.release.blocks import block_ranges, decode_codes, encode_codes
+from common.release.folder import CODES_FILE, KEYS_FILE, MANIFEST_FILE
+from common.release.manifest import Manifest, block_digest, content_digest, manifest_digest
 from common.release.rows import keys_bytes, keys_column
-from common.release.table import (
-    Release,
-    labels_frame,
-    read_release,
-    verify_rows,
-    write_release,
-)
+from common.release.table import Release, read_release, write_release
 from tests.common.release.releases import make_release, text_of
 
 MANIFEST, KEYS, CODES = make_release(200)
@@ -36,7 +30,7 @@ DATA = MANIFEST.to_bytes()
 @pytest.fixture
 def stored(tmp_path: Path) -> Path:
     directory = tmp_path / "release"
-    write_release(directory, DATA, labels_frame(MANIFEST, KEYS, CODES))
+    write_release(directory, DATA, KEYS, CODES)
     return directory
 
 
@@ -45,8 +39,12 @@ def stored(tmp_path: Path) -> Path:
 def test_round_trip(tmp_path: Path, rows: int, keyed: bool) -> None:
     manifest, keys, codes = make_release(rows, keyed=keyed)
     data = manifest.to_bytes()
-    write_release(tmp_path, data, labels_frame(manifest, keys, codes))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [LABELS_FILE, MANIFEST_FILE]
+    write_release(tmp_path, data, keys, codes)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        CODES_FILE,
+        KEYS_FILE,
+        MANIFEST_FILE,
+    ]
     release = read_release(str(tmp_path))
     assert isinstance(release, Release)
     assert release.manifest == manifest
@@ -65,7 +63,7 @@ def test_two_byte_codes_round_trip(tmp_path: Path) -> None:
         2000, points=300, epsilon=25.0, randomizer="randomized-response"
     )
     assert manifest.content.code_bytes == 2
-    write_release(tmp_path, manifest.to_bytes(), labels_frame(manifest, keys, codes))
+    write_release(tmp_path, manifest.to_bytes(), keys, codes)
     assert read_release(tmp_path).codes.max() > 255
 
 
@@ -97,20 +95,35 @@ def flips(data: bytes) -> list[bytes]:
     return [data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] for at in range(len(data))]
 
 
-def test_every_touched_byte_of_the_rows_is_noticed() -> None:
+def test_every_touched_byte_of_the_rows_is_noticed(stored: Path) -> None:
     outputs = MANIFEST.channel.outputs.size
-    for at in range(len(CODES)):
+    for at in range(0, len(CODES), 3):
         codes = bytearray(CODES)
         codes[at] = (codes[at] + 1) % outputs
+        (stored / CODES_FILE).write_bytes(codes)
         with pytest.raises(ReleaseError, match="digest"):
-            verify_rows(MANIFEST, labels_frame(MANIFEST, KEYS, bytes(codes)))
-    with pytest.raises(ReleaseError, match="outside"):
-        labels_frame(MANIFEST, KEYS, bytes([outputs]) + CODES[1:])
-    for at in range(0, len(KEYS), 13):
+            read_release(stored)
+    (stored / CODES_FILE).write_bytes(CODES)
+    for at in range(0, len(KEYS), 53):
         keys = bytearray(KEYS)
         keys[at] ^= 128
+        (stored / KEYS_FILE).write_bytes(keys)
         with pytest.raises(ReleaseError, match="digest"):
-            verify_rows(MANIFEST, labels_frame(MANIFEST, bytes(keys), CODES))
+            read_release(stored)
+
+
+def test_a_code_that_stands_for_nothing_is_refused(tmp_path: Path) -> None:
+    """Its digests are right: whoever wrote the manifest sent it."""
+    codes = bytes([MANIFEST.channel.outputs.size]) + CODES[1:]
+    blocks = [
+        block_digest(KEYS[16 * start : 16 * stop], codes[start:stop])
+        for start, stop in block_ranges(len(codes), MANIFEST.content.block_rows)
+    ]
+    data = json.loads(DATA)
+    data["content"] |= {"blocks": blocks, "digest": content_digest(blocks)}
+    write_release(tmp_path, Manifest.model_validate(data).to_bytes(), KEYS, codes)
+    with pytest.raises(ReleaseError, match="outside the"):
+        read_release(tmp_path)
 
 
 def test_every_touched_byte_of_the_manifest_is_noticed() -> None:
@@ -121,52 +134,18 @@ def test_every_touched_byte_of_the_manifest_is_noticed() -> None:
             Manifest.from_bytes(touched)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda f: f.reverse(),
-        lambda f: f.head(199),
-        lambda f: pl.concat([f, f.head(1)]),
-        lambda f: f.drop("key"),
-        lambda f: f.drop("code"),
-        lambda f: f.with_columns(pl.lit(1).alias("more")),
-        lambda f: f.with_columns(pl.col("code").cast(pl.UInt32) + 65_536),
-        lambda f: f.with_columns(pl.col("code").cast(pl.Float64) + 0.25),
-        lambda f: f.with_columns(pl.col("label") + 1e-9),
-        lambda f: f.with_columns(pl.lit(None, dtype=pl.Float64).alias("label")),
-        lambda f: f.with_columns(pl.when(pl.col("code") > 0).then(pl.col("code")).alias("code")),
-        lambda f: f.with_columns(pl.lit(None, dtype=pl.Binary).alias("key")),
-        lambda f: f.with_columns(pl.col("key").bin.encode("hex")),
-    ],
-)
-def test_rows_that_are_not_the_releases_are_refused(change: Any) -> None:
-    with pytest.raises(ReleaseError) as caught:
-        verify_rows(MANIFEST, change(labels_frame(MANIFEST, KEYS, CODES)))
-    assert "\n" not in str(caught.value)
-
-
-def test_a_byte_cannot_move_from_one_key_to_the_next() -> None:
-    frame = labels_frame(MANIFEST, KEYS, CODES)
-    keys = frame["key"].to_list()
-    keys[0], keys[1] = keys[0] + keys[1][:1], keys[1][1:]
-    moved = frame.with_columns(pl.Series("key", keys, dtype=pl.Binary))
-    with pytest.raises(ReleaseError, match="16 bytes"):
-        verify_rows(MANIFEST, moved)
-
-
-def test_a_submitted_population_has_no_keys() -> None:
+def test_a_submitted_population_has_no_keys(tmp_path: Path) -> None:
     manifest, _, codes = make_release(80, keyed=False)
-    frame = labels_frame(manifest, b"", codes)
-    verify_rows(manifest, frame)
-    with pytest.raises(ReleaseError, match="it has none"):
-        verify_rows(manifest, frame.with_columns(keys_column(KEYS[: 80 * 16])))
+    write_release(tmp_path, manifest.to_bytes(), b"", codes)
+    assert read_release(tmp_path).labels["key"].null_count() == 80
+    write_release(tmp_path, manifest.to_bytes(), KEYS[: 80 * 16], codes)
     with pytest.raises(ReleaseError, match="bytes of keys"):
-        labels_frame(manifest, KEYS, codes)
+        read_release(tmp_path)
 
 
 def test_a_missing_or_broken_file_is_told(stored: Path) -> None:
-    (stored / LABELS_FILE).write_bytes(b"not parquet")
-    with pytest.raises(ReleaseError, match="cannot be read as Parquet"):
+    (stored / CODES_FILE).unlink()
+    with pytest.raises(ReleaseError, match=r"codes\.bin is missing"):
         read_release(stored)
     (stored / MANIFEST_FILE).unlink()
     with pytest.raises(ReleaseError, match="is missing"):
@@ -187,9 +166,9 @@ def test_a_crash_while_writing_leaves_no_manifest(
 
     monkeypatch.setattr(Path, "replace", fail_at_the_manifest)
     with pytest.raises(ReleaseError, match="power cut"):
-        write_release(stored, other.to_bytes(), labels_frame(other, keys, codes))
-    assert renamed == [LABELS_FILE, MANIFEST_FILE]
-    assert [path.name for path in stored.iterdir()] == [LABELS_FILE]
+        write_release(stored, other.to_bytes(), keys, codes)
+    assert renamed == [KEYS_FILE, CODES_FILE, MANIFEST_FILE]
+    assert sorted(path.name for path in stored.iterdir()) == [CODES_FILE, KEYS_FILE]
     with pytest.raises(ReleaseError, match="is missing"):
         read_release(stored)
 
@@ -197,7 +176,7 @@ def test_a_crash_while_writing_leaves_no_manifest(
 def test_an_unwritable_place_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ReleaseError, match="cannot be written"):
-        write_release(tmp_path / "file", DATA, labels_frame(MANIFEST, KEYS, CODES))
+        write_release(tmp_path / "file", DATA, KEYS, CODES)
 
 
 def changed(*path: Any, value: Any) -> bytes:

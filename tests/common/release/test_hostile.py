@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 
 from common.errors import ConfigError, PrivacyError, ReleaseError
 from common.guarantees import guarantee_from_json
 from common.randomizers import build_randomizer, randomizer_names
 from common.release.facts import check_details, check_digits, check_options
-from common.release.folder import LABELS_FILE, MANIFEST_FILE
+from common.release.folder import MANIFEST_FILE
 from common.release.manifest import Manifest
-from common.release.table import labels_frame, write_release
+from common.release.table import write_release
 from labelveil.audit.certificate.run import certificate, read_evidence
 from tests.common.release.releases import make_release, text_of, words_of
 from tests.labelveil.audit.conftest import in_key_order
@@ -30,7 +29,7 @@ BOMB = "1e400000000"
 
 def written(folder: Path, data: dict[str, Any]) -> Path:
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    write_release(folder, text.encode(), labels_frame(*MADE))
+    write_release(folder, text.encode(), *MADE[1:])
     return folder
 
 
@@ -56,15 +55,6 @@ def test_rows_of_different_lengths_fail_in_one_line(tmp_path: Path) -> None:
     rows = manifest["randomizers"][0]["channel"]["rows"]
     rows[0] = text_of(words_of(rows[0])[:-1])
     assert not passes(written(tmp_path, manifest))
-
-
-def test_a_missing_code_fails_in_one_line(tmp_path: Path) -> None:
-    folder = written(tmp_path, data())
-    labels = pl.read_parquet(folder / LABELS_FILE)
-    missing = pl.when(pl.int_range(pl.len()) > 0).then("code").alias("code")
-    labels.with_columns(missing).write_parquet(folder / LABELS_FILE)
-    with pytest.raises(ReleaseError, match="code or label is missing"):
-        read_evidence(folder)
 
 
 def hide(*path: Any, value: Any = LABELS) -> Callable[[dict[str, Any]], None]:

@@ -1,4 +1,4 @@
-"""Rows on disk are read in any ranges, from the files that are sent and from a table alike."""
+"""Rows on disk are read in any ranges, in whatever parts they lie."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from common.errors import ReleaseError
 from common.release.folder import MANIFEST_FILE, part_paths
-from common.release.rows import TableRows, WireRows, open_rows
-from common.release.table import labels_frame, read_release, write_release
+from common.release.rows import open_rows
+from common.release.table import read_release, write_release
 from tests.common.release.releases import make_release
 
 ROWS = 200
@@ -33,25 +33,22 @@ def write_wire(folder: Path, *, keyed: bool = True, part_rows: int = ROWS) -> No
 
 @pytest.mark.parametrize("keyed", [True, False])
 @pytest.mark.parametrize("part_rows", [1, 33, 64, ROWS])
-def test_both_forms_hold_the_same(tmp_path: Path, keyed: bool, part_rows: int) -> None:
+def test_any_range_is_what_was_sent(tmp_path: Path, keyed: bool, part_rows: int) -> None:
     manifest, keys, codes = make_release(ROWS, keyed=keyed)
-    write_release(tmp_path / "table", manifest.to_bytes(), labels_frame(manifest, keys, codes))
-    write_wire(tmp_path / "wire", keyed=keyed, part_rows=part_rows)
-    table, wire = (open_rows(tmp_path / name, manifest) for name in ("table", "wire"))
-    assert isinstance(table, TableRows)
-    assert isinstance(wire, WireRows)
+    write_release(tmp_path / "whole", manifest.to_bytes(), keys, codes)
+    write_wire(tmp_path / "parts", keyed=keyed, part_rows=part_rows)
+    rows, width = open_rows(tmp_path / "parts", manifest), 16 if keyed else 0
     for start, stop in [(0, ROWS), (0, 1), (199, ROWS), (32, 34), (5, 5), (63, 129)]:
-        found, expected = wire.read(start, stop), table.read(start, stop)
-        assert found[0].shape == (stop - start, 16 if keyed else 0)
-        assert found[0].tobytes() == expected[0].tobytes()
-        assert found[1].tolist() == expected[1].tolist()
-    assert read_release(tmp_path / "wire").labels.equals(read_release(tmp_path / "table").labels)
-    for rows in (table, wire):
-        with pytest.raises(ReleaseError, match="fetch again"):
-            rows.read(150, ROWS + 1)
+        found = rows.read(start, stop)
+        assert found[0].shape == (stop - start, width)
+        assert found[0].tobytes() == keys[width * start : width * stop]
+        assert found[1].tolist() == list(codes[start:stop])
+    assert read_release(tmp_path / "parts").labels.equals(read_release(tmp_path / "whole").labels)
+    with pytest.raises(ReleaseError, match="fetch again"):
+        rows.read(150, ROWS + 1)
 
 
-def test_the_rows_that_were_sent_count_where_both_are(tmp_path: Path) -> None:
+def test_a_table_for_other_programs_is_not_read(tmp_path: Path) -> None:
     write_wire(tmp_path / "release")
     (tmp_path / "release" / "labels.parquet").write_bytes(b"no table")
     assert read_release(tmp_path / "release").labels.height == ROWS

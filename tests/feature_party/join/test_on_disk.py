@@ -20,8 +20,7 @@ from common.engine.local import InProcess, Pool
 from common.engine.task import Engine, EngineError, Secrets
 from common.errors import DataError, ReleaseError
 from common.files import exclusive
-from common.release.folder import LABELS_FILE
-from common.release.table import write_release
+from common.release.folder import CODES_FILE, KEYS_FILE
 from feature_party.config import FeaturePartyConfig
 from feature_party.join.matches import JoinInputs, MatchCounts, Party
 from feature_party.join.on_disk import JoinSizes, join_to_shards
@@ -36,7 +35,7 @@ SMALL = JoinSizes(slice_rows=256, bucket_rows=300)
 
 
 def _stored(world: World, folder: Path) -> Path:
-    write_release(folder / "stored", world.release.manifest_bytes, world.release.labels)
+    world.release.write(folder / "stored")
     return folder / "stored"
 
 
@@ -184,15 +183,13 @@ def test_refusals_leave_nothing(world: World, tmp_path: Path) -> None:
     refused(table.head(0), DataError, "no rows")
     refused(table.with_columns(event=None), DataError, "has .* missing values")
     refused(table.rename({"x": CODE}), DataError, "has a column 'privatized_label_code' already")
-    labels = pl.read_parquet(release / LABELS_FILE)
-    flipped = pl.when(pl.int_range(pl.len()) == 1499).then(1 - pl.col("code").clip(0, 1))
-    other = labels.with_columns(code=flipped.otherwise(pl.col("code")).cast(pl.UInt16))
-    other.write_parquet(release / LABELS_FILE)
+    keys, codes = ((release / name).read_bytes() for name in (KEYS_FILE, CODES_FILE))
+    (release / CODES_FILE).write_bytes(codes[:-1] + bytes([codes[-1] ^ 1]))
     refused(table, ReleaseError, "do not match the manifest's digest")
-    labels.with_columns(pl.col("key").reverse()).write_parquet(release / LABELS_FILE)
-    refused(table, ReleaseError, "do not give the manifest's population digest")
-    labels.head(700).write_parquet(release / LABELS_FILE)
-    refused(table, ReleaseError, "fewer rows than its manifest; fetch again")
+    (release / CODES_FILE).write_bytes(codes[:-700])
+    refused(table, ReleaseError, "its manifest says 1,500 rows")
+    (release / KEYS_FILE).write_bytes(keys[: 16 * 800])
+    refused(table, ReleaseError, "not all on the disk; fetch again")
 
 
 def test_neither_other_files_nor_another_join_are_harmed(world: World, tmp_path: Path) -> None:

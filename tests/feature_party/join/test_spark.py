@@ -11,7 +11,6 @@ import pytest
 from common.engine.spark import SparkEngine
 from common.engine.task import Engine
 from common.errors import DataError
-from common.release.table import write_release
 from feature_party.join.matches import JoinInputs, Party
 from feature_party.join.on_disk import JoinSizes, join_to_shards
 from tests.engines import Failing, SparkSession, needs_java
@@ -26,7 +25,7 @@ def _join(
     world: World, folder: Path, engine: Engine | None, features: Path | None = None
 ) -> list[bytes]:
     release = folder / "stored"
-    write_release(release, world.release.manifest_bytes, world.release.labels)
+    world.release.write(release)
     joined = join_to_shards(
         JoinInputs((release,), features or world.features, "event", (Party(SECRET),)),
         folder / "out",

@@ -19,7 +19,7 @@ from common.randomizers import private_prior
 from common.randomizers.grid import Grid
 from common.release.blocks import encode_codes
 from common.release.event_keys import hash_keys
-from common.release.table import labels_frame, write_release
+from common.release.table import write_release
 from feature_party.commands.cli import app
 from feature_party.config import FeaturePartyConfig
 from feature_party.evaluation.error_estimates import estimate_absolute_error
@@ -68,7 +68,7 @@ def epochs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         keys = hash_keys(table["event"][part], SECRET)
         manifest = build_manifest(channel, prior, keys, codes)
         manifest = manifest.model_copy(update={"epoch": name})
-        write_release(folder / name, manifest.to_bytes(), labels_frame(manifest, keys, codes))
+        write_release(folder / name, manifest.to_bytes(), keys, codes)
     table.write_parquet(folder / "features.parquet")
     pl.DataFrame({"event": table["event"], "amount": labels}).write_parquet(
         folder / "truth.parquet"

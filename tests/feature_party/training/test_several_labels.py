@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from common.errors import ConfigError, DataError
-from common.release.table import write_release
 from feature_party.commands.cli import app
 from feature_party.config import FeaturePartyConfig, TrueLabels
 from feature_party.join.matches import JoinInputs, Party
@@ -30,7 +29,7 @@ PARTIES = {"north": 1, "south": 2}
 def stages(folder: Path, division: Division, **training: object) -> Stages:
     """All stages of a release of two labels, written to a folder."""
     release, table, labels = two_labels(ROWS, division)
-    write_release(folder / "release", release.manifest_bytes, release.labels)
+    release.write(folder / "release")
     table.write_parquet(folder / "features.parquet")
     truth = pl.DataFrame({"event": table["event"], **dict(zip(NAMES, labels.T, strict=True))})
     truth.write_parquet(folder / "truth.parquet")
@@ -183,7 +182,7 @@ def test_several_labels_parties_release_each_label_on_its_own(
 ) -> None:
     for name, seed in PARTIES.items():
         release, table, _ = two_labels(ROWS, division, seed=seed)
-        write_release(tmp_path / name, release.manifest_bytes, release.labels)
+        release.write(tmp_path / name)
     section = FeaturePartyConfig.model_validate({"data": {"key": "event"}})
     table.write_parquet(tmp_path / "features.parquet")
     parties = tuple(Party(SECRET, name) for name in PARTIES)

@@ -19,7 +19,7 @@ from common.randomizers.grid import Grid
 from common.release.blocks import encode_codes
 from common.release.event_keys import hash_keys
 from common.release.manifest import Manifest
-from common.release.table import labels_frame, write_release
+from common.release.table import write_release
 from feature_party.config import FeaturePartyConfig
 from feature_party.evaluation.scores import score
 from feature_party.join.matches import JoinInputs, Party
@@ -71,7 +71,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
         keys = hash_keys(table["event"][part], SECRETS[name])
         manifest = build_manifest(channel, prior, keys, codes)
         manifest = manifest.model_copy(update={"data_set": name})
-        write_release(folder / name, manifest.to_bytes(), labels_frame(manifest, keys, codes))
+        write_release(folder / name, manifest.to_bytes(), keys, codes)
         truth.append(
             pl.DataFrame({"event": table["event"][part], "labels_party": name, "amount": own})
         )

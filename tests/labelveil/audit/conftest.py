@@ -13,7 +13,7 @@ import pytest
 
 from common.release.blocks import block_ranges
 from common.release.manifest import Manifest, block_digest, content_digest
-from common.release.table import labels_frame, write_release
+from common.release.table import write_release
 from common.version import software
 from labelveil.audit.verdict import Audit, Verdict
 from tests.common.release.releases import make_release
@@ -60,13 +60,12 @@ def write(tmp_path: Path) -> WriteRelease:
         manifest, keys, codes = make_release(rows, **options)
         if keys:
             manifest, keys, codes = in_key_order(manifest, keys, codes)
-        frame = labels_frame(manifest, keys, codes)
         if change is not None:
             data = json.loads(manifest.to_bytes())
             change(data)
             manifest = Manifest.model_validate(data)
         folder = tmp_path / "release"
-        write_release(folder, manifest.to_bytes(), frame)
+        write_release(folder, manifest.to_bytes(), keys, codes)
         return folder
 
     return write_one

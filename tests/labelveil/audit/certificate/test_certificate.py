@@ -10,13 +10,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from common.errors import ReleaseError
-from common.release.folder import LABELS_FILE, MANIFEST_FILE, SIGNATURE_FILE
+from common.release.folder import CODES_FILE, KEYS_FILE, MANIFEST_FILE, SIGNATURE_FILE
+from common.release.table import write_release
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.certificate.run import certificate, read_evidence
 from labelveil.audit.verdict import Audit, Verdict
@@ -118,7 +118,7 @@ def other_content(data: dict[str, Any]) -> None:
         (impossible_output, {"exact ε of the labels"}),
         (half_noise, {"prior noise scale"}),
         (no_charge_for_the_histogram, {"arithmetic of the ε split"}),
-        (other_bins, {"outputs", "channel is a function of the noisy histogram"}),
+        (other_bins, {"channel is a function of the noisy histogram"}),
         (other_counts, {"channel is a function of the noisy histogram"}),
         (other_population, {"population digest"}),
         (other_content, {"content digest"}),
@@ -163,15 +163,16 @@ def test_another_processor_fails_no_right_release() -> None:
 
 def test_rows_in_another_order(write: WriteRelease) -> None:
     folder = write()
-    path = folder / LABELS_FILE
-    pl.read_parquet(path).reverse().write_parquet(path)
+    keys, codes = ((folder / name).read_bytes() for name in (KEYS_FILE, CODES_FILE))
+    reversed_keys = b"".join(keys[at : at + 16] for at in range(len(keys) - 16, -1, -16))
+    write_release(folder, (folder / MANIFEST_FILE).read_bytes(), reversed_keys, codes[::-1])
     assert {"row order", "content digest"} <= failed(certificate(read_evidence(folder)))
 
 
 def test_a_missing_row(write: WriteRelease) -> None:
     folder = write()
-    path = folder / LABELS_FILE
-    pl.read_parquet(path)[1:].write_parquet(path)
+    keys, codes = ((folder / name).read_bytes() for name in (KEYS_FILE, CODES_FILE))
+    write_release(folder, (folder / MANIFEST_FILE).read_bytes(), keys[16:], codes[1:])
     assert {"content digest", "population digest"} <= failed(certificate(read_evidence(folder)))
 
 

@@ -11,7 +11,6 @@ import pytest
 from common.entropy import Entropy
 from common.errors import DataError
 from common.randomizers.cells import Codebook
-from common.release.table import write_release
 from labelveil.audit.attacks.canaries import Canaries
 from labelveil.audit.attacks.model_attack import attack_predictions
 from labelveil.audit.inference.run import audit_inference, inference_cost
@@ -40,7 +39,7 @@ def finished_run(
     labels = ENDS[secrets] if planted else None
     # each of two labels has half of 1
     release, table, truth = two_labels(EVENTS, division, 0.5, labels=labels, draw=draw)
-    write_release(folder / "release", release.manifest_bytes, release.labels)
+    release.write(folder / "release")
     (folder / "certificates").mkdir()
     (folder / "truth").mkdir()
     (folder / "certificates" / "join.key").write_text(SECRET.hex())

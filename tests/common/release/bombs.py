@@ -110,6 +110,8 @@ def open_all(folder: Path, every: int) -> dict[str, float]:
         else:
             raise ValueError(f"{data[:200]!r} is taken for a manifest")
         slowest = max(slowest, time.process_time() - start)
+    if every > 1:
+        return {"slowest": slowest, "opened": opened}
     (folder / "manifest.json").write_bytes(filled(("randomizers", 0, "details"), "[]"))
     (folder / "codes.bin").touch()
     (folder / "keys.bin").touch()

@@ -22,7 +22,7 @@ from common.release.table import Release, read_release
 from common.security.pilot_certificates import CertificateFiles
 from labelveil.children import FEATURE_PROGRAM, LABEL_PROGRAM
 from labelveil.simulation.inputs import KEY, LABEL, Inputs, read_inputs
-from labelveil.simulation.processes import Watch, run_party, serving
+from labelveil.simulation.processes import run_party, serving
 from labelveil.simulation.scoring import label_error
 from labelveil.simulation.settings import Settings
 from labelveil.simulation.stages import Stages
@@ -112,8 +112,8 @@ class _Simulation:
         return Outcome(metrics, self._settings.out / workspace.report.name, release)
 
     def _release(self) -> None:
-        with self._stages.stage("release", "labels party: build the release") as watch:
-            self._labels(["release", *_sets(self._settings.label_settings)], watch)
+        with self._stages.stage("release", "labels party: build the release"):
+            self._labels(["release", *_sets(self._settings.label_settings)])
 
     def _exchange(self) -> None:
         """The whole conversation between the parties: one fetch, then the server can go.
@@ -137,12 +137,12 @@ class _Simulation:
             address = f"127.0.0.1:{port}"
             if self._settings.submit_population:
                 text = "features party: submit the population"
-                with self._stages.stage("submit", text) as watch:
-                    self._features(["submit", "--address", address], watch)
+                with self._stages.stage("submit", text):
+                    self._features(["submit", "--address", address])
                 self._release()
             text = "features party: fetch, join, train, predict, evaluate"
-            with self._stages.stage("features_party", text) as watch:
-                self._features(["run", "--address", address], watch)
+            with self._stages.stage("features_party", text):
+                self._features(["run", "--address", address])
 
     def _score(self, release: Release, inputs: Inputs, files: CertificateFiles) -> dict[str, Any]:
         workspace = self._workspace
@@ -158,8 +158,8 @@ class _Simulation:
             beside = ["--nonprivate-metrics", str(found)]
         elif self._settings.nonprivate:
             beside, what = ["--nonprivate", "../nonprivate"], f"train on true labels, too; {what}"
-        with self._stages.stage("score", what) as watch:
-            self._features(["evaluate", *truth, *beside], watch)
+        with self._stages.stage("score", what):
+            self._features(["evaluate", *truth, *beside])
             secret, several = read_secret(files.join_secret), len(self._settings.label) > 1
             noise = None if several else label_error(release, inputs.truth, secret)
         scored = _read(workspace.feature_party / "metrics.json")
@@ -172,20 +172,19 @@ class _Simulation:
             "timings": {name: round(seconds, 3) for name, seconds in timings.items()},
         }
 
-    def _labels(self, command: Sequence[str], watch: Watch) -> None:
-        self._run(LABEL_PROGRAM, command, watch)
+    def _labels(self, command: Sequence[str]) -> None:
+        self._run(LABEL_PROGRAM, command)
 
-    def _features(self, command: Sequence[str], watch: Watch) -> None:
-        self._run(FEATURE_PROGRAM, [*command, *_sets(self._settings.feature_settings)], watch)
+    def _features(self, command: Sequence[str]) -> None:
+        self._run(FEATURE_PROGRAM, [*command, *_sets(self._settings.feature_settings)])
 
-    def _run(self, program: str, command: Sequence[str], watch: Watch) -> None:
+    def _run(self, program: str, command: Sequence[str]) -> None:
         party, _, _ = program.partition(".")
         run_party(
             program,
             [*command, "--config", CONFIG_FILES[party]],
             self._workspace.root / party,
             self._workspace.logs / f"{party}-{command[0]}.log",
-            watch,
         )
 
 

@@ -7,14 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.markup import escape
-from rich.status import Status
-
-from labelveil.simulation.processes import Watch
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 
 class Stages:
-    """Shows a spinner with a stage's latest line on a terminal, and one line a finished stage.
+    """Shows a spinner with a stage's time on a terminal, and one line a finished stage.
 
     Parameters
     ----------
@@ -35,21 +32,14 @@ class Stages:
         self.seconds: dict[str, float] = {}
 
     @contextmanager
-    def stage(self, name: str, text: str) -> Iterator[Watch]:
-        """Time one stage; yields a function that takes the latest line of a process."""
+    def stage(self, name: str, text: str) -> Iterator[None]:
+        """Time one stage."""
         start = time.perf_counter()
-        if self._quiet:
-            yield lambda line: None
-        else:
-            # No wider than the terminal: a wrapped line would leave its rest behind.
-            with Status(text, console=self._console) as status:
-                room = max(self._console.width - len(text) - 16, 0)
-
-                def watch(line: str) -> None:
-                    elapsed = f"{time.perf_counter() - start:.0f} s"
-                    status.update(f"{text}  [dim]{elapsed}  {escape(line[:room])}[/dim]")
-
-                yield watch
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        hidden = self._quiet or not self._console.is_terminal
+        with Progress(*columns, console=self._console, transient=True, disable=hidden) as progress:
+            progress.add_task(text, total=None)
+            yield
         self.seconds[name] = time.perf_counter() - start
         if not self._quiet:
             self._console.print(

@@ -16,7 +16,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "pretend.py").write_text(
         "import sys, signal\n"
         "what = sys.argv[1]\n"
-        "print('\\x1b[32mat work\\x1b[0m', flush=True)\n"
+        "from rich.console import Console\n"
+        "Console().print('[green]at work[/green]')\n"
+        "sys.stdout.flush()\n"
         "if what == 'refuse': sys.exit('error: epsilon=-1 must be > 0')\n"
         "if what == 'crash': raise RuntimeError('lost')\n"
         "if what == 'stay': signal.pause()\n"
@@ -38,7 +40,10 @@ def test_a_crash_names_its_last_line_and_the_log(module: str, tmp_path: Path) ->
     assert "Traceback" in log.read_text()
 
 
-def test_what_a_party_prints_is_kept_without_colours(module: str, tmp_path: Path) -> None:
+def test_what_a_party_prints_is_kept_without_colours(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # which is the parent's, and not the log's
     run_party(module, ["work"], tmp_path, tmp_path / "work.log")
     assert (tmp_path / "work.log").read_text() == "at work\n"
 
@@ -46,7 +51,7 @@ def test_what_a_party_prints_is_kept_without_colours(module: str, tmp_path: Path
 def test_leaving_the_block_ends_the_process(module: str, tmp_path: Path) -> None:
     def work() -> None:
         with Party(module, ["stay"], tmp_path, tmp_path / "stay.log") as party:
-            assert party.running
+            assert not party.ended_within(0)
             started.extend({*psutil.Process().children()} - before)
             raise KeyboardInterrupt
 

@@ -55,7 +55,7 @@ OPTIONS = {
         "feature_party.training.encoded_shards",
         "feature_party.training.streamed",
     ),
-    "Spark": ("common.engine.secret_service", "common.engine.spark"),
+    "Spark": ("common.engine.spark",),
     "databases and object stores": (
         "label_party.sources.addresses",
         "label_party.sources.databases",

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from common.engine.spark import ENCRYPTION
 from common.engine.task import Engine, Secrets
 
 needs_java = pytest.mark.skipif(
@@ -50,6 +51,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.eventLog.dir": folder.as_uri(),
             "spark.eventLog.compress": "false",
             "spark.local.dir": str(folder),
+            **dict.fromkeys(ENCRYPTION, "true"),
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
         }

@@ -7,11 +7,13 @@ on a file system that driver and workers see under the same paths, and Spark's o
 logs and pages have nothing to keep. A task that fails, is lost with its machine or
 runs twice writes the same bytes under the same name.
 
-A release's key and the join secret are not part of the tasks either. A worker asks the driver for
-them (:mod:`common.engine.secret_service`), for each batch of tasks again, and has them in its
-memory while it works: anyone who can read an executor's memory, or change the code that it runs,
-can read them, and must be trusted as the party is that runs it. What Spark keeps, its event log and
-the pages of its user interface, has paths and row ranges at most.
+A release's key and the join secret are not part of the tasks either. They go with the function that
+runs them, which Spark hands from memory to memory, and to disk where memory is short: so its own
+authentication and encryption, of what travels and of what it puts on disk, are required
+(:data:`ENCRYPTION`) and checked before anything is handed out. A worker has them in its memory
+while it works: anyone who can read an executor's memory, or change the code that it runs, can read
+them, and must be trusted as the party is that runs it. What Spark keeps, its event log and the
+pages of its user interface, has paths and row ranges at most.
 """
 
 from __future__ import annotations
@@ -30,7 +32,6 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from common.console import stderr
-from common.engine.secret_service import KeyService, ServiceAddress, ask
 from common.engine.task import Engine, EngineError, EngineSection, Secrets, Task
 from common.errors import LabelveilError
 
@@ -40,6 +41,8 @@ _TASKS = "index long, task binary"
 _RESULTS = "index long, result binary"
 
 
+ENCRYPTION = ("spark.authenticate", "spark.network.crypto.enabled", "spark.io.encryption.enabled")
+"""Settings that must be true: who may join, what travels, and what lies on disk."""
 TELL_SECONDS = 10.0
 """Between two notes of how far Spark is."""
 
@@ -96,10 +99,13 @@ class SparkEngine(Engine):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         running = SparkSession.getActiveSession()
         if running is not None:
+            _check_encryption(running)
             yield cls(running, config.partitions)
             return
         builder = SparkSession.builder.appName("labelveil")
         builder = builder.config("spark.ui.showConsoleProgress", "false")
+        for name in ENCRYPTION:
+            builder = builder.config(name, "true")
         if config.master is not None:
             builder = builder.master(config.master)
         with tempfile.NamedTemporaryFile(prefix="labelveil-spark-", suffix=".log") as log:
@@ -110,10 +116,11 @@ class SparkEngine(Engine):
             except Exception as error:
                 raise EngineError(
                     f"no Spark session with [engine] master={config.master!r}:"
-                    f" {type(error).__name__}; check the master's address and Java; Spark's log is"
-                    f" {_kept(log)}"
+                    f" {type(error).__name__}; check the master's address, Java, and that"
+                    f" spark.authenticate.secret is the cluster's; Spark's log is {_kept(log)}"
                 ) from None
             try:
+                _check_encryption(session)
                 yield cls(session, config.partitions, log)
             finally:
                 session.stop()
@@ -126,22 +133,18 @@ class SparkEngine(Engine):
         # or workers would look for our packages in whatever folder they are started in first
         context.environment["PYTHONSAFEPATH"] = "1"
         rows = [(index, bytearray(pickle.dumps(task))) for index, task in enumerate(tasks)]
-        host = context.getConf().get("spark.driver.host", "127.0.0.1")
-        if context.master.startswith("local"):
-            host = "127.0.0.1"
-        with KeyService(pickle.dumps(secrets), host) as service:
-            try:
-                with _without_warnings():
-                    frame = self._session.createDataFrame(rows, _TASKS)
-                    spread = frame.repartition(min(self._partitions or len(rows), len(rows)))
-                    done = spread.mapInArrow(partial(run_batches, service.address), _RESULTS)
-                    collected = self._collect(done)
-            except Exception as error:
-                # Spark's own message holds a worker's whole traceback
-                where = "its executors' logs say why"
-                if self._log is not None:
-                    where = f"{_kept(self._log)} and its executors' logs say why"
-                raise EngineError(f"Spark gave up ({type(error).__name__}); {where}") from None
+        try:
+            with _without_warnings():
+                frame = self._session.createDataFrame(rows, _TASKS)
+                spread = frame.repartition(min(self._partitions or len(rows), len(rows)))
+                done = spread.mapInArrow(partial(run_batches, secrets), _RESULTS)
+                collected = self._collect(done)
+        except Exception as error:
+            # Spark's own message holds a worker's whole traceback
+            where = "its executors' logs say why"
+            if self._log is not None:
+                where = f"{_kept(self._log)} and its executors' logs say why"
+            raise EngineError(f"Spark gave up ({type(error).__name__}); {where}") from None
         found = {row["index"]: pickle.loads(row["result"]) for row in collected}
         for index in range(len(tasks)):
             if isinstance(found[index], LabelveilError):
@@ -164,6 +167,17 @@ class SparkEngine(Engine):
                 context.cancelAllJobs()
                 raise
             return list(collected.result())
+
+
+def _check_encryption(session: Any) -> None:
+    """Raise ``EngineError`` where secrets would travel, or lie on a disk, in the clear."""
+    settings = session.sparkContext.getConf()
+    lacking = [name for name in ENCRYPTION if settings.get(name, "false").lower() != "true"]
+    if lacking:
+        raise EngineError(
+            f"the Spark session has {' and '.join(lacking)} not set to true, and workers are handed"
+            " secrets; set that where the session is started, before it is"
+        )
 
 
 @contextmanager
@@ -195,7 +209,7 @@ def _without_warnings() -> Iterator[None]:
         yield
 
 
-def run_batches(address: ServiceAddress, batches: Iterator[Any]) -> Iterator[Any]:
+def run_batches(secrets: Secrets, batches: Iterator[Any]) -> Iterator[Any]:
     """Run the tasks of some Arrow record batches, in a worker.
 
     A refusal is a result, so that it is not tried again; any other failure is Spark's to repeat.
@@ -204,7 +218,6 @@ def run_batches(address: ServiceAddress, batches: Iterator[Any]) -> Iterator[Any
 
     schema = pa.schema([("index", pa.int64()), ("result", pa.binary())])
     for batch in batches:
-        secrets: Secrets = pickle.loads(ask(address))
         for row in batch.to_pylist():
             task: Task[Any] = pickle.loads(row["task"])
             try:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 
-from common.engine.secret_service import KeyService, ServiceAddress, ask
-from common.engine.spark import SparkEngine
+from common.engine.spark import ENCRYPTION, SparkEngine
 from common.engine.task import EngineError, EngineSection, Secrets
-from common.errors import ConfigError, LabelveilError
+from common.errors import ConfigError
 from tests.engines import Fails, Interpreter, SparkSession, needs_java
 
 JOIN = bytes(range(32))
@@ -49,7 +47,7 @@ def test_how_far_it_is_is_told_now_and_then(
 _ALONE = """
 import sys
 from common.engine.task import EngineError, EngineSection, Secrets
-from common.engine.spark import SparkEngine
+from common.engine.spark import ENCRYPTION, SparkEngine
 from tests.engines import Fails, Interpreter
 
 with SparkEngine.open(EngineSection(name="spark", master="local[1]")) as engine:
@@ -101,34 +99,27 @@ def test_without_java_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
-def test_secrets_go_to_who_has_the_token() -> None:
-    payload = os.urandom(100)
-    with KeyService(payload, "127.0.0.1") as service:
-        assert [ask(service.address) for _ in range(3)] == [payload] * 3
-        wrong = ServiceAddress("127.0.0.1", service.address.port, bytes(32))
-        with pytest.raises(LabelveilError, match="no secrets from the driver"):
-            ask(wrong)
-        with socket.create_connection(("127.0.0.1", service.address.port)) as silent:
-            assert ask(service.address) == payload  # nobody waits for one who says nothing
-            silent.sendall(b"x")
-    assert service.address.token.hex() not in repr(service.address)
-    with pytest.raises(LabelveilError, match="no secrets from the driver"):
-        ask(service.address)  # it is over
+@pytest.mark.parametrize("lacking", ENCRYPTION)
+def test_a_session_that_encrypts_not_everything_is_refused(
+    lacking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a session that somebody else started: ours has all of it."""
+    sql = pytest.importorskip("pyspark.sql")
+    settings = dict.fromkeys(ENCRYPTION, "true") | {lacking: "false"}
+    running = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: settings))
+    monkeypatch.setattr(sql.SparkSession, "getActiveSession", lambda: running)
+    monkeypatch.setenv("JAVA_HOME", "/somewhere")
+    section = EngineSection(name="spark")
+    with (
+        pytest.raises(EngineError, match=rf"^the Spark session has {lacking} not set to true"),
+        SparkEngine.open(section),
+    ):
+        pass
+    settings[lacking] = "true"
+    with SparkEngine.open(section) as engine:
+        assert isinstance(engine, SparkEngine)
 
 
-def test_an_impostor_of_the_driver_is_not_believed() -> None:
-    """Who answers must know the token too: the workers' noise would be an impostor's."""
-    with KeyService(b"false", "127.0.0.1") as impostor:
-        address = ServiceAddress("127.0.0.1", impostor.address.port, bytes(32))
-        impostor._answer = _answer_anybody(impostor)  # type: ignore[method-assign]
-        with pytest.raises(LabelveilError, match="no secrets from the driver"):
-            ask(address)
-
-
-def _answer_anybody(service: KeyService) -> Any:
-    def answer(connection: socket.socket) -> None:
-        with connection:
-            connection.recv(64)
-            connection.sendall(os.urandom(32 + 16 + 5))
-
-    return answer
+def test_secrets_do_not_show() -> None:
+    assert JOIN.hex() not in repr(Secrets(JOIN))
+    assert repr(Secrets(JOIN)) == "Secrets(…)"

@@ -92,7 +92,8 @@ def look(
     settings_file.write_text(re.sub("(?m)^ *population = .*$", "", settings_file.read_text()))
     if population == "listed":
         chosen["data__population"] = "population.csv"
-        party.write_population({"key": EVENTS})
+        users = [f"user-{i % 40}" for i in range(len(EVENTS))]
+        party.write_population({"key": EVENTS, "person": users})
     (party.folder / "kinds.txt").write_text("\n".join(KINDS))
     seen = Seen()
     with replayed():

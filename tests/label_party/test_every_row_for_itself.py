@@ -13,7 +13,7 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,11 @@ from tests.label_party.every_door import (
 from tests.label_party.one_event import AT, DAYS, EVENTS, VICTIMS, Variant, nothing, together
 
 SOURCES = ("csv", "parquet", "sqlite")
+QUICK = {("csv", "submitted"), ("csv", "own"), ("parquet", "listed"), ("sqlite", "submitted")}
+WAYS = [
+    pytest.param(*way, marks=() if way in QUICK else pytest.mark.slow)
+    for way in product(SOURCES, POPULATIONS)
+]
 DONE = ("release", "release again", "top-k", "table", "apart", "plan", "making a backup")
 FIXED = {"randomizer__name": "randomized-response"}
 """A channel that is the same whatever the labels are."""
@@ -79,8 +84,7 @@ def plain(keys: list[str] = VICTIMS) -> Variant:
     return Variant("plain", [row for key in keys for row in nothing(key).rows])
 
 
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("population", POPULATIONS)
+@pytest.mark.parametrize(("source", "population"), WAYS)
 def test_events_without_a_usable_label_are_all_alike(
     party: Party, connect: Connect, source: str, population: str
 ) -> None:
@@ -92,8 +96,7 @@ def test_events_without_a_usable_label_are_all_alike(
     assert all(usual.things[f"{name}: exit code"] == 0 for name in DONE)
 
 
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("population", POPULATIONS)
+@pytest.mark.parametrize(("source", "population"), WAYS)
 def test_a_label_changes_its_own_code_and_nothing_else(
     party: Party, connect: Connect, source: str, population: str
 ) -> None:

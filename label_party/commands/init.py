@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from common.config import Section, setting
 from common.config.names import bounded_column
 from common.config.options import Given
 from common.config.template import write_config
-from common.errors import ConfigError
+from common.errors import ConfigError, DataError
 from label_party.commands.options import options
 from label_party.config.sections import LabelPartyConfig
 
@@ -23,6 +24,10 @@ can be overridden: label-party release --set privacy.epsilon=0.5"""
 
 OF_ONE_LABEL = "domain", "data.label", "data.missing", "randomizer.loss"
 """What each [[label]] says of itself."""
+
+
+_LOOKED_AT = 1 << 28
+"""Bytes of a file that is looked at; of a larger one a dry run says what is odd."""
 
 
 class New(Section):
@@ -73,6 +78,11 @@ def init(given: Given, new: New) -> None:
     if several:
         kinds = ", ".join(f"{one['name']} {one['kind']}" for one in values["label"])
         typer.echo(f"kinds proposed from the bounds alone: {kinds}; correct them there")
+    if several_rows := _with_several_rows(config):
+        typer.echo(
+            f"{several_rows:,} events have several rows, and so the missing value; if they add up,"
+            ' or the last one counts, say so there: [data] duplicates = "sum", "mean" or "last"'
+        )
     if new.new_secret:
         write_secret(config.keys.secret_file)
         typer.echo(f"wrote {config.keys.secret_file}; give the features party a copy, safely")
@@ -82,6 +92,24 @@ def init(given: Given, new: New) -> None:
             f"wrote {config.keys.signing_key} and {public}; give the features party the latter, in"
             " a way that it can trust"
         )
+
+
+def _with_several_rows(config: LabelPartyConfig) -> int:
+    """How many events have several rows, where labels are at hand and nobody said what of these."""
+    from label_party.events.epoch import rows_of_epoch
+    from label_party.sources.tables import KEY
+
+    labels, _ = rows_of_epoch(config)
+    file = labels.source
+    if config.data.duplicates != "missing" or not (isinstance(file, Path) and file.is_file()):
+        return 0
+    if file.stat().st_size > _LOOKED_AT:
+        return 0
+    try:
+        keys = replace(labels, labels=(), user=None).read()[0][KEY]
+    except DataError:  # to be said by a release, which needs the labels
+        return 0
+    return keys.filter(keys.is_duplicated()).n_unique()
 
 
 def _labels(given: Sequence[str], others: Mapping[str, Any]) -> dict[str, Any]:

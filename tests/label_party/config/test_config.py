@@ -83,6 +83,17 @@ def test_init_writes_a_file_that_release_accepts(
     assert loaded.data.population is None
 
 
+def test_init_looks_for_events_of_several_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Result]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "labels.csv").write_text("key,label\na,1\nb,2\na,3\na,\n,4\n,5\n")
+    arguments = ["--lower=0", "--upper=7", "--epsilon=1", "--labels=labels.csv"]
+    assert "1 events have several rows, and so the missing value" in run_cli("init", *arguments).out
+    other_key = [*arguments, "--key=label", "--label=key", "--force"]
+    assert "several rows" not in run_cli("init", *other_key).out
+
+
 def test_init_writes_a_table_for_each_of_several_labels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., Result]
 ) -> None:

@@ -262,14 +262,14 @@ class LabelProblem:
         grid, prior, rows, outputs = (
             np.asarray(data[name], np.float64) for name in ("grid", "prior", "rows", "outputs")
         )
-        alone = bool(data.get("values_alone", False))  # older models took every label for a range
+        alone = bool(data["values_alone"])
         row_of = np.asarray(data["row_of"], np.int64)
         sources = tuple(
             LabelSource(**{**one, "prior": np.asarray(one["prior"], np.float64)})
-            for one in data.get("sources", ())
+            for one in data["sources"]
         )
         facts = grid, prior, rows, row_of, outputs, data["loss"]
-        stored = data.get("together")
+        stored = data["together"]
         together = None if stored is None else np.asarray(stored, np.float64)
         return cls(*facts, values_alone=alone, sources=sources, together=together)
 

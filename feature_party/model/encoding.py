@@ -273,7 +273,7 @@ class Encoder:
                 CategoricalColumn(column["name"], tuple(column["vocabulary"]))
                 for column in data["categorical"]
             ),
-            tuple((name, why) for name, why in data.get("left_out", [])),
+            tuple((name, why) for name, why in data["left_out"]),
         )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from io import BytesIO
 from pathlib import Path
@@ -14,7 +16,7 @@ import polars as pl
 import torch
 
 from common.arrays import Booleans, Floats
-from common.errors import DataError
+from common.errors import DataError, LabelveilError
 from common.files import PUBLIC, appearing, write_text
 from feature_party.learning.heads import LinearHead
 from feature_party.learning.objectives import LikelihoodObjective, Objective, build_objective
@@ -33,6 +35,23 @@ WEIGHTS_FILE = "weights.pt"
 FORMAT = "labelveil-model/1"
 
 _EVALUATION_ROWS = 8192
+
+
+@contextmanager
+def undamaged(what: str, remedy: str) -> Iterator[None]:
+    """Say in one line that a file is damaged.
+
+    JSON, zip, pickle and torch have errors of a dozen kinds for it. That of an empty file,
+    ``EOFError``, would end a command as if somebody had pressed a key.
+    """
+    try:
+        with warnings.catch_warnings(action="ignore"):  # torch's, about what it goes on to refuse
+            yield
+    except LabelveilError:
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise DataError(f"{what} is damaged ({reason:.200}); {remedy}") from error
 
 
 def save_tensors(state: Any, path: Path) -> None:
@@ -266,10 +285,10 @@ class Model:
         path = directory / MODEL_FILE
         if not path.is_file():
             raise DataError(f"{directory} holds no trained model; run feature-party train first")
-        try:
+        with undamaged(f"the model in {directory}", "train it again"):
             data = json.loads(path.read_text(encoding="utf-8"))
             if data["format"] != FORMAT:
-                raise DataError(f"{path} has format {data['format']!r}, not {FORMAT!r}")
+                raise DataError(f"{path} has format {data['format']!r:.60}, not {FORMAT!r}")
             problem = LabelProblem.from_json(data["problem"])
             support = Support.of(problem)
             states = torch.load(directory / WEIGHTS_FILE, map_location=device, weights_only=True)
@@ -277,18 +296,15 @@ class Model:
                 _expert(entry, state, problem, support, torch.device(device))
                 for entry, state in zip(data["experts"], states, strict=True)
             ]
+            if not experts:
+                raise ValueError("no networks or trees")
             encoder = Encoder.from_json(data["encoder"])
             share = float(data["shrinkage"])
-            stored = data.get("adjustment")
+            stored = data["adjustment"]
             adjustment = None if stored is None else np.asarray(stored, np.float64)
             if adjustment is not None and adjustment.shape != support.prior.shape:
                 raise ValueError(f"{adjustment.size} factors for {support.size} cells")
             facts = ModelFacts.model_validate(data["facts"])
-        except (KeyError, TypeError, ValueError, OSError, RuntimeError) as error:
-            raise DataError(
-                f"the model in {directory} is damaged ({type(error).__name__}: {error});"
-                " train it again"
-            ) from error
         return cls(encoder, problem, support, experts, facts, share, adjustment)
 
 
@@ -324,7 +340,7 @@ def _expert(
     else:
         learned = Ensemble(NetworkShape(**sizes), torch.Generator().manual_seed(0))
     learned.to(device).load_state_dict(state)
-    stored = entry.get("tilts")
+    stored = entry["tilts"]
     tilts = None if stored is None else np.array(stored)
     objective = build_objective(entry["objective"], problem, support, entry["head"], tilts)
     objective.to(device)

@@ -18,10 +18,10 @@ import torch
 from common.errors import DataError
 from common.files import write_text
 from feature_party.model.encoding import Encoder
-from feature_party.model.model import MODEL_FILE, Model
+from feature_party.model.model import MODEL_FILE, Model, undamaged
 from feature_party.tables import Table, collect_table
 
-FORMAT = "labelveil-model/2"
+FORMAT = "labelveil-models/1"
 """Of a folder with a folder for each label's model; one of those has a format of its own."""
 
 
@@ -101,16 +101,13 @@ class LabelModels:
             If there is none, or its files are damaged.
         """
         path = directory / MODEL_FILE
-        try:
+        with undamaged(f"the model in {directory}", "train it again"):
             data = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
             if not isinstance(data, dict) or data.get("format") != FORMAT:
                 return cls({"": Model.load(directory, device)})
             folders = {str(one["name"]): Path(one["folder"]).name for one in data["labels"]}
-        except (KeyError, TypeError, ValueError, OSError) as error:
-            raise DataError(
-                f"the model in {directory} is damaged ({type(error).__name__}: {error});"
-                " train it again"
-            ) from error
+            if not folders:
+                raise ValueError("no labels")
         return cls({name: Model.load(directory / one, device) for name, one in folders.items()})
 
 

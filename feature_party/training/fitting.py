@@ -28,7 +28,7 @@ from torch import Tensor
 from common.arrays import Floats, Integers
 from feature_party.learning.objectives import Objective
 from feature_party.model.facts import FitSettings
-from feature_party.model.model import save_tensors
+from feature_party.model.model import save_tensors, undamaged
 from feature_party.model.network import Dropout, Ensemble, Learned, NetworkShape
 from feature_party.training.batches import Plan, Rows, Source
 from feature_party.training.optimizers import Optimizer
@@ -354,7 +354,8 @@ class Fitter:
     def _resume(self, path: Path) -> None:
         state = None
         if self.workers.first and path.is_file():
-            state = torch.load(path, map_location="cpu", weights_only=True)
+            with undamaged(f"the checkpoint {path}", "remove it to train from the start"):
+                state = torch.load(path, map_location="cpu", weights_only=True)
             if state.get("fingerprint") != self._fingerprint():
                 state = None
         state = self.workers.from_first(state)  # the others need not see worker 0's disk

@@ -171,7 +171,7 @@ def test_labels_may_have_any_name(tmp_path: Path) -> None:
     ]
     found = LabelModels.load(tmp_path / "other")
     assert [*found.by_label] == names
-    (tmp_path / "other" / "model.json").write_text('{"format": "labelveil-model/2"}')
+    (tmp_path / "other" / "model.json").write_text('{"format": "labelveil-models/1"}')
     with pytest.raises(DataError, match=r"is damaged .KeyError: 'labels'.; train it again"):
         LabelModels.load(tmp_path / "other")
 

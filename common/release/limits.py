@@ -18,7 +18,8 @@ MOST_CHUNK_BYTES = 3 << 20
 MESSAGE_BYTES = MANIFEST_BYTES + (1 << 16)
 """What a client accepts: a manifest with its digest and signature, or rows."""
 
-ROWS = 1 << 35
+ROWS = 1 << 37
+"""A block of so many, which a reader holds whole, has 150 MB."""
 
 BLOCKS = 1 << 14
 """Blocks of a release, as a rule: at least a half of so many, where it has more than 2**30 rows."""

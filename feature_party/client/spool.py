@@ -144,8 +144,9 @@ class Spool:
         size = min(self.block_rows, self.manifest.population.rows - self.rows)
         if size == 0 or len(self._codes) < size * self.code_bytes:
             return False
-        keys = bytes(self._keys[: size * self.key_bytes])
-        codes = bytes(self._codes[: size * self.code_bytes])
+        with memoryview(self._keys) as all_keys, memoryview(self._codes) as all_codes:
+            keys = bytes(all_keys[: size * self.key_bytes])
+            codes = bytes(all_codes[: size * self.code_bytes])
         if block_digest(keys, codes) != self.manifest.content.blocks[index]:
             self.drop_pending()
             raise ReleaseError(

@@ -68,7 +68,7 @@ def init(given: Given, new: New) -> None:
     from common.release.event_keys import write_secret
     from common.release.signature import SIGNING_KEY, write_signing_key
 
-    values = dict(given.values) | _labels(new.label, given.values)
+    values = _as_written(given.values) | _labels(new.label, given.values)
     if new.new_signing_key:
         values.setdefault("keys.signing_key", Path("certificates") / SIGNING_KEY)
     several = "label" in values
@@ -110,6 +110,25 @@ def _with_several_rows(config: LabelPartyConfig) -> int:
     except DataError:  # to be said by a release, which needs the labels
         return 0
     return keys.filter(keys.is_duplicated()).n_unique()
+
+
+def _as_written(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given, and how the CSV files among it are written: looked at here, then fixed."""
+    from common.csv_files import SUFFIXES, find_dialect
+
+    values = dict(given)
+    for name in ("labels", "population"):
+        path = Path(str(given.get(f"data.{name}", "")))
+        if path.suffix.lower() not in SUFFIXES or not path.is_file():
+            continue
+        dialect = find_dialect(path)
+        if dialect.encoding != "utf-8":
+            values[f"data.{name}_encoding"] = dialect.encoding
+        if dialect.separator != ("\t" if ".tsv" in path.suffixes else ","):
+            values[f"data.{name}_separator"] = dialect.separator
+        if dialect.decimal_comma and name == "labels":
+            values["data.labels_decimal"] = ","
+    return values
 
 
 def _labels(given: Sequence[str], others: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import model_validator
 
 from common.config import Choice, Section, Sections, load_config, setting
 from common.config.names import Name
-from common.csv_files import Dialect
 from common.engine.task import EngineSection
 from common.errors import ConfigError
 from common.randomizers import LabelTerms, MessagePlan, plan_message, randomizer_names
@@ -26,6 +25,9 @@ from label_party.config.offers import EvaluationSection, WatchSection
 from label_party.config.privacy import NOT_IN_REQUEST, PrivacySection
 from label_party.config.serving import ObservabilitySection, ServerSection
 from label_party.sources.addresses import Address, Source, is_database, locate
+
+if TYPE_CHECKING:
+    from common.csv_files import Dialect
 
 DEFAULT_CONFIG = Path("label_party.toml")
 EPOCH_PLACE = "{epoch}"
@@ -196,6 +198,8 @@ class DataSection(Section):
 def _dialect(
     place: Path | str | None, encoding: str | None, separator: str | None, comma: bool = False
 ) -> Dialect:
+    from common.csv_files import Dialect  # it brings Polars, which most commands start without
+
     usual = "\t" if ".tsv" in PurePosixPath(str(place)).suffixes else ","
     return Dialect(separator or usual, comma, encoding or "utf-8")
 

@@ -8,6 +8,7 @@ later for an epoch that was released is not in any release.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -40,7 +41,7 @@ def arrived(config: LabelPartyConfig) -> list[str]:
     ConfigError
         If nothing says what an epoch is, or files and epochs contradict each other.
     DataError
-        If a file's name is no name of an epoch, or a date is none.
+        If the folder of the files, or the column of dates, is not there.
     """
     data = config.data
     by_file = EPOCH_PLACE in str(data.labels)
@@ -101,13 +102,7 @@ def _epochs_of(template: Source) -> Iterator[str]:
         name = path.name
         if name.startswith(".") or not (name.startswith(before) and name.endswith(after)):
             continue
-        epoch = name[len(before) : len(name) - len(after)]
-        if not re.fullmatch(NAME_PATTERN, epoch):
-            raise DataError(
-                f"{path}: {epoch!r} cannot name an epoch; use up to 64 letters, digits, dots,"
-                " dashes and underscores"
-            )
-        yield epoch
+        yield name[len(before) : len(name) - len(after)]
 
 
 def release_new(
@@ -131,22 +126,36 @@ def release_new(
 
     Raises
     ------
+    DataError
+        If epochs could not be read at all, once all others are released: the first one's error.
     LabelveilError
-        For any refusal; what was released before it stays.
+        For any other refusal; what was released before it stays.
     """
-    store, done = Store(config.store.directory), 0
+    store, done, unreadable = Store(config.store.directory), 0, []
     for epoch in _waiting(config, store):
         if stop is not None and stop.is_set():
             break
-        with suppress(NotBought):
-            report(_release(config.at(epoch), store, quiet, confirm))
-            done += 1
+        try:
+            with suppress(NotBought):
+                report(_release(config.at(epoch), store, quiet, confirm))
+                done += 1
+        except DataError as error:  # a missing file or column: the next epoch may have it
+            unreadable.append(f"epoch {epoch!r}: {error}")
+    if unreadable:
+        more = f" ({len(unreadable) - 1} more epochs cannot be read)" if unreadable[1:] else ""
+        raise DataError(unreadable[0] + more)
     return done
 
 
 def _release(
     config: LabelPartyConfig, store: Store, quiet: bool, confirm: Confirm
 ) -> ReleaseOutcome:
+    if not re.fullmatch(NAME_PATTERN, config.data.epoch):
+        raise DataError(
+            f"the name of {config.data.labels} cannot name an epoch; use up to 64 letters, digits,"
+            " dots, dashes and underscores"
+        )
+
     def confirm_both(intention: Intention) -> None:
         session = session_to_open(config, store, intention.tally.rows)
         opened = () if session is None else (session,)
@@ -192,7 +201,10 @@ class Watcher:
     confirm: Confirm = go_on
 
     def run(self, stop: Stop) -> None:
-        """Look, release, wait, and again; an epoch that was begun is finished."""
+        """Look, release, wait, and again; an epoch that was begun is finished.
+
+        An epoch that cannot be read stays to be released; those after it are, meanwhile.
+        """
         while not stop.is_set():
             try:
                 release_new(
@@ -200,4 +212,6 @@ class Watcher:
                 )
             except StoreBusy as busy:  # a release by hand, or a backup: it ends by itself
                 self.idle(str(busy))
+            except DataError as error:  # said at every look, until somebody mends it
+                print(f"error: {error}", file=sys.stderr, flush=True)
             stop.wait(self.config.watch.interval)

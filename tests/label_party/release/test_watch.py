@@ -291,11 +291,20 @@ def test_mistakes_are_one_line_and_cost_nothing(
     assert party.nothing_left()
 
 
-def test_a_name_that_is_no_epoch_is_reported(party: Party) -> None:
-    write_day(party, "d1")
-    (party.folder / "days" / "a day.parquet").write_bytes(b"")
-    (party.folder / "days" / ".d2.parquet").write_bytes(b"")  # on its way
-    assert "'a day' cannot name an epoch" in watch(party).error
+def test_an_epoch_that_cannot_be_read_is_reported_and_stops_no_other(party: Party) -> None:
+    for day in ("d1", "d2", "d3"):
+        write_day(party, day)
+    for broken in ("a day", "d2"):
+        (party.folder / "days" / f"{broken}.parquet").write_bytes(b"PAR1 and no more")
+    (party.folder / "days" / ".d4.parquet").write_bytes(b"")  # on its way
+    done = watch(party)
+    assert "epoch 'a day'" in done.error
+    assert "cannot name an epoch" in done.error
+    assert "1 more" in done.error
+    assert epochs(party) == ["d1", "d3"]
+    write_day(party, "d2")
+    assert "epoch 'a day'" in watch(party).error
+    assert epochs(party) == ["d1", "d2", "d3"]
 
 
 def test_a_watcher_stops_between_epochs(party: Party) -> None:

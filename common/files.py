@@ -107,8 +107,8 @@ def read_private(path: Path, what: str) -> bytes:
     """
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
-        lent = status.st_uid == 0 and os.geteuid() != 0
-        most = 0o640 if lent else 0o600
+        borrowed = status.st_uid == 0 and os.geteuid() != 0
+        most = 0o640 if borrowed else 0o600
         if not stat.S_ISREG(status.st_mode):
             raise ConfigError(f"{what} {path} is not a file; name one")
         if stat.S_IMODE(status.st_mode) & ~most & 0o077:

@@ -238,7 +238,7 @@ class Match:
     offsets
         First code of each release among the codes of all.
     matched, index, slice_rows
-        Where the rows go, as the how manieth task's, and rows of a slice.
+        Where the rows go, the index of this task among those that send, and rows of a slice.
     """
 
     bucket: int

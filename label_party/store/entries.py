@@ -179,7 +179,7 @@ class Answer:
     Attributes
     ----------
     number
-        The how-manieth of its session, from 1 on.
+        Its number in its session, from 1 on.
     question
         SHA-256 of all that is asked, in hexadecimal.
     value, noise_scale

@@ -180,3 +180,20 @@ def test_hashed_keys_and_names_are_told_apart() -> None:
     keys: Keys = hashed.copy()
     assert (fingerprint_hashed(keys, secret) & np.uint64(1) == 1).all()
     assert (fingerprint(pl.Series(["a", "b"]), secret) & np.uint64(1) == 0).all()
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_row_that_names_no_user_refuses_no_release(party: Party, own: bool) -> None:
+    per_user = {
+        "privacy__unit": "user", "privacy__user": "who", "privacy__max_records_per_user": 2,
+    }  # fmt: skip
+    rows = {"key": NAMES[:9], "who": ["u", "", None] * 3}
+    party.write_population(rows)
+    party.write_labels(rows | {"label": [1.0] * 9})
+    if own:
+        text = (party.folder / "label_party.toml").read_text()
+        text = text.replace('population = "population.csv"', "")
+        (party.folder / "label_party.toml").write_text(text)
+    assert party.release(**per_user).code == 0
+    again = party.release(data__data_set="again", **per_user)
+    assert "9 events of data set 'again' have paid from account 'labels'" in again.err

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +98,7 @@ def test_one_day_of_a_stream_and_csv(events: Path, tmp_path: Path) -> None:
     chosen = chosen.model_copy(update={"data": data})
     one = engines.in_memory(tmp_path / "one", chosen)
     assert 10_000 < one.tally.rows < 40_000
-    other = engines.with_engine(tmp_path / "other", chosen, InProcess())
-    assert sum(odd.count for odd in one.tally.odd) == sum(odd.count for odd in other.tally.odd)
-    # a copy of a CSV file has no header: its rows are not lines
-    other = replace(other, tally=replace(other.tally, odd=one.tally.odd))
-    assert other == one
+    assert engines.with_engine(tmp_path / "other", chosen, InProcess()) == one
 
 
 def test_a_submitted_population_keeps_its_order(events: Path, tmp_path: Path) -> None:

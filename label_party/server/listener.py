@@ -26,6 +26,9 @@ _OPTIONS = {
     # the system lets a process open 1,024 files at least, releases' among them
     "grpc.max_allowed_incoming_connections": 512,
     "grpc.server_handshake_timeout_ms": 10_000,
+    # calls that wait to be looked at; of more, gRPC cancels some by chance, whoever's they are
+    "grpc.server.max_pending_requests": 8192,
+    "grpc.server.max_pending_requests_hard_limit": 16384,
     # a peer that vanished without a word frees its place
     "grpc.keepalive_time_ms": 60_000,
     "grpc.keepalive_timeout_ms": 20_000,

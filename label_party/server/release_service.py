@@ -24,7 +24,7 @@ from label_party.store.release_store import StoredRelease
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_CHUNK_BYTES = 1 << 20
+DEFAULT_CHUNK_BYTES = 2 << 20
 MAX_CHUNK_BYTES = 3 << 20
 _DIGEST_BYTES = 32
 _NAME_CHARACTERS = 64

@@ -9,7 +9,7 @@ from __future__ import annotations
 MANIFEST_BYTES = 8 << 20
 """Opened, a manifest takes some hundred megabytes at worst."""
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 2 << 20
 """Rows of a message, in bytes, unless a client asks for others."""
 
 MOST_CHUNK_BYTES = 3 << 20

@@ -12,6 +12,8 @@ import time
 
 import grpc
 
+from common.errors import ReleaseError
+from common.release.limits import CHUNK_BYTES, MOST_CHUNK_BYTES
 from common.wire import label_release_pb2 as wire
 from label_party.monitoring.calls import Telemetry
 from label_party.server.access import AccessPolicy
@@ -24,8 +26,6 @@ from label_party.store.release_store import StoredRelease
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_CHUNK_BYTES = 2 << 20
-MAX_CHUNK_BYTES = 3 << 20
 _DIGEST_BYTES = 32
 _NAME_CHARACTERS = 64
 
@@ -88,7 +88,7 @@ class LabelReleaseService:
             raise Refusal(
                 grpc.StatusCode.OUT_OF_RANGE, "start_row is beyond the last row", "invalid_request"
             )
-        chunk = min(request.max_chunk_bytes or DEFAULT_CHUNK_BYTES, MAX_CHUNK_BYTES)
+        chunk = min(request.max_chunk_bytes or CHUNK_BYTES, MOST_CHUNK_BYTES)
         step = max(chunk // release.row_bytes, 1)
         record = rpc.record
         with self.streams.hold(rpc.client):
@@ -144,13 +144,17 @@ class LabelReleaseService:
             raise damaged() from error
         if release is None:
             raise not_found()
-        rpc.record.facts |= {"data_set": release.data_set, "epoch": release.epoch}
+        rpc.record.facts |= {"data_set": release.heading.data_set, "epoch": release.heading.epoch}
         return release
 
 
 def _described(release: StoredRelease) -> bytes:
+    try:
+        manifest = release.manifest_bytes
+    except ReleaseError as error:
+        raise damaged() from error
     return wire.DescribeReleaseResponse(
-        manifest=release.manifest_bytes,
+        manifest=manifest,
         manifest_sha256=bytes.fromhex(release.digest),
         signature=release.signature,
     ).SerializeToString()

@@ -136,7 +136,7 @@ class Reception:
         except Damaged as error:
             raise damaged() from error
         if release is not None:
-            covered = release.manifest.population
+            covered = release.heading.population
             if (covered.rows, covered.digest) == (header.rows, digest):
                 return _answer(header, wire.POPULATION_STATUS_FROZEN)
             raise Refusal(

@@ -23,12 +23,14 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 
 from common.errors import ReleaseError
 from common.files import PRIVATE, sync
 from common.release.blocks import block_ranges
 from common.release.folder import MANIFEST_FILE, SIGNATURE_FILE, part_paths
+from common.release.heading import Heading
 from common.release.manifest import Manifest, block_digest, manifest_digest
 from label_party.store.disk import StoreError, exclusive, translating_errors
 from label_party.store.entries import LABELS, Charge
@@ -259,20 +261,18 @@ class StoredRelease:
 
     Attributes
     ----------
-    manifest, manifest_bytes, digest
-        The manifest, its bytes, and their SHA-256 in hexadecimal.
+    heading
+        What the manifest says of the rows. Nothing else of it is kept in memory.
+    digest
+        The manifest's SHA-256 in hexadecimal.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._parts: list[tuple[int, int]] = []
         try:
-            self.manifest_bytes = (path / MANIFEST_FILE).read_bytes()
-        except OSError as error:
-            raise _unreadable(path, error) from error
-        self.digest = manifest_digest(self.manifest_bytes)
-        self.manifest = Manifest.from_bytes(self.manifest_bytes)
-        try:
+            data = (path / MANIFEST_FILE).read_bytes()
+            self.digest, self.heading = manifest_digest(data), Heading.of(data)
             self._open()
             self._verify()
         except OSError as error:
@@ -283,16 +283,24 @@ class StoredRelease:
             raise
 
     @property
-    def data_set(self) -> str:
-        return self.manifest.data_set
+    def manifest_bytes(self) -> bytes:
+        """The manifest, read again and verified again."""
+        try:
+            data = (self._path / MANIFEST_FILE).read_bytes()
+        except OSError as error:
+            raise _unreadable(self._path, error) from error
+        if manifest_digest(data) != self.digest:
+            raise self._damaged()
+        return data
 
-    @property
-    def epoch(self) -> str:
-        return self.manifest.epoch
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The whole manifest, for who does more than serve."""
+        return Manifest.from_bytes(self.manifest_bytes)
 
     @property
     def rows(self) -> int:
-        return self.manifest.population.rows
+        return self.heading.population.rows
 
     @property
     def signature(self) -> bytes:
@@ -305,11 +313,11 @@ class StoredRelease:
     @property
     def row_bytes(self) -> int:
         """Bytes of one row: its key and its code."""
-        return self.manifest.content.key_bytes + self.manifest.content.code_bytes
+        return self.heading.content.key_bytes + self.heading.content.code_bytes
 
     def read(self, start: int, stop: int) -> tuple[bytes, bytes]:
         """Return keys and codes of rows ``start`` to ``stop``."""
-        content = self.manifest.content
+        content = self.heading.content
         keys: list[bytes] = []
         codes: list[bytes] = []
         while start < stop:
@@ -333,7 +341,7 @@ class StoredRelease:
 
     def _open(self) -> None:
         """Open every part: all but the last have as many rows as the first."""
-        content = self.manifest.content
+        content = self.heading.content
         rows = 0
         while rows < self.rows:
             keys, codes = (
@@ -350,7 +358,7 @@ class StoredRelease:
             rows += count
 
     def _verify(self) -> None:
-        content = self.manifest.content
+        content = self.heading.content
         for index, (start, stop) in enumerate(block_ranges(self.rows, content.block_rows)):
             if block_digest(*self.read(start, stop)) != content.blocks[index]:
                 raise self._damaged()

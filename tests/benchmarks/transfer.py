@@ -139,8 +139,8 @@ def _store(directory: Path, rows: int, keyed: bool) -> Path:
     store.create()
     writer = store.writer(manifest.data_set, manifest.epoch)
     files = [writer.folder / name for name in ("keys", "codes")]
-    for file, data in zip(files, (keys, codes), strict=True):
-        file.write_bytes(data)
+    for file, part in zip(files, (keys, codes), strict=True):
+        file.write_bytes(part)
     writer.adopt(*files)
     writer.finish(data)
     writer.publish()

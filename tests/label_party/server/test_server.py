@@ -86,6 +86,34 @@ def test_a_release_made_while_serving_is_served(
     assert client.fetch(first)[1] != client.fetch(latest, epoch="2")[1]
 
 
+def test_a_manifest_is_served_without_being_understood(
+    party: Party, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a manifest takes in memory as objects does not matter: only where its rows lie does."""
+    assert party.release().code == 0
+
+    def parse(data: bytes) -> Manifest:
+        raise AssertionError("a manifest was parsed")
+
+    with monkeypatch.context() as serving:
+        serving.setattr(Manifest, "parse", parse)
+        with running(party.config()) as address:
+            client = connect(address)
+            described = client.describe()
+            keys, codes = client.fetch(described)
+    assert (len(keys), len(codes)) == (16 * EVENTS, EVENTS)
+    assert Manifest.from_bytes(described.manifest).population.rows == EVENTS
+
+
+def test_a_manifest_that_changes_while_it_is_served_is_damaged(
+    party: Party, served: str, connect: Connect
+) -> None:
+    path = party.store / "releases" / "labels" / "1" / "manifest.json"
+    path.chmod(0o600)
+    path.write_bytes(path.read_bytes().replace(b"labels", b"labelz"))
+    assert refused(connect(served).describe)[0] == grpc.StatusCode.DATA_LOSS
+
+
 def test_several_data_sets(party: Party, connect: Connect) -> None:
     party.release()
     for name in ("second", "private"):

@@ -1,0 +1,45 @@
+"""What must be known of a manifest to serve its release: where its rows lie, and whose they are.
+
+Nothing after that is parsed. Channels and histograms are most of a manifest, and as objects they
+take a hundred times the memory of their bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Self
+
+from pydantic import ValidationError
+
+from common.errors import ReleaseError
+from common.release.claims import Name
+from common.release.sections import ContentSection, ManifestSection, PopulationSection
+
+
+class Heading(ManifestSection):
+    """The sections that say which release it is, of which events, in which rows."""
+
+    data_set: Name
+    epoch: Name
+    population: PopulationSection
+    content: ContentSection
+
+    @classmethod
+    def of(cls, manifest: bytes) -> Self:
+        """Read them from a manifest that somebody vouches for: one that was committed.
+
+        Raises
+        ------
+        ReleaseError
+            If they are not at its beginning, as in the sorted keys of any manifest.
+        """
+        members: dict[str, Any] = {}
+        try:
+            text, place, decoder = manifest.decode(), 1, json.JSONDecoder()
+            while not cls.model_fields.keys() <= members.keys():
+                name, place = decoder.raw_decode(text, place)
+                members[name], place = decoder.raw_decode(text, place + 1)
+                place += 1
+            return cls.model_validate({name: members[name] for name in cls.model_fields})
+        except (ValueError, TypeError, RecursionError, ValidationError) as error:
+            raise ReleaseError("the manifest cannot be read; restore it from a backup") from error

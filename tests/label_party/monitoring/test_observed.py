@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import socket
 import threading
@@ -18,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from common.errors import ConfigError
 from common.security.pilot_certificates import Authority, Role, issue
 from common.wire import label_release_pb2 as wire
+from label_party.monitoring.calls import OncePerMinute
 from label_party.server import health as vitals
 from label_party.server.calls import ActiveCalls
 from label_party.server.catalog import Catalog
@@ -235,6 +238,48 @@ def test_an_address_that_is_taken(party: Party) -> None:
             open_server(party.config(observability__listen=address)),
         ):
             pass
+
+
+def test_another_host_is_not_answered(party: Party) -> None:
+    """What a browser sends for a page that has its own name lead here (DNS rebinding)."""
+    party.release()
+    with observed(party, observability__hosts='["metrics.example"]') as (_, address):
+        port = address.rpartition(":")[2]
+
+        def status(host: str, path: str) -> int:
+            connection = http.client.HTTPConnection(address, timeout=300)
+            with contextlib.closing(connection):
+                connection.putrequest("GET", path, skip_host=True)
+                if host:
+                    connection.putheader("Host", host)
+                connection.endheaders()
+                return connection.getresponse().status
+
+        for path in ("/", "/metrics", "/readyz", "/livez"):
+            for other in (
+                "evil.example",
+                f"evil.example:{port}",
+                "127.0.0.1.evil.example",
+                "",
+                "[",
+            ):
+                assert status(other, path) == 421
+            for own in ("localhost", f"127.0.0.1:{port}", "[::1]", "METRICS.example", "10.0.0.7"):
+                assert status(own, path) == 200
+
+
+def test_a_minute_has_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    events = OncePerMinute("refused", lambda: now[0])
+    for second in range(90):
+        now[0] = float(second)
+        for reason in ("no_release", "unknown_client"):
+            events.add(reason, {"client": "a"} if reason == "no_release" else {})
+    events.flush(ended=True)
+    lines = [vars(record) for record in caplog.records]
+    assert [line["count"] for line in lines] == [1, 120, 59]
+    assert lines[1]["reasons"] == {"unknown_client": 60, "no_release": 60}
+    assert lines[1]["clients"] == {"unknown": 60, "a": 60}
 
 
 def test_no_http_unless_it_is_configured(party: Party) -> None:

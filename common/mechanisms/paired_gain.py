@@ -109,7 +109,10 @@ class PairedGain:
         points = np.clip(predictions, self.lower, self.upper)
         constant = np.full_like(points, self.constant)
         found = _losses(self.loss, constant, labels) - _losses(self.loss, points, labels)
-        return np.rint(np.clip(found / self.bound, -1, 1) * RESOLUTION).astype(np.int64)
+        shares = np.nan_to_num(
+            found / self.bound, nan=0.0
+        )  # a label that is no number says nothing
+        return np.rint(np.clip(shares, -1, 1) * RESOLUTION).astype(np.int64)
 
 
 @dataclass(frozen=True)

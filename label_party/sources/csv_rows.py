@@ -35,7 +35,7 @@ from label_party.sources.oddities import LINE, NOTHING, SHOWN, Oddities, oddity
 
 LONGEST_LINE = 1 << 20
 """Bytes."""
-_CHUNK_BYTES = 1 << 25
+_CHUNK_BYTES = 1 << 24
 _BY_LINE_BYTES = 1 << 15
 _UTF16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 _OPEN, _WIDTH, _LONG, _BEHIND = (
@@ -249,13 +249,15 @@ def _are_regular(lines: bytes, separator: str, width: int) -> bool:
     windows = range(0, len(lines), LONGEST_LINE // 2)
     if any(lines.find(b"\n", start, start + LONGEST_LINE // 2) < 0 for start in windows):
         return False  # one might be
-    if lines.count(b"\r") != lines.count(b"\r\n"):
+    if b"\r" in lines and lines.count(b"\r") != lines.count(b"\r\n"):
         return False  # Polars takes one from the end of any cell
     pattern = separator.encode() * (width - 1) + b"\n"
-    if b'"' not in lines:
-        others = bytes(set(range(256)) - {*pattern})
-        marks = lines.translate(None, others)
-        return marks == pattern * marks.count(b"\n")
+    marks = lines.translate(None, bytes(set(range(256)) - {*pattern, ord('"')}))
+    # an even number of quotes between two separators: whether they begin the cell or not, it ends
+    if marks.replace(b'""', b"") == pattern * marks.count(b"\n"):
+        return True
+    if b'"' not in marks:
+        return False
     data = np.frombuffer(lines, dtype=np.uint8)
     at = np.flatnonzero((data == ord('"')) | (data == ord(separator)) | (data == ord("\n")))
     kinds = data[at]

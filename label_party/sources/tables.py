@@ -1,5 +1,18 @@
 """Read events from files, object stores and databases: keys, labels, users.
 
+What stands in a row is never refused: a cell that is not what its column should hold is missing,
+a row without a key names no event, and both are counted with their places, for the operator alone.
+Refused are facts about a source as a whole, which are public, since no event's rows change them:
+
+- it is not there, may not be opened, is empty, or is not of its format at all: Parquet that is
+  damaged or holds text that is no UTF-8, which no writer makes; CSV whose first line is no header
+  in the configured encoding, or UTF-16;
+- it lacks a column, or has it twice; a column of Parquet has a type that is none of keys' or
+  labels', whatever its rows hold;
+- an object store or a database refuses. A database may refuse a query because of one row, in which
+  a cast or a function of the query itself fails: a query is a program of the operator's, and must
+  be written so that none can (``label-party`` reads text, so no cast is needed).
+
 No message of this module contains a value from a file: a label in an error would be a label in a
 terminal's scroll-back and in a log.
 """

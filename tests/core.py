@@ -43,7 +43,10 @@ OPTIONS = {
         "feature_party.client.submission",
         "feature_party.commands.submit",
     ),
-    "several labels parties": ("feature_party.learning.several_releases",),
+    "several labels parties": (
+        "feature_party.learning.several_releases",
+        "feature_party.learning.sources",
+    ),
     "several labels": (
         "common.randomizers.design.allocation",
         "common.randomizers.design.joint",
@@ -84,7 +87,9 @@ OPTIONS = {
         "common.guarantees.accountant",
         "common.guarantees.bounded_range",
         "common.guarantees.calibration",
+        "common.guarantees.composition",
         "common.guarantees.concentrated",
+        "common.guarantees.conversion",
         "common.guarantees.gaussian",
         "common.guarantees.mixed",
         "common.guarantees.pld",
@@ -120,7 +125,6 @@ ROOTS = (
     "feature_party.training.prepare",
     "common.engine.start",
     "common.guarantees",
-    "common.guarantees.conversion",
     "common.randomizers",
     "common.randomizers.plan",
 )

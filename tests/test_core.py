@@ -7,14 +7,12 @@ import pytest
 from tests import core
 from tests.imports import modules
 
-LINES_AT_MOST = 27_400
+LINES_AT_MOST = 27_300
 """Of the four main commands together; the goal is 25,000. Lower it as options leave."""
 
 OPEN = {
     "submitted populations": {"label_party.server.release_service"},
-    "several labels parties": {"feature_party.learning.sources"},
     "databases and object stores": {"label_party.events.epoch", "label_party.sources.tables"},
-    "tracing": {"label_party.monitoring.calls"},
 }
 """Doors that are still open: what is closed is struck out here, and nothing is added."""
 

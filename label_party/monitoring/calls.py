@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from label_party.monitoring.tracing import NO_TRACES, Traces
+from label_party.monitoring.spans import NO_TRACES, Traces
 
 _log = logging.getLogger(__name__)
 

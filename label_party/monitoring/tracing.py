@@ -7,43 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from common.errors import ConfigError
 from common.wire import label_release_pb2 as wire
+from label_party.monitoring.spans import Span, Traces
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
 SERVICE = wire.DESCRIPTOR.services_by_name["LabelReleaseService"].full_name
-
-
-class Span(Protocol):
-    """One call being traced."""
-
-    def end(self, status: str, facts: Mapping[str, Any]) -> None:
-        """Say how it ended; ``facts`` are the public ones that the log has, too."""
-        ...
-
-
-class Traces:
-    """Makes spans; these make none."""
-
-    @contextmanager
-    def call(self, method: str) -> Iterator[Span]:
-        """Trace one call."""
-        yield _NoSpan()
-
-    def close(self) -> None:
-        """Export what is left."""
-
-
-class _NoSpan:
-    def end(self, status: str, facts: Mapping[str, Any]) -> None:
-        return
-
-
-NO_TRACES = Traces()
 
 
 def make_traces(exporter: SpanExporter | None = None) -> Traces:

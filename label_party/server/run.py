@@ -25,8 +25,9 @@ from label_party.config.sections import LabelPartyConfig
 from label_party.events.submitted import Populations
 from label_party.monitoring.budget_metrics import BudgetMetrics
 from label_party.monitoring.calls import Telemetry
+from label_party.monitoring.spans import NO_TRACES
 from label_party.monitoring.status import Samples, status
-from label_party.monitoring.tracing import NO_TRACES, SERVICE, make_traces
+from label_party.monitoring.tracing import SERVICE, make_traces
 from label_party.queries.evaluation import Evaluation
 from label_party.server.access import AccessPolicy
 from label_party.server.calls import ActiveCalls, Calls

@@ -9,6 +9,10 @@ adding or removing one row. Iterates are averaged, which is post-processing.
 A baseline for comparisons, not a release: noise and samples come from torch's generator, keyed by
 the operating system but not cryptographic, and in floats (Mironov 2012); the encoding of features
 and the number of rows are taken to be public.
+
+It stays beside :mod:`common.mechanisms.central.dp_sgd`, whose noise is exact, because a rival is
+shown at its best: on housing at ε = 1 that took 181 s for one hidden layer of 64 and left 0.36 of
+the best constant's error, this 119 s for two of 128 and 64 and 0.26.
 """
 
 from __future__ import annotations

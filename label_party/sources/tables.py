@@ -42,6 +42,8 @@ _BOOLEANS = {"true": "1", "false": "0"}
 _COLUMNS_SHOWN = 20
 _REMOTE_CSV = (".csv", ".tsv")
 _NO_SEPARATOR = "\x1c"
+_FAR_DAYS = 10_000_000
+_A_DAY = {"ms": 86_400_000, "us": 86_400_000_000}
 _LINES_AT_ONCE = 1 << 18
 
 CSV = Dialect()
@@ -108,7 +110,7 @@ def read_events(
     odd += oddity_of(key, "no key, so that the row names no event", texts[key].is_null(), places)
     kept = texts[key].is_not_null()
     if day is not None:
-        days = _days(frame[day[0]])
+        days = _days(frame[day[0]], path)
         odd += oddity_of(day[0], "no date of the form YYYY-MM-DD", days.is_null(), places)
         kept &= (days.cast(pl.String) == day[1]).fill_null(False)
     frame, places = frame.filter(kept), places.filter(kept)
@@ -121,8 +123,8 @@ def read_events(
         users = texts[user].filter(kept)
         odd += oddity_of(user, "no user", users.is_null(), places)
         events.append(users.alias(USER))
-    words = [pl.col(name).cast(pl.String).str.strip_chars().alias(other(name)) for name in others]
-    events += _reading(path, lambda: frame.select(words).get_columns())
+    words = (_words(frame[name], path).str.strip_chars().alias(other(name)) for name in others)
+    events += words
     if labels:
         events.append(places.alias(PLACE))
     return pl.DataFrame(events), odd
@@ -220,6 +222,11 @@ def _parts(
     lines = _csv_lines(path)
     if lines is None:
         return None
+    if isinstance(path, Remote) and dialect.encoding != "utf-8":
+        raise DataError(
+            f"{path} is read as UTF-8 alone, of which {dialect.encoding} makes other events' keys;"
+            " save it as UTF-8, or as Parquet"
+        )
     layout = Layout(header_of(next(lines, b""), dialect, path), names, naming, dialect)
     return rows_of(lines, layout)
 
@@ -236,13 +243,13 @@ def days_of(path: Source, column: str, dialect: Dialect = CSV) -> list[str]:
     DataError
         If the source cannot be read, or lacks the column.
     """
-    days = _days(read_columns(path, [column], dialect=dialect)[0][column])
+    days = _days(read_columns(path, [column], dialect=dialect)[0][column], path)
     return [day.isoformat() for day in days.drop_nulls().unique().sort()]
 
 
-def _days(column: pl.Series) -> pl.Series:
+def _days(column: pl.Series, path: Source) -> pl.Series:
     """(n,) dates, null for what begins with none of the form YYYY-MM-DD."""
-    days = column.cast(pl.String).str.strip_chars().str.slice(0, 10)
+    days = _words(column, path).str.strip_chars().str.slice(0, 10)
     return days.set(~days.str.contains(r"^\d{4}-\d\d-\d\d$"), None).str.to_date(strict=False)
 
 
@@ -376,11 +383,27 @@ def _is_number(text: str) -> bool:
     return True
 
 
+def _words(column: pl.Series, path: Source) -> pl.Series:
+    """A column of texts, numbers or times as text, each cell by itself."""
+    kind = column.dtype
+    if kind.is_nested() or kind in (pl.Binary, pl.Object, pl.Time, pl.Duration):
+        raise DataError(
+            f"{path}: column {column.name!r} has type {kind}; it must be of text, numbers or dates"
+        )
+    a_day = 1 if kind == pl.Date else _A_DAY.get(getattr(kind, "time_unit", ""))
+    if a_day is not None:  # so far away Polars panics, and takes all other cells with it
+        far = _FAR_DAYS * a_day
+        column = column.set(~column.to_physical().is_between(-far, far), None)
+    return column.cast(pl.String)
+
+
 def _text(column: pl.Series, name: str, path: Source) -> pl.Series:
     """Keys or users as text, null where there is none; never one of another row's.
 
     A NUL is in no key: it marks the fingerprints of users.
     """
+    if column.dtype == pl.Null:  # as of a file in which no row has one
+        return column.cast(pl.String)
     try:
         canonical_keys(column.head(0))  # an unusable type is a fact of the schema
     except DataError as error:

@@ -34,6 +34,17 @@ def objects() -> Iterator[Objects]:
         yield store
 
 
+def test_an_object_of_other_letters_than_utf8_names_no_other_event(objects: Objects) -> None:
+    """Read as UTF-8, müller and mäller would be one event."""
+    objects.contents["/t.csv"] = "id,y\nmüller,1\nmäller,2\n".encode("cp1252")
+    source = Remote(f"{objects.address}/t.csv")
+    with pytest.raises(DataError, match="save it as UTF-8"):
+        read_events(source, "id", labels=["y"], dialect=Dialect(encoding="cp1252"))
+    read, odd = read_events(source, "id", labels=["y"])
+    assert read.is_empty()
+    assert odd
+
+
 def _check(source: Remote) -> None:
     dialect = Dialect("\t" if source.address.endswith(".tsv") else ",")
     read, _ = read_events(source, "id", labels=["y"], dialect=dialect)

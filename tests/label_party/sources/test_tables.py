@@ -9,7 +9,7 @@ import pytest
 
 from common.csv_files import Dialect
 from common.errors import DataError
-from label_party.sources.tables import read_events
+from label_party.sources.tables import days_of, read_events
 from tests.label_party.conftest import Party
 
 PLANTED = "73571.25"
@@ -136,3 +136,38 @@ def test_keys_of_another_type_are_refused(tmp_path: Path) -> None:
     pl.DataFrame({"id": [1.5], "y": [1.0]}).write_parquet(tmp_path / "a.parquet")
     with pytest.raises(DataError, match="text or whole numbers"):
         read_events(tmp_path / "a.parquet", "id", labels=["y"])
+
+
+@pytest.mark.parametrize("kind", [pl.Date, pl.Datetime("ms"), pl.Datetime("us"), pl.Datetime("ns")])
+def test_a_time_out_of_all_calendars_is_no_day_and_takes_no_other_along(
+    tmp_path: Path, kind: pl.DataType
+) -> None:
+    bits = 32 if kind == pl.Date else 64
+    far = pl.Series([0, 2 ** (bits - 1) - 1, -(2 ** (bits - 1))]).cast(getattr(pl, f"Int{bits}"))
+    rows = pl.DataFrame({"id": ["a", "b", "c"], "y": [1.0, 2.0, 3.0], "at": far.cast(kind)})
+    rows.write_parquet(tmp_path / "a.parquet")
+    day = ("at", "1970-01-01")
+    read, _ = read_events(tmp_path / "a.parquet", "id", labels=["y"], day=day, others=["at"])
+    assert read["key"].to_list() == ["a"]
+    assert "1970-01-01" in days_of(tmp_path / "a.parquet", "at")
+
+
+@pytest.mark.parametrize("values", [[b"2024-06-01", b"\xff"], [["x"], []]], ids=["bytes", "lists"])
+def test_days_and_categories_have_a_type_or_are_refused_by_it(
+    tmp_path: Path, values: list[object]
+) -> None:
+    """Bytes would be text in one row and none in another."""
+    frame = pl.DataFrame({"id": ["a", "b"], "y": [1.0, 2.0], "kind": values})
+    for rows in (frame.head(1), frame):
+        rows.write_parquet(tmp_path / "a.parquet")
+        for asked in ({"others": ["kind"]}, {"day": ("kind", "2024-06-01")}):
+            with pytest.raises(DataError, match="column 'kind' has type"):
+                read_events(tmp_path / "a.parquet", "id", labels=["y"], **asked)  # type: ignore[arg-type]
+
+
+def test_a_file_whose_rows_all_lack_keys_names_no_event(tmp_path: Path) -> None:
+    """Writers call such a column's type null; one row with a key would make it text."""
+    pl.DataFrame({"id": [None], "y": [1.0]}).write_parquet(tmp_path / "a.parquet")
+    read, odd = read_events(tmp_path / "a.parquet", "id", labels=["y"])
+    assert read.is_empty()
+    assert odd

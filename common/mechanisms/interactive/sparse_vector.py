@@ -35,6 +35,7 @@ from common.guarantees import (
     optimal_composition,
     to_approximate,
 )
+from common.mechanisms.interactive.thresholds import integers
 
 _GRAIN = 1 << 12
 
@@ -203,9 +204,7 @@ class SparseVector:
         entropy
             Fresh for every stream.
         """
-        given = np.asarray(counts)
-        if given.ndim != 1 or given.dtype.kind not in "iu":
-            raise PrivacyError(f"counts of type {given.dtype} must be a vector of integers")
+        given = integers(counts)
         source = entropy.source("sparse-vector")
         bars = discrete_laplace(self.threshold_scale, self.cutoff, source)
         distance = given - np.asarray(thresholds, dtype=np.int64)

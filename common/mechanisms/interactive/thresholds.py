@@ -78,7 +78,7 @@ class ThresholdTests:
 
     def draw(self, data: Any, source: WordSource) -> tuple[Booleans, Answers]:
         """Add noise and compare."""
-        counts = _integers(self.counts(data))
+        counts = integers(self.counts(data))
         noise = discrete_laplace(_scale(self.epsilon, self.sensitivity), counts.size, source)
         noisy = counts + noise
         above = noisy >= np.asarray(self.thresholds, dtype=np.int64)
@@ -130,7 +130,7 @@ class BetweenThresholds:
 
     def draw(self, data: Any, source: WordSource) -> Outcome[Position]:
         """Add noise and compare."""
-        count = int(_integers(self.count(data))[0])
+        count = int(integers(self.count(data))[0])
         noisy = count + int(discrete_laplace(_scale(self.epsilon, self.sensitivity), 1, source)[0])
         where = (
             Position.BELOW
@@ -212,7 +212,7 @@ class DistinctCountTest:
 
     def sketch(self, data: Any, source: WordSource) -> Booleans:
         """(r,) flags, ε-DP as a whole."""
-        users = np.unique(_integers(self.users(data))).size
+        users = np.unique(integers(self.users(data))).size
         phantoms = np.tile(np.arange(self.registers), self.phantoms)
         place = np.concatenate([phantoms, uniform_below(self.registers, users, source)])
         raised = uniform_below(_FINE, place.size, source) >= int(self.stays_down * _FINE)
@@ -229,7 +229,8 @@ def _scale(epsilon: Fraction, sensitivity: int) -> Fraction:
     return sensitivity / epsilon
 
 
-def _integers(counts: ArrayLike) -> Integers:
+def integers(counts: ArrayLike) -> Integers:
+    """A vector of int64, or one number as such; not unsigned ones, whose sums would be floats."""
     given = np.atleast_1d(np.asarray(counts))
     if given.ndim != 1 or given.dtype.kind not in "iu":
         raise DataError(

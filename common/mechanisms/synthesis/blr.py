@@ -113,6 +113,10 @@ class BLR:
         """
         x = check_histogram(histogram, self.workload.cells)
         n, m = int(x.sum()), self.rows
+        if n * m * self.workload.scale >= 1 << 62:  # all public
+            raise ConfigError(
+                f"{n} records of {m} rows in units of 1/{self.workload.scale} overflow"
+            )
         true = self.workload.answers(x).astype(np.int64) * m
         own = self.databases @ self.workload.weights.T * n
         scores = -np.abs(own - true).max(axis=1)

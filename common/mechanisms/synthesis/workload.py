@@ -23,6 +23,8 @@ from common.exact.noise import discrete_laplace
 from common.mechanisms.synthesis.domain import Domain, check_histogram, subsets
 
 _EXACT_CELLS = 1 << 10
+_MOST_SCALE = 1 << 20
+"""So that answers about 2**40 records are int64."""
 
 
 class Workload(Protocol):
@@ -79,9 +81,10 @@ class LinearQueries:
                 f"weights of shape {weights.shape}, type {weights.dtype} must be a matrix of"
                 " integers, a row for each query"
             )
-        if self.scale < 1 or weights.min() < 0 or weights.max() > self.scale:
+        if not 1 <= self.scale <= _MOST_SCALE or weights.min() < 0 or weights.max() > self.scale:
             raise ConfigError(
-                f"weights from {weights.min()} to {weights.max()} must lie in 0 … {self.scale}"
+                f"weights from {weights.min()} to {weights.max()} must lie in 0 … {self.scale}, and"
+                f" scale in 1 … {_MOST_SCALE}"
             )
         weights = weights.astype(np.int64)
         weights.setflags(write=False)

@@ -216,3 +216,10 @@ def test_individual_charging_with_one_record_is_a_session() -> None:
         misses += not any(shown)
         assert vector.charges[0] == any(shown)
     assert hits > 100 > misses
+
+
+def test_counts_beyond_int64_are_refused_rather_than_turned_into_floats() -> None:
+    vector = SparseVector(1, Fraction(1), Fraction(1))
+    assert vector.answer(np.array([3], dtype=np.uint64), -50, seeded_entropy(0)).above.all()
+    with pytest.raises(DataError, match="61"):
+        vector.answer(np.array([2**63], dtype=np.uint64), 0, seeded_entropy(0))

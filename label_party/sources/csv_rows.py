@@ -107,15 +107,16 @@ def lines_of_file(path: Path) -> Iterator[bytes]:
     """
     with path.open("rb") as file:
         yield file.readline(LONGEST_LINE + 2)
-        rest = b""
         while block := file.read(_CHUNK_BYTES):
-            block = rest + block
-            cut = block.rstrip(b"\r\n").rfind(b"\n") + 1
-            rest = block[cut:] if cut else block[: LONGEST_LINE + 2]
-            if cut:
-                yield block[:cut]
-        if rest := rest.rstrip(b"\r\n"):
-            yield rest + b"\n"
+            block += file.readline(LONGEST_LINE + 2)
+            if not block.endswith(b"\n"):
+                while (rest := file.readline(_CHUNK_BYTES)) and not rest.endswith(b"\n"):
+                    pass  # a line that is too long, whatever follows
+                block += b"\n"
+            if not file.peek(1):
+                block = block.rstrip(b"\r\n") + b"\n"
+            if block != b"\n":
+                yield block
 
 
 def rows_of(
@@ -137,9 +138,9 @@ def rows_of(
     for part in lines:
         frames = _Frames(layout, start)
         frames.read(part)
-        places = pl.int_range(start, start + part.count(b"\n"), eager=True).alias(LINE)
-        start += len(places)
         frame = pl.concat(frames.frames) if len(frames.frames) > 1 else frames.frames[0]
+        places = pl.int_range(start, start + frame.height, eager=True).alias(LINE)
+        start += frame.height
         yield frame.with_columns(places), frames.odd
 
 
@@ -241,7 +242,8 @@ def regular_rows(lines: bytes, layout: Layout) -> pl.DataFrame | None:
         )
     except pl.exceptions.PolarsError:
         return None
-    return frame if frame.height == lines.count(b"\n") else None
+    data = np.frombuffer(lines, dtype=np.uint8)
+    return frame if frame.height == np.count_nonzero(data == ord("\n")) else None
 
 
 def _are_regular(lines: bytes, separator: str, width: int) -> bool:

@@ -334,7 +334,8 @@ def _remote_lines(source: Remote) -> Iterator[bytes]:
 
 
 def _scan(path: Source) -> pl.LazyFrame:
-    assert not isinstance(path, Query)
+    if isinstance(path, Query):
+        raise TypeError(f"{path} is a query, which is not scanned")
     if isinstance(path, Path):
         return pl.scan_parquet(directory_files(path) if path.is_dir() else path)
     if _suffix(path) in PARQUET_SUFFIXES:

@@ -56,7 +56,7 @@ def test_four_workers(events: Path, expected: Message, tmp_path: Path) -> None:
     assert done == expected
 
 
-@pytest.mark.parametrize("rule", ["last", "mean"])
+@pytest.mark.parametrize("rule", ["missing", "last", "mean"])
 def test_duplicates(events: Path, tmp_path: Path, rule: str) -> None:
     chosen = settings(events, data__duplicates=rule)
     one = engines.in_memory(tmp_path / "one", chosen)

@@ -220,7 +220,7 @@ def test_a_dead_process_spends_nothing(shop: Party, monkeypatch: pytest.MonkeyPa
         (["--column", "size=other.txt"], "stands for what is not"),
         (["--edges", "0,5"], "edges run from 0 to 5"),
         (["--edges", "0,7,3,10"], "ascending"),
-        (["--bins", "999999"], "cells"),
+        (["--bins", "999999"], "must lie in 2"),
         (["--labels", "missing.csv"], "does not exist"),
         (["--epsilon", "0"], "above 0"),
         (["--epsilon", "5"], "left"),

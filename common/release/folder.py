@@ -19,6 +19,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from common.errors import ReleaseError
+from common.release.limits import MANIFEST_BYTES
 
 MANIFEST_FILE = "manifest.json"
 LABELS_FILE = "labels.parquet"
@@ -52,7 +53,8 @@ def read_manifest(directory: Path) -> bytes:
         rows = (directory / MANIFEST_FILE).is_file()
         missing = directory / (CODES_FILE if rows else MANIFEST_FILE)
         raise ReleaseError(f"{missing} is missing; {directory} is not a complete release")
-    return (directory / MANIFEST_FILE).read_bytes()
+    with (directory / MANIFEST_FILE).open("rb") as file:
+        return file.read(MANIFEST_BYTES + 1)  # a longer one is refused as such when it is parsed
 
 
 def release_folders(folder: Path) -> list[Path]:

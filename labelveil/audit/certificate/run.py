@@ -18,7 +18,7 @@ import polars as pl
 
 from common.errors import LabelveilError, PrivacyError, ReleaseError
 from common.release.blocks import block_ranges, encode_codes
-from common.release.folder import CODES_FILE, MANIFEST_FILE, is_complete
+from common.release.folder import CODES_FILE, MANIFEST_FILE, is_complete, read_manifest
 from common.release.manifest import Manifest, block_digest, content_digest, manifest_digest
 from common.release.rows import keys_bytes
 from common.release.strict_json import parse_json
@@ -89,13 +89,12 @@ def certify(
 
 
 def _manifest_bytes(directory: Path) -> bytes:
-    path = directory / MANIFEST_FILE
     if not is_complete(directory):
         raise ReleaseError(
             f"{directory} holds no release; name a folder with {MANIFEST_FILE} and {CODES_FILE},"
             " or of many such"
         )
-    return path.read_bytes()
+    return read_manifest(directory)
 
 
 def _evidence(directory: Path, data: bytes, manifest: Manifest) -> Evidence:

@@ -314,3 +314,10 @@ def test_claims_are_exact() -> None:
     assert manifest.total_guarantee == total
     assert total.exact_epsilon <= 1
     assert manifest.noisy_prior.sum() == pytest.approx(1.0)
+
+
+def test_no_more_of_a_manifest_is_read_than_may_be_there(stored: Path) -> None:
+    with (stored / MANIFEST_FILE).open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ReleaseError, match="a manifest of 8,388,609 bytes"):
+        read_release(stored)

@@ -229,3 +229,10 @@ def test_the_labels_party_starts_without_torch() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_server_starts_without_what_reads_tables() -> None:
+    """They take a third of its memory and time; it reads no table until it is asked a question."""
+    program = "import sys, label_party.server.run; sys.exit('polars' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False)
+    assert done.returncode == 0

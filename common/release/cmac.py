@@ -11,11 +11,14 @@ Costs one pass of the cipher and about four passes of memory over the padded byt
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Bytes = NDArray[np.uint8]
 Blocks = NDArray[np.complex128]
@@ -50,6 +53,8 @@ class CMAC:
 
         Each is that of its text in UTF-8, a number's in decimal digits.
         """
+        import polars as pl
+
         tags = np.empty((keys.len(), TAG_BYTES), dtype=np.uint8)
         for start in range(0, keys.len(), _SLICE_ROWS):
             part = keys.slice(start, _SLICE_ROWS).cast(pl.String)

@@ -14,14 +14,17 @@ import hmac
 import os
 import secrets
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
 from common.errors import ConfigError, DataError
 from common.files import read_private
 from common.release.claims import CMAC_KEYS
 from common.release.cmac import CMAC
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SECRET_BYTES = 32
 
@@ -67,11 +70,15 @@ def canonical_keys(keys: pl.Series) -> pl.Series:
     DataError
         If the column holds missing values, or is neither text nor whole numbers.
     """
+    import polars as pl
+
     _check_keys(keys)
     return keys.cast(pl.String)
 
 
 def _check_keys(keys: pl.Series) -> None:
+    import polars as pl
+
     missing = keys.null_count()
     if missing:
         raise DataError(

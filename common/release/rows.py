@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from common.errors import ReleaseError
@@ -17,12 +17,17 @@ from common.release.blocks import KEY_BYTES, block_ranges, decode_codes, encode_
 from common.release.folder import part_paths
 from common.release.manifest import Manifest, block_digest
 
+if TYPE_CHECKING:
+    import polars as pl
+
 Keys = NDArray[np.uint8]
 """(n, 16) keys, or (n, 0) where the population was submitted."""
 
 
 def keys_column(keys: bytes | memoryview | Keys) -> pl.Series:
     """Cut n times 16 bytes into a binary column of n keys."""
+    import polars as pl
+
     table = np.frombuffer(keys, dtype=np.uint8).reshape(-1, KEY_BYTES)
     return pl.Series("key", table).arr.to_list().cast(pl.Binary)
 
@@ -36,6 +41,8 @@ def keys_bytes(keys: pl.Series) -> Keys:
         If a key is missing or is not 16 bytes long: two keys of 15 and 17 bytes would have the
         digest of two right ones.
     """
+    import polars as pl
+
     if keys.null_count() or not (keys.bin.size(unit="b") == KEY_BYTES).all():
         raise ReleaseError(f"a key is not {KEY_BYTES} bytes long")
     table = keys.cast(pl.List(pl.UInt8)).list.to_array(KEY_BYTES).to_numpy()

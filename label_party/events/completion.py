@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from common.arrays import Booleans, Floats, Integers
-from common.engine.shuffle import Keys, ascending, match_keys, sort_keys
+from common.engine.shuffle import Keys, match_keys, sort_keys
 from common.errors import DataError
 from common.release.blocks import KEY_BYTES
 from common.release.event_keys import hash_keys
@@ -34,7 +34,6 @@ NOBODY = b""
 """In place of the hashed user of an event that names none."""
 
 _SLICE = 1 << 16
-_SORTED_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -233,25 +232,6 @@ def label_values(rows: pl.DataFrame, labels: int) -> Floats:
     """(n, m) values of so many labels, NaN where there is none."""
     columns = [label_column(index) for index in range(labels)]
     return rows.select(pl.col(columns).fill_null(float("nan"))).to_numpy()
-
-
-def count_repeated(keys: Keys) -> int:
-    """Return how many of (n,) 16-byte keys occurred before.
-
-    Sorting their first eight bytes as integers, a part of them at a time, finds all suspects many
-    times faster than sorting the keys, and in bounded memory unless nearly all are alike.
-    """
-    heads = keys.view("<u8")[::2]
-    parts = max(-(-heads.size // _SORTED_AT_ONCE), 1)
-    repeated = 0
-    for part in range(parts):
-        slices = (heads[start : start + _SLICE] for start in range(0, heads.size, _SLICE))
-        ordered = ascending(np.concatenate([some[some % parts == part] for some in slices]))
-        twins = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-        if twins.size:
-            suspects = keys[np.isin(heads, twins)]  # rare, or the submitter's doing
-            repeated += int(suspects.size - np.unique(suspects).size)
-    return repeated
 
 
 def _one_per_key(

@@ -24,11 +24,10 @@ from pathlib import Path
 
 import numpy as np
 
-from common.engine.shuffle import Keys
+from common.engine.shuffle import Keys, count_repeated
 from common.errors import DataError
 from common.files import leftovers, sync, write_durably
 from common.release.blocks import KEY_BYTES
-from label_party.events.completion import count_repeated
 from label_party.store.disk import StoreBusy, StoreError, exclusive, translating_errors
 from label_party.store.release_store import Store
 

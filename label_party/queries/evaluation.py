@@ -27,7 +27,7 @@ import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -39,14 +39,15 @@ from common.files import append_durably
 from common.guarantees import Guarantee
 from common.mechanisms.paired_gain import NoisyAnswers, PairedGain, half_width
 from label_party.config.sections import LabelPartyConfig
-from label_party.events.open import open_events
-from label_party.events.steps import Events
 from label_party.store.disk import StoreError
 from label_party.store.entries import EVALUATION, Answer, Charge
 from label_party.store.ledger import LedgerError
 from label_party.store.pay_once import pay_once, read_outcome
 from label_party.store.purchase import Order, sold
 from label_party.store.release_store import ANSWERED_FILE, OUTCOME_FILE, Store, StoredRelease
+
+if TYPE_CHECKING:
+    from label_party.events.steps import Events
 
 FORMAT = "labelveil-evaluation/1"
 _KEY_BYTES = 32
@@ -276,6 +277,8 @@ class Evaluation:
         """Pay for all answers, or read the session that did."""
         if charge is not None:
             return Session.from_bytes(read_outcome(self._store, charge))
+        from label_party.events.open import open_events  # reading is no part of a server
+
         with open_events(self._config, quiet=True) as events:
             build = Session.begin(self._labels(release, events)).to_bytes
             return Session.from_bytes(pay_once(self._store, order, build, events.fingerprints).data)

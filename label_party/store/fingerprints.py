@@ -23,9 +23,9 @@ import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
 from common.engine.shuffle import WORD_TYPE, Keys, read_rows
 from common.entropy import Words
@@ -33,6 +33,9 @@ from common.errors import DataError
 from common.release.blocks import KEY_BYTES
 from common.release.cmac import CMAC, Bytes
 from common.release.event_keys import canonical_keys
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Prints = Words
 

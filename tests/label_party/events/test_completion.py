@@ -10,11 +10,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from common.engine.shuffle import Keys
+from common.engine.shuffle import Keys, count_repeated
 from common.errors import DataError
 from common.release.event_keys import hash_keys
 from label_party.events import steps
-from label_party.events.completion import SEVERAL, Rules, count_repeated
+from label_party.events.completion import SEVERAL, Rules
 from label_party.events.epoch import Rows
 from label_party.events.steps import Events, Sources, Table, Work
 from label_party.events.tally import Duplicates

@@ -179,7 +179,7 @@ def raw_keys(*values: bytes) -> Keys:
 def test_repeated_keys_are_counted_whatever_their_bytes(
     at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("label_party.events.completion._SORTED_AT_ONCE", at_once)
+    monkeypatch.setattr("common.engine.shuffle._SORTED_AT_ONCE", at_once)
     generator = random.Random(3)
     # few different halves, zeros at the end among them, so that many first halves are alike
     halves = [bytes(8), b"\0" * 7 + b"\1", b"\1" + b"\0" * 7, *map(generator.randbytes, [8] * 9)]

@@ -215,3 +215,10 @@ def test_a_block_is_no_bomb() -> None:
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
     with pytest.raises(ReleaseError, match="blocks of 34,359,738,368 rows, more than 65,536"):
         Manifest.from_bytes(text)
+
+
+def test_a_claim_of_a_hundred_digits_is_judged_at_once(tmp_path: Path) -> None:
+    """It was summed up, term by term."""
+    manifest = data()
+    manifest["randomizers"][0]["guarantee"]["epsilon"] = "9" * 150
+    assert not passes(written(tmp_path, manifest))

@@ -190,14 +190,14 @@ def interval_coverage(
     decoded, bias = np.zeros((rows, cells + 1)), np.zeros((rows, cells + 1))
     spread = np.zeros(cells + 1)
     for source in sources:
-        found = decoder(source.problem, steps, ridge=1 / rows)
-        decoded[source.rows] = found.values[source.codes]
+        indicators = decoder(source.problem, steps, ridge=1 / rows)
+        decoded[source.rows] = indicators.values[source.codes]
         by_cell = np.stack(
-            [sums(support.cell_of, support.within * column, cells) for column in found.bias.T],
+            [sums(support.cell_of, support.within * column, cells) for column in indicators.bias.T],
             axis=1,
         )
         bias[source.rows] = beliefs[source.rows] @ by_cell
-        spread += source.rows.size / rows * (source.problem.prior @ found.bias**2)
+        spread += source.rows.size / rows * (source.problem.prior @ indicators.bias**2)
     helped, every = decoded - bias, np.arange(rows)
     measured = []
     for share in shares:

@@ -131,8 +131,8 @@ class DecodedLabels:
 
     def of(self, rows: Indices) -> DecodedLabels:
         """Those of some rows."""
-        some = {name: getattr(self, name)[rows] for name in ("unbiased", "bounded", "helped")}
-        return replace(self, **some)
+        selected = {name: getattr(self, name)[rows] for name in ("unbiased", "bounded", "helped")}
+        return replace(self, **selected)
 
 
 def decode_labels(

@@ -80,12 +80,12 @@ def estimate_absolute_error(
         (n,) their privatized labels.
     """
     # every row is decoded by its own release's channel; the estimate is as sure as the least sure
-    found, methods = np.empty(codes.size), []
+    errors, methods = np.empty(codes.size), []
     for part, mine, own in problem.by_release(codes):
         if own.size:
-            found[mine], method = _by_groups(part, support, predicted.of(mine), own)
+            errors[mine], method = _by_groups(part, support, predicted.of(mine), own)
             methods.append(method)
-    return Estimate.of_terms(found, max(methods, key=get_args(Method).index, default="unbiased"))
+    return Estimate.of_terms(errors, max(methods, key=get_args(Method).index, default="unbiased"))
 
 
 def _by_groups(

@@ -138,8 +138,10 @@ def explained(
     constant = loss.of(np.array([spread.centre]), support.values)
     apart = _between_samples(support, scored, (offset, slope), ratio * constant)
     of_free, of_assisted = (_share(gain, spread, apart) for gain in (free, assisted))
-    certain = _association(sources, scored) > NORMAL_95
-    verdict = _verdict(of_assisted, certain)
+    verdict: Verdict = "not better" if of_assisted.high < NEGLIGIBLE else "cannot tell"
+    # a bound of 0 exactly is enough: G is above 0, and V unknown
+    if of_assisted.low >= 0 and _association(sources, scored) > NORMAL_95:
+        verdict = "better"
     needed: tuple[int | None, float | None] = (None, None)
     if verdict == "cannot tell":
         reach = NORMAL_95 * math.hypot(assisted.noise, assisted.error) / spread.shown
@@ -234,9 +236,3 @@ def _association(sources: Sequence[ReleasedCodes], scored: Scored) -> float:
         total += float(terms.sum())
         variance += float(np.where(scored.held_out[source.rows], 1.0, 2.0) @ terms**2)
     return total / math.sqrt(variance) if variance > 0 else 0.0
-
-
-def _verdict(share: ExplainedShare, certain: bool) -> Verdict:
-    if certain and share.low >= 0:  # 0 exactly: G is above 0, and V unknown
-        return "better"
-    return "not better" if share.high < NEGLIGIBLE else "cannot tell"

@@ -42,29 +42,29 @@ class Fitting:
 
     def to_json(self) -> dict[str, Any]:
         """Under the names of ``metrics.json``."""
-        found: dict[str, Any] = {}
-        for name, one in self.figures.items():
-            ends = {key: bound for key, bound in asdict(one).items() if key != "value"}
-            found[f"estimated_{name}"] = one.value
-            found |= {f"estimated_{name}_{key}": bound for key, bound in ends.items()}
-        return {**found, f"estimated_constant_{next(iter(self.figures))}": self.constant}
+        figures: dict[str, Any] = {}
+        for name, figure in self.figures.items():
+            ends = {key: bound for key, bound in asdict(figure).items() if key != "value"}
+            figures[f"estimated_{name}"] = figure.value
+            figures |= {f"estimated_{name}_{key}": bound for key, bound in ends.items()}
+        return {**figures, f"estimated_constant_{next(iter(self.figures))}": self.constant}
 
     @property
     def sentence(self) -> str:
         """All of them in a line."""
-        told = [
-            f"{_words(name)} {one.value:.4g} (95%: {one.low:.4g} … {one.high:.4g})"
-            for name, one in self.figures.items()
+        phrases = [
+            f"{_words(name)} {figure.value:.4g} (95%: {figure.low:.4g} … {figure.high:.4g})"
+            for name, figure in self.figures.items()
         ]
-        told[0] += f", the constant's {self.constant:.4g}"
-        return f"estimated {'; '.join(told)}"
+        phrases[0] += f", the constant's {self.constant:.4g}"
+        return f"estimated {'; '.join(phrases)}"
 
 
 def estimate_fitting(
     problem: LabelProblem,
     sources: Sequence[ReleasedCodes],
     support: Support,
-    found: Unseen,
+    unseen: Unseen,
     labels: DecodedLabels,
 ) -> Fitting | None:
     """Estimate what fits the label; None where the squared error is all.
@@ -79,7 +79,7 @@ def estimate_fitting(
     loss = fitting_loss(problem)
     if loss is None:
         return None
-    scored, held = found.judged_by(loss), found.scored.held_out
+    scored, held = unseen.judged_by(loss), unseen.scored.held_out
     spread = label_spread(sources, loss)
     compared = explained(sources, support, scored, spread, labels, loss)
     value, low, high = compared.loss.value, compared.loss.low, compared.loss.high
@@ -100,25 +100,25 @@ def measure_fitting(
     loss = fitting_loss(problem)
     if loss is None:
         return {}
-    found = {
+    figures = {
         f"test_{loss.name}": float(loss.of(points, labels).mean()),
         f"constant_{loss.name}": float(loss.of(np.array([constant]), labels).mean()),
     }
     if loss.name == "log_loss":
         points, labels = _as_shares(problem, points), _as_shares(problem, labels)
-        found["test_auc"] = area_under_curve(points, labels).value
-        found["test_calibration_error"] = calibration_error(points, labels).value
-    return found
+        figures["test_auc"] = area_under_curve(points, labels).value
+        figures["test_calibration_error"] = calibration_error(points, labels).value
+    return figures
 
 
 def true_sentence(figures: Mapping[str, float]) -> str:
     """Measured figures in a line."""
     kinds = {"test": "true", "constant": "the constant's"}
-    told = []
+    phrases = []
     for name, value in figures.items():
         kind, _, rest = name.partition("_")
-        told.append(f"{kinds[kind]} {_words(rest)} {value:.4g}")
-    return "; ".join(told)
+        phrases.append(f"{kinds[kind]} {_words(rest)} {value:.4g}")
+    return "; ".join(phrases)
 
 
 def _words(name: str) -> str:

@@ -24,10 +24,6 @@ _NEAREST = 1e-6
 """How near to 0 and 1 a probability may be, and to 0 a count as a share of the mean."""
 
 
-def _none(labels: Floats) -> Floats:
-    return np.zeros_like(labels)
-
-
 @dataclass(frozen=True)
 class MeanLoss:
     """h(y) + a(f) + b(f) y.
@@ -92,7 +88,7 @@ def _log_loss(lower: float, span: float) -> MeanLoss:
     def offset(points: Floats) -> Floats:
         return np.logaddexp(0, odds(points)) + lower * odds(points) / span
 
-    return MeanLoss("log_loss", _none, offset, lambda points: -odds(points) / span)
+    return MeanLoss("log_loss", np.zeros_like, offset, lambda points: -odds(points) / span)
 
 
 def _deviance(mean: float) -> MeanLoss:

@@ -61,21 +61,22 @@ def calibration_error(points: Floats, labels: Floats) -> Measured:
         (n,) labels, or their decodings.
     """
     off = [points[rows] - labels[rows] for _, rows in tenths(points)]
-    squares = np.array([float(one.mean()) ** 2 for one in off])
-    variance = float(np.mean([mean_error(one) ** 2 for one in off]))
-    k, seen = len(off), float(squares.mean()) / variance * len(off) if variance > 0 else 0.0
+    squares = np.array([float(gaps.mean()) ** 2 for gaps in off])
+    variance = float(np.mean([mean_error(gaps) ** 2 for gaps in off]))
+    k, observed = len(off), float(squares.mean()) / variance * len(off) if variance > 0 else 0.0
 
     def bound(probability: float) -> float:
         """The noncentrality at which a sum as small as the one seen has this probability."""
 
         def excess(noncentral: float) -> float:
-            return float(scipy.special.chndtr(seen, k, noncentral)) - probability
+            return float(scipy.special.chndtr(observed, k, noncentral)) - probability
 
         if excess(0.0) <= 0:
             return 0.0
-        return float(scipy.optimize.brentq(excess, 0.0, 4 * seen + 100))
+        return float(scipy.optimize.brentq(excess, 0.0, 4 * observed + 100))
 
     value, *ends = (
-        math.sqrt(max(one, 0.0) * variance / k) for one in (seen - k, bound(0.975), bound(0.025))
+        math.sqrt(max(noncentral, 0.0) * variance / k)
+        for noncentral in (observed - k, bound(0.975), bound(0.025))
     )
     return Measured(value, *ends)

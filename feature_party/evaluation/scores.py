@@ -129,41 +129,41 @@ class Scores:
         lines = summary(self.explained, self.epsilon, self.unseen.codes.size)
         if self.sources:
             lines[-1] = "errors of each labels party, in its own units:"
-            lines += [one.sentence(name) for name, one in self.sources.items()]
-            return [*lines, *(f"warning: {one}" for one in self.warnings)]
+            lines += [scores.sentence(name) for name, scores in self.sources.items()]
+            return [*lines, *(f"warning: {warning}" for warning in self.warnings)]
         if self.fitting is not None:
             lines.append(self.fitting.sentence)
         lines += calibration_lines(self.slope, self.tenths, self.coverage)
         if self.importance:
             lines.append(importance_line(self.importance))
-        for by, several in self.segments.items():
-            lines += segment_lines(by, several)
+        for by, column in self.segments.items():
+            lines += segment_lines(by, column)
         return lines
 
     def sentence(self, name: str) -> str:
         """One labels party's figures in a line."""
-        told, epsilon = self.explained, f"{self.epsilon:g}"
+        result, epsilon = self.explained, f"{self.epsilon:g}"
         return (
-            f"  {name}, ε = {epsilon}: R² {share_words(told.free)} assumption-free,"
-            f" {share_words(told.assisted)} model-assisted; MSE {number(told.loss.value)}, the"
-            f" constant's {number(told.constant)}; {self.unseen.codes.size:,} events"
+            f"  {name}, ε = {epsilon}: R² {share_words(result.free)} assumption-free,"
+            f" {share_words(result.assisted)} model-assisted; MSE {number(result.loss.value)}, the"
+            f" constant's {number(result.constant)}; {self.unseen.codes.size:,} events"
         )
 
     @property
     def warnings(self) -> list[str]:
         """What the user of the model must know first."""
-        found = list(self.facts.warnings)
+        warnings = list(self.facts.warnings)
         if self.slope is not None and self.slope.misspecified and self.facts.slope is not None:
             # all events that were not trained on know the slope better than the folds of training
             own = self.facts.slope.sentence
-            found = [*(one for one in found if one != own), self.slope.sentence]
+            warnings = [*(warning for warning in warnings if warning != own), self.slope.sentence]
         *earlier, (_, _, codes) = self.events.problem.by_release(self.codes)
         if earlier:
-            found.append(
+            warnings.append(
                 f"one model of {1 + len(earlier)} epochs: errors are about all of them, pictures"
                 f" about the {codes.size:,} held-out events of epoch {self.manifests[-1].epoch}"
             )
-        return found
+        return warnings
 
     def to_json(self) -> dict[str, Any]:
         """The content of ``metrics.json``, without timings."""
@@ -186,19 +186,19 @@ class Scores:
             **_estimate("mae", self.absolute),
             **({} if self.fitting is None else self.fitting.to_json()),
             "calibration_slope": None if self.slope is None else asdict(self.slope),
-            "tenths": [asdict(one) for one in self.tenths],
+            "tenths": [asdict(segment) for segment in self.tenths],
             "segments": {
-                by: [asdict(one) for one in several] for by, several in self.segments.items()
+                by: [asdict(segment) for segment in column] for by, column in self.segments.items()
             },
-            "interval_coverage": {f"{p:g}": asdict(one) for p, one in self.coverage.items()},
-            "importance": {name: asdict(one) for name, one in self.importance.items()},
+            "interval_coverage": {f"{p:g}": asdict(share) for p, share in self.coverage.items()},
+            "importance": {name: asdict(effect) for name, effect in self.importance.items()},
             "decoding_slope": None if slope is None else slope.value,
             **({} if self.answer is None else _answer(*self.answer)),
             **({} if self.truth is None else self.truth.to_json()),
             "training_seconds": self.facts.seconds,
             "warnings": self.warnings,
             **(
-                {"sources": {name: one.to_json() for name, one in self.sources.items()}}
+                {"sources": {name: scores.to_json() for name, scores in self.sources.items()}}
                 if self.sources
                 else {}
             ),
@@ -232,35 +232,38 @@ def score(
     label
         The label that model and events are of, if the releases have several.
     """
-    found = unseen(model, events)
-    held = found.scored.held_out
-    predicted, codes = found.scored.predicted.of(held), found.codes[held]
-    problem, scored = events.problem, found.judged_by(SQUARED)
-    sources = _sources(events, found.codes, manifests, label)
+    unseen_rows = unseen(model, events)
+    held = unseen_rows.scored.held_out
+    predicted, codes = unseen_rows.scored.predicted.of(held), unseen_rows.codes[held]
+    problem, scored = events.problem, unseen_rows.judged_by(SQUARED)
+    sources = _sources(events, unseen_rows.codes, manifests, label)
     spread = label_spread(sources)
     decoded = decode_labels(sources, model.support, scored, spread.centre)
     compared = explained(sources, model.support, scored, spread, decoded)
-    points, variance = found.scored.predicted.points, compared.constant
+    points, variance = unseen_rows.scored.predicted.points, compared.constant
     true = None if labels is None else labels.get(source)
-    truth = None if true is None else true[found.matched]
+    truth = None if true is None else true[unseen_rows.matched]
     figures = decoded, spread.centre, variance, truth
-    _check_columns(by, found.table.columns)
-    chosen, dealt = found.dealt(model, list(model.encoder.columns))
+    for name in by:
+        if name not in unseen_rows.table.columns:
+            columns = ", ".join(unseen_rows.table.columns)
+            raise DataError(f"by={name!r} is no column of the features; columns: {columns}")
+    chosen, dealt = unseen_rows.dealt(model, list(model.encoder.columns))
     # two labels lie in an interval, or not, by its rounding alone
     with_intervals = model.has_distributions and problem.values.size > 2
-    shares = interval_coverage(sources, model.support, found.scored, INTERVALS)
+    shares = interval_coverage(sources, model.support, unseen_rows.scored, INTERVALS)
     return Scores(
         manifests,
         events,
         model.facts,
-        found.table[events.key].filter(pl.Series(held)),
+        unseen_rows.table[events.key].filter(pl.Series(held)),
         predicted.points,
         codes,
-        found,
+        unseen_rows,
         compared,
         slope(points, decoded.unbiased),
         segments(tenths(points), points, *figures),
-        {name: segments(groups_by(found.table[name]), points, *figures) for name in by},
+        {name: segments(groups_by(unseen_rows.table[name]), points, *figures) for name in by},
         dict(zip(INTERVALS, shares, strict=True)) if with_intervals else {},
         {
             name: importance(points[chosen], changed, decoded.of(chosen), variance)
@@ -268,20 +271,20 @@ def score(
         },
         model.encoder.columns,
         estimate_absolute_error(problem, model.support, predicted, codes),
-        estimate_fitting(problem, sources, model.support, found, decoded),
+        estimate_fitting(problem, sources, model.support, unseen_rows, decoded),
         None if true is None else true_errors(predicted.points, true, events, nonprivate, label),
         sources={
-            one.name: score(
-                model.of(one.name),
-                events.of(one.name),
-                manifests[start : start + one.releases],
+            party.name: score(
+                model.of(party.name),
+                events.of(party.name),
+                manifests[start : start + party.releases],
                 labels,
                 None,
                 by,
-                one.name,
+                party.name,
                 label,
             )
-            for one, start in problem.each_source()
+            for party, start in problem.each_source()
         },
         label=label,
     )
@@ -292,26 +295,18 @@ def _sources(
 ) -> list[ReleasedCodes]:
     """Each release with its codes among those scored."""
     problem = events.problem
-    scales = [one for one, _ in problem.each_source() for _ in range(one.releases)]
+    scales = [party for party, _ in problem.each_source() for _ in range(party.releases)]
     views = [view_of(manifest, label) for manifest in manifests]
     grids = [view.problem.grid for view in views]
     if scales:
         moves = zip(grids, scales, strict=True)
-        grids = [(grid - one.location) / one.scale for grid, one in moves]
+        grids = [(grid - party.location) / party.scale for grid, party in moves]
     parts = zip(problem.by_release(codes), views, grids, strict=True)
     return [
         ReleasedCodes(part, view.histogram, grid, np.flatnonzero(mine), own)
         for (part, mine, own), view, grid in parts
         if own.size
     ]
-
-
-def _check_columns(by: Sequence[str], columns: Sequence[str]) -> None:
-    for name in by:
-        if name not in columns:
-            raise DataError(
-                f"by={name!r} is no column of the features; columns: {', '.join(columns)}"
-            )
 
 
 def release_metrics(manifests: Sequence[Manifest], label: str = "") -> dict[str, Any]:
@@ -356,8 +351,8 @@ def labels_json(by_label: Mapping[str, Scores]) -> dict[str, Any]:
     }
     return {
         **common,
-        "labels": [{"name": name, **found} for name, found in each.items()],
-        "warnings": [f"{name}: {one}" for name in each for one in by_label[name].warnings],
+        "labels": [{"name": name, **metrics} for name, metrics in each.items()],
+        "warnings": [f"{name}: {warning}" for name in each for warning in by_label[name].warnings],
     }
 
 

@@ -10,7 +10,7 @@ from feature_party.evaluation.explained import NEGLIGIBLE, Explained, ExplainedS
 from feature_party.learning.calibration import Slope
 
 
-def summary(found: Explained, epsilon: float, rows: int) -> list[str]:
+def summary(explained: Explained, epsilon: float, rows: int) -> list[str]:
     """A few lines: the verdict, R² with both intervals, and the squared error.
 
     Parameters
@@ -20,35 +20,36 @@ def summary(found: Explained, epsilon: float, rows: int) -> list[str]:
     rows
         Events that the figures rest on.
     """
-    low, high = found.loss.low, found.loss.high
-    bounds = ""
+    low, high = explained.loss.low, explained.loss.high
+    # as R² has it, which is cut to what is possible
+    error, bounds = number(explained.constant * (1 - explained.free.value)), ""
     if low is not None and high is not None:
         bounds = f" (95%: {number(max(low, 0))} … {number(max(high, 0))})"
     return [
-        verdict_sentence(found, epsilon, rows),
+        verdict_sentence(explained, epsilon, rows),
         "R², the share of the label's variance that is explained:",
-        f"  {share_words(found.free)} assumption-free",
-        f"  {share_words(found.assisted)} model-assisted: if the model's own distributions are"
+        f"  {share_words(explained.free)} assumption-free",
+        f"  {share_words(explained.assisted)} model-assisted: if the model's own distributions are"
         " about right",
-        f"estimated test MSE {number(found.constant * (1 - found.free.value))}{bounds}, of always"
-        f" predicting the mean {number(found.constant)}",
+        f"estimated test MSE {error}{bounds}, of always predicting the mean"
+        f" {number(explained.constant)}",
         f"all from the privatized labels of {rows:,} events not trained on",
     ]
 
 
-def verdict_sentence(found: Explained, epsilon: float, rows: int) -> str:
+def verdict_sentence(explained: Explained, epsilon: float, rows: int) -> str:
     """Whether the model is better than no features at all; arguments as above."""
-    if found.verdict == "better":
+    if explained.verdict == "better":
         return "better than no features: yes"
-    if found.verdict == "not better":
+    if explained.verdict == "not better":
         share = f"{NEGLIGIBLE:.0%}"
         return f"better than no features: no, less than {share} of the label's variance explained"
     sentence = f"better than no features: cannot tell at ε = {epsilon:g} with {rows:,} events"
-    if found.events is None or found.epsilon is None:
+    if explained.events is None or explained.epsilon is None:
         return sentence
+    events = round(explained.events, min(2 - len(str(explained.events)), 0))  # to two digits
     return (
-        f"{sentence}; about {_two_digits(found.events):,} events, or"
-        f" ε = {found.epsilon * epsilon:.2g}, would tell"
+        f"{sentence}; about {events:,} events, or ε = {explained.epsilon * epsilon:.2g}, would tell"
     )
 
 
@@ -60,14 +61,14 @@ def share_words(share: ExplainedShare) -> str:
 
 def importance_line(importance: Mapping[str, Measured], most: int = 5) -> str:
     """Columns that lower the error most, and how many do not more than noise would."""
-    told = {name: one for name, one in importance.items() if one.low > 0}
-    ranked = sorted(told.items(), key=lambda item: -item[1].value)[:most]
+    certain = {name: effect for name, effect in importance.items() if effect.low > 0}
+    ranked = sorted(certain.items(), key=lambda item: -item[1].value)[:most]
     line = "columns that matter, by the R² lost when their values are shuffled: "
-    line += ", ".join(f"{name} {one.value:.2g} ± {one.value - one.low:.1g}" for name, one in ranked)
+    line += ", ".join(f"{name} {r2.value:.2g} ± {r2.value - r2.low:.1g}" for name, r2 in ranked)
     if not ranked:
         line = "no column's effect can be told from noise"
-    elif len(told) < len(importance):
-        others = len(importance) - len(told)
+    elif len(certain) < len(importance):
+        others = len(importance) - len(certain)
         line += f"; the effect of {others} other{'s' * (others > 1)} cannot be told from noise"
     return line
 
@@ -88,11 +89,11 @@ def calibration_lines(
             " 1 is right)"
         )
     if coverage:
-        told = [
-            f"of {share:.0%} hold {_share(one.value)} ({_share(one.low)} … {_share(one.high)})"
-            for share, one in coverage.items()
+        phrases = [
+            f"of {share:.0%} hold {_share(held.value)} ({_share(held.low)} … {_share(held.high)})"
+            for share, held in coverage.items()
         ]
-        lines.append(f"the model's own intervals {', '.join(told)} of the labels")
+        lines.append(f"the model's own intervals {', '.join(phrases)} of the labels")
     return lines
 
 
@@ -101,13 +102,13 @@ def segment_lines(by: str, segments: Sequence[Segment]) -> list[str]:
     rows = [("", "events", "predicted", "mean label (95% for all together)")]
     rows += [
         (
-            one.name,
-            f"{one.events:,}",
-            number(one.predicted),
-            f"{number(one.label.value)} ({number(one.label.low)} … {number(one.label.high)})"
-            + "  predictions are off" * one.off,
+            segment.name,
+            f"{segment.events:,}",
+            number(segment.predicted),
+            f"{number(label.value)} ({number(label.low)} … {number(label.high)})"
+            + "  predictions are off" * segment.off,
         )
-        for one in segments
+        for segment, label in ((segment, segment.label) for segment in segments)
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [f"by {by}:"] + [
@@ -118,8 +119,3 @@ def segment_lines(by: str, segments: Sequence[Segment]) -> list[str]:
 
 def _share(value: float) -> str:
     return f"{min(max(value, 0.0), 1.0):.0%}"
-
-
-def _two_digits(number: int) -> int:
-    digits = max(len(str(number)) - 2, 0)
-    return round(number, -digits)

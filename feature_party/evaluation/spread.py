@@ -109,8 +109,8 @@ def label_spread(sources: Sequence[ReleasedCodes], loss: MeanLoss = SQUARED) -> 
     losses = [loss.of_constant(centre, source.problem) for source in sources]
     cut = [_cut_off(w, s.problem.prior) for w, s in zip(losses, sources, strict=True)]
     values, variances, terms = label_means(sources, cut)
-    told = zip(shares, sources, losses, strict=True)
-    shown = sum(share * float(s.problem.prior @ w) for share, s, w in told)
+    weighted = zip(shares, sources, losses, strict=True)
+    shown = sum(share * float(s.problem.prior @ w) for share, s, w in weighted)
     errors = np.sqrt(variances + terms.var(axis=0, ddof=1) / rows)
     value, error = float(values[-1]), float(errors[-1])
     least = float((values - NORMAL_95 * errors).max())

@@ -60,8 +60,8 @@ def match_true_labels(
     if right["key"].n_unique() != right.height:
         raise DataError(f"keys occur more than once in column {label_key!r} of the true labels")
     left = pl.DataFrame({"key": canonical_keys(keys)})
-    found = left.join(right, on="key", how="left", maintain_order="left")["label"]
-    values = found.fill_nan(None).fill_null(missing).to_numpy()
+    matched = left.join(right, on="key", how="left", maintain_order="left")["label"]
+    values = matched.fill_nan(None).fill_null(missing).to_numpy()
     return np.asarray(np.clip(values, problem.grid[0], problem.grid[-1]))
 
 
@@ -133,7 +133,7 @@ def _nonprivate_errors(path: Path, label: str) -> dict[str, float]:
     try:
         metrics = json.loads(path.read_text(encoding="utf-8"))
         if label:
-            metrics = next(one for one in metrics["labels"] if one["name"] == label)
+            metrics = next(entry for entry in metrics["labels"] if entry["name"] == label)
         return {f"nonprivate_{name}": float(metrics[f"test_{name}"]) for name in ("mse", "mae")}
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error

@@ -74,19 +74,19 @@ class Unseen:
     def dealt(self, model: Model, columns: Sequence[str]) -> tuple[Indices, dict[str, Floats]]:
         """Some (s,) rows, and predictions for them with each column's values dealt anew."""
         step = max(1, self.codes.size // _DEALT)
-        some = [(rows[::step], members) for rows, members in self.parts]
-        chosen = np.concatenate([rows for rows, _ in some])
+        sampled = [(rows[::step], members) for rows, members in self.parts]
+        chosen = np.concatenate([rows for rows, _ in sampled])
         table = self.table[chosen]
-        found = {}
+        dealt = {}
         for column in columns:
             changed = table.with_columns(pl.col(column).shuffle(seed=0))
             start, points = 0, []
-            for rows, members in some:
+            for rows, members in sampled:
                 inputs = model.encoder.encode(changed[start : start + rows.size])
                 points.append(model.distributions(inputs, members).points)
                 start += rows.size
-            found[column] = np.concatenate(points)
-        return chosen, found
+            dealt[column] = np.concatenate(points)
+        return chosen, dealt
 
 
 def unseen(model: Model, events: Events) -> Unseen:
@@ -137,5 +137,5 @@ def _folds(model: Model, rows: int) -> list[tuple[slice, Indices]]:
 
 def _together(parts: list[Predictions]) -> Predictions:
     points = np.concatenate([part.points for part in parts])
-    found: list[Floats] = [part.distributions for part in parts if part.distributions is not None]
-    return Predictions(points, np.concatenate(found) if len(found) == len(parts) else None)
+    laws: list[Floats] = [part.distributions for part in parts if part.distributions is not None]
+    return Predictions(points, np.concatenate(laws) if len(laws) == len(parts) else None)

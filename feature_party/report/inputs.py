@@ -65,6 +65,12 @@ class ReleasedLabel:
         return cls(section, stated, problem.values, mass, *sent)
 
     @property
+    def boundaries(self) -> Floats:
+        """(k + 1,) where a picture's axis passes from each value to the next."""
+        between = (self.grid[1:] + self.grid[:-1]) / 2
+        return np.concatenate([self.grid[:1], between, self.grid[-1:]])
+
+    @property
     def bin_edges(self) -> list[float]:
         """Label at which each bin starts; empty for a randomizer without bins."""
         edges = self.stated.details.get("bin_edges", [])
@@ -203,7 +209,8 @@ class ReportInputs:
     @property
     def prior(self) -> PriorSection:
         """The histogram that counted the label, maybe with others."""
-        return next(one for one in self.manifest.priors if self.released.section.name in one.labels)
+        label = self.released.section.name
+        return next(prior for prior in self.manifest.priors if label in prior.labels)
 
     @property
     def name(self) -> str:

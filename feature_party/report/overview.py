@@ -7,6 +7,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from common.files import write_text
 from common.report.template import page_template
 from feature_party.evaluation.breakdown import number
 from feature_party.evaluation.explained import Explained, ExplainedShare
@@ -61,9 +62,9 @@ def write_labels_overview(
 ) -> None:
     """Write the same about several labels of each event, from each one's scores."""
     first = next(iter(by_label.values()))
-    told = (f"{name}: {scores.summary[0]}." for name, scores in by_label.items())
-    headline = Headline(f"{len(by_label)} labels of one event", (" ".join(told), _ESTIMATED))
-    warnings = [f"{name}: {one}" for name, scores in by_label.items() for one in scores.warnings]
+    verdicts = (f"{name}: {scores.summary[0]}." for name, scores in by_label.items())
+    headline = Headline(f"{len(by_label)} labels of one event", (" ".join(verdicts), _ESTIMATED))
+    warnings = [f"{name}: {warning}" for name in by_label for warning in by_label[name].warnings]
     text = "Errors are in the units of each label. Its page says more."
     section = _table("labels", "label", text, by_label, pages)
     statements = privacy_statements(first.manifests[-1])
@@ -72,13 +73,6 @@ def write_labels_overview(
 
 
 _NAMED = 4
-
-
-def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" * (len(names) > _NAMED)
-    return f"{', '.join(names[:_NAMED])}{more}"
-
-
 _ESTIMATED = "All figures are estimated from privatized labels of events that were not trained on."
 
 
@@ -91,10 +85,11 @@ def _write(
     matched: str,
     section: Section,
 ) -> None:
-    facts, last = scores.facts, scores.manifests[-1]
+    facts, last, names = scores.facts, scores.manifests[-1], list(scores.sources)
+    parties = ", ".join(names[:_NAMED]) + f" and {len(names) - _NAMED} more" * (len(names) > _NAMED)
     text = page_template("feature_party.report", "report.html.j2").render(
         headline=headline,
-        eyebrow=_few(list(scores.sources)) or f"{last.data_set}, epoch {last.epoch}",
+        eyebrow=parties or f"{last.data_set}, epoch {last.epoch}",
         warnings=warnings,
         simulated=False,
         errors=None,
@@ -111,8 +106,7 @@ def _write(
         },
         software=last.software,
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    write_text(path, text)
 
 
 def _table(
@@ -122,17 +116,17 @@ def _table(
         (kind, "ε", "events", "R² (95%), assumption-free", "R² (95%), model-assisted",
          "MSE (95%)", "a constant's")
     ]  # fmt: skip
-    for name, one in each.items():
-        told = one.explained
+    for name, scores in each.items():
+        result = scores.explained
         rows.append(
             (
                 Markup('<a href="{}">{}</a>').format(pages[name].name, name),
-                f"{one.epsilon:g}",
-                f"{one.unseen.codes.size:,}",
-                _narrow(told.free),
-                _narrow(told.assisted),
-                _error(told),
-                number(told.constant),
+                f"{scores.epsilon:g}",
+                f"{scores.unseen.codes.size:,}",
+                _narrow(result.free),
+                _narrow(result.assisted),
+                _error(result),
+                number(result.constant),
             )
         )
     return Section(identifier, f"How good it is for each {kind}", text, rows=rows)
@@ -145,29 +139,29 @@ def _narrow(share: ExplainedShare) -> str:
     return f"{value} {kept_together}"
 
 
-def _error(told: Explained) -> str:
+def _error(result: Explained) -> str:
     """The error that the share explained leaves, with the interval, for a column; none is < 0."""
-    value = number(told.constant * (1 - told.free.value))
-    if told.loss.low is None or told.loss.high is None:
+    value = number(result.constant * (1 - result.free.value))
+    if result.loss.low is None or result.loss.high is None:
         return value
-    low, high = (number(max(end, 0.0)) for end in (told.loss.low, told.loss.high))
+    low, high = (number(max(end, 0.0)) for end in (result.loss.low, result.loss.high))
     return f"{value} ({low}\u00a0…\u00a0{high})"
 
 
 def _statements(scores: Scores) -> list[Statement]:
     """What each labels party's releases guarantee."""
-    found = [
+    statements = [
         Statement(
             name,
             " ".join(
                 f"Data set {manifest.data_set}, epoch {manifest.epoch}: {manifest.total_guarantee}."
-                for manifest in one.manifests
+                for manifest in party.manifests
             ),
         )
-        for name, one in scores.sources.items()
+        for name, party in scores.sources.items()
     ]
     text = (
         "Each ε is about the label that one labels party gives an event. Where several give one to"
         " the same event and these depend on each other, their ε add up."
     )
-    return [*found, Statement("Together", text)]
+    return [*statements, Statement("Together", text)]

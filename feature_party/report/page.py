@@ -13,7 +13,7 @@ from markupsafe import Markup
 from common.files import write_text
 from common.report.template import page_template
 from feature_party.evaluation.breakdown import number
-from feature_party.report import plots, score_plots, scoring, words
+from feature_party.report import plots, score_plots, words
 from feature_party.report.inputs import ReportInputs
 
 
@@ -95,21 +95,19 @@ def _joint(inputs: ReportInputs) -> Section:
     if labels is None or codes is None:
         labels, codes = inputs.true_labels, inputs.codes
     if labels is None or codes is None:
-        shares, edges = scoring.channel_shares(label.channel, label.grid)
         return Section(
             "channel",
             "What the message says about a label",
             "Each row is a label, each column a value that may be sent for it. Rows that look alike"
             " are what hides a label; that they are not quite alike is what a model learns from.",
-            plots.joint(shares, edges, label.grid, label.outputs, name, simulated=False),
+            plots.joint(
+                label.channel, label.boundaries, label.grid, label.outputs, name, simulated=False
+            ),
         )
-    edges = scoring.label_boundaries(labels, (label.grid[0], label.grid[-1]))
-    shares, middles = (
-        scoring.joint_shares(
-            labels, label.rank[codes].astype(np.uint16), label.outputs.size, edges
-        ),
-        (edges[1:] + edges[:-1]) / 2,
-    )
+    edges = plots.label_boundaries(labels, (label.grid[0], label.grid[-1]))
+    middles = (edges[1:] + edges[:-1]) / 2
+    sent = label.rank[codes].astype(np.uint16)
+    shares = plots.joint_shares(labels, sent, label.outputs.size, edges)
     return Section(
         "joint",
         "True labels against what was sent",
@@ -157,7 +155,7 @@ def _calibration(inputs: ReportInputs) -> Section | None:
         " A privatized label decodes to a number that is right on average, so a group's mean says"
         " what its labels are like although no label is known."
     )
-    text += "".join(f" {one[:1].upper()}{one[1:]}." for one in inputs.calibration)
+    text += "".join(f" {sentence[:1].upper()}{sentence[1:]}." for sentence in inputs.calibration)
     grid = inputs.released.grid
     picture = score_plots.calibration(inputs.tenths, inputs.axis, (float(grid[0]), float(grid[-1])))
     return Section("calibration", "Are the predictions right on average?", text, picture)
@@ -181,16 +179,16 @@ def _segments(inputs: ReportInputs) -> Section | None:
     if not inputs.segments:
         return None
     rows = [("segment", "events", "mean prediction", f"mean {inputs.axis} (95%)", "")]
-    for by, several in inputs.segments.items():
+    for by, column in inputs.segments.items():
         rows += [
             (
-                f"{by}: {one.name}",
-                f"{one.events:,}",
-                number(one.predicted),
-                f"{number(one.label.value)} ({number(one.label.low)} to {number(one.label.high)})",
-                "off" if one.off else "",
+                f"{by}: {segment.name}",
+                f"{segment.events:,}",
+                number(segment.predicted),
+                f"{number(label.value)} ({number(label.low)} to {number(label.high)})",
+                "off" if segment.off else "",
             )
-            for one in several
+            for segment, label in ((segment, segment.label) for segment in column)
         ]
     text = (
         "Mean labels are decoded from privatized ones; intervals hold for all segments of a column"

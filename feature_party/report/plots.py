@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from common.arrays import Floats
+from common.exact.channel import Codes
 from common.report.figures import (
     COLOUR_MAP,
     INK,
@@ -26,7 +28,6 @@ from common.report.figures import (
 )
 from feature_party.model.facts import EpochLosses
 from feature_party.report.inputs import ReleasedLabel
-from feature_party.report.scoring import label_boundaries
 
 _MOST_ROWS = 24
 """Labels that are drawn one by one, and not as an axis."""
@@ -34,6 +35,8 @@ _MOST_NAMES = 12
 """Of these so many are named."""
 _FEW_VALUES = 8
 """Labels that have a tick each."""
+_MOST_WHOLE = 60
+"""Whole numbers that have an interval each."""
 
 
 def prior(label: ReleasedLabel, axis: str) -> Markup:
@@ -54,12 +57,11 @@ def prior(label: ReleasedLabel, axis: str) -> Markup:
         if edges:
             band.set_label("every other bin")
             legend.append(band)
-        boundaries = np.concatenate([[lower], (grid[1:] + grid[:-1]) / 2, [upper]])
         if grid.size <= _MOST_ROWS:
             top.vlines(grid, 0, mass, color=MAIN, linewidth=8)
         else:
-            top.stairs(mass, boundaries, color=MAIN, fill=True, alpha=0.85, linewidth=0)
-            top.stairs(mass, boundaries, color=MAIN, linewidth=0.8)
+            top.stairs(mass, label.boundaries, color=MAIN, fill=True, alpha=0.85, linewidth=0)
+            top.stairs(mass, label.boundaries, color=MAIN, linewidth=0.8)
         scale = ""
         if mass.max() > 0.2 and np.median(mass) < 0.02:
             scale = "\n(logarithmic above 0.01)"
@@ -85,7 +87,7 @@ def prior(label: ReleasedLabel, axis: str) -> Markup:
         rug.set_xlabel(axis)
         rug.spines["left"].set_visible(False)
         if grid.size <= (5 if narrow else _MOST_NAMES):
-            rug.set_xticks(grid, [compact(one) for one in grid])
+            rug.set_xticks(grid, [compact(value) for value in grid])
         else:
             rug.xaxis.set_major_locator(MaxNLocator(5 if narrow else 9))
             rug.xaxis.set_major_formatter(compact_ticks)
@@ -146,7 +148,7 @@ def joint(
                 axes.axvline(boundary, color=PAPER, linewidth=2)
         at = np.unique(np.linspace(0, d - 1, min(d, 4 if narrow else 7)).round().astype(int))
         sent = [compact(float(f"{outputs[i]:.3g}")) for i in at]
-        axes.set_xticks(at, [one * (one not in sent[:i]) for i, one in enumerate(sent)])
+        axes.set_xticks(at, [name * (name not in sent[:i]) for i, name in enumerate(sent)])
         if few:
             named = range(0, shares.shape[0], -(-shares.shape[0] // _MOST_NAMES))
             axes.set_yticks(named, [compact(labels[i]) for i in named])
@@ -258,6 +260,29 @@ def predicted_against_actual(
         wide_height=4.6,
         narrow_height=3.3,
     )
+
+
+def label_boundaries(labels: Floats, bounds: tuple[float, float], rows: int = 48) -> Floats:
+    """Return ascending boundaries of intervals for a picture's label axis.
+
+    Whole numbers get an interval each while that is legible. The axis ends early where a long tail
+    would squeeze nearly all events into a corner.
+    """
+    lower, upper = bounds
+    most = float(np.quantile(labels, 0.995))
+    if most > lower:
+        upper = min(upper, lower + 1.1 * (most - lower))
+    if upper - lower <= _MOST_WHOLE and np.all(labels == np.floor(labels)):
+        return np.arange(math.floor(lower), math.ceil(upper) + 2, dtype=np.float64) - 0.5
+    return np.linspace(lower, upper, rows + 1, dtype=np.float64)
+
+
+def joint_shares(labels: Floats, codes: Codes, outputs: int, edges: Floats) -> Floats:
+    """(intervals, outputs) shares of events, summing to 1; the last interval takes the tail."""
+    rows = edges.size - 1
+    at = np.clip(np.searchsorted(edges, labels, side="right") - 1, 0, rows - 1)
+    counts = np.bincount(at * outputs + codes, minlength=rows * outputs)
+    return np.asarray(counts.reshape(rows, outputs) / labels.size)
 
 
 def compact(value: float, digits: int = 3) -> str:

@@ -114,22 +114,22 @@ def importance(columns: Mapping[str, Measured]) -> Markup:
         axes = figure.subplots()
         most = 14 if narrow else 26
         axes.axvline(0, color=RULE, linewidth=1.2)
-        for y, (_, one) in zip(range(len(ranked) - 1, -1, -1), ranked, strict=True):
-            colour = MAIN if one.low > 0 else MUTED
-            axes.plot([one.low, one.high], [y, y], color=colour, linewidth=2.2)
-            axes.plot([one.value], [y], "o", color=colour, markersize=6)
+        for y, (_, effect) in zip(range(len(ranked) - 1, -1, -1), ranked, strict=True):
+            colour = MAIN if effect.low > 0 else MUTED
+            axes.plot([effect.low, effect.high], [y, y], color=colour, linewidth=2.2)
+            axes.plot([effect.value], [y], "o", color=colour, markersize=6)
         names = [name if len(name) <= most else f"{name[: most - 1]}…" for name, _ in ranked]
         axes.set_yticks(range(len(ranked)), names[::-1], color=INK)
         axes.set_ylim(-0.6, len(ranked) - 0.4)
         axes.set_xlabel("R² lost without the column")
         axes.spines["left"].set_visible(False)
         axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 7))
-        told = Line2D([], [], color=MAIN, marker="o", label="told from noise, 95%")
+        certain = Line2D([], [], color=MAIN, marker="o", label="told from noise, 95%")
         noise = Line2D([], [], color=MUTED, marker="o", label="not told from noise")
-        legend_above(axes, columns=1 if narrow else 2, handles=[told, noise])
+        legend_above(axes, columns=1 if narrow else 2, handles=[certain, noise])
         clean(axes, grid="x")
 
-    words = ", ".join(f"{name} {one.value:.2g}" for name, one in ranked)
+    words = ", ".join(f"{name} {effect.value:.2g}" for name, effect in ranked)
     height = 0.9 + 0.27 * len(ranked)
     return responsive_figure(
         "importance",
@@ -147,9 +147,9 @@ def calibration(tenths: Sequence[Segment], label_name: str, bounds: tuple[float,
     """
     beyond = 0.25 * (bounds[1] - bounds[0])
     least, most = bounds[0] - beyond, bounds[1] + beyond
-    predicted = [one.predicted for one in tenths]
-    decoded = np.clip([one.label.value for one in tenths], least, most)
-    ends = [[one.label.low for one in tenths], [one.label.high for one in tenths]]
+    predicted = [tenth.predicted for tenth in tenths]
+    decoded = np.clip([tenth.label.value for tenth in tenths], least, most)
+    ends = [[tenth.label.low for tenth in tenths], [tenth.label.high for tenth in tenths]]
     reach = np.abs(np.clip(ends, least, most) - decoded)
 
     def draw(figure: Figure, narrow: bool) -> None:
@@ -166,7 +166,7 @@ def calibration(tenths: Sequence[Segment], label_name: str, bounds: tuple[float,
             elinewidth=1.6,
             label="decoded, 95% for all ten",
         )
-        known = [(one.predicted, one.actual) for one in tenths if one.actual is not None]
+        known = [(tenth.predicted, tenth.actual) for tenth in tenths if tenth.actual is not None]
         if known:
             axes.plot(
                 *zip(*known, strict=True),

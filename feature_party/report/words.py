@@ -141,10 +141,10 @@ def headline(inputs: ReportInputs) -> Headline:
 
 def _share_words(metrics: Mapping[str, Any], name: str) -> str | None:
     """R² with its interval, cut off at 0."""
-    found = [metric(metrics, f"{name}_r2{end}") for end in ("", "_low", "_high")]
-    if found[0] is None:
+    figures = [metric(metrics, f"{name}_r2{end}") for end in ("", "_low", "_high")]
+    if figures[0] is None:
         return None
-    value, least, most = (max(one or 0.0, 0.0) for one in found)
+    value, least, most = (max(figure or 0.0, 0.0) for figure in figures)
     return f"{value:.0%} (95%: {least:.0%} to {most:.0%})"
 
 
@@ -174,13 +174,13 @@ def _title(
 
 def model_words(head: str) -> str:
     """What a model says of a row, in words: ``gaussian (60%) + trees-gamma (40%)``."""
-    told = []
+    phrases = []
     for part in head.split(" + "):
         name, _, share = part.partition(" ")
-        learner = next((one for one in _LEARNERS if name.startswith(f"{one}-")), "")
+        learner = next((prefix for prefix in _LEARNERS if name.startswith(f"{prefix}-")), "")
         words = _HEADS.get(name.removeprefix(f"{learner}-"), name)
-        told.append(f"{words}{_LEARNERS.get(learner, '')} {share}".strip())
-    return " and ".join(told)
+        phrases.append(f"{words}{_LEARNERS.get(learner, '')} {share}".strip())
+    return " and ".join(phrases)
 
 
 def column_words(columns: Mapping[str, str]) -> str:
@@ -237,7 +237,7 @@ def privacy_statements(manifest: Manifest, name: str = "") -> list[Statement]:
     label = name or manifest.labels[0].name
     what = f"The label “{label}”"
     if several:
-        names = "”, “".join(one.name for one in manifest.labels)
+        names = "”, “".join(section.name for section in manifest.labels)
         label, what = "each label", f"All labels together (“{names}”)"
     who = (
         "one event"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import codecs
 import io
 import re
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ _SAMPLE_BYTES = 1 << 20
 _SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _DECIMAL_COMMA = re.compile(r'(?:^|["\t;|])[+-]?\d+,\d+(?=["\t;|\r]|$)', re.MULTILINE)
 _DECIMAL_POINT = re.compile(r'(?:^|["\t;|])[+-]?\d+\.\d+(?=["\t;|\r]|$)', re.MULTILINE)
+_DECIMALS = _DECIMAL_COMMA, _DECIMAL_POINT
 _QUOTED = re.compile(r'"[^"]*"')
 
 
@@ -113,6 +116,33 @@ def find_dialect(path: Path) -> Dialect:
     """
     stat = path.stat()
     return _find(path, stat.st_size, stat.st_mtime_ns)
+
+
+def propose_dialect(path: Path) -> Dialect:
+    """Find the dialect of most of a file's lines, for a configuration to fix it.
+
+    Where every row is to speak for itself, no single one may decide how the others are read, nor
+    that there is no proposal.
+    """
+    counts: Counter[object] = Counter()
+    with path.open("rb") as file:
+        first = file.readline(_SAMPLE_BYTES)
+        for line in chain([first], file):
+            if not line.isascii():
+                counts["utf-8" if _decodes(line) else "cp1252"] += 1
+            text = line.decode("latin-1")
+            counts.update(mark for mark in _DECIMALS if mark.search(text))
+    separator = "\t" if ".tsv" in path.suffixes else _separator(first.decode("latin-1"))
+    comma = separator != "," and counts[_DECIMAL_COMMA] > counts[_DECIMAL_POINT]
+    return Dialect(separator, comma, "utf-8" if counts["utf-8"] >= counts["cp1252"] else "cp1252")
+
+
+def _decodes(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=64)

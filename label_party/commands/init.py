@@ -114,14 +114,14 @@ def _with_several_rows(config: LabelPartyConfig) -> int:
 
 def _as_written(given: Mapping[str, Any]) -> dict[str, Any]:
     """What was given, and how the CSV files among it are written: looked at here, then fixed."""
-    from common.csv_files import SUFFIXES, find_dialect
+    from common.csv_files import SUFFIXES, propose_dialect
 
     values = dict(given)
     for name in ("labels", "population"):
         path = Path(str(given.get(f"data.{name}", "")))
         if path.suffix.lower() not in SUFFIXES or not path.is_file():
             continue
-        dialect = find_dialect(path)
+        dialect = propose_dialect(path)
         if dialect.encoding != "utf-8":
             values[f"data.{name}_encoding"] = dialect.encoding
         if dialect.separator != ("\t" if ".tsv" in path.suffixes else ","):

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from common.csv_files import Dialect, find_dialect, scan_csv
+from common.csv_files import Dialect, find_dialect, propose_dialect, scan_csv
 from common.errors import DataError
 
 
@@ -63,3 +63,21 @@ def test_a_changed_file_is_looked_at_again(tmp_path: Path) -> None:
     path.write_text("a;b\n1;2\n3;4\n")
     assert find_dialect(path).separator == ";"
     assert scan_csv(path).collect().equals(pl.DataFrame({"a": [1, 3], "b": [2, 4]}))
+
+
+ROWS = "".join(f"a{i};{i},5;Köln\n" for i in range(30))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
+@pytest.mark.parametrize(
+    "odd",
+    [b"", b"b;1.5;K\xf6ln\n", "b;1.5;Köln\n".encode(), b"\0;\x81;,,,,\n", b'"\n\n', b"\xff\xfe"],
+)
+@pytest.mark.parametrize("at", [0, 1])
+def test_no_row_decides_what_is_proposed(
+    encoding: str, odd: bytes, at: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "sales.csv"
+    rows = [ROWS.encode(encoding), odd]
+    path.write_bytes(b"key;amount;town\n" + b"".join(rows[::-1] if at == 0 else rows))
+    assert propose_dialect(path) == Dialect(";", True, encoding)

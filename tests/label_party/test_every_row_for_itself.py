@@ -25,7 +25,7 @@ from common.errors import DataError
 from common.release.event_keys import hash_keys, read_secret
 from label_party.config.sections import LabelPartyConfig
 from label_party.events import epoch
-from label_party.queries import evaluation
+from label_party.events import open as reader
 from label_party.store import purchase
 from label_party.store.coverage import cover
 from label_party.store.fingerprints import fingerprint_hashed
@@ -326,14 +326,14 @@ def _count_label_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _ask_whether_all_have_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = evaluation.open_events
+    opened = reader.open_events  # which evaluations import when they first read
 
     def leaking(config: LabelPartyConfig, **named: Any) -> Any:
         if VICTIMS[0] not in _label_rows():
             raise DataError("an event has no row")
         return opened(config, **named)
 
-    monkeypatch.setattr(evaluation, "open_events", leaking)
+    monkeypatch.setattr(reader, "open_events", leaking)
 
 
 STORED: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[str]]] = {

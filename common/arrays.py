@@ -10,3 +10,4 @@ Integers = NDArray[np.int64]
 Indices = Integers
 """Positions in another array."""
 Booleans = NDArray[np.bool_]
+Words = NDArray[np.uint64]

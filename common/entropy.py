@@ -31,11 +31,9 @@ from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from numpy.typing import NDArray
 
+from common.arrays import Words
 from common.errors import PrivacyError
-
-Words = NDArray[np.uint64]
 
 _KEY_BYTES = 32
 _BLOCK_BYTES = 16

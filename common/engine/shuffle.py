@@ -20,9 +20,8 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Booleans, Integers
+from common.arrays import Booleans, Integers, Words
 from common.engine.task import Secrets
-from common.entropy import Words
 from common.errors import DataError
 from common.files import appearing
 

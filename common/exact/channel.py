@@ -21,8 +21,7 @@ from typing import Any, TypeGuard, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from common.arrays import Booleans, Floats, Indices, Integers
-from common.entropy import Words
+from common.arrays import Booleans, Floats, Indices, Integers, Words
 from common.errors import PrivacyError
 from common.exact.rational import exp_lower_bound as exp_lower_bound
 from common.exact.rational import log_upper_bound as log_upper_bound

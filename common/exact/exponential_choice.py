@@ -34,8 +34,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from common.arrays import Floats, Integers
-from common.entropy import Words, WordSource
+from common.arrays import Floats, Integers, Words
+from common.entropy import WordSource
 from common.exact.noise import bernoulli_exp, uniform_below
 
 _WORD = 1 << 64

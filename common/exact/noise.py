@@ -15,8 +15,8 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Booleans, Integers
-from common.entropy import Words, WordSource
+from common.arrays import Booleans, Integers, Words
+from common.entropy import WordSource
 
 _WORD = 1 << 64
 _MAX_BOUND = 1 << 62

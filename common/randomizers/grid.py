@@ -15,8 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from common.arrays import Floats, Indices
-from common.entropy import Words
+from common.arrays import Floats, Indices, Words
 from common.errors import ConfigError, DataError
 
 MAX_POINTS = 1 << 13

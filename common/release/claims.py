@@ -8,7 +8,6 @@ from pydantic import AfterValidator, ConfigDict, FailFast, Field, with_config
 from typing_extensions import TypedDict
 
 from common.exact.rational import parse_rational
-from common.randomizers.terms import MOST_LABELS
 from common.release.limits import ROWS
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -25,8 +24,6 @@ Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 ItemT = TypeVar("ItemT")
 Items = Annotated[list[ItemT], FailFast()]
 """Refused at the first item that is none: an error takes a hundred times as much as the item."""
-Few = Annotated[list[ItemT], Field(min_length=1, max_length=MOST_LABELS), FailFast()]
-"""At most one for each label."""
 
 
 def _lowest_terms(text: str) -> str:

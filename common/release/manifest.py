@@ -25,12 +25,13 @@ from common.guarantees import Guarantee, PureDP, Unit, compose, guarantee_from_j
 from common.randomizers import NoisyPrior, decoded_prior
 from common.randomizers.cells import Cells, Codebook, Group
 from common.randomizers.grid import Grid
-from common.release.claims import Few, Name, PureClaim
+from common.release.claims import Name, PureClaim
 from common.release.facts import items
 from common.release.limits import block_rows_for
 from common.release.sections import (
     ContentSection,
     DriftSection,
+    Few,
     LabelSection,
     ManifestSection,
     PopulationSection,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
+from common.randomizers.terms import MOST_LABELS
 from common.release.claims import (
     SUBMITTED_KEYS,
     ChannelClaim,
     Count,
     Digest,
-    Few,
     Items,
     Name,
     PureClaim,
@@ -20,6 +20,10 @@ from common.release.claims import (
     SessionClaim,
 )
 from common.release.facts import check_details, check_options
+
+ItemT = TypeVar("ItemT")
+Few = Annotated[list[ItemT], Field(min_length=1, max_length=MOST_LABELS), FailFast()]
+"""At most one for each label."""
 
 
 class ManifestSection(BaseModel):

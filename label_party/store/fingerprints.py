@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from common.arrays import Words
 from common.engine.shuffle import WORD_TYPE, Keys, read_rows
-from common.entropy import Words
 from common.errors import DataError
 from common.release.blocks import KEY_BYTES
 from common.release.cmac import CMAC, Bytes

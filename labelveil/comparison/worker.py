@@ -93,15 +93,16 @@ class Experiment:
             terms = [replace(one, randomizer=name, options=given) for one in terms]
         messages = [[one] for one in terms] if name == SEPARATE else [terms]
         division: Any = name if name in ("split", "joint") else "auto"
-        found, entropy = list[PrivateLabels](), system_entropy()
+        found = list[PrivateLabels]()
         for some in messages:
+            entropy = system_entropy()
             labels = np.column_stack([self.truths[one.name] for one in some])
             plan = plan_message(
                 some, len(labels), epsilon / len(messages), division=division, prior_share=share
             )
             events = randomize(labels, plan, entropy)
             found += [events[one.name] for one in some]
-        entropy.destroy()
+            entropy.destroy()
         return found
 
     def run(self, job: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from fractions import Fraction
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from common.entropy import Entropy, Words, system_entropy
+from common.arrays import Words
+from common.entropy import Entropy, system_entropy
 from common.mechanisms.thresholdout import RESOLUTION, Thresholdout
 
 PLACE_BYTES = 3

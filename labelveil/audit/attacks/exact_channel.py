@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Integers
-from common.entropy import Entropy, Words, system_entropy
+from common.arrays import Integers, Words
+from common.entropy import Entropy, system_entropy
 from common.exact.rational import log_upper_bound
 from common.randomizers import Randomizer
 from common.randomizers.base import LABEL_STREAM

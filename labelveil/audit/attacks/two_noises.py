@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from common.arrays import Integers
-from common.entropy import Entropy, Words
+from common.arrays import Integers, Words
+from common.entropy import Entropy
 from common.randomizers.cells import Codebook
 from labelveil.audit.attacks.rows_apart import Association, Outputs, cells_of, largest_sum
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of

@@ -11,8 +11,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from common.arrays import Booleans, Integers
-from common.entropy import Words, WordSource, seeded_entropy
+from common.arrays import Booleans, Integers, Words
+from common.entropy import WordSource, seeded_entropy
 from common.exact import noise
 from tests.statistics import DRAWS, binomial_range, fits, gaussian_mass, laplace_mass, mean_fits
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from common.entropy import Words, seeded_entropy
+from common.arrays import Words
+from common.entropy import seeded_entropy
 from common.exact.channel import TOTAL, FiniteChannel, randomized_response_rows
 from common.guarantees import PureDP
 from common.randomizers import build_randomizer

@@ -7,8 +7,8 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Floats
-from common.entropy import Words, system_entropy
+from common.arrays import Floats, Words
+from common.entropy import system_entropy
 from common.exact.channel import randomized_response_rows
 from labelveil.audit.mechanism.run import PROBES
 from labelveil.audit.mechanism.subject import CallableSubject

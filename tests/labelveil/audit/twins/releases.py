@@ -10,8 +10,8 @@ from unittest import mock
 
 import numpy as np
 
-from common.arrays import Integers
-from common.entropy import Entropy, Words, seeded_entropy, system_entropy
+from common.arrays import Integers, Words
+from common.entropy import Entropy, seeded_entropy, system_entropy
 from common.mechanisms.paired_gain import RESOLUTION, NoisyAnswers, PairedGain
 from common.randomizers import private_prior
 from labelveil.audit.attacks import implementation, replay, two_noises

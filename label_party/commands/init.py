@@ -83,6 +83,12 @@ def init(given: Given, new: New) -> None:
             f"{several_rows:,} events have several rows, and so the missing value; if they add up,"
             ' or the last one counts, say so there: [data] duplicates = "sum", "mean" or "last"'
         )
+    if _key_is_further_on(config):
+        typer.echo(
+            f"{config.data.key!r} is not the first column of {config.data.labels}, whose events are"
+            " the population: a line that is broken before its key would drop its event; write the"
+            " key first, or name a population"
+        )
     if new.new_secret:
         write_secret(config.keys.secret_file)
         typer.echo(f"wrote {config.keys.secret_file}; give the features party a copy, safely")
@@ -110,6 +116,22 @@ def _with_several_rows(config: LabelPartyConfig) -> int:
     except DataError:  # to be said by a release, which needs the labels
         return 0
     return keys.filter(keys.is_duplicated()).n_unique()
+
+
+def _key_is_further_on(config: LabelPartyConfig) -> bool:
+    """Whether which events a CSV file names depends on what stands in front of their keys."""
+    from common.csv_files import SUFFIXES
+    from label_party.sources.tables import columns_of
+
+    source = config.data.labels_source
+    if config.data.population is not None or not isinstance(source, Path):
+        return False
+    if source.suffix.lower() not in SUFFIXES or not source.is_file():
+        return False
+    try:
+        return columns_of(source, config.data.labels_dialect)[0] != config.data.key
+    except DataError:
+        return False
 
 
 def _as_written(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -372,8 +372,15 @@ def _check_columns(path: Source, wanted: Sequence[str], present: list[str]) -> N
             more = f" and {len(present) - _COLUMNS_SHOWN} more"
             raise DataError(
                 f"{path} has no column {name!r}; it has"
-                f" {shown}{more if len(present) > _COLUMNS_SHOWN else ''}"
+                f" {shown}{more if len(present) > _COLUMNS_SHOWN else ''}{_other_separator(present)}"
             )
+
+
+def _other_separator(present: list[str]) -> str:
+    """What to do where all columns' names were read as one."""
+    if len(present) == 1 and any(mark in present[0] for mark in ",;\t|"):
+        return "; set [data] labels_separator, or population_separator, to what stands between them"
+    return ""
 
 
 def _is_number(text: str) -> bool:

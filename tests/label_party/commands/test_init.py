@@ -38,3 +38,26 @@ def test_init_proposes_how_csv_files_are_written(
     # a later file in UTF-8 is read as configured: one cell is odd, and nothing is guessed
     Path("sales.csv").write_text("key;label;town\na;1,5;Köln\nb;2.5;\n", encoding="utf-8")
     assert labels.read()[0]["label"].to_list() == [1.5, None]
+
+
+@pytest.mark.parametrize("header", ["key,label", "label,key"])
+def test_init_says_where_a_broken_line_could_drop_its_event(
+    header: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_command: RunCommand
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("sales.csv").write_text(f"{header}\n1,2\n")
+    given = ("--label", "label:0:9", "--epsilon", "1", "--total-epsilon", "1")
+    done = run_command(main, "init", "--labels", "sales.csv", *given)
+    assert done.code == 0, done
+    assert ("'key' is not the first column of sales.csv" in done.out) == (header == "label,key")
+
+
+def test_another_separator_is_named_where_no_column_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_command: RunCommand
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("sales.csv").write_text("key,label\n1,2\n")
+    given = ("--label", "label:0:9", "--epsilon", "1", "--total-epsilon", "1", "--new-secret")
+    assert run_command(main, "init", "--labels", "sales.csv", *given).code == 0
+    Path("sales.csv").write_text("key;label\n1;2\n")
+    assert "set [data] labels_separator" in run_command(main, "release").error

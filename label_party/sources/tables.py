@@ -369,11 +369,9 @@ def _check_columns(path: Source, wanted: Sequence[str], present: list[str]) -> N
                     " header line"
                 )
             shown = ", ".join(present[:_COLUMNS_SHOWN])
-            more = f" and {len(present) - _COLUMNS_SHOWN} more"
-            raise DataError(
-                f"{path} has no column {name!r}; it has"
-                f" {shown}{more if len(present) > _COLUMNS_SHOWN else ''}{_other_separator(present)}"
-            )
+            hidden = len(present) - _COLUMNS_SHOWN
+            more = f" and {hidden} more" if hidden > 0 else _other_separator(present)
+            raise DataError(f"{path} has no column {name!r}; it has {shown}{more}")
 
 
 def _other_separator(present: list[str]) -> str:

@@ -117,13 +117,13 @@ def test_silent_calls_keep_nobody_waiting(
 
         record_property("seconds", time.monotonic() - began)
 
-        # all of this was answered while the others were open, as many as one client may have
+        # all of this was answered while the others were open, up to as many as one client may have
         (open_calls,) = (
             each for each in places if each._refusal is too_many_calls and each._each > 16
         )
         (streams,) = (each for each in places if each._refusal is too_many_streams)
-        eventually(lambda: open_calls.active == (open_calls._each if name == OTHER else 0))
-        assert (streams.active > 0) == (name == OTHER)
+        assert open_calls.active <= open_calls._each
+        eventually(lambda: (open_calls.active > 0) == (streams.active > 0) == (name == OTHER))
         counted = metrics(server.observed_at)
     refused = sum(
         number for key, number in counted.items() if key.startswith("label_party_refusals_total")

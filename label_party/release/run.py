@@ -23,6 +23,7 @@ from label_party.events.steps import Events
 from label_party.events.tally import Tally
 from label_party.release.message import Built, Count, build, count_labels
 from label_party.release.signing import signing_key
+from label_party.store.disk import translating_errors
 from label_party.store.entries import LABELS
 from label_party.store.ledger import Ledger
 from label_party.store.purchase import Order, Payment, Written, find_payment, pay
@@ -153,7 +154,10 @@ def _write(
     writer = store.writer(config.data.data_set, config.data.epoch)
     entropy = system_entropy()
     try:
-        with row_progress("Randomizing", events.rows, quiet) as advance:
+        with (
+            translating_errors(store.directory),  # tasks write rows beside each other
+            row_progress("Randomizing", events.rows, quiet) as advance,
+        ):
             built = build(events, config, entropy, writer, advance, count)
         key = signing_key(config)
         writer.finish(built.manifest_bytes, key.sign(built.manifest_bytes) if key else b"")

@@ -65,12 +65,12 @@ class EveryThirdCall(MechanismTwin):
     caught_by = "call against call"
 
     def __init__(self) -> None:
-        self._pool = [system_entropy() for _ in range(3)]
+        self._pool = [system_entropy().key for _ in range(3)]
         self._calls = 0
 
     def words(self, count: int) -> Words:
         self._calls += 1
-        return self._pool[self._calls % 3].words("labels", 0, count)
+        return Entropy(self._pool[self._calls % 3]).words("labels", 0, count)
 
 
 @twin

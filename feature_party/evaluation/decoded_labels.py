@@ -32,8 +32,8 @@ from feature_party.learning.support import Support
 from feature_party.model.model import Predictions
 
 MISFIT = 0.12
-"""κ of distributions without noise. Chosen, not derived; docs/evaluation.md shows what it is in
-truth, and how often intervals cover with it."""
+"""κ of distributions without noise. Chosen, not derived; docs/appendix/coverage.md shows its true
+value, and how often intervals cover with it."""
 _OF_MEANS = 2.0
 """Times that, of distributions that know the mean alone."""
 

@@ -13,7 +13,7 @@ standard error.
 
 Sources: for intervals of a ratio, Fieller, *Some Problems in Interval Estimation*, JRSS B 1954; for
 intervals with room for a bias, Armstrong and Kolesár, *Optimal Inference in a Class of Regression
-Models*, Econometrica 2018. docs/evaluation.md derives all of it.
+Models*, Econometrica 2018. docs/appendix/evaluation.md derives all of it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ events.
 
 Models, with the histograms of their releases, and results are kept in ``out/coverage`` and taken up
 again: without the results all is evaluated anew, from the same releases. The tables of
-docs/evaluation.md are written from all that lies there.
+docs/appendix/coverage.md are written from all that lies there.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ FIXED = (HOUSING, CENSUS, RETAIL, RANDHIE, BIKE, DIAMONDS)
 TRAINED = (DIAMONDS, HOUSING, BIKE)
 NAMES = {"randhie": "visits", "bike": "bike sharing"}
 OUT = Path("out/coverage")
-PAGE = Path("docs/evaluation.md")
+PAGE = Path("docs/appendix/coverage.md")
 _KEY = "event of the simulation"
 _DECODINGS = 25
 _DEALT = 4

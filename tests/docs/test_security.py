@@ -1,4 +1,4 @@
-"""The security page names tests that exist, and that run every time."""
+"""The page of attacks names tests that exist, and that run every time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "appendix" / "attacks.md"
 
 
 def ordinary_tests() -> Iterator[str]:
@@ -24,6 +25,6 @@ def ordinary_tests() -> Iterator[str]:
 
 
 def test_every_test_that_it_names_is_run_every_time() -> None:
-    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "security.md").read_text()))
+    named = set(re.findall(r"`(test_\w+)`", PAGE.read_text()))
     assert len(named) > 20
     assert named - set(ordinary_tests()) == set()

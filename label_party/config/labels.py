@@ -1,11 +1,10 @@
-"""Sections of label_party.toml for the labels: one of [data] and [domain], or several [[label]]."""
+"""Sections of label_party.toml for the labels: a [[label]] each, or [domain] for the only one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import model_validator
+from pydantic import ConfigDict, ValidationInfo, field_validator, model_validator
 
 from common.config import Choice, Section, setting
 from common.errors import ConfigError
@@ -92,6 +91,10 @@ class DomainSection(Section):
             return Grid.from_log(self.lower, self.upper, self.points, self.scale)
         return None
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return self.lower, self.upper
+
     def build(self, rows: int, epsilon: float) -> Grid:
         """Return the grid; a choice left to us looks at the bounds, the row count and ε alone."""
         return self.fixed or Grid.default(self.lower, self.upper, rows, epsilon)
@@ -106,9 +109,10 @@ class LabelTable(DomainSection):
     """
 
     TABLE: ClassVar = "[[label]]"
+    model_config = ConfigDict(validate_default=True)
 
     name: str = setting(..., "What the label is called.", example="amount")
-    column: str | None = setting(
+    column: str = setting(
         None, "Column with the label, a number. Default: its name.", example="amount"
     )
     kind: Literal["amount", "count", "binary", "category"] = setting(
@@ -116,7 +120,7 @@ class LabelTable(DomainSection):
         'What the label is. "binary": 0 or 1, which needs no bounds; "category": one of `values`,'
         ' which are its bounds; "count": whole numbers between the bounds.',
     )
-    missing: float | None = setting(
+    missing: float = setting(
         None,
         "Label of an event without one, within the bounds. Default: 0, or `lower` if 0 lies"
         " outside.",
@@ -130,22 +134,33 @@ class LabelTable(DomainSection):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_kind(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        kind, found = given.get("kind"), dict(given)
+    def _of_kind(cls, table: Any) -> Any:
+        if not isinstance(table, dict):
+            return table
+        kind = table.get("kind")
         if kind == "binary":
-            found = {"values": [0.0, 1.0], **found}
-        if kind in ("binary", "category") and found.get("values"):
-            ends = {"lower": min(found["values"]), "upper": max(found["values"])}
-            found = {**ends, **found}
-            if (grid := found.pop("grid", "auto")) not in ("auto", "values"):
+            table = {"values": [0.0, 1.0], **table}
+        if kind in ("binary", "category") and table.get("values"):
+            if (grid := table.get("grid", "auto")) not in ("auto", "values"):
                 raise ConfigError(
                     f"grid={grid!r} is not for kind={kind!r}, whose points are its values;"
                     " remove [[label]] grid"
                 )
-            found["grid"] = "values"
-        return found
+            ends = {"lower": min(table["values"]), "upper": max(table["values"])}
+            table = {**ends, **table, "grid": "values"}
+        return table
+
+    @field_validator("column", mode="before")
+    @classmethod
+    def _called_as_the_label(cls, column: Any, info: ValidationInfo) -> Any:
+        return info.data.get("name") if column is None else column
+
+    @field_validator("missing", mode="before")
+    @classmethod
+    def _zero_or_lower(cls, missing: Any, info: ValidationInfo) -> Any:
+        lower, upper = info.data.get("lower", 0.0), info.data.get("upper", 0.0)
+        default = 0.0 if lower <= 0.0 <= upper else lower
+        return default if missing is None else missing
 
     @model_validator(mode="after")
     def _check_kind(self) -> Self:
@@ -160,49 +175,3 @@ class LabelTable(DomainSection):
                 " [[label]] lower and upper"
             )
         return self
-
-
-@dataclass(frozen=True)
-class ConfiguredLabel:
-    """What is asked about a label, whichever way it was configured.
-
-    Attributes
-    ----------
-    name, column
-        What it is called, and the column that it is read from.
-    domain
-        Its bounds and grid.
-    missing
-        Its value for an event without one.
-    loss
-        By which its regression is judged.
-    weight
-        What its error counts for beside the other labels'.
-    """
-
-    name: str
-    column: str
-    domain: DomainSection
-    missing: float
-    loss: str
-    weight: float = 1.0
-
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        column: str | None,
-        domain: DomainSection,
-        missing: float | None,
-        loss: str,
-        weight: float = 1.0,
-    ) -> Self:
-        """Fill in what was left out: the column's name, and 0 or the lower bound if missing."""
-        lower, upper = domain.lower, domain.upper
-        if missing is None:
-            missing = 0.0 if lower <= 0.0 <= upper else lower
-        return cls(name, column or name, domain, missing, loss, weight)
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        return self.domain.lower, self.domain.upper

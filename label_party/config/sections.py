@@ -7,6 +7,7 @@ Relative paths are relative to the working directory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -20,7 +21,7 @@ from common.randomizers import LabelTerms, MessagePlan, plan_message, randomizer
 from common.randomizers.losses import LOSS_NAMES
 from common.randomizers.terms import MOST_LABELS
 from common.release.facts import check_digits, check_options
-from label_party.config.labels import ConfiguredLabel, DomainSection, LabelTable
+from label_party.config.labels import DomainSection, LabelTable
 from label_party.config.offers import EvaluationSection, WatchSection
 from label_party.config.privacy import NOT_IN_REQUEST, PrivacySection
 from label_party.config.serving import ObservabilitySection, ServerSection
@@ -297,59 +298,51 @@ class LabelPartyConfig(Section):
     def _check_labels(self) -> None:
         if not self.label and self.domain is None:
             raise ConfigError("domain is missing; set [domain] lower and upper, or list [[label]]")
-        if self.label and self._of_one_label:
-            raise ConfigError(
-                f"{self._of_one_label[0]} has no effect beside [[label]], which says it of every"
-                " label; remove one of the two"
-            )
+        defaults = RandomizerSection()
+        of_one_label = {  # said in each [[label]], or of the only label alone
+            "[domain]": self.domain is not None,
+            "[data] label": "label" in self.data.model_fields_set,
+            "[data] missing": self.data.missing is not None,
+            "[randomizer] name": len(self.label) > 1 and self.randomizer.name != defaults.name,
+            "[randomizer] loss": self.randomizer.loss != defaults.loss,
+            "[randomizer] options": len(self.label) > 1 and bool(self.randomizer.options),
+        }
+        for place, is_set in of_one_label.items():
+            if self.label and is_set:
+                raise ConfigError(
+                    f"{place} has no effect beside [[label]], which says it of every label; remove"
+                    " one of the two"
+                )
         if len(self.label) > MOST_LABELS:
             raise ConfigError(
                 f"{len(self.label)} labels are more than the {MOST_LABELS} that one message may"
                 " have; remove some [[label]]"
             )
-        for what in ("name", "column"):
-            named = [str(getattr(terms, what)) for terms in self.labels]
-            twice = sorted({name for name in named if named.count(name) > 1})
-            if twice:
+        for key in ("name", "column"):
+            values = [str(getattr(label, key)) for label in self.labels]
+            if repeated := sorted({value for value in values if values.count(value) > 1}):
                 raise ConfigError(
-                    f"{what}={twice[0]!r} is that of two labels; set [[label]] {what}"
+                    f"{key}={repeated[0]!r} is that of two labels; set [[label]] {key}"
                 )
-        for terms in self.labels:
-            lower, upper = terms.bounds
-            if not lower <= terms.missing <= upper:
-                where = f"[[label]] missing of {terms.name!r}" if self.label else "[data] missing"
+        for label in self.labels:
+            lower, upper = label.bounds
+            if not lower <= label.missing <= upper:
+                where = f"[[label]] missing of {label.name!r}" if self.label else "[data] missing"
                 raise ConfigError(
-                    f"missing={terms.missing:g} must lie within the domain {lower:g} … {upper:g};"
+                    f"missing={label.missing:g} must lie within the domain {lower:g} … {upper:g};"
                     f" set {where}"
                 )
 
-    @property
-    def _of_one_label(self) -> list[str]:
-        """What is said of the only label, and so of none beside [[label]]."""
-        said = {
-            "[domain]": self.domain is not None,
-            "[data] label": "label" in self.data.model_fields_set,
-            "[data] missing": self.data.missing is not None,
-            **{
-                f"[randomizer] {key}": value != getattr(RandomizerSection(), key)
-                for key, value in self.randomizer
-            },
-        }
-        return [place for place, is_said in said.items() if is_said]
+    @cached_property
+    def labels(self) -> list[LabelTable]:
+        """Every label; [domain] and what goes with it are short for one [[label]]."""
+        if self.domain is None:
+            return self.label
+        data, loss = self.data, self.randomizer.loss
+        return [LabelTable(name=data.label, missing=data.missing, loss=loss, **dict(self.domain))]
 
     @property
-    def labels(self) -> tuple[ConfiguredLabel, ...]:
-        """What is asked about each label."""
-        if self.domain is not None:
-            data, loss = self.data, self.randomizer.loss
-            return (ConfiguredLabel.of(data.label, None, self.domain, data.missing, loss),)
-        return tuple(
-            ConfiguredLabel.of(one.name, one.column, one, one.missing, one.loss, one.weight)
-            for one in self.label
-        )
-
-    @property
-    def only_label(self) -> ConfiguredLabel:
+    def only_label(self) -> LabelTable:
         """What is asked about the label, where there is one.
 
         Raises
@@ -408,10 +401,10 @@ class LabelPartyConfig(Section):
             LabelTerms(
                 one.name,
                 *one.bounds,
-                one.domain.fixed,
+                one.fixed,
                 one.loss,
                 one.weight,
-                one.domain.grid == "values",
+                one.grid == "values",
                 self.randomizer.name,
                 self.randomizer.options,
             )
@@ -444,14 +437,6 @@ class LabelPartyConfig(Section):
         names = self.server.data_sets or [self.data.data_set]
         return {self.server.client_san: frozenset(names)}
 
-    def _asked_of_labels(self) -> dict[str, Any]:
-        if self.domain is not None:
-            domain, terms = self.domain.model_dump(mode="json"), self.labels[0]
-            return {"label": terms.name, "missing": terms.missing, "domain": domain}
-        tables = zip(self.label, self.labels, strict=True)
-        labels = [one.model_dump(mode="json") | {"missing": t.missing} for one, t in tables]
-        return {"labels": labels, "division": self.privacy.division}
-
     def request(self) -> dict[str, Any]:
         """Return what a release of this configuration *means*, as JSON values.
 
@@ -464,10 +449,11 @@ class LabelPartyConfig(Section):
         return {
             **population,
             **date_column,
-            **self._asked_of_labels(),
+            "labels": [label.model_dump(mode="json") for label in self.labels],
+            **({"division": self.privacy.division} if len(self.labels) > 1 else {}),
             "duplicates": self.data.duplicates,
             "privacy": self.privacy.model_dump(mode="json", exclude=NOT_IN_REQUEST),
-            "randomizer": self.randomizer.model_dump(mode="json"),
+            "randomizer": self.randomizer.model_dump(mode="json", exclude={"loss"}),
         }
 
 

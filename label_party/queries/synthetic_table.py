@@ -42,7 +42,7 @@ from common.mechanisms.synthesis import (
 )
 from common.randomizers.grid import Grid
 from common.version import software
-from label_party.config.labels import ConfiguredLabel
+from label_party.config.labels import LabelTable
 from label_party.config.sections import LabelPartyConfig
 from label_party.events.columns import NONE, Column
 from label_party.events.intention import Confirm, Intention, Spread, go_on
@@ -89,7 +89,7 @@ class TableRequest:
             columns.append(self.terms(config).name)
         return "synthetic table of " + ", ".join(columns)
 
-    def terms(self, config: LabelPartyConfig) -> ConfiguredLabel:
+    def terms(self, config: LabelPartyConfig) -> LabelTable:
         """What is asked about the label."""
         return config.labels[self.label]
 

@@ -227,7 +227,7 @@ def _manifest(
                 missing=one.missing,
                 loss=one.loss,
                 weight=one.weight,
-                asked=one.domain.fixed is not None,
+                asked=one.fixed is not None,
             )
             for one, grid in zip(config.labels, book.cells.grids, strict=True)
         ],

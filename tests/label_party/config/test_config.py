@@ -108,7 +108,7 @@ def test_init_writes_a_table_for_each_of_several_labels(
         ("returned", 0, 1),
         ("a value", 0, 400),
     ]
-    assert [one.domain.grid for one in loaded.labels] == ["values", "auto"]
+    assert [one.grid for one in loaded.labels] == ["values", "auto"]
     assert "domain" not in written
 
 
@@ -175,6 +175,21 @@ def test_the_missing_value_is_zero_where_zero_is_a_label(party: Party) -> None:
     assert party.config(domain__lower=2).only_label.missing == 2
     assert party.config(domain__lower=-5, domain__upper=-1).only_label.missing == -5
     assert party.config(data__missing=4).only_label.missing == 4
+
+
+def test_domain_is_short_for_a_list_of_one_label(party: Party) -> None:
+    short = party.config(data__missing=4, randomizer__loss="absolute")
+    stated = {"name": short.data.label, "missing": 4.0, "loss": "absolute"}
+    listed = config.LabelPartyConfig.model_validate(
+        {
+            "data": short.data.model_dump(exclude={"label", "missing"}, exclude_none=True),
+            "privacy": short.privacy.model_dump(),
+            "label": {**stated, **dict(short.domain or ())},
+            "randomizer": {"name": short.randomizer.name},
+        }
+    )
+    assert short.labels == listed.labels
+    assert short.request() == listed.request()
 
 
 def test_epsilon_is_the_decimal_that_was_written() -> None:

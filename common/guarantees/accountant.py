@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from fractions import Fraction
-from functools import reduce
 
 from common.errors import BudgetError, PrivacyError
 from common.exact.rounding import above, float_above
 from common.guarantees.approximate import ApproximateDP
-from common.guarantees.base import Guarantee
-from common.guarantees.bounded_range import BoundedRange
+from common.guarantees.base import Guarantee, about_the_same, compose
 from common.guarantees.composition import optimal_composition
 from common.guarantees.concentrated import ZeroConcentratedDP
-from common.guarantees.conversion import to_approximate, to_pure, to_renyi, to_zcdp
+from common.guarantees.conversion import (
+    to_approximate,
+    to_pure,
+    to_renyi,
+    to_zcdp,
+    unconverted,
+)
 from common.guarantees.pure import PureDP
 from common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
 
@@ -38,52 +42,31 @@ def total(guarantees: Iterable[Guarantee], delta: float | Fraction) -> Approxima
     PrivacyError
         If they are about different neighbours or no route has a finite ε at that δ.
     """
-    items = list(guarantees)
-    if not items:
-        raise PrivacyError("nothing to add up; pass at least one guarantee")
-    for item in items[1:]:
-        items[0].same_neighbours(item)
+    items = about_the_same(guarantees)
+    exact = Fraction(delta)
+    orders = next((item.orders for item in items if isinstance(item, RenyiDP)), DEFAULT_ORDERS)
+    routes: tuple[Callable[[], ApproximateDP], ...] = (
+        lambda: to_approximate(
+            items[0] if len(items) == 1 else compose(map(unconverted, items)), exact
+        ),
+        lambda: optimal_composition(map(unconverted, items), exact),
+        lambda: to_approximate(compose(map(to_zcdp, items)), exact),
+        lambda: to_approximate(
+            compose(
+                item if isinstance(item, RenyiDP) else to_renyi(item, orders) for item in items
+            ),
+            exact,
+        ),
+    )
     results, refusals = [], []
-    for route in (_basic, _optimal, _concentrated, _renyi):
+    for route in routes:
         try:
-            results.append(route(items, Fraction(delta)))
+            results.append(route())
         except PrivacyError as error:
             refusals.append(error)
     if not results:
         raise refusals[-1]
     return min(results, key=lambda result: result.exact_epsilon)
-
-
-def _bounded(item: Guarantee) -> PureDP | ApproximateDP:
-    return item if isinstance(item, ApproximateDP) else to_pure(item)
-
-
-def _basic(items: Sequence[Guarantee], delta: Fraction) -> ApproximateDP:
-    if len(items) == 1:
-        return to_approximate(items[0], delta)
-    parts = [
-        item
-        if isinstance(item, ApproximateDP)
-        else ApproximateDP(item.adjacency, item.unit, to_pure(item).exact_epsilon, Fraction(0))
-        for item in items
-    ]
-    return to_approximate(reduce(lambda left, right: left.compose(right), parts), delta)
-
-
-def _optimal(items: Sequence[Guarantee], delta: Fraction) -> ApproximateDP:
-    return optimal_composition([_bounded(item) for item in items], delta)
-
-
-def _concentrated(items: Sequence[Guarantee], delta: Fraction) -> ApproximateDP:
-    parts = [to_zcdp(item) for item in items]
-    return to_approximate(reduce(lambda left, right: left.compose(right), parts), delta)
-
-
-def _renyi(items: Sequence[Guarantee], delta: Fraction) -> ApproximateDP:
-    curves = [item for item in items if isinstance(item, RenyiDP)]
-    orders = curves[0].orders if curves else DEFAULT_ORDERS
-    parts = [item if isinstance(item, RenyiDP) else to_renyi(item, orders) for item in items]
-    return to_approximate(reduce(lambda left, right: left.compose(right), parts), delta)
 
 
 class Filter:
@@ -105,7 +88,6 @@ class Filter:
 
     def __init__(self, limit: Guarantee) -> None:
         self.limit = limit
-        self._restate = _restater(limit)
         self._spent: Guarantee = limit.repeat(0)
 
     @property
@@ -148,31 +130,22 @@ class Filter:
 
     def _after(self, guarantee: Guarantee) -> Guarantee:
         self.limit.same_neighbours(guarantee)
-        return self._spent.compose(self._restate(guarantee))
+        return self._spent.compose(_restated(guarantee, self.limit))
 
 
-def _restater(limit: Guarantee) -> Callable[[Guarantee], Guarantee]:
-    if isinstance(limit, RenyiDP):
-        orders = limit.orders
-        return lambda item: to_renyi(item, orders)
-    if isinstance(limit, ApproximateDP):
-        return lambda item: (
-            item if isinstance(item, ApproximateDP) else to_approximate(to_pure(item), 0)
-        )
-    if isinstance(limit, ZeroConcentratedDP):
-        return to_zcdp
-    if isinstance(limit, PureDP | BoundedRange):
-        return to_pure if isinstance(limit, PureDP) else _same_kind(limit)
-    return _same_kind(limit)
-
-
-def _same_kind(limit: Guarantee) -> Callable[[Guarantee], Guarantee]:
-    def restate(item: Guarantee) -> Guarantee:
-        if item.kind != limit.kind:
-            raise PrivacyError(f"a {item.kind} guarantee cannot be charged to a {limit.kind} limit")
-        return item
-
-    return restate
+def _restated(item: Guarantee, limit: Guarantee) -> Guarantee:
+    match limit:
+        case RenyiDP():
+            return to_renyi(item, limit.orders)
+        case ApproximateDP():
+            return unconverted(item)
+        case ZeroConcentratedDP():
+            return to_zcdp(item)
+        case PureDP():
+            return to_pure(item)
+    if item.kind != limit.kind:
+        raise PrivacyError(f"a {item.kind} guarantee cannot be charged to a {limit.kind} limit")
+    return item
 
 
 class Odometer:
@@ -192,17 +165,15 @@ class Odometer:
     delta
         Probability with which some reading may fail; failure probabilities of approximate
         guarantees come on top and are part of each reading.
-    first_rung
-        ρ₀, the smallest total that is distinguished from 0.
     """
 
-    def __init__(self, delta: float | Fraction, first_rung: Fraction = Fraction(1, 1000)) -> None:
+    FIRST_RUNG = Fraction(1, 1000)
+    """ρ₀, the smallest total that is distinguished from 0."""
+
+    def __init__(self, delta: float | Fraction) -> None:
         self._delta = Fraction(delta)
-        if not 0 < self._delta < 1 or first_rung <= 0:
-            raise PrivacyError(
-                f"delta={float(self._delta)} must lie in (0, 1) and first_rung={first_rung} be > 0"
-            )
-        self._first = first_rung
+        if not 0 < self._delta < 1:
+            raise PrivacyError(f"delta={float(self._delta)} must lie in (0, 1)")
         self._spent: ZeroConcentratedDP | None = None
 
     def record(self, guarantee: Guarantee) -> None:
@@ -220,13 +191,11 @@ class Odometer:
         """
         if self._spent is None:
             raise PrivacyError("nothing has been recorded yet")
-        rung, rho = 0, self._first
+        rung, rho = 0, self.FIRST_RUNG
         while rho < self._spent.exact_rho:
             rung, rho = rung + 1, 2 * rho
         share = self._delta / ((rung + 1) * (rung + 2))
         ceiling = float_above(rho)
         epsilon = ceiling + 2 * math.sqrt(ceiling * -math.log(share))
         delta = min(Fraction(1), self._delta + self._spent.exact_delta)
-        return ApproximateDP(
-            self._spent.adjacency, self._spent.unit, Fraction(above(epsilon)), delta
-        )
+        return ApproximateDP(*self._spent.neighbours, Fraction(above(epsilon)), delta)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from fractions import Fraction
 from functools import reduce
-from typing import Any, ClassVar, Self
+from operator import add, le
+from typing import Any, ClassVar, Self, TypeVar
 
 from common.errors import PrivacyError
+from common.exact.rational import parse_rational
 
 
 class Adjacency(StrEnum):
@@ -50,6 +53,11 @@ class Guarantee(ABC):
     unit: Unit
 
     kind: ClassVar[str]
+
+    @property
+    def neighbours(self) -> tuple[Adjacency, Unit]:
+        """What every kind is constructed with first."""
+        return self.adjacency, self.unit
 
     @abstractmethod
     def compose(self, other: Self) -> Self:
@@ -100,6 +108,53 @@ class Guarantee(ABC):
                 )
 
 
+@dataclass(frozen=True)
+class Additive(Guarantee):
+    """A guarantee of rational numbers that add up: ε or ρ, and for some kinds δ, stopping at 1."""
+
+    def __post_init__(self) -> None:
+        name, first, *delta = self._names()[0].removeprefix("exact_"), *self._numbers()
+        if first < 0:
+            raise PrivacyError(f"{name}={float(first)} must be >= 0")
+        for value in delta:
+            check_delta(value)
+
+    def compose(self, other: Self) -> Self:
+        self.same_neighbours(other)
+        return self._with(map(add, self._numbers(), other._numbers()))
+
+    def repeat(self, times: int) -> Self:
+        check_count("times", times, 0)
+        return self._with(number * times for number in self._numbers())
+
+    def within(self, limit: Self) -> bool:
+        self.same_neighbours(limit)
+        bounds = limit._numbers()
+        return bounds[1:] == (Fraction(1),) or all(map(le, self._numbers(), bounds))
+
+    def parameters(self) -> dict[str, Any]:
+        return {name.removeprefix("exact_"): str(getattr(self, name)) for name in self._names()}
+
+    @classmethod
+    def from_parameters(
+        cls, parameters: Mapping[str, Any], adjacency: Adjacency, unit: Unit
+    ) -> Self:
+        texts = (parameters[name.removeprefix("exact_")] for name in cls._names())
+        return cls(adjacency, unit, *map(parse_rational, texts))
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        return [field.name for field in fields(cls) if field.name.startswith("exact_")]
+
+    def _numbers(self) -> tuple[Fraction, ...]:
+        return tuple(getattr(self, name) for name in self._names())
+
+    def _with(self, numbers: Iterable[Fraction]) -> Self:
+        first, *delta = numbers
+        capped = [first, *(min(value, Fraction(1)) for value in delta)]
+        return type(self)(*self.neighbours, *capped)
+
+
 _KINDS: dict[str, type[Guarantee]] = {}
 
 
@@ -123,6 +178,19 @@ def guarantee_from_json(data: Mapping[str, Any]) -> Guarantee:
         raise PrivacyError(f"{data!r:.200} is not a guarantee: {error!r:.200}") from error
 
 
+GuaranteeT = TypeVar("GuaranteeT", bound=Guarantee)
+
+
+def about_the_same(guarantees: Iterable[GuaranteeT]) -> list[GuaranteeT]:
+    """Return them as a list, or raise ``PrivacyError`` if none is there or neighbours differ."""
+    items = list(guarantees)
+    if not items:
+        raise PrivacyError("nothing to compose; pass at least one guarantee")
+    for item in items[1:]:
+        items[0].same_neighbours(item)
+    return items
+
+
 def compose(guarantees: Iterable[Guarantee]) -> Guarantee:
     """Return the guarantee of releasing everything, for one or more guarantees of one kind.
 
@@ -131,13 +199,32 @@ def compose(guarantees: Iterable[Guarantee]) -> Guarantee:
     PrivacyError
         If the list is empty or mixes kinds, adjacencies or privacy units.
     """
-    items = list(guarantees)
-    if not items:
-        raise PrivacyError("nothing to compose; pass at least one guarantee")
+    items = about_the_same(guarantees)
     for item in items[1:]:
-        items[0].same_neighbours(item)
         if item.kind != items[0].kind:
             raise PrivacyError(
                 f"a {items[0].kind} and a {item.kind} guarantee do not add; convert one first"
             )
-    return reduce(lambda left, right: left.compose(right), items)
+    return reduce(lambda sum_, item: sum_.compose(item), items)
+
+
+def check_delta(delta: Fraction) -> None:
+    """Raise ``PrivacyError`` unless 0 <= δ <= 1."""
+    if not 0 <= delta <= 1:
+        raise PrivacyError(f"delta={float(delta)} must lie in 0 … 1")
+
+
+def check_count(name: str, count: int, least: int) -> None:
+    """Raise ``PrivacyError`` for fewer than the least number of releases or units."""
+    if count < least:
+        raise PrivacyError(f"{name}={count} must be >= {least}")
+
+
+def check_group(group: int, kind: str, failure: Fraction) -> None:
+    """Refuse groups with a failure probability, for which no group theorem is known."""
+    check_count("group", group, 1)
+    if group > 1 and failure > 0:
+        raise PrivacyError(
+            f"{kind} with a failure probability ({float(failure)}) has no group property; convert"
+            " it to (epsilon, delta) first, or calibrate the noise to the group"
+        )

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from common.errors import PrivacyError
 from common.exact.rational import parse_rational
 from common.exact.rounding import float_above
-from common.guarantees.base import Adjacency, Guarantee, Unit, register
+from common.guarantees.base import Adjacency, Guarantee, Unit, check_count, register
 
 
 @register("bounded-range")
@@ -36,6 +36,8 @@ class BoundedRange(Guarantee):
     """
 
     parts: tuple[tuple[Fraction, int], ...]
+
+    exact_delta: ClassVar[Fraction] = Fraction(0)
 
     def __post_init__(self) -> None:
         ranges = [epsilon for epsilon, _ in self.parts]
@@ -67,18 +69,14 @@ class BoundedRange(Guarantee):
 
     def compose(self, other: Self) -> Self:
         self.same_neighbours(other)
-        counts = Counter(dict(self.parts))
-        counts.update(dict(other.parts))
-        return self._with(counts)
+        return self._with(Counter(dict(self.parts)) + Counter(dict(other.parts)))
 
     def repeat(self, times: int) -> Self:
-        if times < 0:
-            raise PrivacyError(f"times={times} must be >= 0")
+        check_count("times", times, 0)
         return self._with({epsilon: count * times for epsilon, count in self.parts if times})
 
     def scale(self, group: int) -> Self:
-        if group < 1:
-            raise PrivacyError(f"group={group} must be >= 1")
+        check_count("group", group, 1)
         return self._with({epsilon * group: count for epsilon, count in self.parts})
 
     def within(self, limit: Self) -> bool:
@@ -105,8 +103,7 @@ class BoundedRange(Guarantee):
         return cls(adjacency, unit, tuple((parse_rational(e), int(count)) for e, count in parts))
 
     def _with(self, counts: Mapping[Fraction, int]) -> Self:
-        parts = tuple(sorted(counts.items(), reverse=True))
-        return type(self)(self.adjacency, self.unit, parts)
+        return type(self)(*self.neighbours, tuple(sorted(counts.items(), reverse=True)))
 
     def __str__(self) -> str:
         return f"bounded range, ε = {self.epsilon:.6g} ({self.adjacency}, per {self.unit})"

@@ -19,7 +19,8 @@ import scipy
 from common.arrays import Floats
 from common.errors import PrivacyError
 from common.exact.rounding import above, float_below
-from common.guarantees.approximate import ApproximateDP, check_delta
+from common.guarantees.approximate import ApproximateDP
+from common.guarantees.base import about_the_same, check_count, check_delta
 from common.guarantees.pure import PureDP
 
 _MAX_CELLS = 1 << 18
@@ -36,8 +37,7 @@ def advanced_composition(
     """
     exact, d = Fraction(epsilon), Fraction(delta)
     check_delta(d)
-    if times < 0:
-        raise PrivacyError(f"times={times} must be >= 0")
+    check_count("times", times, 0)
     basic = exact * times
     if d == 0 or times == 0:
         return basic
@@ -69,34 +69,21 @@ def optimal_composition(
     PrivacyError
         If the parts do not compose or leave nothing of δ.
     """
-    items = list(guarantees)
-    if not items:
-        raise PrivacyError("nothing to compose; pass at least one guarantee")
-    for item in items[1:]:
-        items[0].same_neighbours(item)
+    items = about_the_same(guarantees)
     exact = Fraction(delta)
     check_delta(exact)
-    kept = Fraction(1)
-    for item in items:
-        if isinstance(item, ApproximateDP):
-            kept *= 1 - item.exact_delta
+    kept = math.prod((1 - item.exact_delta for item in items), start=Fraction(1))
     if exact < 1 - kept:
         raise PrivacyError(
             f"delta={float(exact)} is below {float(1 - kept)}, which the parts spend already"
         )
-    left = (exact - (1 - kept)) / kept if kept > 0 else Fraction(0)
+    remaining = (exact - (1 - kept)) / kept if kept > 0 else Fraction(0)
     epsilons = [item.exact_epsilon for item in items if item.exact_epsilon > 0]
-    epsilon = _optimal_epsilon(epsilons, left)
-    return ApproximateDP(items[0].adjacency, items[0].unit, epsilon, exact)
-
-
-def _optimal_epsilon(epsilons: Sequence[Fraction], delta: Fraction) -> Fraction:
-    total = sum(epsilons, Fraction(0))
-    if delta == 0 or total == 0:
-        return total
-    losses, masses = _loss_law(epsilons)
-    least = _invert(losses, masses, float_below(delta))
-    return min(total, Fraction(above(least))) if least > 0 else Fraction(0)
+    epsilon = sum(epsilons, Fraction(0))
+    if remaining > 0 and epsilon > 0:
+        least = _invert(*_loss_law(epsilons), float_below(remaining))
+        epsilon = min(epsilon, Fraction(above(least))) if least > 0 else Fraction(0)
+    return ApproximateDP(*items[0].neighbours, epsilon, exact)
 
 
 def _loss_law(epsilons: Sequence[Fraction]) -> tuple[Floats, Floats]:
@@ -104,19 +91,17 @@ def _loss_law(epsilons: Sequence[Fraction]) -> tuple[Floats, Floats]:
     counts = Counter(epsilons)
     if len(counts) == 1:
         ((epsilon, times),) = counts.items()
-        return above(float(epsilon)) * np.arange(-times, times + 1, 2.0), _binomial(
-            float(epsilon), times
-        )
+        losses = above(float(epsilon)) * np.arange(-times, times + 1, 2.0)
+        return losses, _binomial(float(epsilon), times)
     step = _common_step(counts)
     masses = np.ones(1)
-    half_width = 0
     for epsilon, times in counts.items():
         cells = math.ceil(epsilon / step)
         spread = np.zeros(masses.size + 2 * cells * times)
         for j, mass in enumerate(_binomial(float(cells * step), times).tolist()):
             spread[2 * cells * j : 2 * cells * j + masses.size] += mass * masses
         masses = spread
-        half_width += cells * times
+    half_width = masses.size // 2
     return above(float(step)) * np.arange(-half_width, half_width + 1.0), masses
 
 

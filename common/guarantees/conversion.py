@@ -5,31 +5,29 @@
     pure, (ε, δ), bounded range, zCDP  →  RDP         to_renyi
     every kind                         →  (ε, δ)      to_approximate
 
-A new kind registers its own conversions with ``@to_renyi.register`` and so on; nothing here needs
-to know about it.
+A new kind registers its own conversions with ``@to_renyi.register`` and so on (``to_approximate``:
+``@least_epsilon.register``); nothing here needs to know about it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import singledispatch
-from typing import TypeVar
 
 import numpy as np
 
 from common.arrays import Floats
 from common.errors import PrivacyError
 from common.exact.rounding import above, float_below
-from common.guarantees.approximate import ApproximateDP, check_delta
-from common.guarantees.base import Adjacency, Guarantee
+from common.guarantees.approximate import ApproximateDP
+from common.guarantees.base import Adjacency, Guarantee, GuaranteeT, check_delta
 from common.guarantees.bounded_range import BoundedRange
 from common.guarantees.concentrated import ZeroConcentratedDP
 from common.guarantees.pure import PureDP
 from common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
-
-GuaranteeT = TypeVar("GuaranteeT", bound=Guarantee)
 
 _LEAST_DELTA = Fraction(1, 10**300)
 
@@ -55,7 +53,7 @@ def _(guarantee: PureDP) -> PureDP:
 
 @to_pure.register
 def _(guarantee: BoundedRange) -> PureDP:
-    return PureDP(guarantee.adjacency, guarantee.unit, guarantee.exact_epsilon)
+    return PureDP(*guarantee.neighbours, guarantee.exact_epsilon)
 
 
 @singledispatch
@@ -82,21 +80,15 @@ def _(guarantee: ZeroConcentratedDP) -> ZeroConcentratedDP:
 
 
 @to_zcdp.register
-def _(guarantee: PureDP) -> ZeroConcentratedDP:
+def _(guarantee: PureDP | ApproximateDP) -> ZeroConcentratedDP:
     rho = guarantee.exact_epsilon**2 / 2
-    return ZeroConcentratedDP(guarantee.adjacency, guarantee.unit, rho, Fraction(0))
+    return ZeroConcentratedDP(*guarantee.neighbours, rho, guarantee.exact_delta)
 
 
 @to_zcdp.register
 def _(guarantee: BoundedRange) -> ZeroConcentratedDP:
     rho = sum((count * epsilon**2 / 8 for epsilon, count in guarantee.parts), Fraction(0))
-    return ZeroConcentratedDP(guarantee.adjacency, guarantee.unit, rho, Fraction(0))
-
-
-@to_zcdp.register
-def _(guarantee: ApproximateDP) -> ZeroConcentratedDP:
-    rho = guarantee.exact_epsilon**2 / 2
-    return ZeroConcentratedDP(guarantee.adjacency, guarantee.unit, rho, guarantee.exact_delta)
+    return ZeroConcentratedDP(*guarantee.neighbours, rho, Fraction(0))
 
 
 @singledispatch
@@ -118,44 +110,31 @@ def _(guarantee: RenyiDP, orders: Sequence[Fraction] = DEFAULT_ORDERS) -> RenyiD
             f"no requested order lies below {float(guarantee.orders[-1])}, the curve's last"
         )
     values = tuple(guarantee.at(order) for order in kept)
-    return RenyiDP(guarantee.adjacency, guarantee.unit, kept, values, guarantee.exact_delta)
+    return RenyiDP(*guarantee.neighbours, kept, values, guarantee.exact_delta)
 
 
 @to_renyi.register
 def _(guarantee: ZeroConcentratedDP, orders: Sequence[Fraction] = DEFAULT_ORDERS) -> RenyiDP:
     values = tuple(guarantee.exact_rho * order for order in orders)
-    return RenyiDP(
-        guarantee.adjacency, guarantee.unit, tuple(orders), values, guarantee.exact_delta
-    )
+    return RenyiDP(*guarantee.neighbours, tuple(orders), values, guarantee.exact_delta)
 
 
 @to_renyi.register
-def _(guarantee: PureDP, orders: Sequence[Fraction] = DEFAULT_ORDERS) -> RenyiDP:
+def _(guarantee: PureDP | ApproximateDP, orders: Sequence[Fraction] = DEFAULT_ORDERS) -> RenyiDP:
     values = _response_curve(guarantee.exact_epsilon, orders)
-    return RenyiDP(guarantee.adjacency, guarantee.unit, tuple(orders), values, Fraction(0))
-
-
-@to_renyi.register
-def _(guarantee: ApproximateDP, orders: Sequence[Fraction] = DEFAULT_ORDERS) -> RenyiDP:
-    values = _response_curve(guarantee.exact_epsilon, orders)
-    return RenyiDP(
-        guarantee.adjacency, guarantee.unit, tuple(orders), values, guarantee.exact_delta
-    )
+    return RenyiDP(*guarantee.neighbours, tuple(orders), values, guarantee.exact_delta)
 
 
 @to_renyi.register
 def _(guarantee: BoundedRange, orders: Sequence[Fraction] = DEFAULT_ORDERS) -> RenyiDP:
-    values = tuple(Fraction(0) for _ in orders)
+    values = [Fraction(0)] * len(orders)
     for epsilon, count in guarantee.parts:
         response = _response_curve(epsilon, orders)
-        values = tuple(
-            value + count * min(order * epsilon**2 / 8, bound)
-            for value, order, bound in zip(values, orders, response, strict=True)
-        )
-    return RenyiDP(guarantee.adjacency, guarantee.unit, tuple(orders), values, Fraction(0))
+        for i, order in enumerate(orders):
+            values[i] += count * min(order * epsilon**2 / 8, response[i])
+    return RenyiDP(*guarantee.neighbours, tuple(orders), tuple(values), Fraction(0))
 
 
-@singledispatch
 def to_approximate(guarantee: Guarantee, delta: float | Fraction) -> ApproximateDP:
     """Restate a guarantee as (ε, δ)-DP at a chosen δ, with the least ε that is known.
 
@@ -181,62 +160,67 @@ def to_approximate(guarantee: Guarantee, delta: float | Fraction) -> Approximate
     PrivacyError
         If δ is not above the guarantee's own failure probability, or no finite ε exists.
     """
+    exact = Fraction(delta)
+    check_delta(exact)
+    return ApproximateDP(*guarantee.neighbours, least_epsilon(guarantee, exact), exact)
+
+
+@singledispatch
+def least_epsilon(guarantee: Guarantee, delta: Fraction) -> Fraction:
+    """Return the ε of :func:`to_approximate`, which dispatches here."""
     raise PrivacyError(f"a {guarantee.kind} guarantee has no (epsilon, delta) form")
 
 
-@to_approximate.register
-def _(guarantee: PureDP, delta: float | Fraction) -> ApproximateDP:
-    exact = _delta(delta)
-    epsilon = _response_epsilon(guarantee.exact_epsilon, exact)
-    return ApproximateDP(guarantee.adjacency, guarantee.unit, epsilon, exact)
-
-
-@to_approximate.register
-def _(guarantee: BoundedRange, delta: float | Fraction) -> ApproximateDP:
-    exact = _delta(delta)
-    epsilon = _response_epsilon(guarantee.exact_epsilon, exact)
-    if exact > 0:
-        epsilon = min(epsilon, to_approximate(to_zcdp(guarantee), exact).exact_epsilon)
-    return ApproximateDP(guarantee.adjacency, guarantee.unit, epsilon, exact)
-
-
-@to_approximate.register
-def _(guarantee: ApproximateDP, delta: float | Fraction) -> ApproximateDP:
-    exact = _delta(delta)
-    if exact < guarantee.exact_delta:
+@least_epsilon.register
+def _(guarantee: PureDP | ApproximateDP, delta: Fraction) -> Fraction:
+    failure = guarantee.exact_delta
+    if delta < failure:
         raise PrivacyError(
-            f"delta={float(exact)} is below the guarantee's own {guarantee.delta}; ask for more"
+            f"delta={float(delta)} is below the guarantee's own {float(failure)}; ask for more"
         )
-    left = exact - guarantee.exact_delta
-    epsilon = _response_epsilon(guarantee.exact_epsilon, left)
-    return ApproximateDP(guarantee.adjacency, guarantee.unit, epsilon, exact)
+    return _response_epsilon(guarantee.exact_epsilon, delta - failure)
 
 
-@to_approximate.register
-def _(guarantee: ZeroConcentratedDP, delta: float | Fraction) -> ApproximateDP:
-    exact = _delta(delta)
-    left = _left(exact, guarantee.exact_delta)
+@least_epsilon.register
+def _(guarantee: BoundedRange, delta: Fraction) -> Fraction:
+    epsilon = _response_epsilon(guarantee.exact_epsilon, delta)
+    return min(epsilon, least_epsilon(to_zcdp(guarantee), delta)) if delta > 0 else epsilon
+
+
+@least_epsilon.register
+def _(guarantee: ZeroConcentratedDP, delta: Fraction) -> Fraction:
+    remaining = _remaining(delta, guarantee.exact_delta)
     if guarantee.exact_rho == 0:
-        return ApproximateDP(guarantee.adjacency, guarantee.unit, Fraction(0), exact)
+        return Fraction(0)
     rho = guarantee.rho
-    start = math.log1p(math.sqrt(-math.log(float_below(left)) / rho))
+    start = math.log1p(math.sqrt(-math.log(float_below(remaining)) / rho))
     # any α gives a valid ε, so a grid around the classical optimum is enough
     orders = 1 + np.expm1(start + np.linspace(-2.5, 1.0, 2001)).clip(1e-6)
-    epsilon = _least_epsilon(orders, rho * orders, left)
-    return ApproximateDP(guarantee.adjacency, guarantee.unit, epsilon, exact)
+    return _least_over(orders, rho * orders, remaining)
 
 
-@to_approximate.register
-def _(guarantee: RenyiDP, delta: float | Fraction) -> ApproximateDP:
-    exact = _delta(delta)
-    left = _left(exact, guarantee.exact_delta)
+@least_epsilon.register
+def _(guarantee: RenyiDP, delta: Fraction) -> Fraction:
+    remaining = _remaining(delta, guarantee.exact_delta)
     if min(guarantee.values) == 0:  # a divergence of 0 at any order: the two laws are equal
-        return ApproximateDP(guarantee.adjacency, guarantee.unit, Fraction(0), exact)
-    between = _best_between(guarantee, left)
+        return Fraction(0)
+    between = _best_between(guarantee, remaining)
     orders = np.array([float(order) for order in (*guarantee.orders, *between)])
     values = np.array([float(v) for v in (*guarantee.values, *map(guarantee.at, between))])
-    epsilon = _least_epsilon(orders, values, left)
-    return ApproximateDP(guarantee.adjacency, guarantee.unit, epsilon, exact)
+    return _least_over(orders, values, remaining)
+
+
+def unconverted(guarantee: Guarantee) -> ApproximateDP:
+    """Restate a guarantee as (ε, δ)-DP by its own ε and failure probability; δ pays for nothing.
+
+    Raises
+    ------
+    PrivacyError
+        If it has no ε of its own, as concentrated guarantees.
+    """
+    if isinstance(guarantee, ApproximateDP):
+        return guarantee
+    return ApproximateDP(*guarantee.neighbours, to_pure(guarantee).exact_epsilon, Fraction(0))
 
 
 def epsilon_at(guarantee: Guarantee, delta: float | Fraction) -> float:
@@ -255,19 +239,11 @@ def for_replacement(guarantee: GuaranteeT) -> GuaranteeT:
             f"a guarantee for {guarantee.adjacency} cannot be restated as replace-record;"
             " only one for add-remove can"
         )
-    doubled = guarantee.scale(2)
-    data = {**doubled.to_json(), "adjacency": str(Adjacency.REPLACE_RECORD)}
-    return type(guarantee).from_parameters(data, Adjacency.REPLACE_RECORD, guarantee.unit)
+    return replace(guarantee.scale(2), adjacency=Adjacency.REPLACE_RECORD)
 
 
-def _delta(delta: float | Fraction) -> Fraction:
-    exact = Fraction(delta)
-    check_delta(exact)
-    return exact
-
-
-def _left(delta: Fraction, failure: Fraction) -> Fraction:
-    """What of δ remains for the conversion; none is no finite ε."""
+def _remaining(delta: Fraction, failure: Fraction) -> Fraction:
+    """What of δ the conversion may use."""
     if delta <= failure:
         raise PrivacyError(
             f"delta={float(delta)} must be above the failure probability {float(failure)}: a"
@@ -287,11 +263,10 @@ def _response_curve(epsilon: Fraction, orders: Sequence[Fraction]) -> tuple[Frac
     # the logarithm of a number near 1 has an absolute error, which the division by α - 1 magnifies
     error = 1e-15 * (1 + np.abs(alphas * log_q))
     bounds = (np.maximum(moments, 0) + error) / (alphas - 1)
-    values = (
+    return tuple(
         min(Fraction(above(bound)), epsilon, order * epsilon * epsilon / 2)
         for bound, order in zip(bounds.tolist(), orders, strict=True)
     )
-    return tuple(values)
 
 
 def _response_epsilon(epsilon: Fraction, delta: Fraction) -> Fraction:
@@ -323,7 +298,7 @@ def _best_between(curve: RenyiDP, delta: Fraction) -> list[Fraction]:
     return [order for order in map(Fraction, best[inside].tolist()) if order < curve.orders[-1]]
 
 
-def _least_epsilon(orders: Floats, values: Floats, delta: Fraction) -> Fraction:
+def _least_over(orders: Floats, values: Floats, delta: Fraction) -> Fraction:
     if delta >= 1:
         return Fraction(0)
     if delta < _LEAST_DELTA:

@@ -92,12 +92,10 @@ def discrete_gaussian_delta(variance: Fraction, epsilon: float, sensitivity: int
     """
     if sensitivity < 1:
         raise PrivacyError(f"sensitivity={sensitivity} must be an integer >= 1")
-    sigma = math.sqrt(float(variance))
-    reach = math.ceil(_REACH * sigma) + 2 + sensitivity
-    points = np.arange(-reach, reach + 1.0)
     v = float(variance)
-    log_weights = -points * points / (2 * v)
-    total = float(np.sum(np.exp(log_weights)))
+    reach = math.ceil(_REACH * math.sqrt(v)) + 2 + sensitivity
+    points = np.arange(-reach, reach + 1.0)
+    total = float(np.sum(np.exp(-points * points / (2 * v))))
     # privacy loss of output z when the truth is 0 against Δ, seen from the larger side
     losses = (2 * points * sensitivity - sensitivity * sensitivity) / (2 * v)
     shifted = np.exp(-((points - sensitivity) ** 2) / (2 * v))

@@ -13,9 +13,8 @@ from fractions import Fraction
 
 from common.errors import PrivacyError
 from common.guarantees.approximate import ApproximateDP
-from common.guarantees.base import Guarantee
-from common.guarantees.concentrated import ZeroConcentratedDP
-from common.guarantees.conversion import to_approximate, to_pure, to_renyi
+from common.guarantees.base import Guarantee, about_the_same
+from common.guarantees.conversion import least_epsilon, to_renyi, unconverted
 from common.guarantees.renyi import RenyiDP
 
 ORDERS: tuple[Fraction, ...] = tuple(Fraction(1 + 2**j) for j in range(11))
@@ -58,15 +57,11 @@ def adaptive_total(guarantees: Iterable[Guarantee], delta: Fraction) -> Approxim
     PrivacyError
         If they are about different neighbours, or δ* is 0 and one has no pure ε.
     """
-    items = list(guarantees)
-    if not items:
-        raise PrivacyError("nothing to add up; pass at least one guarantee")
-    for item in items[1:]:
-        items[0].same_neighbours(item)
-    failures = sum((_failure(item) for item in items), Fraction(0))
+    items = about_the_same(guarantees)
+    failures = sum((getattr(item, "exact_delta", Fraction(0)) for item in items), Fraction(0))
     basic = _basic_epsilon(items)
     if basic is not None and failures == 0:
-        return ApproximateDP(items[0].adjacency, items[0].unit, basic, Fraction(0))
+        return ApproximateDP(*items[0].neighbours, basic, Fraction(0))
     if delta == 0:
         kinds = ", ".join(sorted({item.kind for item in items}))
         raise PrivacyError(f"guarantees of kind {kinds} have no total at delta=0; allow a delta")
@@ -77,25 +72,15 @@ def adaptive_total(guarantees: Iterable[Guarantee], delta: Fraction) -> Approxim
             f"an RDP curve that ends below order {ORDERS[0]} cannot be added up; extend it"
         )
     spent = min(failures + delta / 2, Fraction(1))
-    return ApproximateDP(items[0].adjacency, items[0].unit, min(finite), spent)
-
-
-def _failure(item: Guarantee) -> Fraction:
-    if isinstance(item, ApproximateDP | ZeroConcentratedDP | RenyiDP):
-        return item.exact_delta
-    return Fraction(0)
+    return ApproximateDP(*items[0].neighbours, min(finite), spent)
 
 
 def _basic_epsilon(items: Sequence[Guarantee]) -> Fraction | None:
     """Return Σ ε_i, failures aside, or None where some guarantee has no finite ε."""
     try:
-        return sum((_bounded(item) for item in items), Fraction(0))
+        return sum((unconverted(item).exact_epsilon for item in items), Fraction(0))
     except PrivacyError:
         return None
-
-
-def _bounded(item: Guarantee) -> Fraction:
-    return (item if isinstance(item, ApproximateDP) else to_pure(item)).exact_epsilon
 
 
 def _renyi_epsilon(items: Sequence[Guarantee], order: Fraction, delta: Fraction) -> Fraction | None:
@@ -105,4 +90,4 @@ def _renyi_epsilon(items: Sequence[Guarantee], order: Fraction, delta: Fraction)
     curves = [to_renyi(item, (order,)) for item in items]
     value = sum((curve.values[0] for curve in curves), Fraction(0))
     total = replace(curves[0], values=(value,), exact_delta=Fraction(0))
-    return to_approximate(total, delta).exact_epsilon
+    return least_epsilon(total, delta)

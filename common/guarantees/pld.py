@@ -21,7 +21,7 @@ from typing import Any, Self
 from common.errors import PrivacyError
 from common.exact.rounding import above, float_above
 from common.guarantees.approximate import ApproximateDP
-from common.guarantees.base import Adjacency, Unit
+from common.guarantees.base import Adjacency, Unit, check_count
 from common.guarantees.pure import PureDP
 
 STEP = 1e-4
@@ -69,7 +69,6 @@ class PrivacyLoss:
         pure: Fraction | None = None,
         adjacency: Adjacency = Adjacency.REPLACE_LABEL,
         unit: Unit = Unit.RECORD,
-        step: float = STEP,
     ) -> Self:
         """Build the law of a mechanism from its output laws, outcome → probability.
 
@@ -80,82 +79,41 @@ class PrivacyLoss:
             and with a law that this is composed with, ``upper`` is about the same one of the two.
         pure
             Pure ε in both directions; None if there is none.
-        adjacency, unit
-            As in every guarantee.
-        step
-            Width of a cell.
         """
         for name, mass in (("upper", upper), ("lower", lower)):
             if min(mass.values()) < 0 or abs(sum(mass.values()) - 1) > 1e-9:
                 raise PrivacyError(f"{name} masses sum to {sum(mass.values())}; they must sum to 1")
-        log_upper = {z: math.log(p) for z, p in upper.items() if p > 0}
-        log_lower = {z: math.log(p) for z, p in lower.items() if p > 0}
+        log_upper, log_lower = (
+            {z: math.log(p) for z, p in mass.items() if p > 0} for mass in (upper, lower)
+        )
         law = _backend().from_two_probability_mass_functions(
-            log_lower, log_upper, value_discretization_interval=step, symmetric=False
+            log_lower, log_upper, value_discretization_interval=STEP, symmetric=False
         )
         return cls(adjacency, unit, law, pure)
 
     @classmethod
-    def of_pure(cls, guarantee: PureDP, step: float = STEP) -> Self:
+    def of_pure(cls, guarantee: PureDP) -> Self:
         """Build the law of binary randomized response, which dominates every ε-DP mechanism."""
         truth = 1 / (1 + math.exp(-guarantee.epsilon))
         lie = math.exp(-guarantee.epsilon) * truth
-        return cls.of_pair(
-            {0: truth, 1: lie},
-            {0: lie, 1: truth},
-            guarantee.exact_epsilon,
-            guarantee.adjacency,
-            guarantee.unit,
-            step,
-        )
+        upper, lower = {0: truth, 1: lie}, {0: lie, 1: truth}
+        return cls.of_pair(upper, lower, guarantee.exact_epsilon, *guarantee.neighbours)
 
     @classmethod
-    def of_discrete_laplace(
-        cls,
-        scale: Fraction,
-        sensitivity: int = 1,
-        adjacency: Adjacency = Adjacency.ADD_REMOVE,
-        unit: Unit = Unit.RECORD,
-        step: float = STEP,
-    ) -> Self:
-        """Build the law of discrete Laplace noise on one integer of that sensitivity."""
+    def of_discrete_laplace(cls, scale: Fraction) -> Self:
+        """Build the law of discrete Laplace noise on a count, adding or removing one record."""
         law = _backend().from_discrete_laplace_mechanism(
-            float(1 / scale), sensitivity=sensitivity, value_discretization_interval=step
+            float(1 / scale), sensitivity=1, value_discretization_interval=STEP
         )
-        return cls(adjacency, unit, law, sensitivity / Fraction(scale))
+        return cls(Adjacency.ADD_REMOVE, Unit.RECORD, law, 1 / Fraction(scale))
 
     @classmethod
-    def of_discrete_gaussian(
-        cls,
-        variance: Fraction,
-        sensitivity: int = 1,
-        adjacency: Adjacency = Adjacency.ADD_REMOVE,
-        unit: Unit = Unit.RECORD,
-        step: float = STEP,
-    ) -> Self:
-        """Build the law of discrete Gaussian noise on one integer of that sensitivity."""
-        law = _backend().from_discrete_gaussian_mechanism(
-            math.sqrt(float(variance)), sensitivity=sensitivity, value_discretization_interval=step
-        )
-        return cls(adjacency, unit, law, None)
-
-    @classmethod
-    def of_gaussian(
-        cls,
-        sigma: float,
-        sensitivity: float = 1.0,
-        rate: float = 1.0,
-        unit: Unit = Unit.RECORD,
-        step: float = STEP,
-    ) -> Self:
-        """Build the law of Gaussian noise after Poisson sampling, adding or removing one unit."""
+    def of_gaussian(cls, sigma: float, rate: float = 1.0) -> Self:
+        """Build the law of N(0, σ²) on a count of a Poisson sample, adding or removing a record."""
         law = _backend().from_gaussian_mechanism(
-            sigma,
-            sensitivity=sensitivity,
-            sampling_prob=rate,
-            value_discretization_interval=step,
+            sigma, sensitivity=1.0, sampling_prob=rate, value_discretization_interval=STEP
         )
-        return cls(Adjacency.ADD_REMOVE, unit, law, None)
+        return cls(Adjacency.ADD_REMOVE, Unit.RECORD, law, None)
 
     def compose(self, other: Self) -> Self:
         """Return the law of releasing both."""
@@ -164,14 +122,12 @@ class PrivacyLoss:
                 f"laws for {self.adjacency} per {self.unit} and {other.adjacency} per {other.unit}"
                 " do not compose"
             )
-        both = self.pure is not None and other.pure is not None
-        pure = self.pure + other.pure if both else None  # type: ignore[operator]
+        pure = None if self.pure is None or other.pure is None else self.pure + other.pure
         return replace(self, law=self.law.compose(other.law), pure=pure)
 
     def repeat(self, times: int) -> Self:
         """Return the law of ``times`` >= 1 independent releases."""
-        if times < 1:
-            raise PrivacyError(f"times={times} must be >= 1")
+        check_count("times", times, 1)
         if times == 1:
             return self
         pure = None if self.pure is None else self.pure * times

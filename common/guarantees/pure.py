@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Self
+from typing import ClassVar, Self
 
 from common.errors import PrivacyError
 from common.exact.channel import FiniteChannel
-from common.exact.rational import parse_rational
-from common.guarantees.base import Adjacency, Guarantee, Unit, register
+from common.exact.rounding import float_above
+from common.guarantees.base import Additive, Adjacency, Unit, check_count, register
 
 
 @register("pure")
 @dataclass(frozen=True)
-class PureDP(Guarantee):
+class PureDP(Additive):
     """ε-DP: ``P[M(D) in S] <= e^ε P[M(D') in S]`` for all neighbours D, D' and all S.
 
     Source: Dwork, McSherry, Nissim, Smith, *Calibrating Noise to Sensitivity*, TCC 2006; the
@@ -30,9 +29,7 @@ class PureDP(Guarantee):
 
     exact_epsilon: Fraction
 
-    def __post_init__(self) -> None:
-        if self.exact_epsilon < 0:
-            raise PrivacyError(f"epsilon={float(self.exact_epsilon)} must be >= 0")
+    exact_delta: ClassVar[Fraction] = Fraction(0)
 
     @classmethod
     def of(
@@ -54,37 +51,11 @@ class PureDP(Guarantee):
     @property
     def epsilon(self) -> float:
         """ε as a float, rounded up."""
-        nearest = float(self.exact_epsilon)
-        if Fraction(nearest) >= self.exact_epsilon:
-            return nearest
-        return math.nextafter(nearest, math.inf)
-
-    def compose(self, other: Self) -> Self:
-        self.same_neighbours(other)
-        return type(self)(self.adjacency, self.unit, self.exact_epsilon + other.exact_epsilon)
-
-    def repeat(self, times: int) -> Self:
-        if times < 0:
-            raise PrivacyError(f"times={times} must be >= 0")
-        return type(self)(self.adjacency, self.unit, self.exact_epsilon * times)
+        return float_above(self.exact_epsilon)
 
     def scale(self, group: int) -> Self:
-        if group < 1:
-            raise PrivacyError(f"group={group} must be >= 1")
-        return type(self)(self.adjacency, self.unit, self.exact_epsilon * group)
-
-    def within(self, limit: Self) -> bool:
-        self.same_neighbours(limit)
-        return self.exact_epsilon <= limit.exact_epsilon
-
-    def parameters(self) -> dict[str, Any]:
-        return {"epsilon": str(self.exact_epsilon)}
-
-    @classmethod
-    def from_parameters(
-        cls, parameters: Mapping[str, Any], adjacency: Adjacency, unit: Unit
-    ) -> Self:
-        return cls(adjacency, unit, parse_rational(parameters["epsilon"]))
+        check_count("group", group, 1)
+        return self.repeat(group)
 
     def __str__(self) -> str:
         return f"ε = {self.epsilon:.6g} ({self.adjacency}, per {self.unit})"

@@ -15,8 +15,15 @@ from numpy.typing import ArrayLike
 from common.errors import PrivacyError
 from common.exact.rational import parse_rational
 from common.exact.rounding import above
-from common.guarantees.approximate import check_delta
-from common.guarantees.base import Adjacency, Guarantee, Unit, register
+from common.guarantees.base import (
+    Adjacency,
+    Guarantee,
+    Unit,
+    check_count,
+    check_delta,
+    check_group,
+    register,
+)
 
 DEFAULT_ORDERS: tuple[Fraction, ...] = tuple(
     sorted(
@@ -126,11 +133,9 @@ class RenyiDP(Guarantee):
         right = bisect_left(self.orders, lam + 1)
         if self.orders[right] == lam + 1:
             return self._moments[right]
-        low, low_value = (
-            (self.orders[right - 1] - 1, self._moments[right - 1])
-            if right
-            else (Fraction(0), Fraction(0))
-        )
+        low, low_value = Fraction(0), Fraction(0)
+        if right:
+            low, low_value = self.orders[right - 1] - 1, self._moments[right - 1]
         high, high_value = self.orders[right] - 1, self._moments[right]
         return low_value + (high_value - low_value) * (lam - low) / (high - low)
 
@@ -144,18 +149,17 @@ class RenyiDP(Guarantee):
         delta = min(self.exact_delta + other.exact_delta, Fraction(1))
         if self.orders == other.orders:
             values = tuple(a + b for a, b in zip(self.values, other.values, strict=True))
-            return type(self)(self.adjacency, self.unit, self.orders, values, delta)
+            return type(self)(*self.neighbours, self.orders, values, delta)
         last = min(self.orders[-1], other.orders[-1])
         orders = tuple(sorted(a for a in {*self.orders, *other.orders} if a <= last))
         values = tuple(self.at(a) + other.at(a) for a in orders)
-        return type(self)(self.adjacency, self.unit, orders, values, delta)
+        return type(self)(*self.neighbours, orders, values, delta)
 
     def repeat(self, times: int) -> Self:
-        if times < 0:
-            raise PrivacyError(f"times={times} must be >= 0")
+        check_count("times", times, 0)
         values = tuple(value * times for value in self.values)
         delta = min(self.exact_delta * times, Fraction(1))
-        return type(self)(self.adjacency, self.unit, self.orders, values, delta)
+        return type(self)(*self.neighbours, self.orders, values, delta)
 
     def scale(self, group: int) -> Self:
         """Group privacy by the weak triangle inequality, for the orders that it reaches.
@@ -164,29 +168,26 @@ class RenyiDP(Guarantee):
         ``D_α(P ‖ R) <= (α - 1/p)/(α - 1) D_{pα}(P ‖ Q) + D_{q(α - 1/p)}(Q ‖ R)``; the best of a
         few p is taken. Halving the group doubles the reach of each step.
         """
-        if group < 1:
-            raise PrivacyError(f"group={group} must be >= 1")
+        check_group(group, "RDP", self.exact_delta)
         if group == 1:
             return self
-        if self.exact_delta > 0:
-            raise PrivacyError(
-                f"RDP with a failure probability ({float(self.exact_delta)}) has no group"
-                " property; convert it to (epsilon, delta) first, or calibrate the noise to the"
-                " group"
-            )
         first, second = self.scale(group - group // 2), self.scale(group // 2)
-        pairs = [
-            (alpha, min(bounds))
+        bounds = {
+            alpha: [
+                (alpha - 1 / p) / (alpha - 1) * first.at(p * alpha) + second.at(far)
+                for p in _GROUP_EXPONENTS
+                if p * alpha <= first.orders[-1]
+                and (far := (alpha - 1 / p) * p / (p - 1)) <= second.orders[-1]
+            ]
             for alpha in self.orders
-            if (bounds := list(_triangle(first, second, alpha)))
-        ]
-        if not pairs:
+        }
+        curve = {alpha: min(values) for alpha, values in bounds.items() if values}
+        if not curve:
             raise PrivacyError(
                 f"a group of {group} needs RDP orders above {float(self.orders[-1])}; give the"
                 " curve more orders"
             )
-        orders, values = tuple(a for a, _ in pairs), tuple(v for _, v in pairs)
-        return type(self)(self.adjacency, self.unit, orders, values, Fraction(0))
+        return type(self)(*self.neighbours, tuple(curve), tuple(curve.values()), Fraction(0))
 
     def within(self, limit: Self) -> bool:
         """Whether every order of ``limit`` is kept."""
@@ -224,14 +225,3 @@ class RenyiDP(Guarantee):
             f"RDP at {len(self.orders)} orders up to {float(self.orders[-1]):g}{failure}"
             f" ({self.adjacency}, per {self.unit})"
         )
-
-
-def _triangle(first: RenyiDP, second: RenyiDP, alpha: Fraction) -> list[Fraction]:
-    bounds = []
-    for p in _GROUP_EXPONENTS:
-        q = p / (p - 1)
-        near, far = p * alpha, q * (alpha - 1 / p)
-        if near <= first.orders[-1] and far <= second.orders[-1]:
-            weight = (alpha - 1 / p) / (alpha - 1)
-            bounds.append(weight * first.at(near) + second.at(far))
-    return bounds

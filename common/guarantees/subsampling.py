@@ -10,12 +10,9 @@ public accountants, and is refused.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Context, Decimal
 from fractions import Fraction
-from functools import singledispatch
-from typing import TypeVar
 
 import numpy as np
 import scipy
@@ -36,7 +33,6 @@ _DIFFERENCES = 64
 """Up to which j differences of a Gaussian's moments are summed."""
 
 
-@singledispatch
 def poisson_subsample(guarantee: Guarantee, rate: float | Fraction) -> Guarantee:
     """Return the guarantee of running a mechanism on a Poisson sample of rate q.
 
@@ -59,30 +55,18 @@ def poisson_subsample(guarantee: Guarantee, rate: float | Fraction) -> Guarantee
     PrivacyError
         For another adjacency, a rate outside 0 … 1, or a kind without such a theorem.
     """
-    raise PrivacyError(
-        f"a {guarantee.kind} guarantee has no subsampling theorem here; restate it with to_renyi"
-    )
+    if guarantee.adjacency != Adjacency.ADD_REMOVE:
+        raise PrivacyError(
+            f"Poisson subsampling amplifies add-remove guarantees, not {guarantee.adjacency}"
+        )
+    q = _checked_rate(rate)
+    if isinstance(guarantee, PureDP | ApproximateDP):
+        return _mixed(guarantee, q)
+    curve, terms = _moments(guarantee)
+    terms[3:] += math.log(3)
+    return _sampled(curve, terms, q)
 
 
-@poisson_subsample.register
-def _(guarantee: PureDP, rate: float | Fraction) -> PureDP:
-    return _mixed(guarantee, _poisson_rate(guarantee, rate))
-
-
-@poisson_subsample.register
-def _(guarantee: ApproximateDP, rate: float | Fraction) -> ApproximateDP:
-    return _mixed(guarantee, _poisson_rate(guarantee, rate))
-
-
-@poisson_subsample.register
-def _(guarantee: RenyiDP, rate: float | Fraction) -> RenyiDP:
-    q = _poisson_rate(guarantee, rate)
-    orders, moments = _moments(guarantee)
-    moments[3:] += math.log(3)
-    return guarantee if q == 1 else _capped(guarantee, _sampled_curve(moments, q, orders), orders)
-
-
-@singledispatch
 def fixed_size_subsample(guarantee: Guarantee, rate: float | Fraction) -> Guarantee:
     """Return the guarantee of running a mechanism on m of n units, q = m/n, without replacement.
 
@@ -107,34 +91,18 @@ def fixed_size_subsample(guarantee: Guarantee, rate: float | Fraction) -> Guaran
     PrivacyError
         For adding and removing, a rate outside 0 … 1, or a kind without such a theorem.
     """
-    raise PrivacyError(
-        f"a {guarantee.kind} guarantee has no subsampling theorem here; restate it with to_renyi"
-    )
-
-
-@fixed_size_subsample.register
-def _(guarantee: PureDP, rate: float | Fraction) -> PureDP:
-    return _mixed(guarantee, _fixed_rate(guarantee, rate))
-
-
-@fixed_size_subsample.register
-def _(guarantee: ApproximateDP, rate: float | Fraction) -> ApproximateDP:
-    return _mixed(guarantee, _fixed_rate(guarantee, rate))
-
-
-@fixed_size_subsample.register
-def _(guarantee: RenyiDP, rate: float | Fraction) -> RenyiDP:
-    q = _fixed_rate(guarantee, rate)
-    orders, _ = _moments(guarantee)
-    values = _sampled_curve(_fixed_terms(guarantee), q, orders, stay=False)
-    return guarantee if q == 1 else _capped(guarantee, values, orders)
+    if guarantee.adjacency == Adjacency.ADD_REMOVE:
+        raise PrivacyError(
+            "samples of a fixed size amplify guarantees for replacing, not for adding and removing"
+        )
+    q = _checked_rate(rate)
+    if isinstance(guarantee, PureDP | ApproximateDP):
+        return _mixed(guarantee, q)
+    return _sampled(*_fixed_terms(guarantee), q, stay=False)
 
 
 def subsampled_gaussian(
-    noise_multiplier: float | Fraction,
-    rate: float | Fraction,
-    unit: Unit = Unit.RECORD,
-    orders: Sequence[Fraction] = INTEGER_ORDERS,
+    noise_multiplier: float | Fraction, rate: float | Fraction, unit: Unit = Unit.RECORD
 ) -> RenyiDP:
     """Return the exact RDP curve of one Poisson-subsampled Gaussian step, at integer orders.
 
@@ -142,18 +110,12 @@ def subsampled_gaussian(
     Differential Privacy of the Sampled Gaussian Mechanism*, 2019, Section 3.3. This is the step of
     DP-SGD, with σ the noise multiplier, for adding or removing one unit.
     """
-    sigma, q = Fraction(noise_multiplier), Fraction(rate)
-    if sigma <= 0:
-        raise PrivacyError(f"noise_multiplier={float(sigma)} must be > 0")
-    _rate(q)
-    last = int(orders[-1])
-    degree = np.arange(last + 1.0)
-    values = _sampled_curve(degree * (degree - 1) / (2 * float(sigma) ** 2), q, orders)
-    capped = tuple(
-        min(Fraction(above(value)), order / (2 * sigma * sigma))
-        for value, order in zip(values, orders, strict=True)
-    )
-    return RenyiDP(Adjacency.ADD_REMOVE, unit, tuple(orders), capped, Fraction(0))
+    sigma = _checked_noise(noise_multiplier)
+    values = tuple(order / (2 * sigma * sigma) for order in INTEGER_ORDERS)
+    curve = RenyiDP(Adjacency.ADD_REMOVE, unit, INTEGER_ORDERS, values, Fraction(0))
+    degree = np.arange(int(INTEGER_ORDERS[-1]) + 1.0)
+    terms = degree * (degree - 1) / (2 * float(sigma) ** 2)
+    return _sampled(curve, terms, _checked_rate(rate))
 
 
 def fixed_size_gaussian(
@@ -169,101 +131,91 @@ def fixed_size_gaussian(
     difference of ``E_Q (P/Q)^i = e^{(i²−i)/(2(σ/2)²)}``, summed with as many digits as cancel; for
     an odd one the geometric mean of its neighbours.
     """
-    sigma = Fraction(noise_multiplier)
-    if sigma <= 0:
-        raise PrivacyError(f"noise_multiplier={float(sigma)} must be > 0")
+    sigma = _checked_noise(noise_multiplier)
     values = tuple(2 * order / (sigma * sigma) for order in INTEGER_ORDERS)
     curve = RenyiDP(Adjacency.REPLACE_RECORD, unit, INTEGER_ORDERS, values, Fraction(0))
-    q = _fixed_rate(curve, rate)
-    terms, known = _fixed_terms(curve), _log_differences(4 / (sigma * sigma), _DIFFERENCES + 1)
+    terms = _fixed_terms(curve)[1]
+    differences = _log_differences(4 / (sigma * sigma), _DIFFERENCES + 1)
     for j in range(3, _DIFFERENCES + 1):
-        ends = known[j - j % 2], known[j + j % 2]
+        ends = differences[j - j % 2], differences[j + j % 2]
         terms[j] = min(terms[j], j * math.log(2) + sum(ends) / 2)
-    if q == 1:
-        return curve
-    return _capped(
-        curve, _sampled_curve(terms, q, INTEGER_ORDERS, stay=False), list(INTEGER_ORDERS)
-    )
+    return _sampled(curve, terms, _checked_rate(rate), stay=False)
 
 
 def _log_differences(square: Fraction, last: int) -> dict[int, float]:
     """``ln Σ_i C(j,i) (−1)^i e^{(i²−i) square/2}`` for even j up to ``last``, rounded up."""
     lost = last * max(0.0, math.log10(2 / math.sqrt(min(1.0, float(square)))))
     exact = Context(prec=60 + math.ceil(lost), Emax=10**15, Emin=-(10**15))
-    one = exact.divide(Decimal(square.numerator), Decimal(2 * square.denominator))
-    moments = [exact.exp(exact.multiply(one, Decimal(i * i - i))) for i in range(last + 1)]
-    found = {}
+    half = exact.divide(Decimal(square.numerator), Decimal(2 * square.denominator))
+    moments = [exact.exp(exact.multiply(half, Decimal(i * i - i))) for i in range(last + 1)]
+    differences = {}
     for j in range(2, last + 1, 2):
         total = Decimal(0)
         for i in range(j + 1):
             term = exact.multiply(Decimal((-1) ** i * math.comb(j, i)), moments[i])
             total = exact.add(total, term)
-        found[j] = above(float(exact.ln(total)))
-    return found
+        differences[j] = above(float(exact.ln(total)))
+    return differences
 
 
-def _fixed_terms(curve: RenyiDP) -> Floats:
-    """Logarithms of what stands with ``C(α,j) q^j`` in Theorem 9, for j = 0, 1, 2, …"""
-    terms = _moments(curve)[1]
+def _fixed_terms(guarantee: Guarantee) -> tuple[RenyiDP, Floats]:
+    """The curve, and logarithms of what stands with ``C(α,j) q^j`` in Theorem 9, j = 0, 1, …"""
+    curve, terms = _moments(guarantee)
     second = float(terms[2])
     terms[1:] += math.log(2)
     terms[1] = -math.inf
     if second < math.log(2):  # 4(e^ε - 1) < 2e^ε
         terms[2] = math.log(4 * math.expm1(second)) if second > 0 else -math.inf
-    return terms
+    return curve, terms
 
 
-def _moments(curve: RenyiDP) -> tuple[list[Fraction], Floats]:
-    """Integer orders up to the curve's last, and ``(j − 1) ε(j)`` for j = 0 (as 0), 1, 2, …"""
+def _moments(curve: Guarantee) -> tuple[RenyiDP, Floats]:
+    """The curve, and its ``(j − 1) ε(j)`` for j = 0 (as 0), 1, 2, … up to its last order."""
+    if not isinstance(curve, RenyiDP):
+        raise PrivacyError(
+            f"a {curve.kind} guarantee has no subsampling theorem here; restate it with to_renyi"
+        )
     if curve.exact_delta > 0:
         raise PrivacyError(
             "RDP with a failure probability has no subsampling theorem; convert it to"
             " (epsilon, delta) first"
         )
-    orders = [order for order in INTEGER_ORDERS if order <= curve.orders[-1]]
-    if not orders:
+    if curve.orders[-1] < 2:
         raise PrivacyError(
             f"the curve ends at order {float(curve.orders[-1])}; subsampling needs order 2"
         )
-    known = [float((j - 1) * curve.at(j)) for j in range(2, int(orders[-1]) + 1)]
-    return orders, np.array([0.0, 0.0, *known])
+    last = int(_integer_orders(curve)[-1])
+    moments = [float((j - 1) * curve.at(j)) for j in range(2, last + 1)]
+    return curve, np.array([0.0, 0.0, *moments])
 
 
-def _capped(curve: RenyiDP, values: Sequence[float], orders: Sequence[Fraction]) -> RenyiDP:
-    capped = tuple(
-        min(Fraction(above(v)), curve.at(a)) for v, a in zip(values, orders, strict=True)
-    )
-    return RenyiDP(curve.adjacency, curve.unit, tuple(orders), capped, Fraction(0))
+def _integer_orders(curve: RenyiDP) -> tuple[Fraction, ...]:
+    return tuple(order for order in INTEGER_ORDERS if order <= curve.orders[-1])
 
 
-def _sampled_curve(
-    log_terms: Floats, rate: Fraction, orders: Sequence[Fraction], *, stay: bool = True
-) -> list[float]:
-    """``ln Σ_l C(α,l)(1−q)^{α−l} q^l e^{log_terms[l]} / (α − 1)``, moved up by its float error.
+def _sampled(curve: RenyiDP, log_terms: Floats, rate: Fraction, *, stay: bool = True) -> RenyiDP:
+    """``ln Σ_l C(α,l)(1−q)^{α−l} q^l e^{log_terms[l]} / (α − 1)``, nowhere above the curve itself.
 
-    Without ``stay`` the factor of 1 − q is left out.
+    Moved up by its float error. Without ``stay`` the factor of 1 − q is left out.
     """
-    if rate == 0:
-        return [0.0] * len(orders)
     if rate == 1:
-        return [float(log_terms[int(a)]) / (int(a) - 1) for a in orders]
+        return curve
+    orders, values = _integer_orders(curve), []
+    if rate == 0:
+        return RenyiDP(*curve.neighbours, orders, (Fraction(0),) * len(orders), Fraction(0))
+    gammaln = scipy.special.gammaln
     log_in, log_out = math.log(float(rate)), math.log1p(-float(rate)) if stay else 0.0
-    values = []
-    for order in orders:
-        alpha = int(order)
+    for alpha in map(int, orders):
         degree = np.arange(alpha + 1.0)
-        gammaln = scipy.special.gammaln
         log_choose = gammaln(alpha + 1.0) - gammaln(degree + 1) - gammaln(alpha - degree + 1)
         terms = log_choose + (alpha - degree) * log_out + degree * log_in + log_terms[: alpha + 1]
         error = 1e-15 * (10 + float(np.max(np.abs(terms), where=np.isfinite(terms), initial=0)))
-        values.append((max(0.0, float(scipy.special.logsumexp(terms))) + error) / (alpha - 1))
-    return values
+        value = (max(0.0, float(scipy.special.logsumexp(terms))) + error) / (alpha - 1)
+        values.append(min(Fraction(above(value)), curve.at(alpha)))
+    return RenyiDP(*curve.neighbours, orders, tuple(values), Fraction(0))
 
 
-GuaranteeT = TypeVar("GuaranteeT", PureDP, ApproximateDP)
-
-
-def _mixed(guarantee: GuaranteeT, q: Fraction) -> GuaranteeT:
+def _mixed(guarantee: PureDP | ApproximateDP, q: Fraction) -> PureDP | ApproximateDP:
     epsilon = guarantee.exact_epsilon
     if q < 1 and epsilon > 0:
         e = float_above(epsilon)
@@ -274,23 +226,14 @@ def _mixed(guarantee: GuaranteeT, q: Fraction) -> GuaranteeT:
     return replace(guarantee, exact_epsilon=epsilon)
 
 
-def _poisson_rate(guarantee: Guarantee, rate: float | Fraction) -> Fraction:
-    if guarantee.adjacency != Adjacency.ADD_REMOVE:
-        raise PrivacyError(
-            f"Poisson subsampling amplifies add-remove guarantees, not {guarantee.adjacency}"
-        )
-    return _rate(rate)
+def _checked_noise(noise_multiplier: float | Fraction) -> Fraction:
+    sigma = Fraction(noise_multiplier)
+    if sigma <= 0:
+        raise PrivacyError(f"noise_multiplier={float(sigma)} must be > 0")
+    return sigma
 
 
-def _fixed_rate(guarantee: Guarantee, rate: float | Fraction) -> Fraction:
-    if guarantee.adjacency == Adjacency.ADD_REMOVE:
-        raise PrivacyError(
-            "samples of a fixed size amplify guarantees for replacing, not for adding and removing"
-        )
-    return _rate(rate)
-
-
-def _rate(rate: float | Fraction) -> Fraction:
+def _checked_rate(rate: float | Fraction) -> Fraction:
     q = Fraction(rate)
     if not 0 <= q <= 1:
         raise PrivacyError(f"rate={float(q)} must lie in 0 … 1")

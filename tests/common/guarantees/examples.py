@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Context, Decimal
 from fractions import Fraction
 from itertools import product
@@ -109,8 +109,3 @@ def log_ratio_up(ratio: Fraction) -> Fraction:
 
 def _decimal(value: Fraction) -> Decimal:
     return PRECISE.divide(Decimal(value.numerator), Decimal(value.denominator))
-
-
-def shuffled(items: Sequence[Guarantee], order: Sequence[int]) -> list[Guarantee]:
-    """The items in another order."""
-    return [items[index] for index in order]

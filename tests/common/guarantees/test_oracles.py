@@ -73,7 +73,7 @@ def test_pure_epsilon_survives_at_delta_zero() -> None:
     assert law.epsilon(0) == 2
     assert law.epsilon(1e-300) <= 2
     assert law.delta(2) == 0
-    assert PrivacyLoss.of_discrete_gaussian(Fraction(4)).epsilon(0) == math.inf
+    assert PrivacyLoss.of_gaussian(2.0).epsilon(0) == math.inf
     laplace = PrivacyLoss.of_discrete_laplace(Fraction(2))
     assert laplace.pure == Fraction(1, 2)
 

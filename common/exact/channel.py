@@ -16,7 +16,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,7 +46,7 @@ _LIMB_BITS = 16
 _LIMBS = range(4)
 _MIXED_AT_ONCE = 1 << 20
 _CHUNK = 1 << 15
-_MAX_TABLE = 1 << 23
+_MOST_CELLS = 1 << 23
 _AMBIGUOUS = np.uint16(0xFFFF)
 
 
@@ -87,11 +87,10 @@ class FiniteChannel:
         self.inputs = _frozen(np.asarray(inputs, dtype=np.float64))
         self.outputs = _frozen(np.asarray(outputs, dtype=np.float64))
         self._check_labels()
-        table = rows if isinstance(rows, np.ndarray) else self._table(rows)
-        index = np.arange(len(table)) if row_of is None else np.asarray(row_of)
-        index = index.astype(np.int64)
+        table = rows if isinstance(rows, np.ndarray) else self._as_words(rows)
+        index = np.arange(len(table)) if row_of is None else np.asarray(row_of, dtype=np.int64)
         self._check_rows(table, index)
-        table, index = _terse(table, index)
+        table, index = _without_repeats(table, index)
         self.stated, self.stated_of = _frozen(table), _frozen(index)
 
     def _check_labels(self) -> None:
@@ -112,7 +111,7 @@ class FiniteChannel:
                 " weights; use a coarser label grid"
             )
 
-    def _table(self, rows: Sequence[Sequence[int]]) -> Words:
+    def _as_words(self, rows: Sequence[Sequence[int]]) -> Words:
         """Write rows of Python integers as words; the only weight that is none, 2**64, as 0."""
         d = self.outputs.size
         for i, row in enumerate(rows):
@@ -126,11 +125,11 @@ class FiniteChannel:
 
     def _check_rows(self, table: Words, index: Indices) -> None:
         d = self.outputs.size
-        if table.shape[1:] != (d,) or not np.all(_sums_to_nothing(table)):
+        if table.shape[1:] != (d,) or not np.all(_complete(table)):
             raise PrivacyError(f"rows of shape {table.shape}: {d} weights >= 0 must sum to 2**64")
         if index.shape != self.inputs.shape:
             raise PrivacyError(
-                f"{index.size} row indices for {self.inputs.size} inputs; give one an input"
+                f"{index.size} row indices for {self.inputs.size} inputs; give one each"
             )
         if index.min() < BETWEEN or index.max() >= len(table):
             raise PrivacyError(f"a row index lies outside 0 … {len(table) - 1}")
@@ -151,8 +150,8 @@ class FiniteChannel:
             return self.stated, self.stated_of
         own = np.flatnonzero(self.stated_of != BETWEEN)
         above = np.searchsorted(own, mixed)
-        left, right = own[above - 1], own[above]
-        lower, upper = self.inputs[left], self.inputs[right]
+        before, after = own[above - 1], own[above]
+        lower, upper = self.inputs[before], self.inputs[after]
         # one division and one product in double precision: alike on every machine
         share = np.floor((self.inputs[mixed] - lower) / (upper - lower) * 2.0**_SHARE_BITS)
         table = np.empty((len(self.stated) + mixed.size, self.outputs.size), dtype=np.uint64)
@@ -161,8 +160,8 @@ class FiniteChannel:
         for start in range(0, mixed.size, step):
             part = slice(start, start + step)
             table[len(self.stated) :][part] = mixtures(
-                self.stated[self.stated_of[left[part]]],
-                self.stated[self.stated_of[right[part]]],
+                self.stated[self.stated_of[before[part]]],
+                self.stated[self.stated_of[after[part]]],
                 share[part].astype(np.uint64),
             )
         row_of = self.stated_of.copy()
@@ -228,14 +227,7 @@ class FiniteChannel:
         return self.ratio <= exp_lower_bound(epsilon)
 
     def sample(self, indices: NDArray[np.integer], words: Words) -> Codes:
-        """Randomize input indices with one uniform word each.
-
-        Parameters
-        ----------
-        indices
-            (n,) indices into ``inputs``.
-        words
-            (n,) uint64, uniform and independent of everything.
+        """Randomize (n,) input indices with one uniform word each, independent of everything.
 
         Returns
         -------
@@ -273,7 +265,7 @@ class FiniteChannel:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, object], inputs: ArrayLike) -> FiniteChannel:
+    def from_json(cls, data: Mapping[str, Any], inputs: ArrayLike) -> FiniteChannel:
         """Rebuild a channel from :meth:`to_json`, trusting nothing.
 
         Raises
@@ -285,12 +277,14 @@ class FiniteChannel:
             outputs, index, rows = (data[name] for name in ("outputs", "row_of", "rows"))
         except (KeyError, TypeError) as error:
             raise PrivacyError(f"this is not a channel: {error!r}") from error
-        if not _is_list_of(outputs, int, float):
-            raise PrivacyError("this is not a channel: outputs must be a list of numbers")
-        if not _is_list_of(index, int):
-            raise PrivacyError("this is not a channel: row_of must be a list of integers")
-        if not (_is_list_of(rows, str) and rows):
-            raise PrivacyError("this is not a channel: rows must be a list of texts")
+        for name, value, kind, types in (
+            ("outputs", outputs, "numbers", (int, float)),
+            ("row_of", index, "integers", (int,)),
+            ("rows", rows, "texts", (str,)),
+        ):
+            # exactly these types: ``bool`` is not ``int`` here
+            if not (isinstance(value, list) and all(type(item) in types for item in value)):
+                raise PrivacyError(f"this is not a channel: {name} must be a list of {kind}")
         try:
             words = [np.frombuffer(b64decode(row, validate=True), dtype="<u8") for row in rows]
         except ValueError as error:
@@ -323,14 +317,21 @@ class _Sampler:
 
     def __init__(self, rows: Words) -> None:
         r, d = rows.shape
-        bits = min(12, max(6, (d - 1).bit_length() + 5), max(6, (_MAX_TABLE // r).bit_length() - 1))
+        bits = min(
+            12, max(6, (d - 1).bit_length() + 5), max(6, (_MOST_CELLS // r).bit_length() - 1)
+        )
         self._bits = bits
         self._shift = np.uint64(64 - bits)
         # threshold j is the first word that belongs to an output above j; d - 1 of them a row
         self._thresholds = np.cumsum(rows[:, :-1], axis=1, dtype=np.uint64)
         first = np.arange(1 << bits, dtype=np.uint64) << self._shift
         last = first + np.uint64((1 << (64 - bits)) - 1)
-        self._table = np.concatenate([_guide(row, first, last) for row in self._thresholds])
+        cells = []
+        for thresholds in self._thresholds:
+            low = np.searchsorted(thresholds, first, side="right")
+            high = np.searchsorted(thresholds, last, side="right")
+            cells.append(np.where(low == high, low, _AMBIGUOUS).astype(np.uint16))
+        self._table = np.concatenate(cells)
 
     def fill(self, rows: Integers, words: Words, out: Codes) -> None:
         cells = (words >> self._shift).astype(np.int64)
@@ -342,22 +343,14 @@ class _Sampler:
 
     def _search(self, rows: Integers, words: Words) -> Codes:
         """Count the thresholds at or below each word, by binary search inside its row."""
-        low = np.zeros(words.size, dtype=np.int64)
-        high = np.full(words.size, self._thresholds.shape[1], dtype=np.int64)
-        for _ in range(int(self._thresholds.shape[1]).bit_length()):
+        count = self._thresholds.shape[1]
+        low, high = np.zeros_like(rows), np.full_like(rows, count)
+        for _ in range(count.bit_length()):
             middle = (low + high) >> 1
-            safe = np.minimum(middle, self._thresholds.shape[1] - 1)
-            above = (self._thresholds[rows, safe] <= words) & (low < high)
-            low = np.where(above, middle + 1, low)
-            high = np.where(above, high, middle)
+            below = self._thresholds[rows, np.minimum(middle, count - 1)] <= words
+            below &= low < high
+            low, high = np.where(below, middle + 1, low), np.where(below, high, middle)
         return low.astype(np.uint16)
-
-
-def _guide(thresholds: Words, first: Words, last: Words) -> Codes:
-    """Per cell of words first … last: the output of all of them, or the ambiguity mark."""
-    low = np.searchsorted(thresholds, first, side="right")
-    high = np.searchsorted(thresholds, last, side="right")
-    return np.where(low == high, low, _AMBIGUOUS).astype(np.uint16)
 
 
 def randomized_response_rows(outputs: int, epsilon: float | Fraction) -> list[list[int]]:
@@ -365,17 +358,6 @@ def randomized_response_rows(outputs: int, epsilon: float | Fraction) -> list[li
 
     The small weight is the least integer whose ratio does not exceed e^ε. Where ε is so small
     that this makes it the larger one, all rows are alike and the output says nothing.
-
-    Parameters
-    ----------
-    outputs
-        Number of outputs d >= 1.
-    epsilon
-        Privacy parameter > 0.
-
-    Returns
-    -------
-    (d, d) Python integers, each row summing to 2**64.
     """
     if outputs < 1:
         raise PrivacyError(f"outputs={outputs} must be at least 1")
@@ -396,16 +378,8 @@ def mixtures(low: Words, high: Words, shares: Words) -> Words:
     that of the exact mixture rounded down or up: it lies between the two that it is made of, and
     can be the largest or the least of its column only where one of these is.
 
-    Parameters
-    ----------
-    low, high
-        (m, d) weights; each row sums to 2**64, modulo 2**64.
-    shares
-        (m,) s, from 0 to 2**48.
-
-    Returns
-    -------
-    (m, d) weights.
+    ``low`` and ``high`` are (m, d) weights, each row summing to 2**64 modulo 2**64; ``shares`` are
+    (m,) s, from 0 to 2**48.
     """
     # Limb by limb of 16 bits, since products of whole words would not fit one: two of a limb and a
     # share do, as the shares add up to 2**48.
@@ -427,9 +401,8 @@ def mixtures(low: Words, high: Words, shares: Words) -> Words:
     return whole
 
 
-def _terse(table: Words, index: Indices) -> tuple[Words, Indices]:
-    """Leave out rows that no input has, and those that are like one before: they could say more
-    than the channel does."""
+def _without_repeats(table: Words, index: Indices) -> tuple[Words, Indices]:
+    """Leave out rows that no input has and repeated ones: they could say more than the channel."""
     used = np.unique(index[index != BETWEEN])
     _, first, alike = np.unique(table[used], axis=0, return_index=True, return_inverse=True)
     kept = np.sort(first)
@@ -440,20 +413,15 @@ def _terse(table: Words, index: Indices) -> tuple[Words, Indices]:
     return table[used[kept]], new
 
 
-def _sums_to_nothing(table: Words) -> Booleans:
-    """(r,) whether each row of words sums to 2**64, which is 0 where there is but one.
+def _complete(table: Words) -> Booleans:
+    """(r,) whether each row of words sums to 2**64; that of one word is 0, which stands for 2**64.
 
     Two halves are added up, so that no sum of up to 65,535 words wraps around.
     """
     half = np.uint64(32)
     upper, lower = (table >> half).sum(axis=1), (table & np.uint64(0xFFFFFFFF)).sum(axis=1)
-    wanted = 0 if table.shape[1] == 1 else 1 << 32
-    return np.asarray((upper + (lower >> half) == wanted) & (lower & np.uint64(0xFFFFFFFF) == 0))
-
-
-def _is_list_of(value: object, *types: type) -> TypeGuard[list[Any]]:
-    """Whether a JSON value is a list of exactly these types (``bool`` is not ``int`` here)."""
-    return isinstance(value, list) and all(type(item) in types for item in value)
+    total = 0 if table.shape[1] == 1 else 1 << 32
+    return np.asarray((upper + (lower >> half) == total) & (lower & np.uint64(0xFFFFFFFF) == 0))
 
 
 def _frozen(array: ArrayT) -> ArrayT:

@@ -57,16 +57,7 @@ def exponential_choice(
 ) -> int:
     """Draw index i with probability ∝ ``weights[i] exp(rate · scores[i])``, exactly.
 
-    Parameters
-    ----------
-    scores
-        (n,) integers.
-    rate
-        Rational >= 0.
-    source
-        Where the random words come from.
-    weights
-        (n,) rationals > 0; the default is 1 for all.
+    Scores are (n,) integers, the rate is >= 0, weights are rationals > 0 and by default all 1.
     """
     if weights is not None:
         return _draw(scores, [Fraction(weight) for weight in weights], rate, source)
@@ -79,25 +70,10 @@ def exponential_choice(
 def exponential_peeling(
     scores: Integers, rate: Fraction, draws: int, source: WordSource
 ) -> Integers:
-    """Draw ``draws`` distinct indices, one exponential choice after another, exactly.
+    """Draw ``draws`` <= n distinct indices, one exponential choice after another, exactly.
 
     The same law as the ``draws`` largest of scores plus Gumbel noise, in order (Durfee and Rogers
-    2019, Lemma 4.2).
-
-    Parameters
-    ----------
-    scores
-        (n,) integers.
-    rate
-        Rational >= 0.
-    draws
-        0 <= draws <= n.
-    source
-        Where the random words come from.
-
-    Returns
-    -------
-    (draws,) indices in the order of drawing.
+    2019, Lemma 4.2), and the indices come in that order.
     """
     order = np.argsort(scores, kind="stable")
     levels, starts, counts = np.unique(scores[order], return_index=True, return_counts=True)
@@ -120,16 +96,7 @@ def permute_and_flip(scores: Integers, rate: Fraction, source: WordSource) -> in
     Permute-and-flip: in random order flip a coin of probability ``exp(rate (score − max))`` for
     each candidate and take the first that shows heads (McKenna and Sheldon 2020; the equivalence is
     Ding et al. 2021, Theorem 5). The first head of a random order is a uniform one of all heads, so
-    all coins may be flipped at once.
-
-    Parameters
-    ----------
-    scores
-        (n,) integers.
-    rate
-        Rational >= 0, denominator at most 2^48.
-    source
-        Where the random words come from.
+    all coins may be flipped at once. The rate's denominator is at most 2^48.
     """
     behind = _behind(scores)
     if int(behind.max()) * rate.numerator < 1 << 62:
@@ -146,10 +113,7 @@ def _behind(scores: Integers) -> Words:
 
 
 def _draw(
-    scores: Integers,
-    weights: Sequence[int | Fraction],
-    rate: Fraction,
-    source: WordSource,
+    scores: Integers, weights: Sequence[int | Fraction], rate: Fraction, source: WordSource
 ) -> int:
     """Draw one of few weighted levels: exactly, fast, and with more digits where needed."""
     if scores.size > _MAX_LEVELS:
@@ -157,9 +121,9 @@ def _draw(
     word = int(source.take(1)[0])
     behind = _behind(scores)
     decided = _decided_in_floats(behind.astype(np.float64), weights, rate, word)
-    if decided is not None:
-        return decided
-    return _draw_slowly(behind.tolist(), weights, rate, word, source)
+    return (
+        _draw_slowly(behind.tolist(), weights, rate, word, source) if decided is None else decided
+    )
 
 
 def _decided_in_floats(
@@ -212,10 +176,7 @@ def _draw_slowly(
 
 
 def _cumulative_bounds(
-    behind: Sequence[int],
-    weights: Sequence[int | Fraction],
-    rate: Fraction,
-    precision: int,
+    behind: Sequence[int], weights: Sequence[int | Fraction], rate: Fraction, precision: int
 ) -> tuple[list[int], list[int]]:
     """Integer lower and upper bounds of the cumulative weights, in some common unit."""
     wide = {"prec": precision, "Emin": MIN_EMIN, "Emax": MAX_EMAX, "traps": []}
@@ -228,14 +189,9 @@ def _cumulative_bounds(
         # Decimal's exp rounds to nearest whatever the context says: step outwards once more
         least = down.next_minus(down.exp(down.divide(top, bottom)))
         most = up.next_plus(up.exp(up.divide(top, bottom)))
-        exact = Fraction(weight)
-        top, bottom = Decimal(exact.numerator), Decimal(exact.denominator)
-        products.append(
-            (
-                down.multiply(max(least, Decimal(0)), down.divide(top, bottom)),
-                up.multiply(most, up.divide(top, bottom)),
-            )
-        )
+        top, bottom = Decimal(weight.numerator), Decimal(weight.denominator)
+        least = down.multiply(max(least, Decimal(0)), down.divide(top, bottom))
+        products.append((least, up.multiply(most, up.divide(top, bottom))))
     shift = precision - max(most for _, most in products).adjusted()
     lows, highs, low, high = [], [], 0, 0
     for least, most in products:

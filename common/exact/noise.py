@@ -15,7 +15,7 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Booleans, Integers, Words
+from common.arrays import Booleans, Integers
 from common.entropy import WordSource
 
 _WORD = 1 << 64
@@ -25,35 +25,17 @@ _GAUSSIAN_DENOMINATOR_BITS = 12
 
 
 def uniform_below(bound: int, size: int, source: WordSource) -> Integers:
-    """Draw uniform integers on 0 … bound - 1, exactly, by rejection.
-
-    Parameters
-    ----------
-    bound
-        1 <= bound <= 2**62.
-    size
-        Number of draws.
-    source
-        Where the random words come from.
-
-    Returns
-    -------
-    (size,) int64.
-    """
+    """Draw (size,) uniform integers on 0 … bound - 1 <= 2**62 - 1, exactly, by rejection."""
     if not 1 <= bound <= _MAX_BOUND:
         raise ValueError(f"bound={bound} must lie in 1 … 2**62")
     limit = _WORD - _WORD % bound
     words = source.take(size).copy()
     if limit < _WORD:
-        _redraw(words, np.uint64(limit), source)
+        rejected = np.flatnonzero(words >= np.uint64(limit))
+        while rejected.size:
+            words[rejected] = source.take(rejected.size)
+            rejected = rejected[words[rejected] >= np.uint64(limit)]
     return (words % np.uint64(bound)).astype(np.int64)
-
-
-def _redraw(words: Words, limit: np.uint64, source: WordSource) -> None:
-    rejected = np.flatnonzero(words >= limit)
-    while rejected.size:
-        words[rejected] = source.take(rejected.size)
-        rejected = rejected[words[rejected] >= limit]
 
 
 def bernoulli_exp(
@@ -61,20 +43,8 @@ def bernoulli_exp(
 ) -> Booleans:
     """Flip coins that show heads with probability exp(-numerator / denominator), exactly.
 
-    Algorithm 1 of Canonne, Kamath and Steinke (2020).
-
-    Parameters
-    ----------
-    numerators
-        (n,) int64, or Python integers of any size, >= 0.
-    denominator
-        Shared by all entries, 1 <= denominator <= 2**48.
-    source
-        Where the random words come from.
-
-    Returns
-    -------
-    (n,) bool.
+    Algorithm 1 of Canonne, Kamath and Steinke (2020). The (n,) numerators are >= 0, int64 or Python
+    integers of any size; the denominator that they share is 1 … 2**48.
     """
     heads = np.ones(numerators.shape, dtype=np.bool_)
     if not 1 <= denominator <= _MAX_TERM or (numerators.size and numerators.min() < 0):
@@ -83,15 +53,15 @@ def bernoulli_exp(
     alive = np.flatnonzero(whole > 0)
     flipped = np.zeros_like(whole)
     while alive.size:  # exp(-whole) is a product of `whole` coins of probability exp(-1)
-        one = np.full(alive.size, denominator, dtype=np.int64)
-        keep = _bernoulli_exp_unit(one, denominator, source)
+        ones = np.full(alive.size, denominator, dtype=np.int64)
+        keep = _bernoulli_exp_unit(ones, denominator, source)
         heads[alive[~keep]] = False
         alive = alive[keep]
         flipped[alive] += 1
         alive = alive[flipped[alive] < whole[alive]]
-    left = np.flatnonzero(heads)
-    rest = (numerators[left] % denominator).astype(np.int64)
-    heads[left] = _bernoulli_exp_unit(rest, denominator, source)
+    undecided = np.flatnonzero(heads)
+    rest = (numerators[undecided] % denominator).astype(np.int64)
+    heads[undecided] = _bernoulli_exp_unit(rest, denominator, source)
     return heads
 
 
@@ -111,20 +81,8 @@ def _bernoulli_exp_unit(numerators: Integers, denominator: int, source: WordSour
 def discrete_laplace(scale: Fraction, size: int, source: WordSource) -> Integers:
     """Draw from the discrete Laplace law, P(z) ∝ exp(-|z| / scale), z an integer.
 
-    Algorithm 2 of Canonne, Kamath and Steinke (2020).
-
-    Parameters
-    ----------
-    scale
-        Scale > 0, numerator and denominator at most 2**48.
-    size
-        Number of draws.
-    source
-        Where the random words come from.
-
-    Returns
-    -------
-    (size,) int64.
+    Algorithm 2 of Canonne, Kamath and Steinke (2020), for a scale > 0 whose numerator and
+    denominator are at most 2**48.
     """
     if scale <= 0:
         raise ValueError(f"scale={scale} must be > 0")
@@ -151,8 +109,7 @@ def _geometric(size: int, source: WordSource) -> Integers:
     count = np.zeros(size, dtype=np.int64)
     active = np.arange(size)
     while active.size:
-        one = np.ones(active.size, dtype=np.int64)
-        active = active[_bernoulli_exp_unit(one, 1, source)]
+        active = active[_bernoulli_exp_unit(np.ones_like(active), 1, source)]
         count[active] += 1
     return count
 
@@ -161,21 +118,8 @@ def discrete_gaussian(variance: Fraction, size: int, source: WordSource) -> Inte
     """Draw from the discrete Gaussian law, P(z) ∝ exp(-z² / (2 variance)), z an integer.
 
     Algorithm 3 of Canonne, Kamath and Steinke (2020). For sensitivity-1 counts it is
-    1/(2 variance)-zCDP.
-
-    Parameters
-    ----------
-    variance
-        The parameter σ² > 0. Its denominator must be at most 2**12 and σ at most 2**16, so that
-        every comparison stays in 64-bit integers.
-    size
-        Number of draws.
-    source
-        Where the random words come from.
-
-    Returns
-    -------
-    (size,) int64.
+    1/(2 variance)-zCDP. The variance's denominator must be at most 2**12 and its root at most
+    2**16, so that every comparison stays in 64-bit integers.
     """
     if variance <= 0:
         raise ValueError(f"variance={variance} must be > 0")
@@ -191,27 +135,17 @@ def discrete_gaussian(variance: Fraction, size: int, source: WordSource) -> Inte
     active = np.arange(size)
     while active.size:
         candidate = discrete_laplace(Fraction(t), active.size, source)
-        accepted = _accept_gaussian(np.abs(candidate), a, b, t, denominator, source)
+        magnitudes, where = np.unique(np.abs(candidate), return_inverse=True)
+        accepted = np.zeros(active.size, dtype=np.bool_)
+        # heads with probability exp(-(|z| - σ²/t)² / (2σ²)): the numerator may pass 64 bits, so it
+        # is formed with Python integers, once for each magnitude
+        for index, value in enumerate(magnitudes.tolist()):
+            members = np.flatnonzero(where == index)
+            exponent = Fraction((value * t * b - a) ** 2, denominator)
+            accepted[members] = _coins_exp(exponent, members.size, source)
         result[active[accepted]] = candidate[accepted]
         active = active[~accepted]
     return result
-
-
-def _accept_gaussian(
-    magnitude: Integers, a: int, b: int, t: int, denominator: int, source: WordSource
-) -> Booleans:
-    """Flip coins with probability exp(-(|z| - σ²/t)² / (2σ²)), σ² = a/b.
-
-    The exponent is (|z| t b - a)² / (2 a b t²). Its numerator may pass 64 bits, so it is formed
-    with Python integers, once for each distinct magnitude.
-    """
-    distinct, where = np.unique(magnitude, return_inverse=True)
-    accepted = np.zeros(magnitude.size, dtype=np.bool_)
-    for index, value in enumerate(distinct.tolist()):
-        members = np.flatnonzero(where == index)
-        exponent = Fraction((value * t * b - a) ** 2, denominator)
-        accepted[members] = _coins_exp(exponent, members.size, source)
-    return accepted
 
 
 def _coins_exp(exponent: Fraction, size: int, source: WordSource) -> Booleans:
@@ -219,21 +153,20 @@ def _coins_exp(exponent: Fraction, size: int, source: WordSource) -> Booleans:
     heads = np.ones(size, dtype=np.bool_)
     whole, rest = divmod(exponent, 1)
     for _ in range(int(whole)):
-        left = np.flatnonzero(heads)
-        if not left.size:
+        undecided = np.flatnonzero(heads)
+        if not undecided.size:
             return heads
-        one = np.ones(left.size, dtype=np.int64)
-        heads[left] = _bernoulli_exp_unit(one, 1, source)
-    left = np.flatnonzero(heads)
+        heads[undecided] = _bernoulli_exp_unit(np.ones_like(undecided), 1, source)
+    undecided = np.flatnonzero(heads)
     k = 1
-    trials = np.ones(left.size, dtype=np.int64)
-    active = np.arange(left.size)
+    trials = np.ones(undecided.size, dtype=np.int64)
+    active = np.arange(undecided.size)
     while active.size:
         success = _bernoulli_fraction(rest / k, active.size, source)
         active = active[success]
         trials[active] += 1
         k += 1
-    heads[left] = trials % 2 == 1
+    heads[undecided] = trials % 2 == 1
     return heads
 
 

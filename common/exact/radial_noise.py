@@ -40,26 +40,16 @@ _REFINEMENTS = 1 << 8
 def radial_laplace(
     centre: Floats, scale: Fraction, exponent: int, source: WordSource
 ) -> NDArray[np.object_]:
-    """Add the noise to a vector and round to multiples of ``2**exponent``.
+    """Add noise b of density ∝ exp(-‖b‖/s) to a (d,) vector; round to multiples of ``2**exponent``.
 
-    Parameters
-    ----------
-    centre
-        (d,) float64, finite, d >= 1.
-    scale
-        s > 0. A vector of L2 sensitivity Δ is released with ε-DP by s = Δ/ε: the triangle
-        inequality bounds the density's log ratio by Δ/s.
-    exponent
-        Of the grid's pitch; any integer keeps the guarantee.
-    source
-        Where the random words come from.
+    A vector of L2 sensitivity Δ is released with ε-DP by the scale s = Δ/ε: the triangle inequality
+    bounds the density's log ratio by Δ/s. Any exponent keeps the guarantee.
 
     Returns
     -------
     (d,) Python integers: multiples of the pitch.
     """
-    _check(centre, scale)
-    return _rounded(_IdealVector(centre.size, source), centre, scale, exponent)
+    return _rounded(centre, scale, exponent, source, radial=True)
 
 
 def gaussian_vector(
@@ -68,51 +58,34 @@ def gaussian_vector(
     """Add independent N(0, σ²) to each coordinate and round to multiples of ``2**exponent``.
 
     Post-processing of the continuous Gaussian mechanism, so that a vector of L2 sensitivity Δ has
-    its guarantee: :func:`common.guarantees.gaussian.gaussian_delta`.
-
-    Parameters
-    ----------
-    centre
-        (d,) float64, finite, d >= 1.
-    deviation
-        σ > 0.
-    exponent
-        Of the grid's pitch.
-    source
-        Where the random words come from.
-
-    Returns
-    -------
-    (d,) Python integers: multiples of the pitch.
+    its guarantee: :func:`common.guarantees.gaussian.gaussian_delta`. Returns as
+    :func:`radial_laplace`.
     """
-    _check(centre, deviation)
-    return _rounded(_IdealVector(centre.size, source, radial=False), centre, deviation, exponent)
+    return _rounded(centre, deviation, exponent, source, radial=False)
 
 
-def _check(centre: Floats, scale: Fraction) -> None:
+def _rounded(
+    centre: Floats, scale: Fraction, exponent: int, source: WordSource, *, radial: bool
+) -> NDArray[np.object_]:
     if scale <= 0:
         raise ValueError(f"scale={float(scale)} must be > 0")
     if centre.ndim != 1 or not centre.size or not np.all(np.isfinite(centre)):
         raise ValueError("centre must be a vector of at least one finite number")
-
-
-def _rounded(
-    ideal: _IdealVector, centre: Floats, scale: Fraction, exponent: int
-) -> NDArray[np.object_]:
+    noise = _IdealVector(centre.size, source, radial=radial)
     pitch = Fraction(2) ** exponent
     start = [Fraction(value) / pitch for value in centre.tolist()]
     for _ in range(_REFINEMENTS):
-        found = ideal.nearest(start, scale / pitch)
-        if found is not None:
-            return np.array([*found, None], dtype=object)[:-1]
-        ideal.refine()
+        nearest = noise.nearest(start, scale / pitch)
+        if nearest is not None:
+            return np.array([*nearest, None], dtype=object)[:-1]
+        noise.refine()
     raise ArithmeticError(f"noise was still undecided after {_REFINEMENTS} further words a number")
 
 
 class _IdealVector:
     """Unit-scale noise, known as far as its digits were drawn; without norms it is normal."""
 
-    def __init__(self, size: int, source: WordSource, *, radial: bool = True) -> None:
+    def __init__(self, size: int, source: WordSource, *, radial: bool) -> None:
         self.size = size
         self.source = source
         self.norms = [self._uniform() for _ in range(size if radial else 0)]
@@ -129,36 +102,28 @@ class _IdealVector:
         bits = min(m for _, m in (*self.norms, *(digits for digits, _ in self.pairs)))
         reach = max(math.floor(abs(value)).bit_length() for value in (*start, spread))
         arithmetic = _Outwards(math.ceil((bits + reach) * math.log10(2)) + 20)
-        low, high = self._vector(arithmetic, spread)
-        found = []
-        for value, sign, least, most in zip(start, self.signs, low, high, strict=True):
-            ends = sorted((value + sign * Fraction(least), value + sign * Fraction(most)))
-            first, last = round(ends[0]), round(ends[1])
+        nearest = []
+        magnitudes = self._magnitudes(arithmetic, spread)
+        for value, sign, (low, high) in zip(start, self.signs, magnitudes, strict=True):
+            first, last = round(value + sign * Fraction(low)), round(value + sign * Fraction(high))
             if first != last:
                 return None
-            found.append(first)
-        return found
+            nearest.append(first)
+        return nearest
 
-    def _vector(
-        self, arithmetic: _Outwards, spread: Fraction
-    ) -> tuple[list[Decimal], list[Decimal]]:
-        """Bounds of the coordinates' magnitudes."""
-        down, up = arithmetic.down, arithmetic.up
+    def _magnitudes(self, arithmetic: _Outwards, spread: Fraction) -> list[Interval]:
+        """Bounds of the coordinates without their signs."""
         normals = [g for pair in self.pairs for g in arithmetic.normals(*pair)][: self.size]
         size = arithmetic.ratio(spread, spread)
         if not self.norms:
-            ends = [arithmetic.times(g, size) for g in normals]
-            return [low for low, _ in ends], [high for _, high in ends]
+            return [arithmetic.times(g, size) for g in normals]
         exponentials = [
             arithmetic.minus_log(Fraction(n, 1 << m), Fraction(n + 1, 1 << m))
             for n, m in self.norms
         ]
         norm = arithmetic.times(size, arithmetic.total(exponentials))
-        squares = arithmetic.total([arithmetic.times(g, g) for g in normals])
-        length = arithmetic.root(squares)
-        low = [down.divide(down.multiply(g[0], norm[0]), length[1]) for g in normals]
-        high = [up.divide(up.multiply(g[1], norm[1]), length[0]) for g in normals]
-        return low, high
+        length = arithmetic.root(arithmetic.total([arithmetic.times(g, g) for g in normals]))
+        return [arithmetic.over(arithmetic.times(g, norm), length) for g in normals]
 
     def _uniform(self) -> Digits:
         digits = (0, 0)
@@ -203,6 +168,9 @@ class _Outwards:
     def times(self, a: Interval, b: Interval) -> Interval:
         return self.down.multiply(a[0], b[0]), self.up.multiply(a[1], b[1])
 
+    def over(self, a: Interval, b: Interval) -> Interval:
+        return self.down.divide(a[0], b[1]), self.up.divide(a[1], b[0])
+
     def total(self, parts: Sequence[Interval]) -> Interval:
         low, high = Decimal(0), Decimal(0)
         for part in parts:
@@ -226,12 +194,8 @@ class _Outwards:
         low = Fraction(n1 * n1 + n2 * n2, 1 << (2 * m))
         high = Fraction((n1 + 1) ** 2 + (n2 + 1) ** 2, 1 << (2 * m))
         log = self.minus_log(low, high)
-        factor = self.root(  # -2 ln S / S falls as S grows
-            (
-                self.down.divide(self.down.add(log[0], log[0]), self.ratio(high, high)[1]),
-                self.up.divide(self.up.add(log[1], log[1]), self.ratio(low, low)[0]),
-            )
-        )
+        # -2 ln S / S falls as S grows
+        factor = self.root(self.over(self.total([log, log]), self.ratio(low, high)))
         first = self.times(self.ratio(Fraction(n1, 1 << m), Fraction(n1 + 1, 1 << m)), factor)
         second = self.times(self.ratio(Fraction(n2, 1 << m), Fraction(n2 + 1, 1 << m)), factor)
         return first, second

@@ -37,21 +37,11 @@ _MOST_INTEGERS = 4096
 
 @dataclass(frozen=True)
 class PublishedLabels:
-    """Randomized labels.
+    """Randomized labels."""
 
-    Attributes
-    ----------
-    sent
-        (n,) numbers to train on.
-    epsilon_prior
-        ε₁; 0 without a prior.
-    outputs
-        Number of different values that may be sent; None for continuous noise.
-    """
-
-    sent: Floats
-    epsilon_prior: Fraction
-    outputs: int | None
+    sent: Floats  # (n,) numbers to train on
+    epsilon_prior: Fraction  # ε₁; 0 without a prior
+    outputs: int | None  # how many different values may be sent; None for continuous noise
 
 
 def integers(lower: float, upper: float) -> Grid:
@@ -74,18 +64,10 @@ def randomize_as_published(
     *,
     continuous: bool = False,
 ) -> PublishedLabels:
-    """Randomize labels.
+    """Randomize (n,) labels by the bounds, randomizer, options and loss of ``terms`` alone.
 
-    Parameters
-    ----------
-    labels
-        (n,) numbers.
-    terms
-        Bounds, randomizer, options and loss; nothing else of it plays a part.
-    epsilon
-        The whole budget of a label.
-    continuous
-        Whether Laplace or staircase noise is a float, as published, and no label that may leave.
+    ``epsilon`` is the whole budget of a label. ``continuous`` asks for Laplace or staircase noise
+    as floats, as published, which is no label that may leave.
 
     Raises
     ------

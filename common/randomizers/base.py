@@ -29,54 +29,25 @@ _MAX_CELLS = 1 << 22
 
 @dataclass(frozen=True)
 class Problem:
-    """What a builder is given: the label grid, a public prior over it, ε and the loss.
+    """What a builder is given."""
 
-    Attributes
-    ----------
-    labels
-        (k,) float64, strictly ascending.
-    prior
-        (k,) float64 >= 0, summing to 1; never computed from raw labels without noise.
-    epsilon
-        Privacy parameter for one label, 0 < epsilon <= 40.
-    loss
-        By which outputs are judged.
-    rows
-        Number of labels that will be randomized, where it is known and matters.
-    """
-
-    labels: Floats
-    prior: Floats
-    epsilon: float
-    loss: Loss
-    rows: int | None = None
+    labels: Floats  # (k,) the label grid, strictly ascending
+    prior: Floats  # (k,) >= 0, summing to 1; never computed from raw labels without noise
+    epsilon: float  # for one label, 0 < epsilon <= 40
+    loss: Loss  # by which outputs are judged
+    rows: int | None = None  # labels that will be randomized, where that is known and matters
 
 
 def expected_loss(
-    prior: Floats,
-    loss: Loss,
-    labels: Floats,
-    outputs: Floats,
-    rows: Floats,
-    row_of: Indices,
+    prior: Floats, loss: Loss, labels: Floats, outputs: Floats, rows: Floats, row_of: Indices
 ) -> float:
-    """E ℓ(output, label) where labels follow the prior.
-
-    Parameters
-    ----------
-    prior, labels, row_of
-        (k,) the labels, the probability of each, and its row.
-    loss
-        What an output costs.
-    outputs, rows
-        (d,) values, and (r, d) their probabilities.
-    """
-    seen = np.flatnonzero(prior > 0)  # an impossible label may have an infinite loss
+    """E ℓ(output, label) where (k,) labels follow the prior and outputs their (r, d) ``rows``."""
+    possible = np.flatnonzero(prior > 0)  # an impossible label may have an infinite loss
     step = max(_MAX_CELLS // outputs.size, 1)
     parts = []
-    for some in np.split(seen, range(step, seen.size, step)):
-        losses = loss.matrix(outputs, labels[some])
-        parts.append(np.sum(prior[some, None] * rows[row_of[some]] * losses.T))
+    for part in np.split(possible, range(step, possible.size, step)):
+        losses = loss.matrix(outputs, labels[part])
+        parts.append(np.sum(prior[part, None] * rows[row_of[part]] * losses.T))
     return math.fsum(parts)
 
 
@@ -110,27 +81,17 @@ class Randomizer:
     @property
     def expected_loss(self) -> float:
         """E ℓ(output, label) under the prior: the published objective (label error)."""
-        channel = self.channel
+        c = self.channel
         return expected_loss(
-            self.prior,
-            self.loss,
-            channel.inputs,
-            channel.outputs,
-            channel.row_probabilities,
-            channel.row_of,
+            self.prior, self.loss, c.inputs, c.outputs, c.row_probabilities, c.row_of
         )
 
     def randomize(self, values: ArrayLike, entropy: Entropy, start_row: int = 0) -> Codes:
-        """Randomize labels; those between grid points are rounded at random without bias first.
+        """Randomize (n,) labels, any finite numbers, clipped to the grid's range.
 
-        Parameters
-        ----------
-        values
-            (n,) labels, any finite numbers; clipped to the grid's range.
-        entropy
-            :func:`common.entropy.system_entropy` for anything that leaves.
-        start_row
-            Index of the first value in the whole data set: row i's noise depends on i alone.
+        Those between grid points are rounded at random without bias first. ``start_row`` is the
+        index of the first value in the whole data set: row i's noise depends on i alone. For
+        anything that leaves, ``entropy`` is :func:`common.entropy.system_entropy`.
 
         Returns
         -------

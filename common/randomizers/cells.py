@@ -26,9 +26,9 @@ from common.randomizers.base import LABEL_STREAM, ROUNDING_STREAM
 from common.randomizers.grid import Grid
 
 
-def row_products(one: Floats, other: Floats) -> Floats:
+def row_products(left: Floats, right: Floats) -> Floats:
     """(n, k l) products of the entries of (n, k) and (n, l), row by row; the last run fastest."""
-    return np.asarray((one[:, :, None] * other[:, None, :]).reshape(len(one), -1))
+    return np.asarray((left[:, :, None] * right[:, None, :]).reshape(len(left), -1))
 
 
 def stream(name: str, index: int) -> str:
@@ -38,13 +38,7 @@ def stream(name: str, index: int) -> str:
 
 @dataclass(frozen=True)
 class Cells:
-    """The product of label grids.
-
-    Attributes
-    ----------
-    grids
-        One a label; with one alone the cells are its points.
-    """
+    """The product of label grids, one a label; with one alone the cells are its points."""
 
     grids: tuple[Grid, ...]
 
@@ -89,34 +83,16 @@ class Cells:
 
 @dataclass(frozen=True)
 class Group:
-    """Labels that share a histogram, or a channel.
+    """Labels that share a histogram, or a channel."""
 
-    Attributes
-    ----------
-    labels
-        Their positions among the labels of the message.
-    cells
-        The product of their grids, in the same order.
-    """
-
-    labels: tuple[int, ...]
-    cells: Cells
+    labels: tuple[int, ...]  # their positions among the labels of the message
+    cells: Cells  # the product of their grids, in the same order
 
     def round(self, labels: Floats, entropy: Entropy, start_row: int = 0) -> Indices:
-        """Round the labels of events to their grids, at random and without bias.
+        """Round events' labels to their grids at random, without bias: (n,) cells of this group.
 
-        Parameters
-        ----------
-        labels
-            (n, m) numbers without NaN, of all labels of the message; clipped to the grids' ranges.
-        entropy
-            :func:`common.entropy.system_entropy` for anything that leaves.
-        start_row
-            Index of the first event in the whole data set.
-
-        Returns
-        -------
-        (n,) cells of this group.
+        The (n, m) labels are all those of the message, without NaN; they are clipped to the grids'
+        ranges. ``start_row`` is the index of the first event in the whole data set.
         """
         cells = np.zeros(len(labels), dtype=np.int64)
         for label, grid in zip(self.labels, self.cells.grids, strict=True):
@@ -132,24 +108,12 @@ class Group:
 
 @dataclass(frozen=True)
 class LabelCode:
-    """What codes say of one label.
+    """What codes say of one label."""
 
-    Attributes
-    ----------
-    column
-        The channel's position, and that of its codes in :meth:`Codebook.split`.
-    channel
-        From the cells of the label's group to codes.
-    cells
-        Of the group.
-    label
-        The label's position in the group.
-    """
-
-    column: int
-    channel: FiniteChannel
-    cells: Cells
-    label: int
+    column: int  # the channel's position, and that of its codes in :meth:`Codebook.split`
+    channel: FiniteChannel  # from the cells of the label's group to codes
+    cells: Cells  # of the group
+    label: int  # the label's position in the group
 
     @property
     def values(self) -> Floats:
@@ -161,24 +125,15 @@ class LabelCode:
 class Codebook:
     """What the codes of a message mean.
 
-    Attributes
-    ----------
-    names
-        (m,) names of the labels.
-    groups
-        Every label in exactly one.
-    channels
-        One a group, from its cells to outputs.
-
     Raises
     ------
     ConfigError
         If groups, channels and labels do not fit, or there are more than 65,536 combined codes.
     """
 
-    names: tuple[str, ...]
-    groups: tuple[Group, ...]
-    channels: tuple[FiniteChannel, ...]
+    names: tuple[str, ...]  # (m,) of the labels
+    groups: tuple[Group, ...]  # every label in exactly one
+    channels: tuple[FiniteChannel, ...]  # one a group, from its cells to outputs
 
     def __post_init__(self) -> None:
         if sorted(j for group in self.groups for j in group.labels) != list(range(len(self.names))):
@@ -214,20 +169,10 @@ class Codebook:
         return Cells(tuple(places[j] for j in range(len(self.names))))
 
     def randomize(self, labels: Floats, entropy: Entropy, start_row: int = 0) -> Codes:
-        """Round the labels of events to their grids, and randomize them.
+        """Round (n, m) labels to their grids and randomize them: (n,) uint16 combined codes.
 
-        Parameters
-        ----------
-        labels
-            (n, m) numbers without NaN; clipped to the grids' ranges.
-        entropy
-            :func:`common.entropy.system_entropy` for anything that leaves.
-        start_row
-            Index of the first event in the whole data set: its noise depends on that alone.
-
-        Returns
-        -------
-        (n,) uint16 combined codes.
+        ``start_row`` is the index of the first event in the whole data set: its noise depends on
+        that alone.
         """
         codes = np.zeros(len(labels), dtype=np.uint16)
         for i, (group, channel) in enumerate(zip(self.groups, self.channels, strict=True)):
@@ -272,8 +217,8 @@ class Codebook:
                 cells = (len(grid) * cells[:, :, None] + points[:, None]).reshape(len(labels), -1)
                 shares = row_products(shares, share)
             each = zip(cells.T, shares.T, strict=True)
-            told = sum(share[:, None] * channel.probabilities[cell] for cell, share in each)
-            table = row_products(table, np.asarray(told))
+            law = sum(share[:, None] * channel.probabilities[cell] for cell, share in each)
+            table = row_products(table, np.asarray(law))
         return table
 
     def to_json(self) -> dict[str, Any]:
@@ -291,8 +236,8 @@ class Codebook:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read what :meth:`to_json` returned."""
         groups = tuple(
-            Group(tuple(one["labels"]), Cells(tuple(map(Grid.from_edges, one["grids"]))))
-            for one in data["groups"]
+            Group(tuple(group["labels"]), Cells(tuple(map(Grid.from_edges, group["grids"]))))
+            for group in data["groups"]
         )
         channels = (
             FiniteChannel.from_json(channel, group.cells.inputs)

@@ -38,24 +38,14 @@ def sorted_channel(
     epsilon: float,
     row_of: ArrayLike | None = None,
 ) -> tuple[FiniteChannel, Indices]:
-    """Build a channel from columns in any order.
+    """Build a channel from columns in any order; equal outputs stay distinct.
 
-    Parameters
-    ----------
-    labels
-        (k,) strictly ascending.
-    outputs
-        (d,) values in any order; equal values stay distinct outputs.
-    probabilities
-        (r, d) floats, rows summing to 1 and ε-DP, both up to float error.
-    epsilon
-        The bound that no ratio of the result passes.
-    row_of
-        (k,) row of each label, as in :class:`FiniteChannel`; the default is one row per label.
+    ``probabilities`` are (r, d), with rows that sum to 1 and are ε-DP, both up to float error;
+    ``row_of`` is as in :class:`FiniteChannel`.
 
     Returns
     -------
-    The channel, and the (d,) indices into ``outputs`` in the channel's order.
+    The channel, whose ratios do not pass e^ε, and the (d,) indices into ``outputs`` in its order.
     """
     values = np.asarray(outputs, dtype=np.float64)
     matrix = np.asarray(probabilities, dtype=np.float64)
@@ -83,12 +73,7 @@ def check_size(rows: int, outputs: int) -> None:
 def exact_rows(probabilities: Floats, epsilon: float) -> list[list[int]]:
     """Round a matrix to integer rows summing to 2**64 that satisfy ε exactly.
 
-    Parameters
-    ----------
-    probabilities
-        (r, d) floats >= 0, rows summing to 1 and ε-DP, both up to float error.
-    epsilon
-        Privacy parameter, 0 < ε <= 40.
+    Takes (r, d) floats >= 0 whose rows sum to 1 and are ε-DP, both up to float error, 0 < ε <= 40.
 
     Returns
     -------

@@ -50,9 +50,8 @@ class Grid:
                 f"a label grid of {points.size:,} points may have at most {MAX_POINTS:,};"
                 " use a larger step"
             )
-        if not (
-            np.all(np.isfinite(points)) and math.isfinite(float(points.max()) - float(points.min()))
-        ):
+        span = float(points.max()) - float(points.min())
+        if not (np.all(np.isfinite(points)) and math.isfinite(span)):
             raise ConfigError("label grid points must be finite numbers with a finite range")
         steps = np.diff(points)
         if np.any(steps <= 0):
@@ -97,14 +96,7 @@ class Grid:
     def from_log(cls, lower: float, upper: float, count: int, scale: float) -> Grid:
         """Points that are dense near ``lower``: equal steps of ln(1 + (y - lower) / scale).
 
-        Parameters
-        ----------
-        lower, upper
-            Bounds of the labels.
-        count
-            Number of points, at least 2.
-        scale
-            Label distance from ``lower`` up to which the spacing is nearly even, > 0.
+        ``scale`` > 0 is the distance from ``lower`` up to which the spacing is nearly even.
         """
         _check_bounds(lower, upper)
         _check_count(count)
@@ -157,12 +149,7 @@ class Grid:
     def round(self, values: ArrayLike, words: Words) -> Indices:
         """Clip values to the range and round each to a neighbouring point without bias.
 
-        Parameters
-        ----------
-        values
-            (n,) numbers without NaN.
-        words
-            (n,) uint64 uniform words, one a value.
+        Takes (n,) numbers and as many uniform words.
 
         Returns
         -------
@@ -180,19 +167,16 @@ class Grid:
         out = np.empty(array.size, dtype=np.int64)
         for start in range(0, array.size, _CHUNK):
             part = slice(start, start + _CHUNK)
-            self._round(array[part], words[part], out[part])
+            clipped = np.clip(array[part], self.lower, self.upper)
+            if not clipped.min() >= self.lower:
+                raise DataError("a label is NaN; fill missing labels in before rounding")
+            below = self._floor(clipped)
+            clipped -= self.points.take(below)
+            clipped /= self._gaps.take(below)  # how far it is to the next point, as a share
+            clipped *= 2.0**53  # exact, as is the comparison with a word's first 53 bits
+            coin = (words[part] >> np.uint64(11)).astype(np.float64)
+            np.add(below, coin < clipped, out=out[part])
         return out
-
-    def _round(self, values: Floats, words: Words, out: Indices) -> None:
-        clipped = np.clip(values, self.lower, self.upper)
-        if not clipped.min() >= self.lower:
-            raise DataError("a label is NaN; fill missing labels in before rounding")
-        left = self._floor(clipped)
-        clipped -= self.points.take(left)
-        clipped /= self._gaps.take(left)  # how far it is to the next point, as a share
-        clipped *= 2.0**53  # exact, as is the comparison with a word's first 53 bits
-        coin = (words >> np.uint64(11)).astype(np.float64)
-        np.add(left, coin < clipped, out=out)
 
     def neighbours(self, values: Floats) -> tuple[Indices, Floats]:
         """Where :meth:`round` may put values, and with which probabilities.
@@ -202,9 +186,9 @@ class Grid:
         (n, 2) indices into ``points``, and (n, 2) probabilities that sum to 1.
         """
         clipped = np.clip(values, self.lower, self.upper)
-        left = np.searchsorted(self.points[1:-1], clipped, side="right")
-        share = (clipped - self.points[left]) / np.diff(self.points)[left]
-        return np.stack([left, left + 1], axis=1), np.stack([1 - share, share], axis=1)
+        below = np.searchsorted(self.points[1:-1], clipped, side="right")
+        share = (clipped - self.points[below]) / self._gaps[below]
+        return np.stack([below, below + 1], axis=1), np.stack([1 - share, share], axis=1)
 
     @cached_property
     def _floor(self) -> _Floor:
@@ -222,11 +206,6 @@ class _Floor:
     in question but for one, with which the value is compared. A value's cell never falls as the
     value grows, rounding errors included, so that this is exact. Where even the finest cells hold
     two points, bisection finds it.
-
-    Parameters
-    ----------
-    points
-        (k,) float64, strictly ascending.
     """
 
     def __init__(self, points: Floats) -> None:
@@ -247,15 +226,14 @@ class _Floor:
     def __call__(self, values: Floats) -> Indices:
         """Return (n,) indices from 0 to k - 2 for values within the points' range."""
         if self._cells is None:
-            left: Indices = np.searchsorted(self._points, values, side="right") - 1
+            below: Indices = np.searchsorted(self._points, values, side="right") - 1
         else:
-            left = self._cells.take(self._cell(values))
-            left += values >= self._points[1:].take(left)
-        return np.minimum(left, self._points.size - 2, out=left)
+            below = self._cells.take(self._cell(values))
+            below += values >= self._points[1:].take(below)
+        return np.minimum(below, self._points.size - 2, out=below)
 
     def _cell(self, values: Floats) -> Indices:
-        found: Indices = ((values - self._points[0]) * self._scale).astype(np.int64)
-        return found
+        return np.asarray((values - self._points[0]) * self._scale).astype(np.int64)
 
 
 def _check_bounds(lower: float, upper: float) -> None:

@@ -30,15 +30,6 @@ def choose_knots(labels: Floats, prior: Floats, count: int) -> Indices:
     the cube root of the label density (Bennett's companding rule, 1948). A tenth of the density is
     uniform, so that noise in the prior cannot leave a stretch without knots.
 
-    Parameters
-    ----------
-    labels
-        (k,) strictly ascending.
-    prior
-        (k,) probabilities.
-    count
-        Number of knots, 2 <= count.
-
     Returns
     -------
     (min(count, k),) strictly ascending indices into ``labels``, both ends among them.
@@ -49,16 +40,13 @@ def choose_knots(labels: Floats, prior: Floats, count: int) -> Indices:
     gaps = np.diff(labels)
     mass = (prior[:-1] + prior[1:]) / 2
     share = gaps / gaps.sum()
-    density = (
-        (1 - _UNIFORM_SHARE) * mass / max(mass.sum(), 1e-300) + _UNIFORM_SHARE * share
-    ) / gaps
-    position = np.concatenate([[0.0], np.cumsum(np.cbrt(density) * gaps)])
-    wanted = np.linspace(0.0, position[-1], count)
-    nearest = np.searchsorted((position[:-1] + position[1:]) / 2, wanted)
+    density = (1 - _UNIFORM_SHARE) * mass / max(mass.sum(), 1e-300) + _UNIFORM_SHARE * share
+    position = np.concatenate([[0.0], np.cumsum(np.cbrt(density / gaps) * gaps)])
+    goals = np.linspace(0.0, position[-1], count)
+    nearest = np.searchsorted((position[:-1] + position[1:]) / 2, goals)
     chosen = np.zeros(k, dtype=np.bool_)
-    chosen[[0, k - 1]] = True
-    chosen[nearest] = True
-    while (missing := count - int(chosen.sum())) > 0:  # several targets met one point
+    chosen[[0, k - 1, *nearest]] = True
+    while (missing := count - int(chosen.sum())) > 0:  # several goals met one point
         inside = np.flatnonzero(chosen)
         width = np.diff(position[inside]) * (np.diff(inside) > 1)
         for gap in np.argsort(-width, kind="stable")[:missing]:
@@ -103,10 +91,10 @@ def interpolation(labels: Floats, points: Floats) -> Floats:
     -------
     (k, m) rows summing to 1 with at most two entries, and ``interpolation @ points`` is ``labels``.
     """
-    left = np.clip(np.searchsorted(points, labels, side="right") - 1, 0, points.size - 2)
-    fraction = (labels - points[left]) / (points[left + 1] - points[left])
+    below = np.clip(np.searchsorted(points, labels, side="right") - 1, 0, points.size - 2)
+    fraction = (labels - points[below]) / (points[below + 1] - points[below])
     matrix = np.zeros((labels.size, points.size))
     rows = np.arange(labels.size)
-    matrix[rows, left] = 1 - fraction
-    matrix[rows, left + 1] = fraction
+    matrix[rows, below] = 1 - fraction
+    matrix[rows, below + 1] = fraction
     return matrix

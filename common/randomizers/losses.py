@@ -17,18 +17,10 @@ LossFunction = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss that is convex in the prediction.
+    """A loss that is convex in the prediction."""
 
-    Attributes
-    ----------
-    name
-        ``squared``, ``absolute``, ``poisson`` or ``custom``.
-    function
-        ℓ(ŷ, y), vectorised.
-    """
-
-    name: str
-    function: LossFunction = field(repr=False)
+    name: str  # ``squared``, ``absolute``, ``poisson`` or ``custom``
+    function: LossFunction = field(repr=False)  # ℓ(ŷ, y), vectorised
 
     def __call__(self, predictions: Any, labels: Any) -> Floats:
         return np.asarray(self.function(predictions, labels), dtype=np.float64)
@@ -38,14 +30,6 @@ class Loss:
         return self(predictions[:, None], labels[None, :])
 
 
-def _squared(prediction: Any, label: Any) -> Any:
-    return (prediction - label) ** 2
-
-
-def _absolute(prediction: Any, label: Any) -> Any:
-    return np.abs(prediction - label)
-
-
 def _poisson(prediction: Any, label: Any) -> Any:
     prediction, label = np.broadcast_arrays(prediction, label)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -53,9 +37,9 @@ def _poisson(prediction: Any, label: Any) -> Any:
     return np.where(prediction < 0, np.inf, prediction - product)
 
 
-SQUARED = Loss("squared", _squared)
+SQUARED = Loss("squared", lambda prediction, label: (prediction - label) ** 2)
 """(ŷ - y)²; the best constant is the mean."""
-ABSOLUTE = Loss("absolute", _absolute)
+ABSOLUTE = Loss("absolute", lambda prediction, label: np.abs(prediction - label))
 """|ŷ - y|; the best constant is the median."""
 POISSON = Loss("poisson", _poisson)
 """ŷ - y ln ŷ for labels >= 0, infinite for predictions < 0; the best constant is the mean."""

@@ -119,14 +119,8 @@ def decoded_prior(channel: FiniteChannel, codes: Integers, group: int = 1) -> No
     and p = keep/2⁶⁴, its variance is about N q (1 − q)/(p − q)²; the cells' errors add up to 0, so
     that functions centred over the cells see k/(k − 1) times as much.
 
-    Parameters
-    ----------
-    channel
-        Randomized response over k labels.
-    codes
-        (k,) int64, how many codes there are of each.
-    group
-        Records of one privacy unit.
+    ``codes`` are (k,) int64, how many codes there are of each label; ``channel`` is randomized
+    response over these, ``group`` as in :class:`NoisyPrior`.
     """
     own, other = channel.stated_of[:2].tolist()  # one row where ε is so small that all are alike
     lie = int(channel.stated[other, 0])
@@ -135,7 +129,7 @@ def decoded_prior(channel: FiniteChannel, codes: Integers, group: int = 1) -> No
         even = np.diff(np.arange(k + 1) * rows // k)
         return NoisyPrior(even, Fraction(0), max(rows, 1), group, float(max(rows, 1)))
     exact = [round(Fraction(TOTAL * code - rows * lie, gap)) for code in codes.tolist()]
-    counts = np.array([min(max(one, -_MOST), _MOST) for one in exact], dtype=np.int64)
+    counts = np.array([min(max(count, -_MOST), _MOST) for count in exact], dtype=np.int64)
     q = lie / TOTAL
     spread = math.sqrt(max(rows, 1) * q * (1 - q) * k / (k - 1)) / (gap / TOTAL)
     return NoisyPrior(counts, Fraction(0), max(rows, 1), group, spread)
@@ -171,8 +165,6 @@ def private_prior(
         (k,) integers >= 0: how many labels lie on each grid point.
     epsilon
         ε₁ > 0, rounded down to a multiple of 2**-24.
-    entropy
-        Source of the noise.
     group
         Records of one privacy unit whose labels may change together, >= 1.
     words

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
@@ -34,29 +35,18 @@ _EQUAL = 1e-12
 
 @dataclass(frozen=True)
 class Interval:
-    """Where outputs lie, but for the radius on either side.
+    """Where outputs lie, but for the radius on either side."""
 
-    Attributes
-    ----------
-    lower, upper
-        A₁ and A₂.
-    radius
-        δ > 0, at most half of A₂ − A₁.
-    """
-
-    lower: float
-    upper: float
-    radius: float
+    lower: float  # A₁
+    upper: float  # A₂
+    radius: float  # δ > 0, at most half of A₂ − A₁
 
 
 def best_interval(problem: Problem, radius: float) -> Interval:
     """Find the likeliest interval between two grid points, O(k²).
 
-    Parameters
-    ----------
-    radius
-        δ > 0. Where the interval is shorter than 2δ, δ becomes half of it and the search is
-        repeated, as published.
+    Where it is shorter than 2δ, the radius δ becomes half of it and the search is repeated, as
+    published.
     """
     labels = problem.labels
     first, last = np.triu_indices(labels.size, 1)
@@ -88,37 +78,24 @@ def build_rp_with_prior(problem: Problem, *, radius: float | None = None) -> Ran
             raise ConfigError(f"radius={radius:g} must be above 0; leave it out for the best")
         return _built(problem, _Cells.of(problem, best_interval(problem, radius)))
     tried = {best_interval(problem, share * (labels[-1] - labels[0])) for share in _RADII.tolist()}
-    cells = [_Cells.of(problem, one) for one in sorted(tried, key=lambda one: one.radius)]
-    return _built(problem, min(cells, key=lambda one: one.expected_loss(problem)))
+    cells = [_Cells.of(problem, interval) for interval in sorted(tried, key=attrgetter("radius"))]
+    return _built(problem, min(cells, key=lambda tiling: tiling.expected_loss(problem)))
 
 
 @dataclass(frozen=True)
 class _Cells:
-    """The mechanism of an interval between the ends of neighbourhoods, before it is made exact.
-
-    Attributes
-    ----------
-    interval
-        Whose it is.
-    middles
-        (d,) of the cells.
-    matrix
-        (r, d) probabilities of the cells for each label within the interval.
-    row_of
-        (k,) row of each label.
-    """
+    """The mechanism of an interval between the ends of neighbourhoods, before it is made exact."""
 
     interval: Interval
-    middles: Floats
-    matrix: Floats
-    row_of: Indices
+    middles: Floats  # (d,) of the cells
+    matrix: Floats  # (r, d) probabilities of the cells for each label within the interval
+    row_of: Indices  # (k,) row of each label
 
     @classmethod
     def of(cls, problem: Problem, interval: Interval) -> _Cells:
         labels, radius = problem.labels, interval.radius
-        moved, row_of = np.unique(
-            np.clip(labels, interval.lower, interval.upper), return_inverse=True
-        )
+        inside = np.clip(labels, interval.lower, interval.upper)
+        moved, row_of = np.unique(inside, return_inverse=True)
         ends = np.unique(np.concatenate([moved - radius, moved + radius]))
         ends = ends[np.append(True, np.diff(ends) > _EQUAL * (labels[-1] - labels[0]))]
         middles: Floats = (ends[:-1] + ends[1:]) / 2

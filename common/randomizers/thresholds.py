@@ -47,18 +47,10 @@ _NEGLIGIBLE = 1e-12
 
 @dataclass(frozen=True)
 class Partition:
-    """One published way to cut the grid.
+    """One published way to cut the grid."""
 
-    Attributes
-    ----------
-    cuts
-        Ascending indices of thresholds; cut i lies between cells i and i + 1.
-    weight
-        Probability of drawing it.
-    """
-
-    cuts: tuple[int, ...]
-    weight: float
+    cuts: tuple[int, ...]  # ascending thresholds; cut i lies between cells i and i + 1
+    weight: float  # probability of drawing it
 
 
 @dataclass(frozen=True)
@@ -117,7 +109,11 @@ def build_randomized_thresholds(
     if bins < 2:
         raise ConfigError(f"bins={bins} must be at least 2")
     if isinstance(weights, str):
-        cells = _named_cells(problem, weights, _most_thresholds(bins, thresholds))
+        if thresholds is None:
+            thresholds = max((_OUTPUTS if bins == 2 else _MANY_OUTPUTS) // bins, 8)
+        if not 1 <= thresholds < MOST_KNOTS:
+            raise ConfigError(f"thresholds={thresholds} must lie in 1 … {MOST_KNOTS - 1}")
+        cells = _named_cells(problem, weights, thresholds)
     else:
         cells = _merged_cells(problem.labels, problem.prior, np.asarray(weights, dtype=np.float64))
     partitions = systematic_partitions(cells.weights, bins)
@@ -137,40 +133,31 @@ def build_randomized_thresholds(
 
 
 def threshold_weights(labels: Floats, prior: Floats, weighting: str) -> Floats:
-    """Weights of the thresholds between neighbouring labels, by name.
+    """(k - 1,) weights of the thresholds between neighbouring labels, by name, summing to 1.
 
-    Returns
-    -------
-    (k - 1,) numbers >= 0 summing to 1; uniform where the named ones are all zero.
+    Uniform where the named ones are all zero.
     """
     gaps = np.diff(labels)
     mass = (prior[:-1] + prior[1:]) / 2
-    if weighting == "uniform":
-        raw = gaps
-    elif weighting == "prior":
-        raw = mass
-    elif weighting == "sqrt":
-        raw = np.sqrt(gaps * mass)
-    elif weighting == "prior-label":
-        raw = mass * ((labels[:-1] + labels[1:]) / 2 - labels[0])
-    else:
+    if weighting not in get_args(Weighting):
         raise ConfigError(
             f"weights={weighting!r} must be one of {', '.join(get_args(Weighting))}, or one number"
             " for each threshold between neighbouring grid points"
         )
+    raw = {
+        "uniform": gaps,
+        "prior": mass,
+        "sqrt": np.sqrt(gaps * mass),
+        "prior-label": mass * ((labels[:-1] + labels[1:]) / 2 - labels[0]),
+    }[weighting]
     return np.asarray(raw / raw.sum() if raw.sum() > 0 else gaps / gaps.sum())
 
 
 def systematic_partitions(weights: Floats, bins: int) -> list[Partition]:
-    """List the partitions that systematic sampling of ``bins`` - 1 thresholds can draw.
+    """List the partitions that systematic sampling of ``bins`` - 1 >= 1 thresholds can draw.
 
-    Parameters
-    ----------
-    weights
-        (T,) > 0, summing to 1.
-    bins
-        At least 2. A threshold whose weight exceeds 1 / (bins - 1) may be met twice; the partition
-        then has fewer bins.
+    Of (T,) weights > 0 that sum to 1. A threshold whose weight exceeds 1 / (bins - 1) may be met
+    twice; the partition then has fewer bins.
 
     Returns
     -------
@@ -191,14 +178,6 @@ def systematic_partitions(weights: Floats, bins: int) -> list[Partition]:
         drawn[(cut,)] = float(weights[cut])
     total = sum(drawn.values())
     return [Partition(cuts, weight / total) for cuts, weight in drawn.items()]
-
-
-def _most_thresholds(bins: int, thresholds: int | None) -> int:
-    if thresholds is None:
-        return max((_OUTPUTS if bins == 2 else _MANY_OUTPUTS) // bins, 8)
-    if not 1 <= thresholds < MOST_KNOTS:
-        raise ConfigError(f"thresholds={thresholds} must lie in 1 … {MOST_KNOTS - 1}")
-    return thresholds
 
 
 def _named_cells(problem: Problem, weighting: str, most: int) -> _Cells:
@@ -245,19 +224,19 @@ def _columns(
 ) -> tuple[Floats, Floats, list[tuple[int, int]]]:
     """Probabilities (m, d) of every (partition, bin), what each decodes to, and what it is."""
     c = float(exp_lower_bound(epsilon) - 1)
-    m = cells.levels.size
+    m, total = cells.levels.size, float(cells.mass.sum())
     included = np.zeros(m - 1)
     for part in partitions:
         included[list(part.cuts)] += part.weight
     jumps = np.diff(cells.levels) / included
-    mean = float(cells.mass @ cells.levels) / float(cells.mass.sum())
+    mean = float(cells.mass @ cells.levels) / total
     columns, values, codes = [], [], []
     for index, part in enumerate(partitions):
         cuts = np.array(part.cuts)
         d = cuts.size + 1
         bin_of = np.searchsorted(cuts, np.arange(m), side="left")
         steps = np.concatenate([[0.0], np.cumsum(jumps[cuts])])
-        centred = steps - float(cells.mass @ steps[bin_of]) / float(cells.mass.sum())
+        centred = steps - float(cells.mass @ steps[bin_of]) / total
         for z in range(d):
             columns.append(part.weight * (1 + c * (bin_of == z)) / (c + d))
             values.append(mean + ((c + d) * centred[z] - centred.sum()) / c)

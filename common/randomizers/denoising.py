@@ -66,32 +66,20 @@ def project_to_simplex(values: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What something besides the noisy counts tells of the histogram: means of known functions.
+class KnownMeans:
+    """What is known of the histogram besides the noisy counts: means of functions of the label."""
 
-    Attributes
-    ----------
-    functions
-        (k, r) functions of the label.
-    means
-        (r,) estimates of their means over the labels, with independent errors.
-    deviation
-        Standard deviation > 0 of the errors.
-    far_tail
-        Whether cells that hardly any label lies on are many, and far from the others.
-    """
-
-    functions: Floats
-    means: Floats
-    deviation: float
-    far_tail: bool = False
+    functions: Floats  # (k, r)
+    means: Floats  # (r,) estimates of their means over the labels, with independent errors
+    deviation: float  # standard deviation > 0 of the errors
+    far_tail: bool = False  # cells with hardly any label are many, and far from the others
 
 
 def denoise_histogram(
     noisy: Floats,
     rows: int,
     deviation: float,
-    told: Told | None = None,
+    means: KnownMeans | None = None,
     shape: tuple[int, ...] = (),
 ) -> Floats:
     """Estimate the histogram of ``rows`` labels from noisy counts.
@@ -123,7 +111,7 @@ def denoise_histogram(
         True total, >= 1.
     deviation
         Standard deviation σ >= 0 of the noise on each cell, in counts.
-    told
+    means
         What else is known; every misfit ‖c − ĉ‖²/σ² above then has the means' own added. Of one
         label it is 2√2 Σ |c_i − ĉ_i|/σ, as the law of Laplace has it, and what a degree of freedom
         costs depends on the tail. What channels are designed from, without it, stays as it is.
@@ -137,18 +125,19 @@ def denoise_histogram(
     if deviation < _LEAST_NOISE:
         return project_to_simplex(noisy / rows)
     shape = shape or noisy.shape
-    plain = len(shape) > 1
-    fit = _Fit(noisy / deviation, rows / deviation, shape, told)
-    projected = project_to_simplex(noisy / rows) if told is None else fit.projected()
+    one_label = len(shape) == 1
+    counts, total = noisy / deviation, rows / deviation
+    fit = _Fit(counts, total, shape, means)
+    projected = project_to_simplex(noisy / rows) if means is None else fit.projected()
     if max(shape) < _FEWEST_CELLS or noisy.size > MOST_CELLS:
         return projected
     freedom = int(np.count_nonzero(projected)) - 1
-    misfit = fit.misfit(rows / deviation * projected, besides_total=True)
+    misfit = fit.misfit(total * projected, besides_total=True)
     estimates, criteria = [projected], [misfit + fit.noise.price * freedom]
-    for ends in itertools.product(*([(True,)] * 2 if plain else fit.plausible_ends())):
-        fit = _Fit(noisy / deviation, rows / deviation, shape, told, ends)
-        price = 0.0 if plain else fit.noise.end_price * sum(ends)
-        for estimate, freedom_used in fit.candidates(laws=not plain):
+    for ends in itertools.product(*(fit.plausible_ends() if one_label else [(True,)] * 2)):
+        fit = _Fit(counts, total, shape, means, ends)
+        price = fit.noise.end_price * sum(ends) if one_label else 0.0
+        for estimate, freedom_used in fit.candidates(laws=one_label):
             estimates.append(estimate / estimate.sum())
             misfit = fit.misfit(estimate, besides_total=True)
             criteria.append(misfit + fit.noise.price * freedom_used + price)
@@ -159,33 +148,20 @@ def denoise_histogram(
     return np.asarray(rounded / rounded.sum())
 
 
-def _window(line: Floats) -> Floats:
-    """Average every five neighbours."""
-    return np.convolve(np.pad(line, 2, mode="edge"), np.full(5, 0.2), "valid")
-
-
 @dataclass(frozen=True)
 class _Bends:
-    """Weighed second differences of cells: along one label, or across two.
+    """Weighed second differences of cells: along one label, or across two."""
 
-    Attributes
-    ----------
-    one, other
-        Steps to the next value of the label, or of the two.
-    weights
-        (k − one − other,) what the difference that begins at each cell counts; 0 for none.
-    """
-
-    one: int
-    other: int
-    weights: Floats
+    near: int  # steps to the next value of the label, or of the first of two
+    far: int  # the same, or of the second
+    weights: Floats  # (k − near − far,) what the difference from each cell counts; 0 for none
 
     @classmethod
     def of(cls, shape: tuple[int, ...], theta: Floats, ends: tuple[bool, ...]) -> list[_Bends]:
         """Take the weight off bends that ``theta`` has, and off ends of lines with point masses."""
         places = np.arange(theta.size).reshape(shape)
         steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-        found = []
+        all_bends = []
         for i, j in itertools.combinations_with_replacement(range(len(shape)), 2):
             if i == j and shape[i] < _FEWEST_CELLS:
                 continue
@@ -198,20 +174,20 @@ class _Bends:
                 lines[0] *= not ends[0]
                 lines[-1] *= not ends[1]
             bends.weights[first] = weights
-            found.append(bends)
-        return found
+            all_bends.append(bends)
+        return all_bends
 
     @property
     def parts(self) -> dict[int, int]:
         """How far each cell of a difference is from its first, and what it is multiplied by."""
-        if self.one == self.other:
-            return {0: 1, self.one: -2, 2 * self.one: 1}
-        return {0: 1, self.other: -1, self.one: -1, self.one + self.other: 1}
+        if self.near == self.far:
+            return {0: 1, self.near: -2, 2 * self.near: 1}
+        return {0: 1, self.far: -1, self.near: -1, self.near + self.far: 1}
 
     def bent(self, theta: Floats) -> Floats:
         """Differences that begin at each cell; ``np.diff`` takes ten times as long."""
-        slopes = theta[self.other :] - theta[: -self.other]
-        return np.asarray(slopes[self.one :] - slopes[: -self.one])
+        slopes = theta[self.far :] - theta[: -self.far]
+        return np.asarray(slopes[self.near :] - slopes[: -self.near])
 
     def cost(self, theta: Floats) -> float:
         return float((self.weights * self.bent(theta) ** 2).sum())
@@ -226,12 +202,12 @@ class _Bends:
     @classmethod
     def matrix(cls, bends: Sequence[_Bends], k: int) -> Floats:
         """Upper bands (b, k) of the matrix of all their costs, as LAPACK wants them."""
-        bands = np.zeros((max(one.one + one.other for one in bends) + 1, k))
+        bands = np.zeros((max(each.near + each.far for each in bends) + 1, k))
         for each in bends:
-            for (near, one), (far, two) in itertools.combinations_with_replacement(
-                each.parts.items(), 2
-            ):
-                bands[near - far - 1, far : far + each.weights.size] += one * two * each.weights
+            parts = itertools.combinations_with_replacement(each.parts.items(), 2)
+            for (first, times), (second, times_too) in parts:
+                band = bands[first - second - 1, second : second + each.weights.size]
+                band += times * times_too * each.weights
         return bands
 
 
@@ -275,7 +251,7 @@ class _FarTail(_Laplace):
 
 
 class _Fit:
-    """Fits to counts, to their known total and to what is told besides; counts in units of σ.
+    """Fits to counts, to their known total and to other known means; counts in units of σ.
 
     ``known @ masses`` is observed as ``wanted``, with errors of variance 1; the first is the total,
     which is known better. ``ends`` says which of the two have point masses.
@@ -286,21 +262,25 @@ class _Fit:
         counts: Floats,
         total: float,
         shape: tuple[int, ...],
-        told: Told | None,
+        means: KnownMeans | None,
         ends: tuple[bool, ...] = (False, False),
     ) -> None:
         self.counts, self.shape, self.ends = counts, shape, ends
         self.noise = _Squared
-        if told is not None and len(shape) == 1:
-            self.noise = _FarTail if told.far_tail else _Laplace
+        if means is not None and len(shape) == 1:
+            self.noise = _FarTail if means.far_tail else _Laplace
         root = _TOTAL_WEIGHT**0.5
         self.known, self.wanted = np.full((1, counts.size), root), np.array([root * total])
-        if told is not None:
-            functions = told.functions.T / (total * told.deviation)
+        if means is not None:
+            functions = means.functions.T / (total * means.deviation)
             self.known = np.concatenate([self.known, functions])
-            self.wanted = np.append(self.wanted, told.means / told.deviation)
-        means = np.apply_along_axis(_window, int(np.argmax(shape)), counts.reshape(shape))
-        self.theta: Floats = np.log(np.maximum(means.reshape(-1), 0.2))
+            self.wanted = np.append(self.wanted, means.means / means.deviation)
+        smooth = np.apply_along_axis(  # averages of every five neighbours
+            lambda line: np.convolve(np.pad(line, 2, mode="edge"), np.full(5, 0.2), "valid"),
+            int(np.argmax(shape)),
+            counts.reshape(shape),
+        )
+        self.theta: Floats = np.log(np.maximum(smooth.reshape(-1), 0.2))
         self.floor = float(np.log(_LEAST_MASS / counts.size))
 
     def misfit(self, masses: Floats, *, besides_total: bool = False) -> float:
@@ -319,14 +299,14 @@ class _Fit:
         step = dual
         for _ in range(_NEWTON_STEPS):
             for halving in range(30):
-                tried = dual + step * 0.5**halving
-                masses = np.maximum(self.counts - tried @ self.known, 0.0)
-                value = float(masses @ masses + tried @ tried + 2 * tried @ self.wanted)
+                candidate = dual + step * 0.5**halving
+                masses = np.maximum(self.counts - candidate @ self.known, 0.0)
+                value = float(masses @ masses + candidate @ candidate + 2 * candidate @ self.wanted)
                 if value < current:
                     break
             else:
                 break
-            dual, current = tried, value
+            dual, current = candidate, value
             active = self.known[:, masses > 0]
             bend = np.eye(dual.size) + active @ active.T
             step = np.linalg.solve(bend, self.known @ masses - self.wanted - dual)
@@ -362,20 +342,20 @@ class _Fit:
         def masses(a: Floats) -> Floats:
             return np.asarray(np.exp(np.clip(basis @ a, *_LOGARITHMS)))
 
-        def apart(a: Floats) -> Floats:
-            found = masses(a)
-            off = found - self.counts
-            misfits = self.noise.ratios(off)[0] * off
-            return np.concatenate([misfits, self.known @ found - self.wanted])
+        def misfits(a: Floats) -> Floats:
+            estimate = masses(a)
+            off = estimate - self.counts
+            weighed = self.noise.ratios(off)[0] * off
+            return np.concatenate([weighed, self.known @ estimate - self.wanted])
 
         def slopes(a: Floats) -> Floats:
-            found = masses(a)
-            ratios, weights = self.noise.ratios(found - self.counts)
-            moved = found[:, None] * basis
+            estimate = masses(a)
+            ratios, weights = self.noise.ratios(estimate - self.counts)
+            moved = estimate[:, None] * basis
             return np.concatenate([(weights / ratios)[:, None] * moved, self.known @ moved])
 
-        found = scipy.optimize.least_squares(apart, start, slopes, method="trf")
-        return masses(found.x), basis.shape[1] - 1
+        best = scipy.optimize.least_squares(misfits, start, slopes, method="trf").x
+        return masses(best), basis.shape[1] - 1
 
     def smooth(self, penalty: float) -> tuple[Floats, float]:
         """Return the (k,) estimate, in units of σ, and its degrees of freedom."""
@@ -386,7 +366,7 @@ class _Fit:
         return np.exp(self.theta), self._freedom(penalty, bends)
 
     def _objective(self, theta: Floats, penalty: float, bends: Sequence[_Bends]) -> float:
-        cost = sum(one.cost(theta) for one in bends)
+        cost = sum(each.cost(theta) for each in bends)
         return 0.5 * (self.misfit(np.exp(theta)) + penalty * cost)
 
     def _newton(self, penalty: float, bends: Sequence[_Bends]) -> None:
@@ -398,27 +378,22 @@ class _Fit:
             off = masses - self.counts
             _, weights = self.noise.ratios(off)
             residual = weights * off + (self.known @ masses - self.wanted) @ self.known
-            gradient = masses * residual + penalty * sum(one.gradient(self.theta) for one in bends)
+            slopes = sum(each.gradient(self.theta) for each in bends)
+            gradient = masses * residual + penalty * slopes
             own = weights * masses**2 + damping
-            step = -self._solve(masses, bands, own, gradient[:, None])[:, 0]
-            found = self._search(np.clip(step, -2, 2), current, penalty, bends)
-            if found is None:
+            step = -self._solve(masses, bands, own, gradient[:, None])[:, 0].clip(-2, 2)
+            for halving in range(12):
+                theta = np.maximum(self.theta + step * 0.5**halving, self.floor)
+                value = self._objective(theta, penalty, bends)
+                if value < current:
+                    break
+            else:
                 return
-            gained = current - found[1]
-            self.theta, current = found
+            gained = current - value
+            self.theta, current = theta, value
             damping = max(damping / 3, 1e-9)
             if gained <= self.noise.tolerance * (1 + abs(current)):
                 return
-
-    def _search(
-        self, step: Floats, current: float, penalty: float, bends: Sequence[_Bends]
-    ) -> tuple[Floats, float] | None:
-        for halving in range(12):
-            theta = np.maximum(self.theta + step * 0.5**halving, self.floor)
-            value = self._objective(theta, penalty, bends)
-            if value < current:
-                return theta, value
-        return None
 
     def _solve(self, masses: Floats, bands: Floats, own: Floats, right: Floats) -> Floats:
         """Solve with the Gauss-Newton matrix: a few bands, and low rank from what is known."""
@@ -436,8 +411,8 @@ class _Fit:
     def _freedom(self, penalty: float, bends: Sequence[_Bends]) -> float:
         """Trace of the derivative of all that is fitted over all that was observed, total aside."""
         masses = np.exp(self.theta)
-        told = self.noise.information
-        seen = np.concatenate([told**0.5 * np.diag(masses), self.known[1:] * masses]).T
-        own = told * masses**2 + 1e-9
+        information = self.noise.information
+        seen = np.concatenate([information**0.5 * np.diag(masses), self.known[1:] * masses]).T
+        own = information * masses**2 + 1e-9
         bands = penalty * _Bends.matrix(bends, masses.size)
         return float(np.sum(seen * self._solve(masses, bands, own, seen)))

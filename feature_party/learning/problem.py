@@ -15,7 +15,7 @@ from common.arrays import Booleans, Floats, Indices, Integers
 from common.errors import ConfigError
 from common.exact.channel import FiniteChannel
 from common.randomizers import NoisyPrior
-from common.randomizers.denoising import Told, denoise_histogram
+from common.randomizers.denoising import KnownMeans, denoise_histogram
 from common.randomizers.terms import FEW
 from common.release.manifest import Manifest
 
@@ -311,6 +311,6 @@ def prior_given_codes(histogram: NoisyPrior, told: Floats, counts: Integers) -> 
     _, correlations, functions = np.linalg.svd(joint, full_matrices=False)
     seen = rows * correlations**2 > 1  # others say less than the prior's own guess
     decoded = (functions[seen] / np.sqrt(marginal)).T
-    means = Told(told @ decoded, counts @ decoded / rows, rows**-0.5, _far_tail(prior))
+    means = KnownMeans(told @ decoded, counts @ decoded / rows, rows**-0.5, _far_tail(prior))
     noisy = histogram.noisy_counts.astype(np.float64)
     return denoise_histogram(noisy, histogram.rows, histogram.deviation, means, histogram.shape)

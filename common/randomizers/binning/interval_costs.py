@@ -35,30 +35,16 @@ _GOLDEN_ROUNDS = 80
 
 
 class IntervalCosts(ABC):
-    """Costs L(r, i) and minimisers ŷ(r, i) over a grid of labels with positive mass.
+    """Costs L(r, i) and minimisers ŷ(r, i) over (k,) ascending labels with priors > 0.
 
-    Parameters
-    ----------
-    labels
-        (k,) strictly ascending.
-    prior
-        (k,) > 0, summing to 1.
-    boost
-        c = e^ε - 1 > 0.
-
-    Attributes
-    ----------
-    offset
-        What a subclass leaves out of every L(S): the ratio of any partition is short of its loss by
-        this much.
+    ``boost`` is c = e^ε - 1 > 0; ``offset`` what a subclass leaves out of every L(S): the ratio of
+    any partition is short of its loss by this much.
     """
 
     offset: float = 0.0
 
     def __init__(self, labels: Floats, prior: Floats, boost: float) -> None:
-        self.labels = labels
-        self.prior = prior
-        self.boost = boost
+        self.labels, self.prior, self.boost = labels, prior, boost
 
     @abstractmethod
     def ending(self, i: int) -> tuple[Floats, Floats]:
@@ -124,11 +110,6 @@ class _PoissonCosts(_MeanCosts):
         self.offset = float(prior @ (labels - labels * logs))
 
 
-def _squared_divergence(value: Floats, step: Floats) -> Floats:
-    """D(a, a + t) = t²."""
-    return np.asarray(step * step)
-
-
 def _poisson_divergence(value: Floats, step: Floats) -> Floats:
     """D(a, a + t) = t - a ln(1 + t/a) for a >= 0 and a + t > 0; D(0, t) = t.
 
@@ -173,10 +154,10 @@ class _AbsoluteCosts(IntervalCosts):
         inside = (start < half) & (end + own >= half)
         target = np.where(inside, start + (half - start) / (1 + c), half)
         target -= np.where(end + own < half, own, 0.0)
-        found = np.searchsorted(mass[1:], target, side="left")
+        median = np.searchsorted(mass[1:], target, side="left")
         # rounding must not move a median out of the bin that holds it
-        found = np.where(inside, np.minimum(np.maximum(found, r), i - 1), found)
-        return np.asarray(np.minimum(found, self.labels.size - 1), dtype=np.int64)
+        median = np.where(inside, np.minimum(np.maximum(median, r), i - 1), median)
+        return np.asarray(np.minimum(median, self.labels.size - 1), dtype=np.int64)
 
     def ending(self, i: int) -> tuple[Floats, Floats]:
         r, last = np.arange(i), np.full(i, i - 1)
@@ -218,7 +199,7 @@ class _ConvexCosts(IntervalCosts):
             fresh = np.where(go_left, high - _GOLDEN * (high - low), low + _GOLDEN * (high - low))
             value = self._value(fresh, weights)
             left, right = np.where(go_left, fresh, right), np.where(go_left, left, fresh)
-            at_left, at_right = (
+            at_left, at_right = (  # of the two old points one stays, on the other side
                 np.where(go_left, value, at_right),
                 np.where(go_left, at_left, value),
             )
@@ -236,7 +217,7 @@ class _ConvexCosts(IntervalCosts):
 def interval_costs(labels: Floats, prior: Floats, boost: float, loss: Loss) -> IntervalCosts:
     """Pick the cheapest exact costs for a loss."""
     if loss.name == "squared":
-        return _MeanCosts(labels, prior, boost, _squared_divergence)
+        return _MeanCosts(labels, prior, boost, lambda value, step: np.asarray(step * step))
     if loss.name == "poisson":
         return _PoissonCosts(labels, prior, boost)
     if loss.name == "absolute":

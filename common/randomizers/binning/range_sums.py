@@ -27,35 +27,27 @@ class _Halves:
 
 
 class RangeSums:
-    """Weights and distances of ranges of labels; ranges are given by their first and last label.
+    """Weights and distances of ranges of (k,) ascending labels with priors > 0.
 
-    Parameters
-    ----------
-    labels
-        (k,) strictly ascending.
-    prior
-        (k,) > 0.
+    Ranges are given by their first and last label.
     """
 
     def __init__(self, labels: Floats, prior: Floats) -> None:
         self.labels = labels
         levels = max(labels.size - 1, 1).bit_length()
-        size = 1 << levels
-        self._size = size
+        self._size = size = 1 << levels
         self._bits = np.zeros(size, dtype=np.int64)
         for bit in range(levels):
             self._bits[1 << bit : 2 << bit] = bit + 1
         y = np.append(labels, np.full(size - labels.size, labels[-1]))
         p = np.append(prior, np.zeros(size - labels.size))
-        shape = (levels + 1, size)
-        self._mass, self._near, self._far = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        self._mass, self._near, self._far = np.zeros((3, levels + 1, size))
         self._mass[0] = p
         for level in range(1, levels + 1):
             half = 1 << (level - 1)
             for side in (0, 1):
                 self._fill(level, side, half, y, p)
-        for name in ("_mass", "_near", "_far"):
-            setattr(self, name, getattr(self, name).ravel())
+        self._mass, self._near, self._far = map(np.ravel, (self._mass, self._near, self._far))
 
     def _fill(self, level: int, side: int, half: int, y: Floats, p: Floats) -> None:
         """Sum outwards from the middle of each block, on one side of it."""

@@ -29,24 +29,12 @@ _KEPT = 4096
 
 @dataclass(frozen=True)
 class Binning:
-    """An optimal partition of the grid into consecutive bins.
+    """An optimal partition of the grid into d consecutive bins."""
 
-    Attributes
-    ----------
-    edges
-        (d + 1,) ints, ascending from 0 to k: bin j holds labels edges[j] … edges[j + 1] - 1.
-    values
-        (d,) float64, the output value of each bin.
-    objective
-        E ℓ(output, label) under the prior.
-    rounds
-        Iterations that Dinkelbach's method took.
-    """
-
-    edges: Integers
-    values: Floats
-    objective: float
-    rounds: int
+    edges: Integers  # (d + 1,) from 0 to k: bin j holds labels edges[j] … edges[j + 1] - 1
+    values: Floats  # (d,) the output value of each bin
+    objective: float  # E ℓ(output, label) under the prior
+    rounds: int  # iterations that Dinkelbach's method took
 
 
 def optimal_binning(problem: Problem) -> Binning:
@@ -89,9 +77,9 @@ def _cheapest_path(ending: Callable[[int], Floats], size: int, penalty: float) -
     """
     best, previous = np.zeros(size + 1), np.zeros(size + 1, dtype=np.int64)
     for i in range(1, size + 1):
-        found = best[:i] + ending(i)
-        previous[i] = found.argmin()
-        best[i] = found[previous[i]] - penalty
+        costs = best[:i] + ending(i)
+        previous[i] = costs.argmin()
+        best[i] = costs[previous[i]] - penalty
     path = [size]
     while path[-1] > 0:
         path.append(int(previous[path[-1]]))

@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from common.entropy import seeded_entropy
 from common.exact.noise import discrete_laplace
 from common.randomizers import denoising
-from common.randomizers.denoising import MOST_CELLS, Told, denoise_histogram, project_to_simplex
+from common.randomizers.denoising import (
+    MOST_CELLS,
+    KnownMeans,
+    denoise_histogram,
+    project_to_simplex,
+)
 from common.randomizers.prior import NoisyPrior, private_prior
 from tests.effort import effort
 
@@ -125,7 +130,7 @@ def test_noise_that_is_known_to_be_laplace_tells_more(far_tail: bool) -> None:
     shape = np.exp(-cells / 4) if far_tail else np.exp(-0.5 * ((cells - 25) / 8) ** 2)
     counts = np.round(1_250 * shape / shape.sum()).astype(np.int64)
     truth = counts @ cells / counts.sum()
-    nothing = Told(np.zeros((60, 1)), np.zeros(1), 1.0, far_tail)
+    nothing = KnownMeans(np.zeros((60, 1)), np.zeros(1), 1.0, far_tail)
     errors = []
     for prior in noisy_priors(counts, 0.125, 8):
         noisy = prior.noisy_counts.astype(float)

@@ -7,7 +7,7 @@ import pytest
 import scipy
 
 from common.entropy import seeded_entropy
-from common.randomizers.denoising import Told, denoise_histogram
+from common.randomizers.denoising import KnownMeans, denoise_histogram
 from common.randomizers.grid import Grid
 from common.randomizers.prior import NoisyPrior
 from feature_party.learning.problem import prior_given_codes
@@ -54,7 +54,7 @@ def test_without_codes_or_with_a_histogram_made_of_them_nothing_changes() -> Non
 def test_what_is_told_for_certain_is_kept(cells: int) -> None:
     noisy = np.random.default_rng(0).normal(50, 40, cells)
     labels = np.arange(float(cells))
-    told = Told(labels[:, None], np.array([0.4 * cells]), 1e-6)
+    told = KnownMeans(labels[:, None], np.array([0.4 * cells]), 1e-6)
     found = denoise_histogram(noisy, 50 * cells, 40.0, told)
     assert found @ labels == pytest.approx(0.4 * cells, rel=1e-3)
     assert denoise_histogram(noisy, 50 * cells, 40.0) @ labels != pytest.approx(
@@ -66,7 +66,7 @@ def test_the_projection_is_the_least_squares_of_an_independent_solver() -> None:
     generator = np.random.default_rng(1)
     cells, rows, deviation = 4, 100, 30.0
     noisy = generator.normal(25, 60, cells)
-    told = Told(generator.normal(size=(cells, 2)), np.array([0.3, -0.2]), 0.05)
+    told = KnownMeans(generator.normal(size=(cells, 2)), np.array([0.3, -0.2]), 0.05)
     found = denoise_histogram(noisy, rows, deviation, told)
     design = [np.eye(cells) * rows / deviation, told.functions.T / told.deviation]
     design += [np.full((1, cells), 10 * rows / deviation)]

@@ -20,18 +20,16 @@ from common.security.certificate_checks import (
 from common.security.tls import check_tls13_only
 from feature_party.config import LabelsPartySection
 
-_RETRYABLE = frozenset(
-    {
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        grpc.StatusCode.ABORTED,
-        grpc.StatusCode.INTERNAL,
-        grpc.StatusCode.UNKNOWN,
-        grpc.StatusCode.CANCELLED,
-        grpc.StatusCode.DATA_LOSS,
-    }
-)
+_RETRYABLE = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.ABORTED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.DATA_LOSS,
+}
 
 _NO_COMMON_VERSION = (
     "alert_handshake_failure",
@@ -60,12 +58,11 @@ def open_channel(settings: LabelsPartySection) -> grpc.Channel:
     authority = _read("ca", settings.ca)
     certificate = _read("certificate", settings.certificate)
     private_key = _read("private_key", settings.private_key, secret=True)
-    _check_identity(settings, certificate, private_key)
-    credentials = grpc.ssl_channel_credentials(
-        root_certificates=authority,
-        private_key=private_key,
-        certificate_chain=certificate,
-    )
+    place = present(settings.certificate)
+    own = read_chain(place, certificate)[0]
+    check_pair(place, own, present(settings.private_key), private_key)
+    check_not_ended(place, own.not_valid_after_utc)
+    credentials = grpc.ssl_channel_credentials(authority, private_key, certificate)
     options: list[tuple[str, str | int]] = [
         ("grpc.max_receive_message_length", MESSAGE_BYTES),
         ("grpc.keepalive_time_ms", 30_000),
@@ -76,13 +73,6 @@ def open_channel(settings: LabelsPartySection) -> grpc.Channel:
     if settings.server_name:
         options.append(("grpc.ssl_target_name_override", settings.server_name))
     return grpc.secure_channel(settings.address, credentials, options=options)
-
-
-def _check_identity(settings: LabelsPartySection, chain: bytes, key: bytes) -> None:
-    place = present(settings.certificate)
-    certificate = read_chain(place, chain)[0]
-    check_pair(place, certificate, present(settings.private_key), key)
-    check_not_ended(place, certificate.not_valid_after_utc)
 
 
 def hangs_up(settings: LabelsPartySection) -> bool:
@@ -147,12 +137,9 @@ def retryable(error: grpc.RpcError) -> bool:
 
 def _own_names(settings: LabelsPartySection) -> str:
     """What our certificate calls us, and where it is."""
-    path = settings.certificate
-    names: set[tuple[str, str]] = set()
-    if path is not None and path.is_file():
-        names = certificate_names(path.read_bytes())
-    said = " or ".join(repr(name) for _, name in sorted(names)) or "the name"
-    return f"{said} in {path}"
+    path = present(settings.certificate)
+    names = certificate_names(path.read_bytes()) if path.is_file() else ()
+    return f"{' or '.join(repr(name) for _, name in sorted(names)) or 'the name'} in {path}"
 
 
 def explain(
@@ -168,17 +155,17 @@ def explain(
             f" than {MANIFEST_BYTES:,} bytes, the most that is taken in; ask it for a release with"
             " a coarser label grid"
         )
-    what = f"data set {settings.data_set!r}"
+    wanted = f"data set {settings.data_set!r}"
     if settings.epoch:
-        what += f", epoch {settings.epoch!r}"
+        wanted += f", epoch {settings.epoch!r}"
     if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
         return ConnectionFailed(
-            f"the labels party at {settings.address} refuses this client {what}: {details};"
+            f"the labels party at {settings.address} refuses this client {wanted}: {details};"
             f" ask it to admit {_own_names(settings)}"
         )
     if code == grpc.StatusCode.NOT_FOUND:
         return ReleaseError(
-            f"the labels party at {settings.address} has no release for {what}: {details};"
+            f"the labels party at {settings.address} has no release for {wanted}: {details};"
             " check [labels_party] data_set and epoch, or set wait if it is still to be built"
         )
     if code == grpc.StatusCode.UNIMPLEMENTED:
@@ -193,13 +180,9 @@ def explain(
     return ReleaseError(f"the labels party at {settings.address} answered {code.name}: {details}")
 
 
-def not_accepted(settings: LabelsPartySection) -> ConnectionFailed:
+def not_accepted(address: str) -> ConnectionFailed:
     """Say that our certificate was refused."""
-    return ConnectionFailed(_not_accepted(settings.address))
-
-
-def _not_accepted(address: str) -> str:
-    return (
+    return ConnectionFailed(
         f"{address} does not accept our certificate; check [labels_party] certificate,"
         " private_key, and that the labels party trusts its authority"
     )
@@ -225,7 +208,7 @@ def _identity_problem(details: str, address: str) -> str:
     if any(name in lowered for name in _NO_COMMON_VERSION):
         return f"{address} does not speak TLS 1.3, which is required; check [labels_party] address"
     if "alert_bad_certificate" in lowered or "alert_unknown_ca" in lowered:
-        return _not_accepted(address)
+        return str(not_accepted(address))
     if "wrong_version_number" in lowered:
         return f"{address} does not speak TLS; check [labels_party] address"
     if "handshake failed" in lowered:

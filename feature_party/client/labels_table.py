@@ -28,16 +28,16 @@ def write_labels_table(folder: Path, manifest: Manifest) -> Path:
     if path.is_file():
         return path
     schema = pa.schema(_COLUMNS if len(manifest.labels) == 1 else _COLUMNS[:2])
-    found = open_rows(folder, manifest)
+    rows = open_rows(folder, manifest)
     with (
         appearing(path, durable=True, mode=PUBLIC) as file,
         pq.ParquetWriter(file, schema, compression="zstd") as writer,
     ):
         for start, stop in block_ranges(manifest.population.rows, _ROWS_AT_ONCE):
-            keys, codes = found.read(start, stop)
-            named = pa.nulls(codes.size, pa.binary())
+            keys, codes = rows.read(start, stop)
+            column = pa.nulls(codes.size, pa.binary())
             if keys.size:
-                named = keys_column(keys).to_arrow().cast(pa.binary())
-            columns = [named, pa.array(codes), *map(pa.array, stands_for(manifest, codes).values())]
+                column = keys_column(keys).to_arrow().cast(pa.binary())
+            columns = [column, *map(pa.array, (codes, *stands_for(manifest, codes).values()))]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
     return path

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -26,8 +25,8 @@ from common.release.manifest import Manifest, manifest_digest
 from common.release.rows import keys_column, open_rows
 from common.wire import evaluation_pb2 as pb2
 from common.wire import evaluation_pb2_grpc as pb2_grpc
-from feature_party.client.channel import explain, open_channel, retryable
-from feature_party.client.release_client import RetryPolicy
+from feature_party.client.channel import open_channel
+from feature_party.client.release_client import ReleaseClient
 from feature_party.config import LabelsPartySection
 
 _CHUNK_ROWS = 1 << 17
@@ -43,16 +42,13 @@ class Terms:
 
     Attributes
     ----------
-    epsilon
-        Of all answers together.
-    answers, answers_left
-        How many share it, and are left.
+    epsilon, answers, answers_left
+        What all answers together cost, how many these are, and how many are left.
     constant_loss
         The released prior's own loss of its constant, which a gain is compared with.
-    reach
-        How far off the answer may be, with 95% probability, in units of the loss.
-    error
-        Its standard error.
+    reach, error
+        How far off the answer may be, with 95% probability, and its standard error, in units of
+        the loss.
     tolerance
         Largest ``reach`` that the labels party answers with.
     largest
@@ -71,15 +67,8 @@ class Terms:
     def check(self, known: float) -> None:
         """Refuse a question, before it costs, whose answer cannot tell anything.
 
-        Parameters
-        ----------
-        known
-            How far off our own estimate may be, as a share of the constant's loss.
-
-        Raises
-        ------
-        ReleaseError
-            If the answer may be off by more, or by more than the labels party tolerates.
+        It may be off by no more than our own estimate, ``known`` of the constant's loss, and than
+        the labels party tolerates.
         """
         share, most = self.reach / self.constant_loss, self.tolerance / self.constant_loss
         if share > min(known, most):
@@ -110,48 +99,59 @@ class Verdict:
 
     Attributes
     ----------
-    gain
-        How much the model's mean loss is below the constant's, in units of the loss.
-    low, high
-        Where that lies with 95% probability, as far as the answer's noise goes.
-    answers_left
-        How many further answers there are.
-    terms
-        What was known beforehand.
+    gain, low, high
+        How much the model's mean loss is below the constant's, in units of the loss, and where that
+        lies with 95% probability, as far as the answer's noise goes.
     """
 
+    loss: LossName
     gain: float
     low: float
     high: float
     answers_left: int
     terms: Terms
 
+    @property
+    def sentence(self) -> str:
+        """The answer in a line."""
+        whole = self.terms.constant_loss
+        gain, low, high = (f"{end / whole:.3g}" for end in (self.gain, self.low, self.high))
+        return (
+            f"labels party, from true labels: the {self.loss} error is {gain} (95%: {low} … {high})"
+            f" of the constant's {whole:.6g} below it; {self.answers_left} answers left"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Under the names of ``metrics.json``."""
+        return {
+            "asked_loss": self.loss,
+            "asked_gain": self.gain,
+            "asked_gain_low": self.low,
+            "asked_gain_high": self.high,
+            "asked_constant_loss": self.terms.constant_loss,
+            "asked_standard_error": self.terms.error,
+            "asked_epsilon": self.terms.epsilon,
+            "asked_answers_left": self.answers_left,
+            "asked_largest_loss": self.terms.largest,
+        }
+
 
 def released_rows(folder: Path, held_out: pl.Series, rows: Integers, secret: bytes) -> Integers:
-    """(h,) row in a release of some events.
+    """(h,) rows in a release of held-out events, given by their keys.
 
-    Parameters
-    ----------
-    folder
-        The release's directory.
-    held_out
-        (h,) the events' keys.
-    rows
-        (h,) their numbers among all matched events, which count where we submitted the population:
-        our rows are its rows then.
-    secret
-        The shared key secret.
+    Where we submitted the population our rows are its rows: ``rows``, the events' numbers among all
+    matched ones.
     """
     manifest = Manifest.from_bytes(read_manifest(folder))
     if manifest.content.key_bytes == 0:
         return rows
     ours = keys_column(hash_keys(held_out, secret)).to_frame("key")
     theirs = open_rows(folder, manifest)
-    found = []
+    known = []
     for start, stop in block_ranges(manifest.population.rows, _ROWS_AT_ONCE):
         part = keys_column(theirs.read(start, stop)[0]).to_frame()
-        found.append(part.with_row_index("row", start).join(ours, on="key", how="semi"))
-    matched = ours.join(pl.concat(found), on="key", how="left", maintain_order="left")["row"]
+        known.append(part.with_row_index("row", start).join(ours, on="key", how="semi"))
+    matched = ours.join(pl.concat(known), on="key", how="left", maintain_order="left")["row"]
     return matched.cast(pl.Int64).to_numpy()
 
 
@@ -165,27 +165,15 @@ def topics(labels: Iterable[str]) -> dict[str, tuple[str, LossName]]:
 
 @dataclass
 class Questions:
-    """Asks about one release.
+    """Asks a labels party about a model of the release with this manifest.
 
-    Attributes
-    ----------
-    settings
-        The labels party.
-    manifest_bytes
-        The manifest of the release that the model was trained on.
-    loss
-        ``squared`` or ``absolute``.
-    label
-        Which of the release's labels; the only one needs no name.
-    retry
-        When a broken connection is tried again.
+    The question is about one of the release's labels; the only one goes by no name.
     """
 
     settings: LabelsPartySection
     manifest_bytes: bytes
     loss: LossName
-    label: str = ""
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    label: str
 
     def terms(self, points: Floats) -> Terms:
         """Ask for the terms of a question about (h,) predictions, which is free.
@@ -199,34 +187,27 @@ class Questions:
         """
         manifest = self._manifest
         request = pb2.DescribeEvaluationRequest(**self._names)
-        told = self._call(lambda stub, timeout: stub.DescribeEvaluation(request, timeout=timeout))
+        offer = self._call(lambda stub, timeout: stub.DescribeEvaluation(request, timeout=timeout))
         released = manifest.marginal(self.label or manifest.label.name)
-        gain = PairedGain.of_prior(*released, self.loss, told.largest_loss)
+        gain = PairedGain.of_prior(*released, self.loss, offer.largest_loss)
         group = manifest.privacy.records_per_unit
-        answers = NoisyAnswers(parse_rational(told.epsilon), told.answers, group)
+        answers = NoisyAnswers(parse_rational(offer.epsilon), offer.answers, group)
         scale = answers.unsure(gain, gain.span(points), points.size)
         return Terms(
             epsilon=float(answers.epsilon),
-            answers=told.answers,
-            answers_left=told.answers_left,
+            answers=offer.answers,
+            answers_left=offer.answers_left,
             constant_loss=gain.constant_loss,
             reach=half_width(scale),
             error=math.sqrt(2) * scale,
-            tolerance=told.tolerance * gain.constant_loss,
+            tolerance=offer.tolerance * gain.constant_loss,
             largest=gain.bound,
         )
 
     def ask(self, rows: Integers, points: Floats, terms: Terms) -> Verdict:
-        """Ask one question; the same one again is free.
+        """Ask about (h,) predictions in label units; the same question again is free.
 
-        Parameters
-        ----------
-        rows
-            (h,) rows of the release that predictions are for; the model must not have seen them.
-        points
-            (h,) predictions in label units.
-        terms
-            What was known beforehand.
+        The model must not have seen the (h,) rows of the release that they are for.
 
         Raises
         ------
@@ -253,7 +234,7 @@ class Questions:
         )
         reach = half_width(answer.noise_scale)
         ends = answer.loss - reach, answer.loss + reach
-        return Verdict(answer.loss, *ends, answer.answers_left, terms)
+        return Verdict(self.loss, answer.loss, *ends, answer.answers_left, terms)
 
     @cached_property
     def _manifest(self) -> Manifest:
@@ -270,20 +251,20 @@ class Questions:
         }
 
     def _call(self, call: Callable[[pb2_grpc.EvaluationServiceStub, float], T]) -> T:
-        settings, failures = self.settings, 0
+        settings = self.settings
         with open_channel(settings) as channel:
             stub = pb2_grpc.EvaluationServiceStub(channel)
-            while True:
+
+            def once() -> T:
                 try:
                     return call(stub, settings.timeout)
                 except grpc.RpcError as error:
-                    failures += 1
-                    if error.code() in _REFUSED:
-                        raise ReleaseError(
-                            f"the labels party at {settings.address} gives no answer:"
-                            f" {error.details()}; evaluate without --ask, or agree on [evaluation]"
-                            " with it"
-                        ) from error
-                    if failures >= self.retry.attempts or not retryable(error):
-                        raise explain(error, settings, "evaluate") from error
-                    threading.Event().wait(self.retry.delay(failures))
+                    if error.code() not in _REFUSED:
+                        raise
+                    raise ReleaseError(
+                        f"the labels party at {settings.address} gives no answer:"
+                        f" {error.details()}; evaluate without --ask, or agree on [evaluation] with"
+                        " it"
+                    ) from error
+
+            return ReleaseClient(settings).repeat(once, "evaluate")

@@ -1,4 +1,4 @@
-"""Submit a population; fetch a release: verify its claims, resume wherever its stream breaks."""
+"""Fetch a release: verify its claims, resume wherever its stream breaks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import grpc
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -24,6 +25,7 @@ from feature_party.client.channel import explain, hangs_up, not_accepted, open_c
 from feature_party.client.spool import Spool, discard_partial
 from feature_party.config import LabelsPartySection
 
+T = TypeVar("T")
 RowsCallback = Callable[[int, int], None]
 """Called with rows received so far and rows in all."""
 
@@ -54,16 +56,10 @@ class RetryPolicy:
 
 @dataclass(frozen=True)
 class Fetched:
-    """What a fetch left behind.
+    """A release that was fetched into a directory.
 
     Attributes
     ----------
-    manifest
-        The release's manifest.
-    directory
-        Where it is.
-    rows
-        Rows in the release.
     received
         Rows that this call received; 0 when the release was there already.
     seconds
@@ -72,9 +68,13 @@ class Fetched:
 
     manifest: Manifest
     directory: Path
-    rows: int
     received: int
     seconds: float
+
+    @property
+    def rows(self) -> int:
+        """Rows in the release."""
+        return self.manifest.population.rows
 
 
 class Patience:
@@ -95,8 +95,8 @@ class Patience:
         self._stopped.set()
 
     def _watch(self) -> None:
-        while (left := self._until - time.monotonic()) > 0:
-            if self._stopped.wait(left):
+        while (seconds := self._until - time.monotonic()) > 0:
+            if self._stopped.wait(seconds):
                 return
         self._cancel()
 
@@ -116,24 +116,15 @@ class NoProgress(grpc.RpcError):
 
 
 class ReleaseClient:
-    """One labels party, as seen from here.
+    """One labels party, as seen from here."""
 
-    Parameters
-    ----------
-    settings
-        Address, identity, data set and epoch.
-    retry
-        When to give up.
-    """
-
-    def __init__(self, settings: LabelsPartySection, retry: RetryPolicy | None = None) -> None:
-        self.settings = settings
-        self.retry = retry or RetryPolicy()
+    def __init__(self, settings: LabelsPartySection, retry: RetryPolicy = RetryPolicy()) -> None:
+        self.settings, self.retry = settings, retry
         self._wake = threading.Event()
         self._answered = False
         self._until = math.inf
 
-    def fetch(self, directory: Path, on_rows: RowsCallback | None = None) -> Fetched:
+    def fetch(self, directory: Path, on_rows: RowsCallback = lambda done, total: None) -> Fetched:
         """Fetch the release into a directory, going on with a partial one if there is one.
 
         Raises
@@ -145,25 +136,28 @@ class ReleaseClient:
         """
         begun = time.monotonic()
         self._until = begun + (self.settings.deadline or math.inf)
-        pinned = self.settings.signing_key
+        pinned, received = self.settings.signing_key, 0
         key = None if pinned is None else read_public_key(pinned, "[labels_party] signing_key")
         with open_channel(self.settings) as channel:
             stub = pb2_grpc.LabelReleaseServiceStub(channel)
             described = self._describe(stub)
             manifest = self._verify(described, key)
-            rows = manifest.population.rows
-            if _present(directory, described.manifest):
+            kept = directory / MANIFEST_FILE
+            if is_complete(directory) and kept.read_bytes() == described.manifest:
                 discard_partial(directory)
-                _keep_signature(directory, described.signature)
-                return Fetched(manifest, directory, rows, 0, time.monotonic() - begun)
-            self._check_rows(manifest)
-            with Spool(directory, manifest, described.manifest) as spool:
-                received = rows - spool.rows
-                spool.check_room()
-                self._stream(stub, spool, described.manifest_sha256, on_rows)
-                spool.finish()
-        _keep_signature(directory, described.signature)
-        return Fetched(manifest, directory, rows, received, time.monotonic() - begun)
+            else:
+                self._check_rows(manifest.population.rows)
+                with Spool(directory, manifest, described.manifest) as spool:
+                    received = manifest.population.rows - spool.rows
+                    spool.check_room()
+                    self._stream(stub, spool, described.manifest_sha256, on_rows)
+                    spool.finish()
+        signature = directory / SIGNATURE_FILE
+        if described.signature:
+            signature.write_bytes(described.signature)
+        else:
+            signature.unlink(missing_ok=True)  # of another release that was here before
+        return Fetched(manifest, directory, received, time.monotonic() - begun)
 
     def _describe(self, stub: pb2_grpc.LabelReleaseServiceStub) -> pb2.DescribeReleaseResponse:
         request = pb2.DescribeReleaseRequest(
@@ -173,25 +167,35 @@ class ReleaseClient:
         until = time.monotonic() + self.settings.wait
         while True:
             try:
-                described = stub.DescribeRelease(request, timeout=self._seconds())
+                timeout = min(self.settings.timeout, self._seconds_left())
+                described = stub.DescribeRelease(request, timeout=timeout)
                 self._answered = True
                 return described
             except grpc.RpcError as error:
-                left = until - time.monotonic()
-                if error.code() == grpc.StatusCode.NOT_FOUND and left > 0:
-                    self._wake.wait(min(left, self.retry.poll))
+                waiting = until - time.monotonic()
+                if error.code() == grpc.StatusCode.NOT_FOUND and waiting > 0:
+                    self._wake.wait(min(waiting, self.retry.poll))
                     continue
-                failures = self.wait_or_raise(error, failures)
+                failures = self._wait_or_raise(error, failures)
 
     def _verify(
         self, described: pb2.DescribeReleaseResponse, key: Ed25519PublicKey | None
     ) -> Manifest:
-        if key is not None:
-            self._verify_signature(described, key)
+        settings, who = self.settings, f"the labels party at {self.settings.address}"
+        if key is not None and not described.signature:
+            raise ReleaseError(
+                f"{who} sent no signature, but {settings.signing_key} is pinned; ask it to"
+                " sign its release, or remove [labels_party] signing_key"
+            )
+        if key is not None and not verify(key, described.signature, described.manifest):
+            raise ReleaseError(
+                f"the manifest from {who} is not signed by {settings.signing_key}; nothing was"
+                " fetched; ask the labels party, by another way, which key it signs with"
+            )
         if hashlib.sha256(described.manifest).digest() != described.manifest_sha256:
             raise ReleaseError("the manifest does not have the digest it was sent with")
         manifest = Manifest.from_bytes(described.manifest)
-        wanted = self.settings.data_set, self.settings.epoch or manifest.epoch
+        wanted = settings.data_set, settings.epoch or manifest.epoch
         if (manifest.data_set, manifest.epoch) != wanted:
             raise ReleaseError(
                 f"the labels party sent data set {manifest.data_set!r}, epoch {manifest.epoch!r}"
@@ -199,8 +203,8 @@ class ReleaseClient:
             )
         return manifest
 
-    def _check_rows(self, manifest: Manifest) -> None:
-        rows, most = manifest.population.rows, self.settings.max_rows
+    def _check_rows(self, rows: int) -> None:
+        most = self.settings.max_rows
         if most is not None and rows > most:
             raise ReleaseError(
                 f"the labels party at {self.settings.address} states {rows:,} rows, more than"
@@ -208,104 +212,67 @@ class ReleaseClient:
                 " right"
             )
 
-    def _verify_signature(
-        self, described: pb2.DescribeReleaseResponse, key: Ed25519PublicKey
-    ) -> None:
-        who = f"the labels party at {self.settings.address}"
-        if not described.signature:
-            raise ReleaseError(
-                f"{who} sent no signature, but {self.settings.signing_key} is pinned; ask it to"
-                " sign its release, or remove [labels_party] signing_key"
-            )
-        if not verify(key, described.signature, described.manifest):
-            raise ReleaseError(
-                f"the manifest from {who} is not signed by {self.settings.signing_key}; nothing was"
-                " fetched; ask the labels party, by another way, which key it signs with"
-            )
-
     def _stream(
         self,
         stub: pb2_grpc.LabelReleaseServiceStub,
         spool: Spool,
         digest: bytes,
-        on_rows: RowsCallback | None,
+        on_rows: RowsCallback,
     ) -> None:
-        failures = 0
+        failures, total = 0, spool.manifest.population.rows
         while not spool.complete:
-            before = spool.rows
+            received = before = spool.rows
             spool.drop_pending()
             request = pb2.FetchReleaseRequest(
                 data_set=spool.manifest.data_set,
                 epoch=spool.manifest.epoch,
                 manifest_sha256=digest,
-                start_row=spool.rows,
+                start_row=received,
             )
-            call = stub.FetchRelease(request, timeout=self._left())
+            deadline = self._seconds_left() if self.settings.deadline else None
+            call = stub.FetchRelease(request, timeout=deadline)
             patience = Patience(call.cancel, self.settings.timeout)
             try:
-                self._receive(call, spool, patience, on_rows)
+                on_rows(received, total)  # rates are counted from here
+                for message in call:
+                    received += spool.append(message.start_row, message.keys, message.codes)
+                    patience.progress()
+                    on_rows(received, total)
+                if not spool.complete:
+                    raise ReleaseError(
+                        f"the stream ended after {received:,} of {total:,} rows; run fetch again to"
+                        " go on"
+                    )
             except grpc.RpcError as error:
-                failures = self.wait_or_raise(error, 0 if spool.rows > before else failures)
+                failures = self._wait_or_raise(error, 0 if spool.rows > before else failures)
             finally:
                 patience.stop()
                 call.cancel()
 
-    def _receive(
-        self,
-        call: Iterable[pb2.FetchReleaseResponse],
-        spool: Spool,
-        patience: Patience,
-        on_rows: RowsCallback | None,
-    ) -> None:
-        received, total = spool.rows, spool.manifest.population.rows
-        if on_rows is not None:
-            on_rows(received, total)  # rates are counted from here
-        for message in call:
-            received += spool.append(message.start_row, message.keys, message.codes)
-            patience.progress()
-            if on_rows is not None:
-                on_rows(received, total)
-        if not spool.complete:
-            raise ReleaseError(
-                f"the stream ended after {received:,} of {total:,} rows; run fetch again to go on"
-            )
+    def repeat(self, call: Callable[[], T], command: str) -> T:
+        """Make a call again, from its start, until it succeeds or there is no hope that it will."""
+        failures = 0
+        while True:
+            try:
+                return call()
+            except grpc.RpcError as error:
+                failures = self._wait_or_raise(error, failures, command)
 
-    def wait_or_raise(self, error: grpc.RpcError, failures: int, command: str = "fetch") -> int:
+    def _wait_or_raise(self, error: grpc.RpcError, failures: int, command: str = "fetch") -> int:
         """Wait before a call that failed so often in a row is repeated; return one more."""
         failures += 1
-        if self._overdue():
+        if time.monotonic() >= self._until:
             raise ConnectionFailed(
                 f"{command} took longer than deadline={self.settings.deadline:g} seconds; what has"
                 f" arrived is kept; run {command} again to go on, or raise [labels_party] deadline"
             ) from error
         if not self._answered and failures == 1 and hangs_up(self.settings):
-            raise not_accepted(self.settings) from error
+            raise not_accepted(self.settings.address) from error
         if failures >= self.retry.attempts or not retryable(error):
             raise explain(error, self.settings, command) from error
         self._wake.wait(min(self.retry.delay(failures), self._until - time.monotonic()))
         return failures
 
-    def _overdue(self) -> bool:
-        return time.monotonic() >= self._until
-
-    def _left(self) -> float | None:
-        """Seconds until the deadline; None if there is none."""
-        return None if self._until == math.inf else max(self._until - time.monotonic(), 0.0)
-
-    def _seconds(self) -> float:
-        """Seconds that a short call may take."""
-        left = self._left()
-        return self.settings.timeout if left is None else min(self.settings.timeout, left)
-
-
-def _keep_signature(directory: Path, signature: bytes) -> None:
-    path = directory / SIGNATURE_FILE
-    if signature:
-        path.write_bytes(signature)
-    else:
-        path.unlink(missing_ok=True)  # of another release that was here before
-
-
-def _present(directory: Path, manifest: bytes) -> bool:
-    """Whether the complete release is in the directory already."""
-    return is_complete(directory) and (directory / MANIFEST_FILE).read_bytes() == manifest
+    def _seconds_left(self) -> float:
+        """Seconds until the deadline, infinitely many without one."""
+        return max(self._until - time.monotonic(), 0.0)

@@ -6,7 +6,6 @@ import hashlib
 import os
 import shutil
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Self
 
 from common.errors import ReleaseError
@@ -22,12 +21,7 @@ _FILES = (KEYS_FILE, CODES_FILE, MANIFEST_FILE)
 class Spool:
     """Keys and codes of a release being fetched, verified block by block.
 
-    Parameters
-    ----------
-    directory
-        The release directory; rows are kept in ``partial`` below it until they are complete.
-    manifest, manifest_bytes
-        Of the release being fetched.
+    They are kept in ``partial`` below the release's directory until they are complete.
     """
 
     def __init__(self, directory: Path, manifest: Manifest, manifest_bytes: bytes) -> None:
@@ -53,15 +47,13 @@ class Spool:
             stored.write_bytes(self.manifest_bytes)
         self._key_file = self._open(KEYS_FILE)
         self._code_file = self._open(CODES_FILE)
-        self._truncate(self._verified())
+        self.rows = self._verified()
+        for file, width in ((self._key_file, self.key_bytes), (self._code_file, self.code_bytes)):
+            file.truncate(self.rows * width)
+            file.seek(self.rows * width)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._key_file.close()
         self._code_file.close()
 
@@ -71,20 +63,14 @@ class Spool:
         return self.rows == self.manifest.population.rows
 
     def check_room(self) -> None:
-        """Refuse a release whose rows the disk has no room for, whatever its manifest claims.
-
-        Raises
-        ------
-        ReleaseError
-            Before any further row is kept.
-        """
+        """Refuse a release whose rows the disk has no room for, whatever its manifest claims."""
         rows = self.manifest.population.rows
-        left = (rows - self.rows) * (self.key_bytes + self.code_bytes)
+        missing = (rows - self.rows) * (self.key_bytes + self.code_bytes)
         free = shutil.disk_usage(self.folder).free
-        if left > free:
+        if missing > free:
             raise ReleaseError(
-                f"the manifest states {rows:,} rows, of which {left:,} bytes are still to come, but"
-                f" {self.directory} has room for {free:,}; make room, or ask the labels party"
+                f"the manifest states {rows:,} rows, of which {missing:,} bytes are still to come,"
+                f" but {self.directory} has room for {free:,}; make room, or ask the labels party"
                 " whether there are so many"
             )
 
@@ -182,15 +168,6 @@ class Spool:
             self._population.update(keys)
             rows += size
         return rows
-
-    def _truncate(self, rows: int) -> None:
-        self.rows = rows
-        for file, width in (
-            (self._key_file, self.key_bytes),
-            (self._code_file, self.code_bytes),
-        ):
-            file.truncate(rows * width)
-            file.seek(rows * width)
 
 
 def discard_partial(directory: Path) -> None:

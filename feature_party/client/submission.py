@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -36,15 +36,7 @@ _HASH_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class Population:
-    """A list of hashed keys.
-
-    Attributes
-    ----------
-    keys
-        16 bytes a key, concatenated.
-    secret_check
-        :func:`common.release.event_keys.secret_check` of the secret that they were hashed with.
-    """
+    """A list of hashed keys of 16 bytes, concatenated, and the check of the secret in them."""
 
     keys: bytes
     secret_check: bytes
@@ -60,7 +52,7 @@ class Population:
         return hashlib.sha256(self.keys).digest()
 
     def messages(
-        self, data_set: str, epoch: str, on_rows: Callable[[int, int], None]
+        self, data_set: str, epoch: str, on_rows: RowsCallback
     ) -> Iterator[pb2.SubmitPopulationRequest]:
         """Yield the stream that submits it: a header, then the keys in chunks of 1 MB."""
         yield pb2.SubmitPopulationRequest(
@@ -81,24 +73,9 @@ class Population:
 def hash_population(
     keys: pl.Series,
     secret: bytes,
-    on_rows: Callable[[int, int], None] = lambda done, total: None,
+    on_rows: RowsCallback = lambda done, total: None,
 ) -> Population:
-    """Hash a key column, in its order.
-
-    Parameters
-    ----------
-    keys
-        (n,) the events' keys, each once.
-    secret
-        The shared secret.
-    on_rows
-        Called with rows hashed so far and rows in all.
-
-    Raises
-    ------
-    DataError
-        If there are no keys, or some are missing or occur twice.
-    """
+    """Hash a key column, in its order; keys must be there, each once."""
     if not keys.len():
         raise DataError("the features have no rows")
     text = canonical_keys(keys)
@@ -119,15 +96,13 @@ def hash_population(
 class SubmittingClient(ReleaseClient):
     """One labels party, to which we submit who the population is."""
 
-    def submit(self, population: Population, on_rows: RowsCallback | None = None) -> str:
-        """Submit our key list as the population of the configured epoch.
+    def submit(
+        self, population: Population, on_rows: RowsCallback = lambda done, total: None
+    ) -> str:
+        """Submit our key list as the population of the configured epoch; returns how it ended.
 
         Nothing is kept of a submission that breaks: it starts again from the first key. One that
         arrived before is recognised by its header.
-
-        Returns
-        -------
-        How it ended, in words.
 
         Raises
         ------
@@ -143,28 +118,22 @@ class SubmittingClient(ReleaseClient):
             raise ConfigError(
                 "epoch is empty, but a population belongs to one epoch; set [labels_party] epoch"
             )
-        failures = 0
         with open_channel(settings) as channel:
             stub = pb2_grpc.LabelReleaseServiceStub(channel)
-            while True:
-                try:
-                    return self._submit(stub, population, on_rows)
-                except grpc.RpcError as error:
-                    failures = self.wait_or_raise(error, failures, "submit")
+            return self.repeat(lambda: self._submit(stub, population, on_rows), "submit")
 
     def _submit(
         self,
         stub: pb2_grpc.LabelReleaseServiceStub,
         population: Population,
-        on_rows: RowsCallback | None,
+        on_rows: RowsCallback,
     ) -> str:
         started = threading.Event()
 
         def sent(done: int, total: int) -> None:
             started.wait()
             patience.progress()
-            if on_rows is not None:
-                on_rows(done, total)
+            on_rows(done, total)
 
         settings = self.settings
         messages = population.messages(settings.data_set, settings.epoch, sent)

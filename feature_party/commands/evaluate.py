@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +10,7 @@ from common.allocator import keep_freed_memory
 from common.config import Section, setting
 from common.config.answers import Json
 from common.errors import ConfigError
-from feature_party.commands.options import (
-    RELEASE_AND_FEATURES,
-    Shown,
-    options,
-    start,
-)
+from feature_party.commands.options import RELEASE_AND_FEATURES, Shown, options, start
 from feature_party.config import FeaturePartyConfig, TrueLabels
 
 if TYPE_CHECKING:
@@ -70,29 +64,6 @@ def show_scores(stages: Stages, by_label: dict[str, Scores], shown: Json) -> Non
         for warning in scores.warnings:
             stages.warn(f"{label}: {warning}" if label else warning)
         lines += [f"{label}:"] if label else []
-        lines += _lines(scores)
+        lines += scores.summary
     metrics = json.loads(output.metrics.read_text(encoding="utf-8"))
     shown.answer(metrics, *lines, f"metrics in {output.metrics}, report {output.report}")
-
-
-def _lines(scores: Scores) -> Iterator[str]:
-    from feature_party.evaluation.breakdown import number
-    from feature_party.evaluation.fitting import true_sentence
-
-    yield from scores.summary
-    if scores.answer is not None:
-        loss, verdict = scores.answer
-        whole = verdict.terms.constant_loss
-        yield (
-            f"labels party, from true labels: the {loss} error is"
-            f" {verdict.gain / whole:.3g} (95%: {verdict.low / whole:.3g} …"
-            f" {verdict.high / whole:.3g}) of the constant's {whole:.6g} below it;"
-            f" {verdict.answers_left} answers left"
-        )
-    if scores.truth is not None:
-        yield (
-            f"true test MSE {number(scores.truth.mse)}, MAE {number(scores.truth.mae)},"
-            f" R² {1 - scores.truth.mse / scores.truth.constant_mse:.2f}"
-        )
-        if scores.truth.fitting:
-            yield true_sentence(scores.truth.fitting)

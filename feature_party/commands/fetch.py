@@ -16,22 +16,21 @@ def fetch(config: FeaturePartyConfig, shown: Shown) -> None:
     keep_freed_memory()
     fetched = Transfer(config, shown.quiet).fetch()
     documents, lines = [], []
-    for one in fetched:
-        manifest = one.manifest
+    for release in fetched:
+        manifest, rows, folder = release.manifest, release.rows, release.directory
         documents.append(
             {
                 "data_set": manifest.data_set,
                 "epoch": manifest.epoch,
-                "rows": one.rows,
-                "received": one.received,
-                "seconds": one.seconds,
+                "rows": rows,
+                "received": release.received,
+                "seconds": release.seconds,
                 "guarantee": manifest.total_guarantee.to_json(),
-                "directory": one.directory,
+                "directory": folder,
             }
         )
         lines.append(
-            f"{one.rows:,} rows of {manifest.data_set!r}, epoch {manifest.epoch!r}, in"
-            f" {one.directory} ({one.received:,} received, {one.seconds:.1f} s);"
-            f" {manifest.total_guarantee}"
+            f"{rows:,} rows of {manifest.data_set!r}, epoch {manifest.epoch!r}, in {folder}"
+            f" ({release.received:,} received, {release.seconds:.1f} s); {manifest.total_guarantee}"
         )
     shown.answer(documents, *lines, "next: feature-party train")

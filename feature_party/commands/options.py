@@ -18,21 +18,11 @@ from feature_party.torchrun import refuse_torchrun
 options = partial(with_options, FeaturePartyConfig, file=DEFAULT_CONFIG, optional=True)
 """Decorator: the configuration, and flags for the settings that it names."""
 
-RELEASE_AND_FEATURES = (
-    "data.features",
-    "data.key",
-    "keys.secret_file",
-    "release.directory",
-)
+RELEASE_AND_FEATURES = ("data.features", "data.key", "keys.secret_file", "release.directory")
 """What the release is matched with, and how."""
 LABELS_PARTY = ("labels_party.address", "labels_party.data_set", "labels_party.epoch")
-TRAINING = (
-    "training.objective",
-    "training.head",
-    "training.ensemble",
-    "training.epochs",
-    "training.seed",
-    "training.device",
+TRAINING = tuple(
+    f"training.{key}" for key in ("objective", "head", "ensemble", "epochs", "seed", "device")
 )
 
 

@@ -7,14 +7,8 @@ from feature_party.config import FeaturePartyConfig
 
 
 @options(
-    "data.features",
-    "data.key",
-    "output.model",
-    "output.predictions",
-    "output.source",
-    "output.interval",
-    "output.quantiles",
-    "output.above",
+    *("data.features", "data.key", "output.model", "output.predictions"),
+    *("output.source", "output.interval", "output.quantiles", "output.above"),
 )
 def predict(config: FeaturePartyConfig, shown: Shown) -> None:
     """Predict every row of a features file, however large, to Parquet or CSV."""

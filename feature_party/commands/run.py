@@ -19,21 +19,14 @@ from feature_party.config import FeaturePartyConfig, TrueLabels
 @options(
     *RELEASE_AND_FEATURES,
     *LABELS_PARTY,
-    "output.model",
-    "output.predictions",
-    "output.metrics",
-    "output.report",
+    *("output.model", "output.predictions", "output.metrics", "output.report"),
     *TRAINING,
 )
 def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
     """Submit the population if so configured; fetch, join, train, predict, evaluate and report."""
     output = config.output
     start(
-        {
-            "--output": output.predictions,
-            "--metrics": output.metrics,
-            "--report": output.report,
-        },
+        {"--output": output.predictions, "--metrics": output.metrics, "--report": output.report},
         {"--release": config.release.directory, "--model": output.model},
     )
     from feature_party.pipeline.stages import Stages

@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from common.allocator import keep_freed_memory
-from feature_party.commands.options import (
-    RELEASE_AND_FEATURES,
-    TRAINING,
-    Shown,
-    options,
-    start,
-)
+from feature_party.commands.options import RELEASE_AND_FEATURES, TRAINING, Shown, options, start
 from feature_party.config import FeaturePartyConfig, TrueLabels
 
 
@@ -27,16 +21,16 @@ def train(config: FeaturePartyConfig, truth: TrueLabels, shown: Shown) -> None:
     if not stages.workers.first:
         return
     matches, model = stages.prepared.matches, config.output.model
-    told = {name: one.facts for name, one in models.items()}
-    each = [{"name": name, **facts.model_dump(mode="json")} for name, facts in told.items()]
-    document = {"labels": each} if "" not in told else told[""].model_dump(mode="json")
+    facts = {name: trained.facts for name, trained in models.items()}
+    dumped = {name: known.model_dump(mode="json") for name, known in facts.items()}
+    several = {"labels": [{"name": name, **known} for name, known in dumped.items()]}
     shown.answer(
-        {**asdict(matches), **document, "model": model},
+        {**asdict(matches), **dumped.get("", several), "model": model},
         str(matches),
         *(
-            f"{name}{': ' * bool(name)}objective {facts.objective}, head {facts.head or '-'},"
-            f" {facts.training_rows:,} training rows, {facts.seconds:.1f} s; model in {model}"
-            for name, facts in told.items()
+            f"{name}{': ' * bool(name)}objective {known.objective}, head {known.head or '-'},"
+            f" {known.training_rows:,} training rows, {known.seconds:.1f} s; model in {model}"
+            for name, known in facts.items()
         ),
         "next: feature-party evaluate, or predict",
     )

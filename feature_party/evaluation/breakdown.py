@@ -17,13 +17,13 @@ from scipy.special import ndtri
 
 from common.arrays import Floats, Indices
 from feature_party.evaluation.decoded_labels import DecodedLabels, Scored, believed
-from feature_party.evaluation.spread import NORMAL_95, ReleasedCodes, mean_error
+from feature_party.evaluation.intervals import Measured
+from feature_party.evaluation.spread import ReleasedCodes
 from feature_party.learning.decoding import decoder
 from feature_party.learning.problem import sums
 from feature_party.learning.support import Support
 
-_TENTHS = 10
-_BINS = 5
+_TENTHS, _BINS = 10, 5
 _MOST_VALUES = 20
 _FEWEST = 30
 """Rows that a segment of its own takes."""
@@ -32,43 +32,15 @@ INTERVALS = (0.5, 0.8, 0.95)
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A figure with its confidence interval."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def of_terms(cls, terms: Floats, extra: float = 0.0, level: float = NORMAL_95) -> Measured:
-        """Mean of (n,) terms, n >= 2, with a normal interval and one more standard error."""
-        value, half = float(terms.mean()), level * math.hypot(mean_error(terms), extra)
-        return cls(value, value - half, value + half)
-
-    @property
-    def certain(self) -> bool:
-        """Whether it can be told from 0."""
-        return self.low > 0 or self.high < 0
-
-
-@dataclass(frozen=True)
 class Segment:
-    """Some of the rows.
+    """Some of the rows, named by what they have in common.
 
     Attributes
     ----------
-    name
-        What they have in common.
-    events
-        How many there are.
-    predicted
-        Their mean prediction.
-    label
-        Their mean label, decoded without bias; its interval is corrected for their number.
+    predicted, label, actual
+        Their mean prediction; their mean label, decoded without bias; and the true one, if known.
     gain
         By how much their squared error is below the constant's, in units of the label's variance.
-    actual
-        Their mean true label, where it is known.
     """
 
     name: str
@@ -92,18 +64,14 @@ def segments(
     variance: float,
     truth: Floats | None = None,
 ) -> list[Segment]:
-    """Compare groups of rows, each with 95% intervals that hold for all groups together.
+    """Compare groups of at least two rows, with 95% intervals that hold for all groups together.
 
     Parameters
     ----------
-    groups
-        Names and rows, at least two rows each.
-    points, labels
-        (n,) predictions, and the labels decoded.
+    points, truth
+        (n,) predictions; and true labels, in simulations.
     centre, variance
         The constant, and the squared error of predicting it.
-    truth
-        (n,) true labels, in simulations.
     """
     # Bonferroni: each of them errs with a probability of 5 % over their number
     level = -float(ndtri(0.025 / max(len(groups), 1)))
@@ -135,14 +103,14 @@ def number(value: float, digits: int = 4) -> str:
 
 def tenths(points: Floats) -> list[tuple[str, Indices]]:
     """Rows from the lowest to the highest predictions, in up to ten groups of equal size."""
-    parts = np.array_split(
-        np.argsort(points, kind="stable"), max(1, min(_TENTHS, len(points) // 2))
-    )
-    return [(_ends(points[rows]), rows) for rows in parts]
+    return _ranges(points, np.argsort(points, kind="stable"), min(_TENTHS, points.size // 2))
 
 
-def _ends(ordered: Floats) -> str:
-    return f"{number(ordered[0])} … {number(ordered[-1])}"
+def _ranges(values: Floats, ascending: Indices, parts: int) -> list[tuple[str, Indices]]:
+    return [
+        (f"{number(values[rows[0]])} … {number(values[rows[-1]])}", rows)
+        for rows in np.array_split(ascending, parts)
+    ]
 
 
 def groups_by(column: pl.Series) -> list[tuple[str, Indices]]:
@@ -153,8 +121,7 @@ def groups_by(column: pl.Series) -> list[tuple[str, Indices]]:
     if column.dtype.is_numeric() and column.n_unique() > _MOST_VALUES:
         values = column.cast(pl.Float64).to_numpy()
         known = np.argsort(values, kind="stable")[: np.count_nonzero(~np.isnan(values))]
-        parts = np.array_split(known, _BINS)
-        groups = [(_ends(values[rows]), rows) for rows in parts]
+        groups = _ranges(values, known, _BINS)
         groups.append(("missing", np.flatnonzero(np.isnan(values))))
     else:
         texts = column.cast(pl.String).fill_null("missing")
@@ -170,17 +137,9 @@ def interval_coverage(
 ) -> list[Measured]:
     """How often labels lie in the model's central intervals.
 
-    They are decoded with the help of the model, which is on trial here: where the decoding is
-    biased its word may be wrong altogether, κ = 1.
-
-    Parameters
-    ----------
-    shares
-        Probabilities of the intervals.
-
-    Returns
-    -------
-    For each the share of labels in it. What lies in an interval is decided on the support's cells.
+    Labels are decoded with the help of the model, which is on trial here: where the decoding is
+    biased its word may be wrong altogether, κ = 1. What lies in an interval is decided on the
+    support's cells. For each of the intervals' probabilities, the share of labels in it.
     """
     beliefs = believed(support, scored.predicted)
     below = np.cumsum(beliefs, axis=1)
@@ -211,14 +170,8 @@ def interval_coverage(
 def importance(points: Floats, changed: Floats, labels: DecodedLabels, variance: float) -> Measured:
     """By how much the squared error grows when a column's values are dealt to other rows.
 
-    Parameters
-    ----------
-    points, changed
-        (n,) predictions, and those without the column's help.
-    labels
-        The same rows' labels, decoded.
-    variance
-        Of the label: the unit.
+    ``points`` and ``changed`` are (n,) predictions, with and without the column's help; the unit is
+    the label's ``variance``.
     """
     apart = points - changed
     terms = apart * (2 * labels.helped - points - changed) / variance

@@ -25,7 +25,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from common.arrays import Booleans, Floats, Indices
-from feature_party.evaluation.spread import ReleasedCodes, label_means, mean_error
+from feature_party.evaluation.intervals import mean_error
+from feature_party.evaluation.spread import ReleasedCodes, label_means
 from feature_party.learning.decoding import decoder
 from feature_party.learning.problem import sums
 from feature_party.learning.support import Support
@@ -50,12 +51,10 @@ _STEEPEST = 40.0
 
 @dataclass(frozen=True)
 class Scored:
-    """Rows with predictions of models that have not seen them.
+    """(n,) rows with predictions of models that have not seen them.
 
     Attributes
     ----------
-    predicted
-        (n,) predictions, with (n, m) distributions if the model has any.
     held_out
         (n,) whether the whole model has not seen the row; or only the networks that predict it.
     averaging
@@ -105,19 +104,17 @@ def believed(support: Support, predicted: Predictions) -> Floats:
 
 @dataclass(frozen=True)
 class DecodedLabels:
-    """Labels of n rows, decoded.
+    """Labels of n rows, decoded in each of the three ways.
 
     Attributes
     ----------
-    unbiased, bounded, helped
-        (n,) without bias, with a bounded one, and with little variance and the model's help.
     hidden, limit, trusted
         Root mean square of the bias b(y) of the first, at most of the second, and of the third
         without the model.
     unsure
         Standard error of ``limit``.
     misfit
-        κ, the correlation by which the model's word may err as one standard error.
+        κ.
     """
 
     unbiased: Floats
@@ -141,22 +138,13 @@ def decode_labels(
     """Decode in groups of like predictions, each by the decoders that are best where its labels are
     expected: that takes the model's word and no code, so what is without bias stays so.
 
-    Parameters
-    ----------
-    sources
-        The releases, with the rows' codes.
-    support
-        Cells of the predicted distributions.
-    scored
-        The rows with their predictions.
-    centre
-        The constant that predictions are compared with: rows far from it count most.
+    Predictions are compared with the constant ``centre``: rows far from it count most.
     """
     points, beliefs = scored.predicted.points, believed(support, scored.predicted)
     away = points - centre
     rows, total = away.size, max(float(away @ away), 1e-300)
     misfit, dependence = scored.misfit(centre), scored.dependence(centre)
-    unbiased, bounded, helped = np.zeros(rows), np.zeros(rows), np.zeros(rows)
+    unbiased, bounded, helped = np.zeros((3, rows))
     hidden = trusted = 0.0
     worst = []
     group = np.empty(rows, np.int64)
@@ -167,13 +155,11 @@ def decode_labels(
         doubted = source.problem.prior + _DOUBT * histogram.deviation / histogram.rows
         common = decoder(source.problem, source.problem.grid)
         hidden += source.rows.size / rows * float(source.problem.prior @ common.bias[:, 0] ** 2)
-        for number in range(_GROUPS):
+        for number in np.unique(group[source.rows]):
             inside = group[source.rows] == number
             mine, codes = source.rows[inside], source.codes[inside]
             weight = away[mine] ** 2
             share = float(weight.sum()) / total
-            if not mine.size:
-                continue
             if share == 0.0:  # predicted as the constant does
                 weight = np.ones(mine.size)
             expected = (weight @ beliefs[mine] / weight.sum())[support.cell_of] * support.within
@@ -188,9 +174,9 @@ def decode_labels(
             helped[mine] = biased.values[codes, 0] - beliefs[mine] @ word
             trusted += share * float(prior @ biased.bias[:, 0] ** 2)
         worst.append(squares[:, None])
-    decoded = unbiased, bounded, helped
     limit, unsure = _limit(sources, worst)
-    return DecodedLabels(*decoded, math.sqrt(hidden), limit, unsure, math.sqrt(trusted), misfit)
+    hidden, trusted = math.sqrt(hidden), math.sqrt(trusted)
+    return DecodedLabels(unbiased, bounded, helped, hidden, limit, unsure, trusted, misfit)
 
 
 def _limit(sources: Sequence[ReleasedCodes], squares: Sequence[Floats]) -> tuple[float, float]:

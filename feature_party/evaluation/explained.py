@@ -24,13 +24,19 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from scipy.special import chndtrix, ndtri
 
 from common.arrays import Floats
 from feature_party.evaluation.decoded_labels import MISFIT, DecodedLabels, Scored, believed
-from feature_party.evaluation.error_estimates import Estimate, Method
+from feature_party.evaluation.intervals import (
+    NORMAL_95,
+    Estimate,
+    Measured,
+    Method,
+    half_width,
+    mean_error,
+)
 from feature_party.evaluation.losses import SQUARED, MeanLoss
-from feature_party.evaluation.spread import NORMAL_95, ReleasedCodes, Spread, mean_error
+from feature_party.evaluation.spread import ReleasedCodes, Spread
 from feature_party.learning.decoding import decoder
 from feature_party.learning.support import Support
 
@@ -40,16 +46,6 @@ NEGLIGIBLE = 0.01
 """A model that explains less than this share of the variance is no better than a constant."""
 
 _EXACT = 1e-3
-_ONE_SIDED = 5.0
-
-
-@dataclass(frozen=True)
-class ExplainedShare:
-    """A share R² of the label's variance, with its 95% interval in −∞ … 1."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -59,7 +55,7 @@ class Explained:
     Attributes
     ----------
     free, assisted
-        R² without any assumption about the model, and with its help.
+        R², in −∞ … 1, without any assumption about the model, and with its help.
     loss
         The loss V − G, without any assumption about the model.
     constant
@@ -70,8 +66,8 @@ class Explained:
         About how many rows, or how many times this ε, would tell; None if these rows do.
     """
 
-    free: ExplainedShare
-    assisted: ExplainedShare
+    free: Measured
+    assisted: Measured
     loss: Estimate
     constant: float
     verdict: Verdict
@@ -81,15 +77,24 @@ class Explained:
 
 @dataclass(frozen=True)
 class _Gain:
-    """(n,) terms whose mean is G, and what else G may err by."""
+    """(n,) terms whose mean is G, and what else G may err by.
+
+    Attributes
+    ----------
+    dependence
+        Factor between the variance of the mean and that of independent terms.
+    bias, error
+        The most that the mean is off by in either direction, and one more standard error.
+    """
 
     terms: Floats
+    dependence: float
     bias: float = 0.0
-    """At most, in either direction."""
     error: float = 0.0
-    """Standard error besides that of the mean."""
-    dependence: float = 1.0
-    """Factor between the variance of the mean and that of independent terms."""
+
+    @property
+    def mean(self) -> float:
+        return float(self.terms.mean())
 
     @property
     def noise(self) -> float:
@@ -105,75 +110,43 @@ def explained(
     labels: DecodedLabels,
     loss: MeanLoss = SQUARED,
 ) -> Explained:
-    """Compare predictions with a constant.
-
-    Parameters
-    ----------
-    sources
-        The releases, with the rows' codes.
-    support
-        Cells of the predicted distributions.
-    scored
-        The n rows, n >= 2.
-    spread
-        Loss of the constant.
-    labels
-        The rows' labels, decoded.
-    loss
-        What predictions are judged by.
-    """
+    """Compare the predictions of n >= 2 rows with a constant, whose loss is ``spread``."""
     offset, slope = loss.gain(scored.predicted.points, spread.centre)
     reach = math.sqrt(float(np.mean(slope**2)))
     known = offset + ~scored.held_out * scored.averaging
     dependence = scored.dependence(spread.centre)
     unbiased, bounded, helped = (
-        _Gain(known + slope * decoded, dependence=dependence)
+        _Gain(known + slope * decoded, dependence)
         for decoded in (labels.unbiased, labels.bounded, labels.helped)
     )
     free = replace(bounded, bias=reach * labels.limit, error=reach * labels.unsure)
     word = reach * labels.misfit * labels.trusted
-    shown = _shown(replace(unbiased, bias=reach * labels.hidden), helped)
+    # what the codes themselves show of the error in the model's word, beyond their own noise
+    apart = unbiased.terms - helped.terms
+    gap = max(abs(float(apart.mean())) - reach * labels.hidden, 0.0)
+    shown = math.sqrt(max(gap**2 - dependence * mean_error(apart) ** 2, 0.0))
     assisted = replace(helped, error=max(word, shown))
-    ratio = float(assisted.terms.mean()) / spread.shown
+    ratio = assisted.mean / spread.shown
     constant = loss.of(np.array([spread.centre]), support.values)
-    apart = _between_samples(support, scored, (offset, slope), ratio * constant)
-    of_free, of_assisted = (_share(gain, spread, apart) for gain in (free, assisted))
+    between = _between_samples(support, scored, offset, slope, ratio * constant)
+    of_free, of_assisted = (_share(gain, spread, between) for gain in (free, assisted))
     verdict: Verdict = "not better" if of_assisted.high < NEGLIGIBLE else "cannot tell"
     # a bound of 0 exactly is enough: G is above 0, and V unknown
     if of_assisted.low >= 0 and _association(sources, scored) > NORMAL_95:
         verdict = "better"
     needed: tuple[int | None, float | None] = (None, None)
     if verdict == "cannot tell":
-        reach = NORMAL_95 * math.hypot(assisted.noise, assisted.error) / spread.shown
-        times = max(reach / max(of_assisted.value, 5 * NEGLIGIBLE), 1.1)
+        width = NORMAL_95 * math.hypot(assisted.noise, assisted.error) / spread.shown
+        times = max(width / max(of_assisted.value, 5 * NEGLIGIBLE), 1.1)
         needed = round(slope.size * times**2), times
-    lost = _loss(free, spread, apart)
+    lost = _loss(free, spread, between)
     return Explained(of_free, of_assisted, lost, spread.shown, verdict, *needed)
 
 
-def half_width(error: float, bias: float) -> float:
-    """Half of a 95% interval around a normal estimate of this standard error and at most this bias.
-
-    It is the 95% quantile of |error · Z + bias| (Armstrong and Kolesár 2018), Z standard normal:
-    shorter than 1.96 standard errors and the bias, as an estimate is off to one side alone.
-    """
-    ratio = bias / max(error, 1e-300)
-    if ratio > _ONE_SIDED:  # the other side is out of reach
-        return bias - error * float(ndtri(0.05))
-    return error * math.sqrt(float(chndtrix(0.95, 1, ratio**2)))
-
-
-def _shown(unbiased: _Gain, helped: _Gain) -> float:
-    """What the codes themselves show of the error in the model's word, beyond their own noise."""
-    apart = unbiased.terms - helped.terms
-    gap = max(abs(float(apart.mean())) - unbiased.bias, 0.0)
-    return math.sqrt(max(gap**2 - unbiased.dependence * mean_error(apart) ** 2, 0.0))
-
-
-def _share(gain: _Gain, spread: Spread, apart: float) -> ExplainedShare:
+def _share(gain: _Gain, spread: Spread, between: float) -> Measured:
     """R² = G / V with Fieller's interval, cut at what V is certainly above, and at 1."""
-    g, v, n = float(gain.terms.mean()), spread.value, gain.terms.size
-    variance = gain.noise**2 + gain.error**2 + apart
+    g, v, n = gain.mean, spread.value, gain.terms.size
+    variance = gain.noise**2 + gain.error**2 + between
     together = float(np.cov(gain.terms, spread.terms)[0, 1]) / n
     # G − R² V has room for the bias of G at the R² that is estimated
     ratio = min(max(g / spread.shown, 0.0), 1.0)
@@ -189,36 +162,36 @@ def _share(gain: _Gain, spread: Spread, apart: float) -> ExplainedShare:
     low = max(low, min(g - half, 0.0) / spread.least)
     high = min(high, max(g + half, 0.0) / spread.least, 1.0)
     low = min(low, high)
-    return ExplainedShare(float(np.clip(g / spread.shown, low, high)), low, high)
+    return Measured(float(np.clip(g / spread.shown, low, high)), low, high)
 
 
-def _loss(gain: _Gain, spread: Spread, apart: float) -> Estimate:
-    value = spread.value - float(gain.terms.mean())
+def _loss(gain: _Gain, spread: Spread, between: float) -> Estimate:
+    value = spread.value - gain.mean
     own = mean_error(spread.terms - gain.terms)
-    more = (gain.dependence - 1) * mean_error(gain.terms) ** 2 + gain.error**2 + apart
+    more = (gain.dependence - 1) * mean_error(gain.terms) ** 2 + gain.error**2 + between
     half = half_width(math.hypot(own, spread.histogram_error, math.sqrt(more)), gain.bias)
     method: Method = "unbiased" if gain.bias <= _EXACT * half else "bounded-bias"
     return Estimate(value, value - half, value + half, method)
 
 
 def _between_samples(
-    support: Support, scored: Scored, gain: tuple[Floats, Floats], constant: Floats
+    support: Support, scored: Scored, offset: Floats, slope: Floats, constant: Floats
 ) -> float:
     """Variance of G between all rows and those held out, which a test on true labels is about.
 
-    ``gain`` is of each row's label y, r + s y; (m,) ``constant`` the constant's loss, times R².
+    The gain of a row with label y is ``offset + slope * y``; (m,) ``constant`` has the constant's
+    loss in each cell, times R².
     """
-    held = int(scored.held_out.sum())
-    if held in (0, scored.held_out.size):
+    tested = int(scored.held_out.sum())
+    if tested in (0, scored.held_out.size):
         return 0.0
-    offset, slope = gain
     y, w = support.values, constant
     moments = np.stack([y, y**2, w, w**2, y * w], axis=1)
     first, second, loss, losses, both = (believed(support, scored.predicted) @ moments).T
     # E_q of (r + s y − w)²
     squared = offset**2 + slope**2 * second + losses
     squared += 2 * (offset * slope * first - offset * loss - slope * both)
-    return float(squared.mean()) * (1 / held - 1 / scored.held_out.size)
+    return float(squared.mean()) * (1 / tested - 1 / scored.held_out.size)
 
 
 def _association(sources: Sequence[ReleasedCodes], scored: Scored) -> float:

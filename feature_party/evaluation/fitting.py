@@ -6,15 +6,15 @@ Each comes from privatized labels decoded without bias, or from true ones where 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from common.arrays import Floats
-from feature_party.evaluation.breakdown import Measured
 from feature_party.evaluation.decoded_labels import DecodedLabels
 from feature_party.evaluation.explained import explained
+from feature_party.evaluation.intervals import Measured
 from feature_party.evaluation.losses import fitting_loss
 from feature_party.evaluation.ranking import area_under_curve, calibration_error
 from feature_party.evaluation.spread import ReleasedCodes, label_spread
@@ -27,14 +27,9 @@ _WORDS = {"log_loss": "log loss", "auc": "AUC", "calibration_error": "calibratio
 
 @dataclass(frozen=True)
 class Fitting:
-    """Figures by their names in ``metrics.json``, the loss first.
+    """Estimates by their names in ``metrics.json``, the loss first; and the constant's loss.
 
-    Attributes
-    ----------
-    figures
-        Estimated, with 95% intervals that assume nothing about the model.
-    constant
-        The constant's loss, estimated.
+    The intervals assume nothing about the model.
     """
 
     figures: Mapping[str, Measured]
@@ -44,17 +39,15 @@ class Fitting:
         """Under the names of ``metrics.json``."""
         figures: dict[str, Any] = {}
         for name, figure in self.figures.items():
-            ends = {key: bound for key, bound in asdict(figure).items() if key != "value"}
-            figures[f"estimated_{name}"] = figure.value
-            figures |= {f"estimated_{name}_{key}": bound for key, bound in ends.items()}
+            figures |= figure.to_json(f"estimated_{name}")
         return {**figures, f"estimated_constant_{next(iter(self.figures))}": self.constant}
 
     @property
     def sentence(self) -> str:
         """All of them in a line."""
         phrases = [
-            f"{_words(name)} {figure.value:.4g} (95%: {figure.low:.4g} … {figure.high:.4g})"
-            for name, figure in self.figures.items()
+            f"{_WORDS.get(name, name)} {r.value:.4g} (95%: {r.low:.4g} … {r.high:.4g})"
+            for name, r in self.figures.items()
         ]
         phrases[0] += f", the constant's {self.constant:.4g}"
         return f"estimated {'; '.join(phrases)}"
@@ -67,28 +60,20 @@ def estimate_fitting(
     unseen: Unseen,
     labels: DecodedLabels,
 ) -> Fitting | None:
-    """Estimate what fits the label; None where the squared error is all.
-
-    Parameters
-    ----------
-    problem
-        Of all releases together.
-    sources, support, found, labels
-        As for :func:`feature_party.evaluation.explained.explained`.
-    """
+    """Estimate what fits the label, by the problem of all releases; None where the squared error
+    is all."""
     loss = fitting_loss(problem)
     if loss is None:
         return None
-    scored, held = unseen.judged_by(loss), unseen.scored.held_out
-    spread = label_spread(sources, loss)
-    compared = explained(sources, support, scored, spread, labels, loss)
-    value, low, high = compared.loss.value, compared.loss.low, compared.loss.high
-    figures = {loss.name: Measured(value, value if low is None else low, high or value)}
+    scored, held_out = unseen.judged_by(loss), unseen.scored.held_out
+    compared = explained(sources, support, scored, label_spread(sources, loss), labels, loss)
+    estimate = compared.loss
+    figures = {loss.name: Measured(estimate.value, estimate.low, estimate.high)}
     if loss.name == "log_loss":
-        # scores of different networks do not rank events against each other
         points = _as_shares(problem, scored.predicted.points)
         decoded = _as_shares(problem, labels.unbiased)
-        figures["auc"] = area_under_curve(points[held], decoded[held])
+        # scores of different networks do not rank events against each other
+        figures["auc"] = area_under_curve(points[held_out], decoded[held_out])
         figures["calibration_error"] = calibration_error(points, decoded)
     return Fitting(figures, compared.constant)
 
@@ -112,17 +97,13 @@ def measure_fitting(
 
 
 def true_sentence(figures: Mapping[str, float]) -> str:
-    """Measured figures in a line."""
+    """What was measured, in a line."""
     kinds = {"test": "true", "constant": "the constant's"}
     phrases = []
     for name, value in figures.items():
         kind, _, rest = name.partition("_")
-        phrases.append(f"{kinds[kind]} {_words(rest)} {value:.4g}")
+        phrases.append(f"{kinds[kind]} {_WORDS.get(rest, rest)} {value:.4g}")
     return "; ".join(phrases)
-
-
-def _words(name: str) -> str:
-    return _WORDS.get(name, name)
 
 
 def _as_shares(problem: LabelProblem, values: Floats) -> Floats:

@@ -26,17 +26,7 @@ _NEAREST = 1e-6
 
 @dataclass(frozen=True)
 class MeanLoss:
-    """h(y) + a(f) + b(f) y.
-
-    Attributes
-    ----------
-    name
-        As in ``metrics.json``.
-    own
-        h, convex.
-    offset, slope
-        a and b.
-    """
+    """h(y) + a(f) + b(f) y: ``own`` is h, convex, ``offset`` a, ``slope`` b."""
 
     name: str
     own: Callable[[Floats], Floats]

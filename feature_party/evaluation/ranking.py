@@ -15,23 +15,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import scipy
+from scipy.optimize import brentq
+from scipy.special import chndtr
 
 from common.arrays import Floats
-from feature_party.evaluation.breakdown import Measured, tenths
-from feature_party.evaluation.spread import mean_error
+from feature_party.evaluation.breakdown import tenths
+from feature_party.evaluation.intervals import NORMAL_95, Measured, mean_error
 
 
 def area_under_curve(scores: Floats, labels: Floats) -> Measured:
-    """AUC with its interval.
-
-    Parameters
-    ----------
-    scores
-        (n,) predictions, n >= 2.
-    labels
-        (n,) labels 0 and 1, or their decodings.
-    """
+    """AUC of (n,) predictions, n >= 2, for labels 0 and 1 or their decodings."""
     n, ones = scores.size, labels.sum()
     values, place = np.unique(scores, return_inverse=True)
     count = np.bincount(place)
@@ -46,20 +39,12 @@ def area_under_curve(scores: Floats, labels: Floats) -> Measured:
     if not values.size > 1 or total <= 0:
         return Measured(0.5, 0.0, 1.0)
     value = float(ranked.sum()) / total
-    half = -scipy.special.ndtri(0.025) * 2 * mean_error(ranked - value * pairs) * n / total
+    half = NORMAL_95 * 2 * mean_error(ranked - value * pairs) * n / total
     return Measured(value, max(0.0, value - half), min(1.0, value + half))
 
 
 def calibration_error(points: Floats, labels: Floats) -> Measured:
-    """Root mean square of mean prediction less mean label over tenths of the predictions.
-
-    Parameters
-    ----------
-    points
-        (n,) predictions, n >= 4.
-    labels
-        (n,) labels, or their decodings.
-    """
+    """Root mean square of mean prediction less mean label over tenths of n >= 4 predictions."""
     off = [points[rows] - labels[rows] for _, rows in tenths(points)]
     squares = np.array([float(gaps.mean()) ** 2 for gaps in off])
     variance = float(np.mean([mean_error(gaps) ** 2 for gaps in off]))
@@ -69,11 +54,9 @@ def calibration_error(points: Floats, labels: Floats) -> Measured:
         """The noncentrality at which a sum as small as the one seen has this probability."""
 
         def excess(noncentral: float) -> float:
-            return float(scipy.special.chndtr(observed, k, noncentral)) - probability
+            return float(chndtr(observed, k, noncentral)) - probability
 
-        if excess(0.0) <= 0:
-            return 0.0
-        return float(scipy.optimize.brentq(excess, 0.0, 4 * observed + 100))
+        return 0.0 if excess(0.0) <= 0 else float(brentq(excess, 0.0, 4 * observed + 100))
 
     value, *ends = (
         math.sqrt(max(noncentral, 0.0) * variance / k)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from common.release.manifest import Manifest
 from feature_party.client.questions import Verdict
 from feature_party.evaluation.breakdown import (
     INTERVALS,
-    Measured,
     Segment,
     groups_by,
     importance,
@@ -26,9 +25,10 @@ from feature_party.evaluation.breakdown import (
     tenths,
 )
 from feature_party.evaluation.decoded_labels import decode_labels
-from feature_party.evaluation.error_estimates import Estimate, estimate_absolute_error
-from feature_party.evaluation.explained import Explained, ExplainedShare, explained
+from feature_party.evaluation.error_estimates import estimate_absolute_error
+from feature_party.evaluation.explained import Explained, explained
 from feature_party.evaluation.fitting import Fitting, estimate_fitting
+from feature_party.evaluation.intervals import Estimate, Measured
 from feature_party.evaluation.losses import SQUARED
 from feature_party.evaluation.sentences import (
     calibration_lines,
@@ -36,13 +36,13 @@ from feature_party.evaluation.sentences import (
     segment_lines,
     share_words,
     summary,
+    verdict_sentence,
 )
 from feature_party.evaluation.spread import ReleasedCodes, label_spread
 from feature_party.evaluation.true_labels import TrueErrors, true_errors
 from feature_party.evaluation.unseen import Unseen, unseen
 from feature_party.learning.calibration import Slope, slope
 from feature_party.learning.several_labels import stated_of, view_of
-from feature_party.model.facts import ModelFacts
 from feature_party.model.model import Model
 from feature_party.training.events import Codes, Events
 
@@ -64,42 +64,39 @@ class Scores:
         Of the releases learned from, oldest first.
     events
         All matched events, split.
-    facts
-        How the model was trained.
     keys, points, codes
         (h,) keys of the held-out events, predictions, and privatized labels.
     unseen
-        These and all other events with predictions by networks that have not seen them.
+        These and all other events with predictions by networks that have not seen them; what
+        follows is estimated from their privatized labels, unless it says otherwise.
     explained
-        How predictions compare with a constant, from those events' privatized labels alone.
+        How predictions compare with a constant.
     slope
-        Of their decoded labels on predictions; None where predictions are alike.
+        Of decoded labels on predictions; None where predictions are alike.
     tenths, segments
-        These events by prediction, and by the columns asked for.
+        The events by prediction, and by the columns asked for.
     coverage
         How often the model's intervals of some probabilities contain the label.
     importance
         By how much each column lowers the squared error, in units of the label's variance.
-    used
-        Columns that the model reads.
     absolute
-        Mean absolute error of the held-out events, estimated from theirs.
+        Mean absolute error, from the held-out events.
     fitting
-        What else fits the label, estimated from all events' privatized labels.
+        What else fits the label.
     truth
         Errors against true labels, where they are known.
-    answer
-        What the labels party said when asked: which loss, and its verdict.
     sources
         Of several labels parties each one's own, in units of its labels. Figures of all together
         are about labels divided by each one's scale.
     label
         Which of the releases' labels this is about, if they have several.
+    answer
+        What the labels party answered, if it was asked.
     """
 
     manifests: Sequence[Manifest]
     events: Events
-    facts: ModelFacts
+    model: Model
     keys: pl.Series
     points: Floats
     codes: Codes
@@ -110,18 +107,22 @@ class Scores:
     segments: Mapping[str, Sequence[Segment]]
     coverage: Mapping[float, Measured]
     importance: Mapping[str, Measured]
-    used: Sequence[str]
     absolute: Estimate
-    fitting: Fitting | None = None
-    truth: TrueErrors | None = None
-    answer: tuple[str, Verdict] | None = None
-    sources: Mapping[str, Scores] = field(default_factory=dict)
-    label: str = ""
+    fitting: Fitting | None
+    truth: TrueErrors | None
+    sources: Mapping[str, Scores]
+    label: str
+    answer: Verdict | None = None
 
     @property
     def epsilon(self) -> float:
         """What the releases may reveal of a label: the largest of them."""
         return float(release_metrics(self.manifests)["epsilon"])
+
+    @property
+    def verdict(self) -> str:
+        """Whether the model is better than no features, in a sentence."""
+        return verdict_sentence(self.explained, self.epsilon, self.unseen.codes.size)
 
     @property
     def summary(self) -> list[str]:
@@ -138,7 +139,8 @@ class Scores:
             lines.append(importance_line(self.importance))
         for by, column in self.segments.items():
             lines += segment_lines(by, column)
-        return lines
+        lines += [self.answer.sentence] if self.answer else []
+        return lines + (self.truth.lines if self.truth else [])
 
     def sentence(self, name: str) -> str:
         """One labels party's figures in a line."""
@@ -152,10 +154,11 @@ class Scores:
     @property
     def warnings(self) -> list[str]:
         """What the user of the model must know first."""
-        warnings = list(self.facts.warnings)
-        if self.slope is not None and self.slope.misspecified and self.facts.slope is not None:
+        facts = self.model.facts
+        warnings = list(facts.warnings)
+        if self.slope and self.slope.misspecified and facts.slope:
             # all events that were not trained on know the slope better than the folds of training
-            own = self.facts.slope.sentence
+            own = facts.slope.sentence
             warnings = [*(warning for warning in warnings if warning != own), self.slope.sentence]
         *earlier, (_, _, codes) = self.events.problem.by_release(self.codes)
         if earlier:
@@ -167,11 +170,11 @@ class Scores:
 
     def to_json(self) -> dict[str, Any]:
         """The content of ``metrics.json``, without timings."""
-        matches, slope = self.events.matches, self.facts.slope
+        matches, facts = self.events.matches, self.model.facts
         return {
             **release_metrics(self.manifests, self.label),
-            "objective": self.facts.objective,
-            "head": self.facts.head,
+            "objective": facts.objective,
+            "head": facts.head,
             "events_in_release": matches.release_rows,
             "events_in_features": matches.feature_rows,
             "matched": matches.matched,
@@ -179,29 +182,25 @@ class Scores:
             "holdout_rows": self.points.size,
             "scored_rows": self.unseen.codes.size,
             "verdict": self.explained.verdict,
-            **_share("estimated", self.explained.free),
-            **_share("assisted", self.explained.assisted),
-            **_estimate("mse", self.explained.loss),
+            **self.explained.free.to_json("estimated_r2"),
+            **self.explained.assisted.to_json("assisted_r2"),
+            **self.explained.loss.to_json("estimated_mse"),
             "estimated_constant_mse": self.explained.constant,
-            **_estimate("mae", self.absolute),
-            **({} if self.fitting is None else self.fitting.to_json()),
-            "calibration_slope": None if self.slope is None else asdict(self.slope),
+            **self.absolute.to_json("estimated_mae"),
+            **(self.fitting.to_json() if self.fitting else {}),
+            "calibration_slope": asdict(self.slope) if self.slope else None,
             "tenths": [asdict(segment) for segment in self.tenths],
             "segments": {
                 by: [asdict(segment) for segment in column] for by, column in self.segments.items()
             },
             "interval_coverage": {f"{p:g}": asdict(share) for p, share in self.coverage.items()},
             "importance": {name: asdict(effect) for name, effect in self.importance.items()},
-            "decoding_slope": None if slope is None else slope.value,
-            **({} if self.answer is None else _answer(*self.answer)),
-            **({} if self.truth is None else self.truth.to_json()),
-            "training_seconds": self.facts.seconds,
+            "decoding_slope": facts.slope.value if facts.slope else None,
+            **(self.answer.to_json() if self.answer else {}),
+            **(self.truth.to_json() if self.truth else {}),
+            "training_seconds": facts.seconds,
             "warnings": self.warnings,
-            **(
-                {"sources": {name: scores.to_json() for name, scores in self.sources.items()}}
-                if self.sources
-                else {}
-            ),
+            **({"sources": _metrics_of(self.sources)} if self.sources else {}),
         }
 
 
@@ -219,8 +218,6 @@ def score(
 
     Parameters
     ----------
-    model, events, manifests
-        What to score, on what, and what the releases state.
     labels
         (m,) true labels of all matched events of each labels party, in simulations.
     nonprivate
@@ -232,74 +229,73 @@ def score(
     label
         The label that model and events are of, if the releases have several.
     """
-    unseen_rows = unseen(model, events)
-    held = unseen_rows.scored.held_out
-    predicted, codes = unseen_rows.scored.predicted.of(held), unseen_rows.codes[held]
-    problem, scored = events.problem, unseen_rows.judged_by(SQUARED)
-    sources = _sources(events, unseen_rows.codes, manifests, label)
-    spread = label_spread(sources)
-    decoded = decode_labels(sources, model.support, scored, spread.centre)
-    compared = explained(sources, model.support, scored, spread, decoded)
-    points, variance = unseen_rows.scored.predicted.points, compared.constant
-    true = None if labels is None else labels.get(source)
-    truth = None if true is None else true[unseen_rows.matched]
-    figures = decoded, spread.centre, variance, truth
+    rows = unseen(model, events)
+    table, points, held_out = rows.table, rows.scored.predicted.points, rows.scored.held_out
     for name in by:
-        if name not in unseen_rows.table.columns:
-            columns = ", ".join(unseen_rows.table.columns)
+        if name not in table.columns:
+            columns = ", ".join(table.columns)
             raise DataError(f"by={name!r} is no column of the features; columns: {columns}")
-    chosen, dealt = unseen_rows.dealt(model, list(model.encoder.columns))
+    predicted, codes = rows.scored.predicted.of(held_out), rows.codes[held_out]
+    problem, support, scored = events.problem, model.support, rows.judged_by(SQUARED)
+    releases = _released_codes(events, rows.codes, manifests, label)
+    spread = label_spread(releases)
+    decoded = decode_labels(releases, support, scored, spread.centre)
+    compared = explained(releases, support, scored, spread, decoded)
+    variance = compared.constant
+    true = None if labels is None else labels.get(source)
+    figures = decoded, spread.centre, variance, None if true is None else true[rows.matched]
+    chosen, dealt = rows.dealt(model)
+    coverage: dict[float, Measured] = {}
     # two labels lie in an interval, or not, by its rounding alone
-    with_intervals = model.has_distributions and problem.values.size > 2
-    shares = interval_coverage(sources, model.support, unseen_rows.scored, INTERVALS)
+    if model.has_distributions and problem.values.size > 2:
+        shares = interval_coverage(releases, support, rows.scored, INTERVALS)
+        coverage = dict(zip(INTERVALS, shares, strict=True))
     return Scores(
         manifests,
         events,
-        model.facts,
-        unseen_rows.table[events.key].filter(pl.Series(held)),
+        model,
+        table[events.key].filter(pl.Series(held_out)),
         predicted.points,
         codes,
-        unseen_rows,
+        rows,
         compared,
         slope(points, decoded.unbiased),
         segments(tenths(points), points, *figures),
-        {name: segments(groups_by(unseen_rows.table[name]), points, *figures) for name in by},
-        dict(zip(INTERVALS, shares, strict=True)) if with_intervals else {},
+        {name: segments(groups_by(table[name]), points, *figures) for name in by},
+        coverage,
         {
             name: importance(points[chosen], changed, decoded.of(chosen), variance)
             for name, changed in dealt.items()
         },
-        model.encoder.columns,
-        estimate_absolute_error(problem, model.support, predicted, codes),
-        estimate_fitting(problem, sources, model.support, unseen_rows, decoded),
+        estimate_absolute_error(problem, support, predicted, codes),
+        estimate_fitting(problem, releases, support, rows, decoded),
         None if true is None else true_errors(predicted.points, true, events, nonprivate, label),
-        sources={
+        {
             party.name: score(
                 model.of(party.name),
                 events.of(party.name),
                 manifests[start : start + party.releases],
                 labels,
-                None,
-                by,
-                party.name,
-                label,
+                by=by,
+                source=party.name,
+                label=label,
             )
             for party, start in problem.each_source()
         },
-        label=label,
+        label,
     )
 
 
-def _sources(
+def _released_codes(
     events: Events, codes: Codes, manifests: Sequence[Manifest], label: str
 ) -> list[ReleasedCodes]:
     """Each release with its codes among those scored."""
     problem = events.problem
-    scales = [party for party, _ in problem.each_source() for _ in range(party.releases)]
     views = [view_of(manifest, label) for manifest in manifests]
     grids = [view.problem.grid for view in views]
-    if scales:
-        moves = zip(grids, scales, strict=True)
+    if problem.sources:  # labels are divided by each labels party's scale
+        parties = [party for party, _ in problem.each_source() for _ in range(party.releases)]
+        moves = zip(grids, parties, strict=True)
         grids = [(grid - party.location) / party.scale for grid, party in moves]
     parts = zip(problem.by_release(codes), views, grids, strict=True)
     return [
@@ -342,7 +338,7 @@ def labels_json(by_label: Mapping[str, Scores]) -> dict[str, Any]:
     said of the release and of all events before it."""
     if "" in by_label:
         return by_label[""].to_json()
-    each = {name: scores.to_json() for name, scores in by_label.items()}
+    each = _metrics_of(by_label)
     first, *others = each.values()
     common = {
         key: value
@@ -356,29 +352,5 @@ def labels_json(by_label: Mapping[str, Scores]) -> dict[str, Any]:
     }
 
 
-def _share(name: str, share: ExplainedShare) -> dict[str, float]:
-    values = {"r2": share.value, "r2_low": share.low, "r2_high": share.high}
-    return {f"{name}_{key}": value for key, value in values.items()}
-
-
-def _estimate(name: str, estimate: Estimate) -> dict[str, Any]:
-    return {
-        f"estimated_{name}": estimate.value,
-        f"estimated_{name}_low": estimate.low,
-        f"estimated_{name}_high": estimate.high,
-        f"estimated_{name}_method": estimate.method,
-    }
-
-
-def _answer(loss: str, verdict: Verdict) -> dict[str, Any]:
-    return {
-        "asked_loss": loss,
-        "asked_gain": verdict.gain,
-        "asked_gain_low": verdict.low,
-        "asked_gain_high": verdict.high,
-        "asked_constant_loss": verdict.terms.constant_loss,
-        "asked_standard_error": verdict.terms.error,
-        "asked_epsilon": verdict.terms.epsilon,
-        "asked_answers_left": verdict.answers_left,
-        "asked_largest_loss": verdict.terms.largest,
-    }
+def _metrics_of(scores: Mapping[str, Scores]) -> dict[str, dict[str, Any]]:
+    return {name: each.to_json() for name, each in scores.items()}

@@ -5,33 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from feature_party.evaluation.breakdown import Measured, Segment, number
-from feature_party.evaluation.explained import NEGLIGIBLE, Explained, ExplainedShare
+from feature_party.evaluation.breakdown import Segment, number
+from feature_party.evaluation.explained import NEGLIGIBLE, Explained
+from feature_party.evaluation.intervals import Measured
 from feature_party.learning.calibration import Slope
 
 
 def summary(explained: Explained, epsilon: float, rows: int) -> list[str]:
     """A few lines: the verdict, R² with both intervals, and the squared error.
 
-    Parameters
-    ----------
-    epsilon
-        Of the release.
-    rows
-        Events that the figures rest on.
+    ``epsilon`` is that of the release, ``rows`` the number of events that the figures rest on.
     """
-    low, high = explained.loss.low, explained.loss.high
     # as R² has it, which is cut to what is possible
-    error, bounds = number(explained.constant * (1 - explained.free.value)), ""
-    if low is not None and high is not None:
-        bounds = f" (95%: {number(max(low, 0))} … {number(max(high, 0))})"
+    error = number(explained.constant * (1 - explained.free.value))
+    low, high = (number(max(end, 0)) for end in (explained.loss.low, explained.loss.high))
     return [
         verdict_sentence(explained, epsilon, rows),
         "R², the share of the label's variance that is explained:",
         f"  {share_words(explained.free)} assumption-free",
         f"  {share_words(explained.assisted)} model-assisted: if the model's own distributions are"
         " about right",
-        f"estimated test MSE {error}{bounds}, of always predicting the mean"
+        f"estimated test MSE {error} (95%: {low} … {high}), of always predicting the mean"
         f" {number(explained.constant)}",
         f"all from the privatized labels of {rows:,} events not trained on",
     ]
@@ -53,7 +47,7 @@ def verdict_sentence(explained: Explained, epsilon: float, rows: int) -> str:
     )
 
 
-def share_words(share: ExplainedShare) -> str:
+def share_words(share: Measured) -> str:
     """R² with its interval, cut off at 0: an error above the constant's is no share explained."""
     low, high = max(share.low, 0.0), max(share.high, 0.0)
     return f"{max(share.value, 0.0):.2f} (95%: {low:.2f} … {high:.2f})"
@@ -90,8 +84,10 @@ def calibration_lines(
         )
     if coverage:
         phrases = [
-            f"of {share:.0%} hold {_share(held.value)} ({_share(held.low)} … {_share(held.high)})"
-            for share, held in coverage.items()
+            "of {:.0%} hold {:.0%} ({:.0%} … {:.0%})".format(
+                share, *(min(max(x, 0.0), 1.0) for x in (hit.value, hit.low, hit.high))
+            )
+            for share, hit in coverage.items()
         ]
         lines.append(f"the model's own intervals {', '.join(phrases)} of the labels")
     return lines
@@ -108,14 +104,11 @@ def segment_lines(by: str, segments: Sequence[Segment]) -> list[str]:
             f"{number(label.value)} ({number(label.low)} … {number(label.high)})"
             + "  predictions are off" * segment.off,
         )
-        for segment, label in ((segment, segment.label) for segment in segments)
+        for segment in segments
+        for label in [segment.label]
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [f"by {by}:"] + [
         f"  {name:{widths[0]}}  {events:>{widths[1]}}  {predicted:>{widths[2]}}  {label}"
         for name, events, predicted, label in rows
     ]
-
-
-def _share(value: float) -> str:
-    return f"{min(max(value, 0.0), 1.0):.0%}"

@@ -24,11 +24,10 @@ import numpy as np
 from common.arrays import Floats, Indices
 from common.randomizers import NoisyPrior
 from common.randomizers.knots import interpolation
+from feature_party.evaluation.intervals import NORMAL_95, mean_error
 from feature_party.evaluation.losses import SQUARED, MeanLoss
 from feature_party.learning.decoding import decoder
 from feature_party.learning.problem import LabelProblem
-
-NORMAL_95 = 1.959963984540054
 
 _CEILINGS = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
 """Quantiles of w under the prior at which it may be cut off for a lower bound of its mean."""
@@ -40,14 +39,10 @@ class ReleasedCodes:
 
     Attributes
     ----------
-    problem
-        Its public facts.
     histogram, grid
         Its noisy counts, and the (g,) labels that they are about.
-    rows
-        (n_e,) places of its codes among all rows scored.
-    codes
-        (n_e,) those codes, as it sent them.
+    rows, codes
+        (n_e,) places of its codes among all rows scored, and the codes as it sent them.
     """
 
     problem: LabelProblem
@@ -90,27 +85,19 @@ class Spread:
         return math.hypot(self.histogram_error, mean_error(self.terms))
 
 
-def mean_error(terms: Floats) -> float:
-    """Standard error of the mean of (n,) independent terms."""
-    return float(terms.std(ddof=1)) / math.sqrt(terms.size)
-
-
 def label_spread(sources: Sequence[ReleasedCodes], loss: MeanLoss = SQUARED) -> Spread:
     """Estimate the loss of predicting the prior's mean for every row.
 
-    Parameters
-    ----------
-    sources
-        The releases; their rows are all rows scored, and each counts by its number of rows.
+    The rows of all releases together are the rows scored; each counts by its number of rows.
     """
     rows = sum(source.rows.size for source in sources)
     shares = [source.rows.size / rows for source in sources]
+    priors = [source.problem.prior for source in sources]
     centre = sum(p * s.problem.mean for p, s in zip(shares, sources, strict=True))
     losses = [loss.of_constant(centre, source.problem) for source in sources]
-    cut = [_cut_off(w, s.problem.prior) for w, s in zip(losses, sources, strict=True)]
-    values, variances, terms = label_means(sources, cut)
-    weighted = zip(shares, sources, losses, strict=True)
-    shown = sum(share * float(s.problem.prior @ w) for share, s, w in weighted)
+    values, variances, terms = label_means(sources, [*map(_cut_off, losses, priors)])
+    weighted = zip(shares, priors, losses, strict=True)
+    shown = sum(share * float(prior @ w) for share, prior, w in weighted)
     errors = np.sqrt(variances + terms.var(axis=0, ddof=1) / rows)
     value, error = float(values[-1]), float(errors[-1])
     least = float((values - NORMAL_95 * errors).max())
@@ -130,12 +117,8 @@ def label_means(
 ) -> tuple[Floats, Floats, Floats]:
     """Estimate means of functions of the label from histograms and codes together.
 
-    Parameters
-    ----------
-    sources
-        The releases; each counts by its number of rows.
-    functions
-        Of each release (k, m) values on its problem's grid.
+    Of each release, which counts by its number of rows, ``functions`` has the (k, m) values on its
+    problem's grid.
 
     Returns
     -------
@@ -146,11 +129,11 @@ def label_means(
     values, variances, terms = np.zeros(wide), np.zeros(wide), np.zeros((rows, wide))
     for source, targets in zip(sources, functions, strict=True):
         histogram, share = source.histogram, source.rows.size / rows
-        decoded, left, constant = _divide(source, targets)
-        values += share * (constant + histogram.noisy_counts / histogram.rows @ left)
+        decoded, counted, constant = _divide(source, targets)
+        values += share * (constant + histogram.noisy_counts / histogram.rows @ counted)
         law = histogram.probabilities
-        sampled = np.maximum(law @ left**2 - (law @ left) ** 2, 0)
-        noise = (left**2).sum(axis=0) * (histogram.deviation / histogram.rows) ** 2
+        sampled = np.maximum(law @ counted**2 - (law @ counted) ** 2, 0)
+        noise = (counted**2).sum(axis=0) * (histogram.deviation / histogram.rows) ** 2
         variances += share**2 * (noise + sampled / histogram.rows)
         terms[source.rows] = decoded[source.codes]
     return values + terms.mean(axis=0), variances, terms
@@ -179,6 +162,6 @@ def _divide(source: ReleasedCodes, targets: Floats) -> tuple[Floats, Floats, Flo
     marginal = np.maximum(problem.output_prior, 1e-12)
     gram = weight * varied.T @ varied + np.diag(marginal / source.rows.size)
     decoded = np.linalg.solve(gram, weight * varied.T @ centred)
-    left = targets - channel @ decoded
-    constant = left.mean(axis=0)
-    return decoded, left - constant, constant
+    counted = targets - channel @ decoded
+    constant = counted.mean(axis=0)
+    return decoded, counted - constant, constant

@@ -13,7 +13,8 @@ import polars as pl
 from common.arrays import Floats
 from common.errors import DataError
 from common.release.event_keys import canonical_keys
-from feature_party.evaluation.fitting import measure_fitting
+from feature_party.evaluation.breakdown import number
+from feature_party.evaluation.fitting import measure_fitting, true_sentence
 from feature_party.learning.problem import LabelProblem
 from feature_party.tables import SOURCE, Table, collect_table
 from feature_party.training.events import Events
@@ -33,9 +34,9 @@ def match_true_labels(
     Parameters
     ----------
     keys
-        (m,) keys of matched events.
+        (m,) keys of the events.
     labels, label
-        Table of true labels and its label column; simulations alone have one.
+        Table of true labels and its label column.
     missing
         Label of an event without one.
     label_key
@@ -67,18 +68,14 @@ def match_true_labels(
 
 @dataclass(frozen=True)
 class TrueErrors:
-    """Errors against true labels, which a simulation alone has.
+    """Errors against the (h,) true labels of the events scored.
 
     Attributes
     ----------
-    labels
-        (h,) true labels of the events scored.
-    mse, mae
-        The model's mean squared and mean absolute error.
     constant_mse
-        Mean squared error of the training events' mean label.
+        Of the training events' mean label.
     nonprivate_mse, nonprivate_mae
-        Errors of a model that was trained on true labels, if one is at hand.
+        Of a model that was trained on true labels, if one is at hand.
     fitting
         What else fits the label, by its name in ``metrics.json``.
     """
@@ -90,6 +87,15 @@ class TrueErrors:
     nonprivate_mse: float | None = None
     nonprivate_mae: float | None = None
     fitting: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def lines(self) -> list[str]:
+        """For a terminal."""
+        error = (
+            f"true test MSE {number(self.mse)}, MAE {number(self.mae)},"
+            f" R² {1 - self.mse / self.constant_mse:.2f}"
+        )
+        return [error, true_sentence(self.fitting)] if self.fitting else [error]
 
     def to_json(self) -> dict[str, float]:
         """Under the names of ``metrics.json``."""
@@ -118,18 +124,11 @@ def true_errors(
         fitting=measure_fitting(events.problem, points, truth, constant),
         mae=float(np.mean(np.abs(points - truth))),
         constant_mse=float(np.mean((constant - truth) ** 2)),
-        **({} if nonprivate is None else _nonprivate_errors(nonprivate, label)),
+        **(_nonprivate_errors(nonprivate, label) if nonprivate else {}),
     )
 
 
 def _nonprivate_errors(path: Path, label: str) -> dict[str, float]:
-    """Test errors of a model that was trained on true labels, from its metrics file.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, or holds none.
-    """
     try:
         metrics = json.loads(path.read_text(encoding="utf-8"))
         if label:

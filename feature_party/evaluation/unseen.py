@@ -32,18 +32,14 @@ _COMPARED = 1 << 14
 
 @dataclass(frozen=True)
 class Unseen:
-    """Rows with such predictions, the held-out ones first.
+    """(n,) rows with such predictions, the held-out ones first.
 
     Attributes
     ----------
-    table
-        (n, …) their features, key column included.
-    codes
-        (n,) their privatized labels.
+    table, codes
+        Their features, key column included, and privatized labels.
     matched
-        (n,) their places among all matched events.
-    scored
-        The predictions.
+        Their places among all matched events.
     parts
         Their rows, part by part, with the networks of the model that predict them.
     alone
@@ -71,14 +67,14 @@ class Unseen:
         echo = self.alone.shape[0] * float(np.mean((self.alone - whole) ** 2))
         return replace(self.scored, averaging=saved, echo=echo)
 
-    def dealt(self, model: Model, columns: Sequence[str]) -> tuple[Indices, dict[str, Floats]]:
+    def dealt(self, model: Model) -> tuple[Indices, dict[str, Floats]]:
         """Some (s,) rows, and predictions for them with each column's values dealt anew."""
         step = max(1, self.codes.size // _DEALT)
         sampled = [(rows[::step], members) for rows, members in self.parts]
         chosen = np.concatenate([rows for rows, _ in sampled])
         table = self.table[chosen]
         dealt = {}
-        for column in columns:
+        for column in model.encoder.columns:
             changed = table.with_columns(pl.col(column).shuffle(seed=0))
             start, points = 0, []
             for rows, members in sampled:
@@ -90,13 +86,7 @@ class Unseen:
 
 
 def unseen(model: Model, events: Events) -> Unseen:
-    """Predict the holdout, and the training rows too where they are in memory.
-
-    Raises
-    ------
-    DataError
-        If there is no holdout.
-    """
+    """Predict the holdout, and the training rows too where they are in memory."""
     if events.holdout.size < 2:
         raise DataError(
             f"{events.holdout.size} held-out events cannot be scored; raise [training] holdout"
@@ -107,7 +97,7 @@ def unseen(model: Model, events: Events) -> Unseen:
     parts, alone = [(np.arange(len(table)), slice(None))], []
     if isinstance(events, Prepared):
         few = model.encoder.encode(table[:_COMPARED])
-        for members, fold in _folds(model, model.facts.training_rows):
+        for members, fold in _folds(model):
             rows = events.training_of(fold)
             tables.append(events.joined.table[rows])
             labels.append(events.joined.codes[rows])
@@ -115,27 +105,25 @@ def unseen(model: Model, events: Events) -> Unseen:
             predicted.append(model.distributions(model.encoder.encode(tables[-1]), members))
             parts.append((parts[-1][0][-1] + 1 + np.arange(rows.size), members))
             alone.append(model.distributions(few, members).points)
-    held_out = np.arange(sum(map(len, tables))) < len(table)
-    scored = Scored(_together(predicted), held_out)
+    points = np.concatenate([part.points for part in predicted])
+    laws = [part.distributions for part in predicted if part.distributions is not None]
+    scored = Scored(
+        Predictions(points, np.concatenate(laws) if laws else None),
+        held_out=np.arange(points.size) < len(table),
+    )
     table, codes, rows = pl.concat(tables), np.concatenate(labels), np.concatenate(matched)
     return Unseen(table, codes, rows, scored, parts, np.array(alone))
 
 
-def _folds(model: Model, rows: int) -> list[tuple[slice, Indices]]:
-    """Networks, and the training rows that they left out; each row once."""
-    settings = model.facts.settings
+def _folds(model: Model) -> list[tuple[slice, Indices]]:
+    """Groups of networks, each with the training rows that it left out; each row once."""
+    settings, rows = model.facts.settings, model.facts.training_rows
     if settings.members == 1 or rows > MOST_HELD_OUT:
         return []
     plan = Plan.of(settings, (rows,))
-    held = plan.folds(0)[1][:: plan.group].numpy()
-    _, first = np.unique(held[:, 0], return_index=True)
+    folds = plan.folds(0)[1][:: plan.group].numpy()
+    _, first = np.unique(folds[:, 0], return_index=True)
     return [
-        (slice(group * plan.group, (group + 1) * plan.group), np.sort(held[group]))
+        (slice(group * plan.group, (group + 1) * plan.group), np.sort(folds[group]))
         for group in np.sort(first)
     ]
-
-
-def _together(parts: list[Predictions]) -> Predictions:
-    points = np.concatenate([part.points for part in parts])
-    laws: list[Floats] = [part.distributions for part in parts if part.distributions is not None]
-    return Predictions(points, np.concatenate(laws) if len(laws) == len(parts) else None)

@@ -20,6 +20,7 @@ from feature_party.evaluation.true_labels import match_true_labels
 from feature_party.join.matches import JoinInputs, MatchCounts, Party
 from feature_party.join.on_disk import Progress as JoinProgress
 from feature_party.join.shards import JoinedShards
+from feature_party.learning.several_labels import stated_of
 from feature_party.model.several_labels import LabelModels, label_paths
 from feature_party.pipeline.predicting import predict
 from feature_party.pipeline.transfer import Transfer
@@ -35,15 +36,7 @@ from feature_party.training.workers import ALONE, Workers
 
 @dataclass
 class Learning(Transfer):
-    """The stages that need features, and torch.
-
-    Attributes
-    ----------
-    truth
-        True labels to train on or to score with, in simulations.
-    workers
-        Those who train together.
-    """
+    """The stages that need features, and torch."""
 
     truth: TrueLabels = field(default_factory=TrueLabels)
     workers: Workers = ALONE
@@ -67,14 +60,12 @@ class Learning(Transfer):
 
     @property
     def _inputs(self) -> JoinInputs:
-        """What is joined."""
         config = self.config
-        parties = (
+        parties = tuple(
             Party(read_secret(config.secret_of(party)), party.called if config.several else "")
             for party, _ in config.releases
         )
-        folders = tuple(config.release_folders)
-        return JoinInputs(folders, config.features, config.key, tuple(parties))
+        return JoinInputs(tuple(config.release_folders), config.features, config.key, parties)
 
     def _warn_of_poor(self, matches: MatchCounts) -> None:
         poor = matches.poor(self.config.data.min_match)
@@ -97,7 +88,7 @@ class Learning(Transfer):
     @property
     def manifests(self) -> list[Manifest]:
         """What the releases that are learned from state, a labels party's oldest first."""
-        return [Manifest.from_bytes(read_manifest(one)) for one in self.config.release_folders]
+        return [Manifest.from_bytes(read_manifest(path)) for path in self.config.release_folders]
 
     @property
     def labels(self) -> dict[str, Events]:
@@ -142,47 +133,48 @@ class Learning(Transfer):
                     learners=QuickLearners.of,
                     shards=folders[label] / "shards",
                     true_labels=truth,
-                    on_epoch=_shown_on(bar, label),
+                    on_epoch=_epochs_on(bar, label),
                     checkpoints=folders[label] / "checkpoints" if section.checkpoint else None,
                     workers=self.workers,
                 )
-        found = LabelModels(models)
+        trained = LabelModels(models)
         self.workers.wait()  # the others may still read the shards
         if not self.workers.first:
-            return found
-        found.save(self.config.output.model)
+            return trained
+        trained.save(self.config.output.model)
         for folder in folders.values() if section.shards == "auto" else ():
             remove_shards(folder / "shards")
-        for name, why in () if quiet else found.encoder.left_out:
+        for name, why in () if quiet else trained.encoder.left_out:
             stderr.print(f"left out: {escape(name)}, which {why}")
         for label, model in models.items():
             for warning in model.facts.warnings:
                 self.warn(f"{label}: {warning}" if label else warning)
-        return found
+        return trained
 
     def load(self) -> LabelModels:
         """Read the saved models, and refuse those of another release or split."""
         models = LabelModels.load(self.config.output.model)
         if [*models.by_label] != [*self.labels]:
-            told = [", ".join(each) or "one label" for each in (models.by_label, self.labels)]
+            ours, theirs = (", ".join(one) or "one label" for one in (self.labels, models.by_label))
             raise DataError(
-                f"the model in {self.config.output.model} is of {told[0]}, and the release of"
-                f" {told[1]}; train again"
+                f"the model in {self.config.output.model} is of {theirs}, and the release of"
+                f" {ours}; train again"
             )
         training = self.config.training
-        wanted = {
+        expected = {
             "release": self.prepared.release_id,
             "matched": self.prepared.matches.matched,
             "holdout": training.holdout,
             "seed": training.seed,
         }
-        for name, value in wanted.items():
+        for name, value in expected.items():
             for model in models.by_label.values():
-                found = getattr(model.facts, name)
-                if found != value:
+                trained_with = getattr(model.facts, name)
+                if trained_with != value:
                     raise DataError(
                         f"the model in {self.config.output.model} was trained with"
-                        f" {name}={found!r}, not {value!r}: its holdout is another; train again"
+                        f" {name}={trained_with!r}, not {value!r}: its holdout is another; train"
+                        " again"
                     )
         return models
 
@@ -192,18 +184,15 @@ class Learning(Transfer):
         with self._timed("predict"):
             return predict(self.config, model, quiet=self.quiet, trained=trained)
 
-    def _truths(self, label: str) -> dict[str, Floats]:
-        """(m,) true labels of all matched events, of each labels party by its name."""
-        return {name: self._truth(label, name) for name in self.prepared.problem.names}
-
     def _truth(self, label: str, source: str = "") -> Floats:
+        """(m,) true labels of all matched events, or of those of one of several labels parties."""
         truth, events = self.truth, self.labels[label]
         events = events.of(source) if source else events
         if truth.true_labels is None:
             raise DataError(
                 "true labels are needed; pass --true-labels FILE --true-label COLUMN (simulations)"
             )
-        stated = next(one for one in self.manifests[-1].labels if label in ("", one.name))
+        stated = stated_of(self.manifests[-1], label)[0]
         return match_true_labels(
             events.keys(),
             truth.true_labels,
@@ -215,16 +204,16 @@ class Learning(Transfer):
         )
 
 
-def _shown_on(bar: Progress, label: str) -> Callable[[str, EpochRecord], None]:
+def _epochs_on(bar: Progress, label: str) -> Callable[[str, EpochRecord], None]:
     """What shows the epochs of one label's training."""
     tasks: dict[str, TaskID] = {}
 
-    def show(what: str, record: EpochRecord) -> None:
-        if what not in tasks:
-            shown = what.replace("likelihood-", "")  # what all have in common
-            name = f"{label}: {shown}" if label else shown
-            tasks[what] = bar.add_task(name, total=record.epochs, note="")
+    def show(candidate: str, record: EpochRecord) -> None:
+        if candidate not in tasks:
+            name = candidate.replace("likelihood-", "")  # what all have in common
+            name = f"{label}: {name}" if label else name
+            tasks[candidate] = bar.add_task(name, total=record.epochs, note="")
         note = record.ended or f"epochs, validation loss {record.validation:.4f}"
-        bar.update(tasks[what], completed=record.epoch, note=note)
+        bar.update(tasks[candidate], completed=record.epoch, note=note)
 
     return show

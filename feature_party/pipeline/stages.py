@@ -43,8 +43,6 @@ class Stages(Learning):
 
         Parameters
         ----------
-        models
-            What to score.
         nonprivate
             Metrics file of a model that was trained on true labels, in simulations: its errors are
             shown beside this model's.
@@ -54,31 +52,40 @@ class Stages(Learning):
         by
             Columns of the features to compare segments by.
         """
-        output, found = self.config.output, {}
+        output, by_label = self.config.output, {}
         offered = topics(self.labels)
         for topic in ask:
             if topic not in offered:
                 raise ConfigError(f"--ask {topic!r} must be one of {', '.join(offered)}")
         with self._timed("evaluate"):
             for label, events in self.labels.items():
-                truths = None if self.truth.true_labels is None else self._truths(label)
-                given = models.by_label[label], events, self.manifests, truths, nonprivate, by
-                found[label] = score(*given, label=label)
+                truths = None
+                if self.truth.true_labels is not None:
+                    truths = {name: self._truth(label, name) for name in events.problem.names}
+                by_label[label] = score(
+                    models.by_label[label],
+                    events,
+                    self.manifests,
+                    truths,
+                    nonprivate,
+                    by,
+                    label=label,
+                )
             for topic in ask:
                 label, loss = offered[topic]
-                answer = loss, self._ask(found[label], loss)
-                found[label] = replace(found[label], answer=answer)
+                answer = self._ask(by_label[label], loss)
+                by_label[label] = replace(by_label[label], answer=answer)
         with self._timed("report"):
-            paths = label_paths(Path(), found)
-            pages = {label: file_of(output.report, one.name) for label, one in paths.items()}
-            for label, scores in found.items():
+            paths = label_paths(Path(), by_label)
+            pages = {label: file_of(output.report, path.name) for label, path in paths.items()}
+            for label, scores in by_label.items():
                 self._write_report(scores, pages[label])
-            if "" not in found:
-                write_labels_overview(output.report, found, pages)
+            if "" not in by_label:
+                write_labels_overview(output.report, by_label, pages)
         timings = {name: round(value, 3) for name, value in self.timings.items()}
-        metrics = {**labels_json(found), "timings": timings}
+        metrics = {**labels_json(by_label), "timings": timings}
         write_text(output.metrics, json.dumps(metrics, indent=2) + "\n")
-        return found
+        return by_label
 
     def train_on_truth(self, folder: Path) -> Path:
         """Train networks on the true labels of the same events; returns the file with their errors.
@@ -96,8 +103,8 @@ class Stages(Learning):
         for label, events in self.labels.items():
             model, (held_out, _) = models.by_label[label], events.held_out()
             points = model.distributions(model.encoder.encode(held_out)).points
-            found = true_errors(points, self._truth(label), events, None, label)
-            errors.append({"name": label, **found.to_json()})
+            measured = true_errors(points, self._truth(label), events, None, label)
+            errors.append({"name": label, **measured.to_json()})
         metrics = folder / "metrics.json"
         write_text(metrics, json.dumps({"labels": errors, **errors[0]}, indent=2) + "\n")
         return metrics
@@ -114,7 +121,7 @@ class Stages(Learning):
             write_report(page, ReportInputs.of(scores, *shown))
 
     def _ask(self, scores: Scores, loss: LossName) -> Verdict:
-        """What the labels party says of the held-out events."""
+        """What the labels party answers about the held-out events."""
         config, folders = self.config, self.config.release_folders
         party = config.only_labels_party
         if len(folders) > 1:

@@ -21,17 +21,7 @@ from feature_party.tables import check_key, collect_table, scan_table
 
 @dataclass
 class Transfer:
-    """The stages between the parties.
-
-    Attributes
-    ----------
-    config
-        The configuration.
-    quiet
-        Whether to show no progress.
-    timings
-        Seconds that each stage took.
-    """
+    """The stages between the parties; ``timings`` has the seconds that each took."""
 
     config: FeaturePartyConfig
     quiet: bool = False
@@ -73,33 +63,28 @@ class Transfer:
         failed: dict[str, LabelveilError] = {}
         with self._timed("fetch"), progress(quiet=self.quiet) as bar:
             for party in self.config.labels_party:
+                folder = self.config.folder_of(party)
+                wanted = [
+                    (party.model_copy(update={"epoch": epoch, "epochs": []}), folder / epoch)
+                    for epoch in party.epochs
+                ] or [(party, folder)]
                 try:
-                    fetched += [self._fetch(bar, *one) for one in self._wanted(party)]
+                    fetched += [self._fetch(bar, *release) for release in wanted]
                 except (ConnectionFailed, ReleaseError) as error:
+                    if not self.config.several:
+                        raise
                     failed[party.called] = error
-        if failed and not self.config.several:
-            raise next(iter(failed.values()))
         if failed:
-            told = "; ".join(f"{name}: {error}" for name, error in failed.items())
+            reasons = "; ".join(f"{name}: {error}" for name, error in failed.items())
             raise ConnectionFailed(
                 f"{len(failed)} of {len(self.config.labels_party)} labels parties did not send"
-                f" their release, those of the others are here; {told}"
+                f" their release, those of the others are here; {reasons}"
             )
         return fetched
 
-    def _wanted(self, party: LabelsPartySection) -> list[tuple[LabelsPartySection, Path]]:
-        """What to fetch, each with its folder."""
-        folder = self.config.folder_of(party)
-        if not party.epochs:
-            return [(party, folder)]
-        return [
-            (party.model_copy(update={"epoch": epoch, "epochs": []}), folder / epoch)
-            for epoch in party.epochs
-        ]
-
     def _fetch(self, bar: Progress, party: LabelsPartySection, folder: Path) -> Fetched:
-        what = "fetch" if folder == self.config.release.directory else f"fetch {folder.name}"
-        task = bar.add_task(what, total=None, note="rows")
+        step = "fetch" if folder == self.config.release.directory else f"fetch {folder.name}"
+        task = bar.add_task(step, total=None, note="rows")
         begun, first = time.monotonic(), None
 
         def show(done: int, total: int) -> None:

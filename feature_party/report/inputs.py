@@ -13,7 +13,8 @@ from common.arrays import Floats, Indices
 from common.exact.channel import Codes
 from common.release.manifest import Manifest
 from common.release.sections import LabelSection, PriorSection, StatedRandomizer
-from feature_party.evaluation.breakdown import Measured, Segment
+from feature_party.evaluation.breakdown import Segment
+from feature_party.evaluation.intervals import Measured
 from feature_party.evaluation.scores import Scores
 from feature_party.evaluation.sentences import calibration_lines
 from feature_party.join.matches import MatchCounts
@@ -166,9 +167,9 @@ class ReportInputs:
         ignored
             Columns that the configuration leaves out.
         """
-        events, facts, manifest = scores.events, scores.facts, scores.manifests[-1]
+        events, facts, manifest = scores.events, scores.model.facts, scores.manifests[-1]
         *_, (_, shown, codes) = events.problem.by_release(scores.codes)
-        columns = dict.fromkeys(scores.used, "used")
+        columns = dict.fromkeys(scores.model.encoder.columns, "used")
         for name in scores.unseen.table.columns:
             why = "left out by the configuration" if name in ignored else "left out: all the same"
             columns.setdefault(name, "the key" if name == events.key else why)
@@ -182,7 +183,7 @@ class ReportInputs:
                 for name, value in scores.to_json().items()
                 if isinstance(value, int | float | str)
             },
-            verdict=scores.summary[0],
+            verdict=scores.verdict,
             fitting="" if scores.fitting is None else scores.fitting.sentence,
             calibration=calibration_lines(scores.slope, (), scores.coverage),
             tenths=scores.tenths,

@@ -10,7 +10,8 @@ from markupsafe import Markup
 from common.files import write_text
 from common.report.template import page_template
 from feature_party.evaluation.breakdown import number
-from feature_party.evaluation.explained import Explained, ExplainedShare
+from feature_party.evaluation.explained import Explained
+from feature_party.evaluation.intervals import Measured
 from feature_party.evaluation.scores import Scores
 from feature_party.evaluation.sentences import share_words
 from feature_party.report.page import Section
@@ -38,7 +39,7 @@ def write_overview(path: Path, scores: Scores, pages: Mapping[str, Path]) -> Non
     headline = Headline(
         f"One model of {len(scores.sources)} labels parties",
         (
-            f"{scores.summary[0]}.".capitalize(),
+            f"{scores.verdict}.".capitalize(),
             f"Of the variation in all labels, each divided by its labels party's scale, the"
             f" features explain {share_words(together.free)} assumption-free and"
             f" {share_words(together.assisted)} model-assisted. {_ESTIMATED}",
@@ -62,7 +63,7 @@ def write_labels_overview(
 ) -> None:
     """Write the same about several labels of each event, from each one's scores."""
     first = next(iter(by_label.values()))
-    verdicts = (f"{name}: {scores.summary[0]}." for name, scores in by_label.items())
+    verdicts = (f"{name}: {scores.verdict}." for name, scores in by_label.items())
     headline = Headline(f"{len(by_label)} labels of one event", (" ".join(verdicts), _ESTIMATED))
     warnings = [f"{name}: {warning}" for name in by_label for warning in by_label[name].warnings]
     text = "Errors are in the units of each label. Its page says more."
@@ -85,7 +86,7 @@ def _write(
     matched: str,
     section: Section,
 ) -> None:
-    facts, last, names = scores.facts, scores.manifests[-1], list(scores.sources)
+    facts, last, names = scores.model.facts, scores.manifests[-1], list(scores.sources)
     parties = ", ".join(names[:_NAMED]) + f" and {len(names) - _NAMED} more" * (len(names) > _NAMED)
     text = page_template("feature_party.report", "report.html.j2").render(
         headline=headline,
@@ -132,7 +133,7 @@ def _table(
     return Section(identifier, f"How good it is for each {kind}", text, rows=rows)
 
 
-def _narrow(share: ExplainedShare) -> str:
+def _narrow(share: Measured) -> str:
     """R² and its interval, for a column: a line breaks between the two alone."""
     value, interval = share_words(share).replace("95%: ", "").split(" ", 1)
     kept_together = interval.replace(" ", "\u00a0")
@@ -142,8 +143,6 @@ def _narrow(share: ExplainedShare) -> str:
 def _error(result: Explained) -> str:
     """The error that the share explained leaves, with the interval, for a column; none is < 0."""
     value = number(result.constant * (1 - result.free.value))
-    if result.loss.low is None or result.loss.high is None:
-        return value
     low, high = (number(max(end, 0.0)) for end in (result.loss.low, result.loss.high))
     return f"{value} ({low}\u00a0…\u00a0{high})"
 

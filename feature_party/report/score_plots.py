@@ -12,7 +12,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from common.report.figures import INK, MAIN, MUTED, OTHER, RULE, clean, responsive_figure
-from feature_party.evaluation.breakdown import Measured, Segment
+from feature_party.evaluation.breakdown import Segment
+from feature_party.evaluation.intervals import Measured
 from feature_party.report.plots import compact, compact_ticks, legend_above
 
 _MOST_COLUMNS = 12

@@ -10,8 +10,8 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import ndtr
 
 from feature_party.evaluation.decoded_labels import DecodedLabels, Scored, decode_labels
-from feature_party.evaluation.explained import half_width
-from feature_party.evaluation.spread import NORMAL_95, ReleasedCodes
+from feature_party.evaluation.intervals import NORMAL_95, half_width
+from feature_party.evaluation.spread import ReleasedCodes
 from feature_party.learning.support import Support
 from feature_party.model.model import Predictions
 from tests.feature_party.evaluation.simulated import (

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from common.entropy import seeded_entropy
-from common.errors import DataError
 from common.exact.channel import FiniteChannel, randomized_response_rows
 from common.randomizers.grid import Grid
-from feature_party.evaluation.error_estimates import Estimate, estimate_absolute_error
+from feature_party.evaluation.error_estimates import estimate_absolute_error
+from feature_party.evaluation.intervals import Estimate
 from feature_party.learning.problem import LabelProblem
 from feature_party.learning.support import Support
 from feature_party.model.model import Predictions
@@ -79,8 +79,3 @@ def test_bins_need_the_model_and_say_so(labels: np.ndarray) -> None:
     truth = float(np.mean(np.abs(points - on_grid)))
     values = np.array([e.value for e in estimates])
     assert abs(values.mean() - truth) <= 0.03 * truth + 2 * values.std() / np.sqrt(RELEASES)
-
-
-def test_one_event_is_too_few() -> None:
-    with pytest.raises(DataError, match="1 held-out events cannot estimate"):
-        Estimate.of_terms(np.array([1.0]), "unbiased")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 import pytest
 
+from common.errors import DataError
 from feature_party.config import FeaturePartyConfig
 from feature_party.evaluation.decoded_labels import Scored
 from feature_party.evaluation.losses import SQUARED
@@ -44,6 +46,11 @@ def test_each_fold_is_predicted_by_those_who_left_it_out(learner: str, tmp_path:
         assert points[rows] == pytest.approx(own[rows], abs=1e-5)
     means = np.mean(alone, axis=0)[whole]
     assert points[whole] == pytest.approx(means, abs=1e-3)  # distributions are averaged
+
+
+def test_one_event_is_too_few() -> None:
+    with pytest.raises(DataError, match="1 held-out events cannot be scored; raise"):
+        unseen(None, SimpleNamespace(holdout=np.array([5])))
 
 
 @pytest.mark.statistical

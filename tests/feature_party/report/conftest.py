@@ -14,8 +14,9 @@ from common.entropy import seeded_entropy
 from common.randomizers.grid import Grid
 from common.release.blocks import block_ranges, encode_codes
 from common.release.manifest import Manifest, block_digest, content_digest
-from feature_party.evaluation.breakdown import Measured, segments, tenths
+from feature_party.evaluation.breakdown import segments, tenths
 from feature_party.evaluation.decoded_labels import DecodedLabels
+from feature_party.evaluation.intervals import Measured
 from feature_party.join.matches import MatchCounts
 from feature_party.model.facts import EpochLosses
 from feature_party.report import ReportInputs

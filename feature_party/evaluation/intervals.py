@@ -1,0 +1,74 @@
+"""Figures with their 95% intervals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+from scipy.special import chndtrix, ndtri
+
+from common.arrays import Floats
+
+NORMAL_95 = 1.959963984540054
+
+_ONE_SIDED = 5.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure and its confidence interval, of 95% unless it says otherwise."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of_terms(cls, terms: Floats, extra: float = 0.0, level: float = NORMAL_95) -> Self:
+        """Mean of (n,) terms, n >= 2, with a normal interval and one more standard error."""
+        value, half = float(terms.mean()), level * math.hypot(mean_error(terms), extra)
+        return cls(value, value - half, value + half)
+
+    def to_json(self, name: str) -> dict[str, Any]:
+        """Under names of ``metrics.json``, ``name``, ``name_low`` and so on; None for NaN."""
+        fields = {name if key == "value" else f"{name}_{key}": x for key, x in asdict(self).items()}
+        return {key: None if x != x else x for key, x in fields.items()}
+
+
+Method = Literal["unbiased", "bounded-bias", "model-within-groups", "model"]
+
+
+@dataclass(frozen=True)
+class Estimate(Measured):
+    """An error estimated from privatized labels, in its own units.
+
+    A noisy estimate of a small error may be negative. The interval is NaN for the method ``model``,
+    whose own error nobody knows.
+
+    Attributes
+    ----------
+    method
+        ``unbiased``: right on average whatever the labels are. ``bounded-bias``: off on average by
+        no more than the interval has room for, whatever the labels are. ``model-within-groups``:
+        unbiased between groups of labels that the channel tells apart, the model's word within
+        them. ``model``: the model's word, given the privatized labels.
+    """
+
+    method: Method = "unbiased"
+
+
+def mean_error(terms: Floats) -> float:
+    """Standard error of the mean of (n,) independent terms."""
+    return float(terms.std(ddof=1)) / math.sqrt(terms.size)
+
+
+def half_width(error: float, bias: float) -> float:
+    """Half of a 95% interval around a normal estimate of this standard error and at most this bias.
+
+    It is the 95% quantile of |error · Z + bias| (Armstrong and Kolesár 2018), Z standard normal:
+    shorter than 1.96 standard errors and the bias, as an estimate is off to one side alone.
+    """
+    ratio = bias / max(error, 1e-300)
+    if ratio > _ONE_SIDED:  # the other side is out of reach
+        return bias - error * float(ndtri(0.05))
+    return error * math.sqrt(float(chndtrix(0.95, 1, ratio**2)))

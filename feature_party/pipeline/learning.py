@@ -61,11 +61,12 @@ class Learning(Transfer):
     @property
     def _inputs(self) -> JoinInputs:
         config = self.config
+        folders, features, key = tuple(config.release_folders), config.features, config.key
         parties = tuple(
             Party(read_secret(config.secret_of(party)), party.called if config.several else "")
             for party, _ in config.releases
         )
-        return JoinInputs(tuple(config.release_folders), config.features, config.key, parties)
+        return JoinInputs(folders, features, key, parties)
 
     def _warn_of_poor(self, matches: MatchCounts) -> None:
         poor = matches.poor(self.config.data.min_match)

@@ -15,16 +15,8 @@ import scipy
 def clopper_pearson_lower(hits: float, runs: float, alpha: float) -> float:
     """Lower end of the one-sided exact confidence interval of a probability.
 
-    ``B⁻¹(α; v, N - v + 1)``, the α-quantile of a beta law; 0 for no hit.
-
-    Parameters
-    ----------
-    hits
-        v of N runs; need not be whole, so that expected counts can be put in.
-    runs
-        N >= v.
-    alpha
-        Probability of the true value lying below.
+    ``B⁻¹(α; v, N - v + 1)``, the α-quantile of a beta law; 0 for no hit. The true value lies below
+    with probability at most α. Hits v of N runs need not be whole: expected counts can be put in.
 
     Source: Clopper and Pearson, *The Use of Confidence or Fiducial Limits Illustrated in the Case
     of the Binomial*, Biometrika 26 (1934).
@@ -45,67 +37,38 @@ def clopper_pearson_upper(hits: float, runs: float, alpha: float) -> float:
 
 
 def two_world_bound(
-    hits: float,
-    other_hits: float,
-    runs: float,
-    other_runs: float,
-    alpha: float,
-    delta: float = 0.0,
+    hits: float, other_hits: float, runs: float, other_runs: float, alpha: float
 ) -> float:
     """Lower bound of ε from how often one event occurs in two neighbouring worlds.
 
-    ``ln[(B⁻¹(α/2; v₁, N₁ - v₁ + 1) - δ) / B⁻¹(1 - α/2; v₀ + 1, N₀ - v₀)]``, at least 0: ε-DP with
-    δ gives P₁ <= e^ε P₀ + δ for every event.
-
-    Parameters
-    ----------
-    hits, runs
-        v₁ of N₁ runs in the world where the event is likely.
-    other_hits, other_runs
-        v₀ of N₀ runs in the other.
-    alpha
-        Probability of the bound being above the true ε.
-    delta
-        The δ that is claimed.
+    ``ln[B⁻¹(α/2; v₁, N₁ - v₁ + 1) / B⁻¹(1 - α/2; v₀ + 1, N₀ - v₀)]``, at least 0, from v₁ ``hits``
+    in N₁ ``runs`` of the world where the event is likely, and v₀ in N₀ of the other. It is above
+    the true ε with probability at most ``alpha``.
 
     Source: Jagielski, Ullman, Oprea, *Auditing Differentially Private Machine Learning: How
     Private is Private SGD?*, NeurIPS 2020; Nasr et al., *Adversary Instantiation*, IEEE S&P 2021.
     """
-    likely = clopper_pearson_lower(hits, runs, alpha / 2) - delta
+    likely = clopper_pearson_lower(hits, runs, alpha / 2)
     unlikely = clopper_pearson_upper(other_hits, other_runs, alpha / 2)
-    if likely <= 0 or likely <= unlikely:
-        return 0.0
-    return math.log(likely / unlikely)
+    return 0.0 if likely <= unlikely else math.log(likely / unlikely)
 
 
-def one_run_bound(correct: float, guesses: float, alpha: float, values: int = 2) -> float:
-    """Lower bound of ε from guessing independent uniform secrets after one run.
+def one_run_bound(correct: float, guesses: float, alpha: float) -> float:
+    """Lower bound of ε from v right of m guesses of independent uniform secret bits after one run.
 
-    ``ln(p_L (k-1) / (1 - p_L))`` with ``p_L = B⁻¹(α; v, m - v + 1)``, at least 0: under ε-DP for
-    each record, a guess is right with probability at most e^ε / (e^ε + k - 1) whatever the other
-    records are, and the number of right guesses is dominated by a binomial one. Records that the
-    guesser leaves out, by looking at outputs alone, do not count.
-
-    Parameters
-    ----------
-    correct, guesses
-        v right guesses of m.
-    alpha
-        Probability of the bound being above the true ε.
-    values
-        Number k of values that a secret may have.
+    ``ln(p_L / (1 - p_L))`` with ``p_L = B⁻¹(α; v, m - v + 1)``, at least 0: under ε-DP for each
+    record, a guess is right with probability at most e^ε / (e^ε + 1) whatever the other records
+    are, and the number of right guesses is dominated by a binomial one. Records that the guesser
+    leaves out, by looking at outputs alone, do not count. The bound is above the true ε with
+    probability at most ``alpha``.
 
     Source: Steinke, Nasr, Jagielski, *Privacy Auditing with One (1) Training Run*, NeurIPS 2023,
-    for pure ε; the k-ary form follows with the same domination.
+    for pure ε.
     """
-    if values < 2:
-        raise ValueError(f"values={values} must be at least 2")
     share = clopper_pearson_lower(correct, guesses, alpha)
-    if share <= 0:
-        return 0.0
     if share >= 1:
         return math.inf
-    return max(0.0, math.log(share * (values - 1) / (1 - share)))
+    return max(0.0, math.log(share / (1 - share))) if share > 0 else 0.0
 
 
 def guess_probability(epsilon: float, values: int = 2) -> float:
@@ -113,43 +76,22 @@ def guess_probability(epsilon: float, values: int = 2) -> float:
     return 1.0 / (1.0 + (values - 1) * math.exp(-epsilon))
 
 
-def expected_one_run_bound(epsilon: float, guesses: float, alpha: float, values: int = 2) -> float:
+def expected_one_run_bound(epsilon: float, guesses: float, alpha: float) -> float:
     """Bound that a right randomized response gives for the expected number of right guesses."""
-    expected = guess_probability(epsilon, values) * guesses
-    return one_run_bound(expected, guesses, alpha, values)
+    return one_run_bound(guess_probability(epsilon) * guesses, guesses, alpha)
 
 
-def histogram_event_probability(
-    prior_epsilon: float | None, labels_epsilon: float, outputs: int
-) -> float:
+def histogram_event_probability(prior_epsilon: float, labels_epsilon: float, outputs: int) -> float:
     """Probability of the sharpest event against a two-step release, in the world it is aimed at.
 
     E* = {noisy h_a >= c_a, noisy h_b <= c_b, ỹ_i = Φ(a)} for a label i moved from a to b, with the
-    true counts c of the first world. Each count event has probability 1/2 under continuous noise
-    and 1 / (1 + e^(-ε₁/2)) under the discrete Laplace law of scale 2/ε₁; the label's own output has
-    e^ε₂ / (e^ε₂ + k - 1). In the other world all three are exactly e^(ε₁/2), e^(ε₁/2) and e^ε₂
-    times rarer, together e^(ε₁+ε₂).
-
-    Parameters
-    ----------
-    prior_epsilon
-        ε₁; None for the continuous noise, whose probability does not depend on it.
-    labels_epsilon
-        ε₂.
-    outputs
-        Number k of outputs of randomized response.
+    true counts c of the first world. Each count event has probability 1 / (1 + e^(-ε₁/2)) under the
+    discrete Laplace law of scale 2/ε₁; the label's own output has e^ε₂ / (e^ε₂ + k - 1), of k
+    outputs of randomized response. In the other world all three are exactly e^(ε₁/2), e^(ε₁/2) and
+    e^ε₂ times rarer, together e^(ε₁+ε₂).
     """
-    side = 0.5 if prior_epsilon is None else 1.0 / (1.0 + math.exp(-prior_epsilon / 2))
+    side = guess_probability(prior_epsilon / 2)
     return side * side * guess_probability(labels_epsilon, outputs)
-
-
-def expected_histogram_event_bound(
-    epsilon: float, runs: float, alpha: float, outputs: int = 4, *, continuous: bool = False
-) -> float:
-    """Bound that a right two-step release with ε₁ = ε₂ = ε/2 gives for expected counts."""
-    half = epsilon / 2
-    likely = histogram_event_probability(None if continuous else half, half, outputs)
-    return two_world_bound(likely * runs, likely * math.exp(-epsilon) * runs, runs, runs, alpha)
 
 
 def _check(hits: float, runs: float, alpha: float) -> None:

@@ -36,18 +36,10 @@ def critical(guesses: Integers, epsilon: float, alpha: float) -> Integers:
 def refutation_probability(
     excess: float, probability: float, runs: float, epsilon: float, alpha: float
 ) -> float:
-    """Probability that a test refutes ε, of an event that is e^(ε + excess) times likelier.
+    """Probability that a test of level α refutes ε by an event e^(ε + excess) times likelier.
 
-    Parameters
-    ----------
-    excess
-        By how much the event's log-ratio passes ε; infinite if it occurs in one world only.
-    probability
-        Of the event in the likelier world.
-    runs
-        Of both worlds together, half of them each.
-    epsilon, alpha
-        The claim and the level of the test.
+    ``probability`` is the event's in the likelier world (an infinite excess: in no other); half of
+    the ``runs`` are of either world.
     """
     share = guess_probability(epsilon + excess)
     mean = runs / 2 * probability / share
@@ -69,38 +61,31 @@ def detectable_epsilon(claimed: float, guesses: int, alpha: float) -> float:
 
 
 def smallest_excess(
-    probability: float, runs: float, epsilon: float, alpha: float, found: float = FOUND
+    probability: float, runs: float, epsilon: float, alpha: float, power: float = FOUND
 ) -> float:
     """Smallest excess of ε that is refuted, in an event of known probability; infinite if none."""
     return least(
-        lambda excess: refutation_probability(excess, probability, runs, epsilon, alpha) >= found,
+        lambda excess: refutation_probability(excess, probability, runs, epsilon, alpha) >= power,
         1e-4,
         30.0,
     )
 
 
 def rarest_event(
-    excess: float, runs: float, epsilon: float, alpha: float, found: float = FOUND
+    excess: float, runs: float, epsilon: float, alpha: float, power: float = FOUND
 ) -> float:
     """Smallest probability of an event at which an excess of ε is refuted; infinite if none."""
     return least(
-        lambda chance: refutation_probability(excess, chance, runs, epsilon, alpha) >= found,
+        lambda chance: refutation_probability(excess, chance, runs, epsilon, alpha) >= power,
         1e-9,
         1.0,
     )
 
 
 def two_worlds_excess(probability: float, runs: int, epsilon: float, alpha: float) -> float:
-    """Smallest excess of ε that :func:`two_world_bound` refutes; infinite if none.
+    """Smallest excess of ε that :func:`two_world_bound` refutes, in ``runs`` of each world.
 
-    Parameters
-    ----------
-    probability
-        Of the event in the likelier world.
-    runs
-        Of each world.
-    epsilon, alpha
-        The claim and the level of the bound.
+    ``probability`` is the event's in the likelier world. Infinite if there is none.
     """
     missed = (1 - FOUND) / 2
     hits = binom.ppf(missed, runs, probability)
@@ -123,14 +108,9 @@ def two_worlds_rarest(runs: int, epsilon: float, alpha: float) -> float:
     )
 
 
-def rarest_seen(runs: float, times: int = 1, found: float = FOUND) -> float:
-    """Smallest probability of an event that occurs at least so many times in independent runs.
-
-    Solves P(Binomial(runs, p) >= times) = found.
-    """
-    if runs < times:
-        return math.inf
-    return float(betaincinv(times, runs - times + 1, found))
+def rarest_seen(runs: float, times: int = 1, power: float = FOUND) -> float:
+    """Probability p at which P(Binomial(runs, p) >= times) = power; infinite if there is none."""
+    return math.inf if runs < times else float(betaincinv(times, runs - times + 1, power))
 
 
 def selection_margin(candidates: int, missed: float) -> float:
@@ -148,35 +128,26 @@ def right_guess_p_values(right: Floats, guesses: Floats, share: Floats | float) 
     return np.asarray(np.where(right > 0, betainc(counted, guesses - right + 1, share), 1.0))
 
 
-def birthday_starts(seeds: float, found: float = FOUND) -> int:
-    """How many uniform draws of ``seeds`` values show one twice with probability ``found``.
+def birthday_starts(seeds: float) -> int:
+    """How many uniform draws of ``seeds`` values show one twice with probability ``FOUND``.
 
-    The least n with exp(-n(n-1) / 2 seeds) <= 1 - found, which bounds the chance of no repeat
+    The least n with exp(-n(n-1) / 2 seeds) <= 1 - FOUND, which bounds the chance of no repeat
     from above: ∏(1 - i/N) <= exp(-Σ i/N).
     """
-    wanted = -2 * seeds * math.log1p(-found)
-    return math.ceil((1 + math.sqrt(1 + 4 * wanted)) / 2)
+    return math.ceil((1 + math.sqrt(1 - 8 * seeds * math.log1p(-FOUND))) / 2)
 
 
-def largest_seed_space(starts: int, found: float = FOUND) -> float:
-    """The other way round: how many seeds so many starts find with probability ``found``."""
-    return starts * (starts - 1) / (-2 * math.log1p(-found))
+def largest_seed_space(starts: int) -> float:
+    """The other way round: how many seeds so many starts find with probability ``FOUND``."""
+    return starts * (starts - 1) / (-2 * math.log1p(-FOUND))
 
 
 def bernstein_threshold(variance: Floats | float, largest: float, alpha: float) -> Floats:
     """What a sum of centred terms passes with probability at most α, to one side.
 
-    The t > 0 with t² = 2 ln(1/α) (v + b t / 3). It holds for independent terms (Bernstein) and for
-    martingale differences (Freedman, *On Tail Probabilities for Martingales*, 1975).
-
-    Parameters
-    ----------
-    variance
-        Sum v of the terms' (conditional) variances.
-    largest
-        Bound b of every term's size.
-    alpha
-        Any number above 0.
+    The t > 0 with t² = 2 ln(1/α) (v + b t / 3), v the sum of the terms' (conditional) variances and
+    b a bound of every term's size. It holds for independent terms (Bernstein) and for martingale
+    differences (Freedman, *On Tail Probabilities for Martingales*, 1975).
     """
     level = -math.log(alpha)
     half = level * largest / 3

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -26,6 +26,13 @@ Randomized response is exactly tight, so a gate at 5% would fail one right build
 SHOWN = 0.05
 """False-alarm rate of the bounds that are shown to people."""
 
+Progress = Callable[[str], None]
+"""Called with the name of each step before it runs."""
+
+
+def silent(step: str) -> None:
+    """Progress that nobody watches."""
+
 
 class Verdict(StrEnum):
     """How one check ended."""
@@ -42,56 +49,51 @@ class Power:
     Attributes
     ----------
     fault
-        What is found, with its unit: ``excess of ε at any one label``, ``probability of an output
-        that one label alone can give``.
+        With its unit, as in ``probability of an output that one label alone can give``.
     least
-        The smallest that is found; infinite where none is, however large.
+        Infinite where none is found, however large.
     """
 
     fault: str
     least: float
 
-    def to_json(self) -> dict[str, Any]:
-        return {"fault": self.fault, "least": _number(self.least)}
+
+@dataclass(frozen=True)
+class Bounds:
+    """Lower bounds of the true ε, at confidence 1 - ``GATE`` and (``shown``) at 95%."""
+
+    bound: float
+    shown: float
+
+
+def at_both_levels(bound: Callable[[float], float], tests: int = 1) -> tuple[float, float]:
+    """A bound at the gate's level α and at that of people, each divided among so many tests."""
+    return bound(GATE / tests), bound(SHOWN / tests)
 
 
 @dataclass(frozen=True)
 class Check:
-    """One claim, what was tried against it, and what was found.
+    """One claim, what was tried against it, and what was found: a sentence each.
 
     Attributes
     ----------
     name
         Short and stable: the key in ``audit.json``.
-    verdict
-        Whether the claim survived.
-    claim
-        What is claimed, in one sentence.
-    tried
-        What was done, in one sentence.
-    found
-        What came out, in one sentence.
     claimed
         The claimed ε, where the check is about a number.
     bound
-        Lower bound of the true ε that holds with confidence 1 - ``GATE`` (or exactly, if
-        ``confidence`` is 1); infinite where outputs occur that exclude a label.
+        Lower bound of the true ε at the given ``confidence`` (1: exact); infinite where outputs
+        occur that exclude a label.
     shown
         The same at 95%, for people.
-    confidence
-        Of ``bound``.
-    seconds, cpu_seconds
-        How long it took, and the time of all processors, child processes included.
     details
         Further facts, as JSON values.
     question
         What a reader wants to know, as a question that the verdict answers.
-    power
-        The smallest faults that would have been found.
     not_looked_at
-        What the verdict does not cover, in one sentence; empty if it covers the whole question.
-    cost
-        CPU seconds that were expected.
+        What the verdict does not cover; empty if it covers the whole question.
+    seconds, cpu_seconds, cost
+        Wall time; time of all processors, child processes included; and what was expected of it.
     """
 
     name: str
@@ -117,13 +119,13 @@ class Check:
         if not self.power:
             exact = self.confidence == 1 and self.verdict is not Verdict.NOT_CHECKABLE
             return "Exact: no chance is in it." if exact else ""
-        parts = [
-            f"{one.fault} from {one.least:.2g} on"
-            if math.isfinite(one.least)
-            else f"no {one.fault}"
-            for one in self.power
+        faults = [
+            f"{power.fault} from {power.least:.2g} on"
+            if math.isfinite(power.least)
+            else f"no {power.fault}"
+            for power in self.power
         ]
-        return f"Would have found with 95 %: {'; '.join(parts)}."
+        return f"Would have found with 95 %: {'; '.join(faults)}."
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values; an infinite bound becomes the text ``infinity``."""
@@ -138,7 +140,7 @@ class Check:
             "measured_bound": _number(self.bound),
             "measured_bound_95": _number(self.shown),
             "confidence": self.confidence,
-            "power_95": [power.to_json() for power in self.power],
+            "power_95": [asdict(p) | {"least": _number(p.least)} for p in self.power],
             "not_looked_at": self.not_looked_at,
             "seconds": round(self.seconds, 4),
             "cpu_seconds": round(self.cpu_seconds, 4),
@@ -149,30 +151,15 @@ class Check:
 
 @dataclass(frozen=True)
 class Field:
-    """One thing that a subject says about itself, and what became of it.
+    """One thing that a manifest says (a long value is cut), and the checks that decide it.
 
-    Attributes
-    ----------
-    name, value
-        As a manifest has them; a long value is cut.
-    verdict
-        The worst of the checks that decide it.
-    decided_by
-        Their names.
+    The verdict is the worst of theirs.
     """
 
     name: str
     value: str
     verdict: Verdict
     decided_by: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "value": self.value,
-            "verdict": str(self.verdict),
-            "decided_by": list(self.decided_by),
-        }
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
@@ -187,34 +174,23 @@ def verdict_of(holds: bool) -> Verdict:
 
 
 def statistical(
-    name: str,
-    *,
-    question: str = "",
-    claim: str,
-    tried: str,
-    claimed: float,
-    bound: float,
-    shown: float,
-    details: Mapping[str, Any] | None = None,
-    power: tuple[Power, ...] = (),
+    name: str, measured: Bounds, *, claimed: float, claim: str, tried: str, **more: Any
 ) -> Check:
     """Judge a measured lower bound of ε against the claim: above it, the claim is refuted."""
-    holds = bound <= claimed
+    holds = measured.bound <= claimed
     relation = "does not exceed" if holds else "exceeds"
     return Check(
-        name=name,
-        verdict=verdict_of(holds),
-        claim=claim,
-        tried=tried,
-        found=f"The true ε is at least {bound:.3f} with confidence 1 - {GATE:g}, which {relation}"
-        f" the claimed {claimed:.4g}; at 95% it is at least {shown:.3f}.",
+        name,
+        verdict_of(holds),
+        claim,
+        tried,
+        f"The true ε is at least {measured.bound:.3f} with confidence 1 - {GATE:g}, which"
+        f" {relation} the claimed {claimed:.4g}; at 95% it is at least {measured.shown:.3f}.",
         claimed=claimed,
-        bound=bound,
-        shown=shown,
+        bound=measured.bound,
+        shown=measured.shown,
         confidence=1 - GATE,
-        details=details or {},
-        power=power,
-        question=question,
+        **more,
     )
 
 
@@ -225,9 +201,7 @@ class Audit:
     Attributes
     ----------
     kind
-        ``certificate``, ``mechanism``, ``party`` or ``inference``.
-    subject
-        What was audited.
+        ``certificate``, ``mechanism``, ``party``, ``canaries`` or ``inference``.
     claimed
         The claimed ε, if there is one number.
     facts
@@ -248,12 +222,12 @@ class Audit:
     created: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
 
     def run(self, check: Callable[[], Check]) -> Check:
-        """Run one check, time it, and keep what it found."""
+        """Run one check, time it, and keep it."""
         start, before = time.perf_counter(), cpu_time()
-        found = check()
-        found = replace(found, seconds=time.perf_counter() - start, cpu_seconds=cpu_time() - before)
-        self.checks.append(found)
-        return found
+        made = check()
+        made = replace(made, seconds=time.perf_counter() - start, cpu_seconds=cpu_time() - before)
+        self.checks.append(made)
+        return made
 
     def add(self, *checks: Check) -> None:
         """Keep checks that have run elsewhere."""
@@ -271,10 +245,6 @@ class Audit:
     def seconds(self) -> float:
         return sum(check.seconds for check in self.checks)
 
-    @property
-    def cpu_seconds(self) -> float:
-        return sum(check.cpu_seconds for check in self.checks)
-
     def to_json(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
@@ -285,10 +255,10 @@ class Audit:
             "claimed_epsilon": _number(self.claimed),
             "gate": GATE,
             "facts": self.facts,
-            "fields": [one.to_json() for one in self.fields],
+            "fields": [asdict(each) for each in self.fields],
             "checks": [check.to_json() for check in self.checks],
             "seconds": round(self.seconds, 3),
-            "cpu_seconds": round(self.cpu_seconds, 3),
+            "cpu_seconds": round(sum(check.cpu_seconds for check in self.checks), 3),
             "plots": self.plots,
         }
 

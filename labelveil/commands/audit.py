@@ -222,15 +222,15 @@ def party(
     steps = len(RUNNING_STEPS) * (address is not None) + len(CANARY_STEPS) * canaries
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "canaries"
-        plan = CanarySettings(made, rows, epsilon, randomizer, labels) if canaries else None
+        settings = CanarySettings(made, rows, epsilon, randomizer, labels) if canaries else None
         costs = [RUNNING_COST] * (connection is not None)
-        if plan is not None and not shown.quiet:
+        if settings is not None and not shown.quiet:
             costs.append(
-                f"about {canary_cost(plan):.0f} s of CPU, for labels parties on this machine"
+                f"about {canary_cost(settings):.0f} s of CPU, for labels parties on this machine"
             )
         announce("; ".join(costs), shown)
         with checks_bar("party", steps, shown.quiet) as advance:
-            found = audit_party(connection, plan, advance)
+            found = audit_party(connection, settings, advance)
     finish(found, shown)
 
 

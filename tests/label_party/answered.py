@@ -112,7 +112,7 @@ def _correlation_check(asked: Asked) -> Check:
     return Check(
         name=f"{NAME}: correlation",
         question="Does the noise of one answer say anything about another's?",
-        verdict=verdict_of(not found.found),
+        verdict=verdict_of(not found.exceeds),
         claim="The noises of two answers of a session are independent.",
         tried=f"Sign and size of the noise were compared over {len(asked.keys):,} sessions:"
         f" {found.sums:,} pairs.",

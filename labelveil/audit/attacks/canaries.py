@@ -24,26 +24,22 @@ from common.entropy import system_entropy
 from common.randomizers.cells import Codebook
 from labelveil.audit.attacks.one_run import Secrets
 
-Rows = Integers
-
 
 @dataclass(frozen=True)
 class Canaries:
-    """Events with a secret bit.
+    """Events with a secret bit: which of two labels, or of two sets of all labels of an event.
 
     Attributes
     ----------
-    rows
-        (m,) their rows.
-    secrets
-        (m,) 0 or 1: which of two labels, or of two sets of all labels of an event.
+    rows, secrets
+        (m,) where they are, and their bits.
     laws
-        (2, d) stated probabilities of their codes.
+        (2, d) stated probabilities of their codes, for either secret.
     planted
         Whether the labels themselves were the secrets.
     """
 
-    rows: Rows
+    rows: Integers
     secrets: Secrets
     laws: Floats
     planted: bool
@@ -52,19 +48,7 @@ class Canaries:
 def find_canaries(
     codebook: Codebook, labels: Floats, codes: NDArray[np.integer], laws: Floats
 ) -> Canaries:
-    """Find canaries in a finished run.
-
-    Parameters
-    ----------
-    codebook
-        What codes mean.
-    labels
-        (n, m) true labels of the events.
-    codes
-        (n,) what was sent of them.
-    laws
-        (2, d) probabilities of the codes for both secrets.
-    """
+    """Find canaries in a finished run, from (n, m) true labels and the (n,) codes sent of them."""
     mixture = laws.mean(axis=0)
     entropy = system_entropy()
     coins = _uniform(entropy.words("accept", 0, codes.size))
@@ -74,9 +58,9 @@ def find_canaries(
     for start in range(0, codes.size, step):
         part = slice(start, start + step)
         own = codebook.laws(labels[part])
-        most = (mixture / own).max(axis=1)
-        here = own[np.arange(len(own)), codes[part]]
-        accepted[part] = coins[part] < mixture[codes[part]] / (most * here)
+        largest = (mixture / own).max(axis=1)
+        sent = own[np.arange(len(own)), codes[part]]
+        accepted[part] = coins[part] < mixture[codes[part]] / (largest * sent)
     rows = np.flatnonzero(accepted)
     towards = laws[1] / laws.sum(axis=0)
     secrets = (bits[rows] < towards[codes[rows]]).astype(np.int64)

@@ -39,7 +39,7 @@ from labelveil.audit.power import (
     selection_margin,
     smallest_excess,
 )
-from labelveil.audit.verdict import GATE, SHOWN, Power
+from labelveil.audit.verdict import GATE, Bounds, Power, at_both_levels
 
 Randomize = Callable[[Floats], Observations]
 """(n,) labels to (n,) outputs, with fresh noise."""
@@ -55,7 +55,9 @@ MOST_PILOT = 20_000_000
 _PAIRS, _RARE = 2, 1
 """Suspects of either kind that are tested."""
 
-_KEPT_PAIRS, _KEPT_RARE = 6, 6
+_KEPT = 6
+"""Suspects of either kind whose labels are run again."""
+
 _RARE_SHARE = 0.02
 """Outputs that every label gives less often are rare ones."""
 
@@ -90,16 +92,10 @@ class Effort:
 
 @dataclass(frozen=True)
 class Suspect:
-    """An event and the two worlds that it may tell apart.
+    """An event, a set of codes of a view, and the two worlds that it may tell apart.
 
-    Attributes
-    ----------
-    view, members
-        The event: a set of codes of a view.
-    likely, unlikely
-        Label indices that stand for the world where it is likelier, and for the other.
-    score
-        Higher is worse; comparable within one kind.
+    The worlds are label indices, ``likely`` of the world where the event is likelier. A higher
+    score is worse; scores are comparable within one kind of suspects.
     """
 
     view: View
@@ -110,38 +106,30 @@ class Suspect:
 
 
 @dataclass(frozen=True)
-class Tested:
+class Tested(Bounds):
     """A suspect, and what fresh runs of it showed: ``right`` of ``guesses`` guesses."""
 
     suspect: Suspect
     right: int
     guesses: int
-    bound: float
-    shown: float
 
 
 @dataclass(frozen=True)
-class EveryLabel:
-    """What the search found.
+class EveryLabel(Bounds):
+    """What the search found, all tests together.
 
     Attributes
     ----------
-    bound, shown
-        Lower bounds of ε at confidence 1 - ``GATE`` and at 95%, all tests together.
     tested
         Every suspect that was tested, worst first.
-    looked_at
+    piloted
         Indices of the labels that were piloted.
-    effort
-        Runs that were spent.
-    power
-        The smallest faults that would have been found.
+    effort, power
+        Runs that were spent, and the smallest faults that would have been found.
     """
 
-    bound: float
-    shown: float
     tested: tuple[Tested, ...]
-    looked_at: Integers
+    piloted: Integers
     effort: Effort
     power: tuple[Power, ...]
 
@@ -162,69 +150,62 @@ class Counts:
             table += np.bincount(cells, minlength=table.size).reshape(table.shape)
 
 
-def every_label(
-    randomize: Randomize, labels: Floats, epsilon: float, runs: int, alpha: float = GATE
-) -> EveryLabel:
+def every_label(randomize: Randomize, labels: Floats, epsilon: float, runs: int) -> EveryLabel:
     """Search for the label, the pair and the output that say most, and bound ε with them.
 
-    Parameters
-    ----------
-    randomize
-        The mechanism.
-    labels
-        (k,) labels, k >= 2.
-    epsilon
-        The claim; it steers the search and has no part in the bound.
-    runs
-        Effort; see :class:`Effort`.
-    alpha
-        Of ``bound``.
+    There are (k,) labels, k >= 2; ``runs`` is the effort (:class:`Effort`). The claim ``epsilon``
+    steers the search and has no part in the bound.
     """
-    looked_at = _sample_of(labels.size)
-    known = labels[looked_at]
-    effort = Effort.of(runs, known.size)
+    piloted = np.arange(labels.size)
+    if labels.size > MOST_LABELS:  # a random sample, with the outermost two
+        inner = _shuffled(piloted[1:-1])[: MOST_LABELS - 2]
+        piloted = np.sort(np.append(inner, [0, labels.size - 1]))
+    effort = Effort.of(runs, piloted.size)
 
     def draw(indices: Integers) -> Observations:
-        return randomize(known[indices])
+        return randomize(labels[piloted][indices])
 
-    order = _shuffled(np.resize(np.arange(known.size), effort.pilot))
-    first = draw(order)
-    counts = Counts(views_of(first), known.size)
-    counts.add(order, first)
-    worst = _worst_labels(counts, effort, epsilon, alpha)
+    order = _shuffled(np.resize(np.arange(piloted.size), effort.pilot))
+    outputs = draw(order)
+    counts = Counts(views_of(outputs), piloted.size)
+    counts.add(order, outputs)
+    worst = _worst_labels(counts, effort, epsilon)
     order = _shuffled(np.resize(worst, effort.again))
     counts.add(order, draw(order))
-    chosen = [(s, effort.pair) for s in pair_suspects(counts, effort.pair, alpha)[:_PAIRS]]
-    chosen += [(s, effort.rare) for s in rare_suspects(counts, epsilon)[:_RARE]]
-    level = alpha / len(chosen), SHOWN / len(chosen)
-    tested = sorted((_test(draw, *one, *level) for one in chosen), key=lambda t: -t.bound)
-    power = _power(counts, worst, effort, epsilon, alpha)
-    shown = max(one.shown for one in tested)
-    return EveryLabel(tested[0].bound, shown, tuple(tested), looked_at, effort, power)
+    chosen = [(suspect, effort.pair) for suspect in pair_suspects(counts, effort.pair)[:_PAIRS]]
+    chosen += [(suspect, effort.rare) for suspect in rare_suspects(counts, epsilon)[:_RARE]]
+    tests = (_test(draw, suspect, size, len(chosen)) for suspect, size in chosen)
+    tested = tuple(sorted(tests, key=lambda test: -test.bound))
+    power = _power(counts, worst, effort, epsilon)
+    shown = max(test.shown for test in tested)
+    return EveryLabel(tested[0].bound, shown, tested, piloted, effort, power)
 
 
-def pair_suspects(counts: Counts, runs: int, alpha: float = GATE) -> list[Suspect]:
+def pair_suspects(counts: Counts, runs: int) -> list[Suspect]:
     """Events by which one label is told from another, worst first; no two of one pair.
 
-    Parameters
-    ----------
-    runs
-        Of the test that they are scored for.
+    They are scored for a test of so many runs.
     """
-    found: dict[tuple[int, int], Suspect] = {}
+    suspects: dict[tuple[int, int], Suspect] = {}
     for view, table in zip(counts.views, counts.tables, strict=True):
         rates = (table + 0.5) / (counts.runs[:, None] + 1)
-        for one, other in _pairs(rates, runs, alpha):
-            members, score = _best_event(rates[one], rates[other], runs, alpha)
-            if (one, other) not in found or score > found[one, other].score:
-                worlds = np.array([one]), np.array([other])
-                found[one, other] = Suspect(view, members, *worlds, score)
-    return sorted(found.values(), key=lambda suspect: -suspect.score)
+        for pair in _pairs(rates, runs):
+            likely, unlikely = rates[list(pair)]
+            # the set of codes, in the order of their ratios, with the largest expected bound
+            order = np.argsort(-likely / unlikely, kind="stable")
+            bounds = _bounds(np.cumsum(likely[order]), np.cumsum(unlikely[order]), runs)
+            size = int(bounds.argmax()) + 1
+            if pair not in suspects or bounds[size - 1] > suspects[pair].score:
+                members = np.zeros(likely.size, dtype=np.bool_)
+                members[order[:size]] = True
+                worlds = np.array(pair[:1]), np.array(pair[1:])
+                suspects[pair] = Suspect(view, members, *worlds, float(bounds[size - 1]))
+    return sorted(suspects.values(), key=lambda suspect: -suspect.score)
 
 
 def rare_suspects(counts: Counts, epsilon: float) -> list[Suspect]:
     """Rare outputs of one label against all others, and of all others against one, worst first."""
-    found: list[Suspect] = []
+    suspects: list[Suspect] = []
     everyone = np.arange(counts.runs.size)
     rest = counts.runs.sum() - counts.runs
     for view, table in zip(counts.views, counts.tables, strict=True):
@@ -232,91 +213,71 @@ def rare_suspects(counts: Counts, epsilon: float) -> list[Suspect]:
         rare = np.flatnonzero(np.max(table / counts.runs[:, None], axis=0) < _RARE_SHARE)
         if not rare.size:
             continue
-        for here, there, weight in (
-            (table, others, counts.runs / rest),
-            (others, table, rest / counts.runs),
-        ):
+        total = (table + others)[:, rare].astype(float)
+        for here, weight in ((table, counts.runs / rest), (others, rest / counts.runs)):
             odds = math.exp(epsilon) * weight[:, None]
-            right, total = here[:, rare].astype(float), (here + there)[:, rare].astype(float)
-            scores = -np.log(
-                np.maximum(right_guess_p_values(right, total, odds / (1 + odds)), 1e-300)
-            )
-            for at in np.argsort(-scores, axis=None)[:_KEPT_RARE].tolist():
+            p = right_guess_p_values(here[:, rare].astype(float), total, odds / (1 + odds))
+            scores = -np.log(np.maximum(p, 1e-300))
+            for at in np.argsort(-scores, axis=None)[:_KEPT].tolist():
                 label, column = divmod(at, rare.size)
                 members = np.zeros(view.size, dtype=np.bool_)
                 members[rare[column]] = True
-                worlds = (everyone[label : label + 1], np.delete(everyone, label))
+                worlds = everyone[label : label + 1], np.delete(everyone, label)
                 if here is others:
                     worlds = worlds[::-1]
-                found.append(Suspect(view, members, *worlds, float(scores.flat[at])))
-    return sorted(found, key=lambda suspect: -suspect.score)
+                suspects.append(Suspect(view, members, *worlds, float(scores.flat[at])))
+    return sorted(suspects, key=lambda suspect: -suspect.score)
 
 
-def _pairs(rates: Floats, runs: int, alpha: float) -> list[tuple[int, int]]:
+def _pairs(rates: Floats, runs: int) -> list[tuple[int, int]]:
     """Pairs that a single output tells apart best, the label that gives it more often first."""
-    least = rates.argmin(axis=0)
+    least_likely = rates.argmin(axis=0)
     columns = np.arange(rates.shape[1])
-    scores = _bounds(rates, rates[least, columns][None, :], runs, alpha)
-    order = np.argsort(-scores, axis=None)[: 16 * _KEPT_PAIRS]
+    scores = _bounds(rates, rates[least_likely, columns][None, :], runs)
+    order = np.argsort(-scores, axis=None)[: 16 * _KEPT]
     rows, cells = np.unravel_index(order, scores.shape)
-    pairs = zip(rows.tolist(), least[cells].tolist(), strict=True)
-    ends = [(0, rates.shape[0] - 1), (rates.shape[0] - 1, 0)]
-    return list(dict.fromkeys([pair for pair in pairs if pair[0] != pair[1]] + ends))
+    pairs = zip(rows.tolist(), least_likely[cells].tolist(), strict=True)
+    last = rates.shape[0] - 1
+    return list(dict.fromkeys([*(p for p in pairs if p[0] != p[1]), (0, last), (last, 0)]))
 
 
-def _best_event(
-    likely: Floats, unlikely: Floats, runs: int, alpha: float
-) -> tuple[Booleans, float]:
-    """The set of codes, taken in the order of their ratios, with the largest expected bound."""
-    order = np.argsort(-likely / unlikely, kind="stable")
-    bounds = _bounds(np.cumsum(likely[order]), np.cumsum(unlikely[order]), runs, alpha)
-    size = int(bounds.argmax()) + 1
-    members = np.zeros(likely.size, dtype=np.bool_)
-    members[order[:size]] = True
-    return members, float(bounds[size - 1])
-
-
-def _bounds(likely: Floats, unlikely: Floats, runs: int, alpha: float) -> Floats:
+def _bounds(likely: Floats, unlikely: Floats, runs: int) -> Floats:
     """Entry by entry, the bound that an event of these probabilities gives for expected counts."""
     right, wrong = runs / 2 * likely, runs / 2 * np.broadcast_to(unlikely, likely.shape)
-    share = betaincinv(right, wrong + 1, alpha)
+    share = betaincinv(right, wrong + 1, GATE)
     return np.asarray(np.log(np.maximum(share, 1e-12)) - np.log1p(-np.minimum(share, 1 - 1e-12)))
 
 
-def _worst_labels(counts: Counts, effort: Effort, epsilon: float, alpha: float) -> Integers:
+def _worst_labels(counts: Counts, effort: Effort, epsilon: float) -> Integers:
     """Labels of the worst suspects, which are looked at again."""
-    pairs = pair_suspects(counts, effort.pair, alpha)[:_KEPT_PAIRS]
-    rare = rare_suspects(counts, epsilon)[:_KEPT_RARE]
-    sides = [side for s in (*pairs, *rare) for side in (s.likely, s.unlikely)]
+    suspects = pair_suspects(counts, effort.pair)[:_KEPT] + rare_suspects(counts, epsilon)[:_KEPT]
+    sides = [side for suspect in suspects for side in (suspect.likely, suspect.unlikely)]
     single = [side for side in sides if side.size == 1] if counts.runs.size > 2 else sides
     return np.unique(np.concatenate(single))
 
 
 def _test(
-    draw: Callable[[Integers], Observations],
-    suspect: Suspect,
-    runs: int,
-    alpha: float,
-    shown: float,
+    draw: Callable[[Integers], Observations], suspect: Suspect, runs: int, tests: int
 ) -> Tested:
-    """Guess each run's world by whether the event occurred; no event, no guess."""
+    """Guess each run's world by whether the event occurred; no event, no guess.
+
+    It is one of several tests, which share the level.
+    """
     source = system_entropy().source("worlds")
     secret = uniform_below(2, runs, source) == 1
-    standing = [
+    unlikely, likely = (
         side[uniform_below(side.size, runs, source)] for side in (suspect.unlikely, suspect.likely)
-    ]
-    outputs = draw(np.where(secret, standing[1], standing[0]))
+    )
+    outputs = draw(np.where(secret, likely, unlikely))
     guessed = suspect.members[suspect.view.encode(outputs)]
     right, guesses = int(np.count_nonzero(guessed & secret)), int(np.count_nonzero(guessed))
-    bounds = [one_run_bound(right, guesses, level) if guesses else 0.0 for level in (alpha, shown)]
-    return Tested(suspect, right, guesses, *bounds)
+    bounds = at_both_levels(lambda alpha: one_run_bound(right, guesses, alpha), tests)
+    return Tested(*bounds, suspect, right, guesses)
 
 
-def _power(
-    counts: Counts, worst: Integers, effort: Effort, epsilon: float, alpha: float
-) -> tuple[Power, ...]:
+def _power(counts: Counts, worst: Integers, effort: Effort, epsilon: float) -> tuple[Power, ...]:
     """What would have been found, each half of the 5% for not choosing and for not refuting."""
-    level, missed = alpha / (_PAIRS + _RARE), (1 - FOUND) / 2
+    level, missed = GATE / (_PAIRS + _RARE), (1 - FOUND) / 2
     labels = counts.runs.size
     # only labels that the first look suspects are looked at again
     seen = float(effort.pilot / labels + (effort.again / labels if worst.size == labels else 0))
@@ -340,20 +301,14 @@ def _power(
         least(lambda probability: chosen(probability) <= 1, 1e-9, 1.0),
         rarest_event(1.0, effort.pair, epsilon, level, FOUND + missed),
     )
-    excess = max(chosen(commonest), refuted)
     return (
-        Power("excess of ε at any one label, in its likeliest output", excess),
+        Power(
+            "excess of ε at any one label, in its likeliest output",
+            max(chosen(commonest), refuted),
+        ),
         Power("probability of an output that one label alone can give", alone),
         Power("probability of an event e times likelier than ε allows", likelier),
     )
-
-
-def _sample_of(labels: int) -> Integers:
-    """All labels, or a random sample of ``MOST_LABELS`` with the outermost two."""
-    if labels <= MOST_LABELS:
-        return np.arange(labels)
-    inner = _shuffled(np.arange(1, labels - 1))[: MOST_LABELS - 2]
-    return np.sort(np.concatenate([[0, labels - 1], inner]))
 
 
 def _shuffled(values: Integers) -> Integers:

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -51,15 +52,13 @@ class Certificate:
         max W[y, z] / W[y', z]; None where an output excludes a label, so that no ε is enough.
     limit
         The rational number just below e^ε that it must not pass.
-    output, likely, unlikely
-        Indices z, y and y' where the ratio is attained.
+    output
+        Index z where the ratio is attained.
     """
 
     ratio: Fraction | None
     limit: Fraction
     output: int
-    likely: int
-    unlikely: int
 
     @property
     def holds(self) -> bool:
@@ -73,15 +72,8 @@ class Certificate:
 
 @dataclass(frozen=True)
 class CountedMatrix:
-    """Weights counted from a sampler.
-
-    Attributes
-    ----------
-    outputs
-        The distinct outputs seen, ascending.
-    weights
-        One row a label: how many of the 2**64 words give each output.
-    """
+    """The distinct outputs seen, ascending, and how many of the 2**64 words give each: a row a
+    label."""
 
     outputs: tuple[Any, ...]
     weights: tuple[tuple[int, ...], ...]
@@ -103,48 +95,31 @@ def exp_series(epsilon: float | Fraction, terms: int = SERIES_TERMS) -> Fraction
 
 
 def certify(rows: Sequence[Sequence[int]], epsilon: float | Fraction) -> Certificate:
-    """Find the worst ratio of a matrix of non-negative integers and compare it with e^ε.
+    """Find the worst ratio of an (r, d) matrix of non-negative integers and compare it with e^ε.
 
-    Parameters
-    ----------
-    rows
-        (r, d) Python integers, row y the weights of label y (rows of one sum).
-    epsilon
-        The claim.
+    Row y are the weights of label y; all rows have one sum.
     """
     # e^64 is above any ratio of words; a claim of a hundred digits would never be done
     limit = exp_series(min(Fraction(epsilon), Fraction(64)))
-    worst: Fraction | None = Fraction(1)
-    place = (0, 0, 0)
+    worst, output = Fraction(1), 0
     for z, column in enumerate(zip(*rows, strict=True)):
         high, low = max(column), min(column)
-        if high == 0:
-            continue
-        where = (z, column.index(high), column.index(low))
-        if low == 0:
-            return Certificate(None, limit, *where)
+        if low == 0 < high:
+            return Certificate(None, limit, z)
         # high / low > worst, without a fraction for every column
-        if worst is not None and high * worst.denominator > low * worst.numerator:
-            worst, place = Fraction(high, low), where
-    return Certificate(worst, limit, *place)
+        if high * worst.denominator > low * worst.numerator:
+            worst, output = Fraction(high, low), z
+    return Certificate(worst, limit, output)
 
 
 def count_weights(sampler: WordSampler, labels: int, probes: int = PROBES) -> CountedMatrix:
-    """Count the words behind every output, label by label.
+    """Count the words behind every output of the labels 0 … labels - 1.
 
-    The words are cut into ``probes`` strata, each stratum is tried at its first word and at a
-    random one, and wherever two neighbouring tries differ the boundary is found by bisection. A
-    run of words shorter than a stratum between equal neighbours can be missed; compare the counts
-    with the published weights, and the check is complete.
-
-    Parameters
-    ----------
-    sampler
-        Deterministic, given its words.
-    labels
-        Number of labels, 0 … labels - 1.
-    probes
-        Strata for each label, a power of two.
+    The words are cut into ``probes`` strata (a power of two), each stratum is tried at its first
+    word and at a random one, and wherever two neighbouring tries differ the boundary is found by
+    bisection. A run of words shorter than a stratum between equal neighbours can be missed; compare
+    the counts with the published weights, and the check is complete. The sampler must be
+    deterministic, given its words.
     """
     bits = min(max((probes - 1).bit_length(), _MIN_BITS), 24)
     while (labels << bits) > _MAX_PROBES and bits > _MIN_BITS:
@@ -155,29 +130,18 @@ def count_weights(sampler: WordSampler, labels: int, probes: int = PROBES) -> Co
 
 
 def _count_row(sampler: WordSampler, label: int, bits: int) -> dict[Any, int]:
-    words = _probes(bits)
-    seen = _call(sampler, label, words)
-    starts, values = [0], [seen[0].item()]
-    changes = np.flatnonzero(seen[1:] != seen[:-1])
-    for start, value in _boundaries(
-        sampler, label, words[changes], words[changes + 1], seen[changes], seen[changes + 1]
-    ):
-        starts.append(start)
-        values.append(value)
-    weights: dict[Any, int] = {}
-    for start, stop, value in zip(starts, [*starts[1:], WORDS], values, strict=True):
-        weights[value] = weights.get(value, 0) + stop - start
-    return weights
-
-
-def _probes(bits: int) -> Words:
-    """First word and one random word of each of 2**bits strata, and the last word, ascending."""
+    # first word and one random word of each of 2**bits strata, and the last word, ascending
     first = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
     inside = system_entropy().words("probes", 0, first.size) >> np.uint64(bits)
-    words = np.empty(2 * first.size + 1, dtype=np.uint64)
-    words[0:-1:2], words[1:-1:2] = first, first + inside
-    words[-1] = np.uint64(WORDS - 1)
-    return words
+    words = np.append(np.column_stack([first, first + inside]).ravel(), np.uint64(WORDS - 1))
+    seen = _call(sampler, label, words)
+    at = np.flatnonzero(seen[1:] != seen[:-1])
+    runs = [(0, seen[0].item())]
+    runs += _boundaries(sampler, label, words[at], words[at + 1], seen[at], seen[at + 1])
+    weights: dict[Any, int] = {}
+    for (start, value), (stop, _) in pairwise([*runs, (WORDS, None)]):
+        weights[value] = weights.get(value, 0) + stop - start
+    return weights
 
 
 def _boundaries(
@@ -189,7 +153,7 @@ def _boundaries(
     at_high: Observations,
 ) -> list[tuple[int, Any]]:
     """(first word, output) of every run of words that begins inside the brackets, ascending."""
-    found: list[tuple[int, Any]] = []
+    boundaries: list[tuple[int, Any]] = []
     end, at_end = high.copy(), at_high
     while low.size:
         left, right = low.copy(), end.copy()
@@ -202,10 +166,10 @@ def _boundaries(
             left[wide[same]] = middle[same]
             right[wide[~same]] = middle[~same]
         at_right = _call(sampler, label, right)
-        found += zip(right.tolist(), at_right.tolist(), strict=True)
+        boundaries += zip(right.tolist(), at_right.tolist(), strict=True)
         more = at_right != at_end  # a third output inside the bracket: go on behind it
         low, end, at_low, at_end = right[more], end[more], at_right[more], at_end[more]
-    return sorted(found)
+    return sorted(boundaries)
 
 
 def _call(sampler: WordSampler, label: int, words: Words) -> Observations:

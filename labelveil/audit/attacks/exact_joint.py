@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from itertools import product
 
 from common.exact.channel import FiniteChannel
@@ -37,19 +38,18 @@ class JointAudit:
     messages
         Number of (pair of neighbours, noisy histogram) combinations enumerated; all outputs of
         all labels are covered in each.
-    data_set, neighbour, noisy
-        Where the largest ratio occurs: true counts of both data sets, and the noisy counts.
+    data_set, neighbour
+        True counts of both data sets where the largest ratio occurs.
     """
 
     epsilon: float
     messages: int
     data_set: Counts
     neighbour: Counts
-    noisy: Counts
 
 
 def joint_audit(
-    channel: ChannelRule,
+    rule: ChannelRule,
     scale: Fraction,
     *,
     labels: int = 3,
@@ -61,64 +61,40 @@ def joint_audit(
 
     Parameters
     ----------
-    channel
-        How the channel is chosen. Every data set of the given size is tried.
+    rule
+        How the channel is chosen.
     scale
         The true scale of the discrete Laplace noise on each cell.
     labels, rows
-        Number of grid points k and of labels n.
+        Number of grid points k and of labels n; every such data set is tried.
     margin
         How far beyond 0 … n the noisy counts are enumerated. The noise's ratio is constant from 0
         and n on; a margin lets the channel vary further out.
     noise_on_empty
         Whether cells without a label get noise, as they must.
     """
+    # thousands of histograms lead to a few channels: each is built and compared once
+    distinct: dict[tuple[bytes, tuple[Counts, ...]], FiniteChannel] = {}
+
+    @cache
+    def channel(noisy: Counts, counts: Counts) -> FiniteChannel:
+        built = rule(noisy, counts)
+        return distinct.setdefault((built.outputs.tobytes(), built.weights), built)
+
+    ratios = cache(_labels_ratio)
     box = list(product(range(-margin, rows + margin + 1), repeat=labels))
-    worst = JointAudit(-math.inf, 0, (), (), ())
-    messages = 0
-    channels = _Channels(channel)
+    worst, messages = JointAudit(-math.inf, 0, (), ()), 0
     for counts, other, moved in _neighbours(labels, rows):
         for noisy in box:
             noise = _noise_ratio(noisy, counts, other, scale, noise_on_empty)
             if noise is None:
                 continue
             messages += 1
-            ratio = noise + channels.ratio(noisy, counts, other, moved)
+            used = channel(noisy, counts), channel(noisy, other)
+            ratio = noise + ratios(*used, *moved)
             if ratio > worst.epsilon:
-                worst = JointAudit(ratio, messages, counts, other, noisy)
-    return JointAudit(worst.epsilon, messages, worst.data_set, worst.neighbour, worst.noisy)
-
-
-class _Channels:
-    """Channels as they are built, alike ones kept once, so that each ratio is computed once."""
-
-    def __init__(self, rule: ChannelRule) -> None:
-        self._rule = rule
-        self._built: dict[tuple[Counts, Counts], int] = {}
-        self._known: dict[tuple[object, ...], int] = {}
-        self._distinct: list[FiniteChannel] = []
-        self._ratios: dict[tuple[int, int, Counts, tuple[int, int]], float] = {}
-
-    def _index(self, noisy: Counts, counts: Counts) -> int:
-        index = self._built.get((noisy, counts))
-        if index is None:
-            channel = self._rule(noisy, counts)
-            key = (channel.outputs.tobytes(), channel.weights)
-            index = self._known.setdefault(key, len(self._distinct))
-            if index == len(self._distinct):
-                self._distinct.append(channel)
-            self._built[noisy, counts] = index
-        return index
-
-    def ratio(self, noisy: Counts, counts: Counts, other: Counts, moved: tuple[int, int]) -> float:
-        """Largest Σ_j ln K[y_j, z_j] - ln K'[y'_j, z_j] over all outputs of all labels."""
-        one, two = self._index(noisy, counts), self._index(noisy, other)
-        key = (one, two, counts, moved)
-        if key not in self._ratios:
-            self._ratios[key] = _labels_ratio(
-                self._distinct[one], self._distinct[two], counts, moved
-            )
-        return self._ratios[key]
+                worst = JointAudit(ratio, messages, counts, other)
+    return replace(worst, messages=messages)
 
 
 def _neighbours(labels: int, rows: int) -> Iterator[tuple[Counts, Counts, tuple[int, int]]]:
@@ -150,25 +126,15 @@ def _noise_ratio(
     return float(Fraction(far - near) / scale)
 
 
-def _labels_ratio(
-    one: FiniteChannel, two: FiniteChannel, counts: Counts, moved: tuple[int, int]
-) -> float:
-    """The maximum over all outputs of all labels, label by label.
+def _labels_ratio(used: FiniteChannel, other: FiniteChannel, a: int, b: int) -> float:
+    """Largest Σ_j ln K[y_j, z_j] - ln K'[y'_j, z_j] over all outputs, where one label moves.
 
-    Labels are randomized independently, so the maximum over (z_1, …, z_n) is the sum of maxima.
-    The channel itself is published: two that differ cannot be confused, and the ratio is infinite.
+    Labels are randomized independently, so that it is the sum of each label's maximum, and a label
+    that stays adds nothing. The channel itself is published: two that differ cannot be confused,
+    and the ratio is infinite.
     """
-    if one is not two:
+    if used is not other:
         return math.inf
-    total = 0.0
-    for label, count in enumerate(counts):
-        stays = count - (label == moved[0])
-        if stays:
-            total += stays * _row_ratio(one.weights[label], two.weights[label])
-    return total + _row_ratio(one.weights[moved[0]], two.weights[moved[1]])
-
-
-def _row_ratio(row: tuple[int, ...], other: tuple[int, ...]) -> float:
-    pairs = [Fraction(high, low) for high, low in zip(row, other, strict=True)]
-    worst = max(pairs)
+    rows = used.weights[a], used.weights[b]
+    worst = max(Fraction(high, low) for high, low in zip(*rows, strict=True))
     return math.log(worst.numerator) - math.log(worst.denominator)

@@ -21,54 +21,28 @@ from common.entropy import system_entropy
 from common.exact.channel import FiniteChannel, randomized_response_rows
 from common.randomizers import private_prior
 from labelveil.audit.bounds import two_world_bound
-from labelveil.audit.verdict import GATE, SHOWN
+from labelveil.audit.verdict import Bounds, at_both_levels
 
 BATCH = 1 << 16
 
-
-@dataclass(frozen=True)
-class TwoStepRuns:
-    """What many independent releases of one data set showed.
-
-    Attributes
-    ----------
-    noisy
-        (N, k) noisy histograms.
-    sent
-        (N,) output of the label that is audited.
-    own
-        (N,) output that the published channel gives most often to the first world's label.
-    """
-
-    noisy: Integers
-    sent: Integers
-    own: Integers
-
-
-TwoStepSampler = Callable[[Integers, int, int, int], TwoStepRuns]
-"""(k,) true counts, the audited label's grid index, the index a that Φ is asked for, runs."""
+TwoStepSampler = Callable[[Integers, int, int], tuple[Integers, Integers]]
+"""(k,) true counts, the audited label's grid index, runs N; gives (N, k) noisy histograms and (N,)
+outputs of the label in as many independent releases. The label 0 has Φ(0) = 0."""
 
 
 @dataclass(frozen=True)
-class HistogramEvent:
-    """The bound that E* gave; ``hits`` of ``runs`` in D, ``other_hits`` of as many in D'."""
+class HistogramEvent(Bounds):
+    """The bounds that E* gave, from how often it occurred in D and, of as many runs, in D'."""
 
-    bound: float
-    shown: float
     hits: int
     other_hits: int
-    runs: int
 
 
 class TwoStepResponse:
     """This project's own two steps, many at a time: noisy histogram, randomized response.
 
-    Parameters
-    ----------
-    labels
-        Number of grid points k, each an output of its own.
-    prior_epsilon, labels_epsilon
-        ε₁ and ε₂.
+    Each of k labels is a grid point and an output of its own, which randomized response gives it
+    most often.
     """
 
     def __init__(
@@ -76,65 +50,32 @@ class TwoStepResponse:
     ) -> None:
         self._epsilon = prior_epsilon
         grid = np.arange(labels, dtype=np.float64)
-        self.channel = FiniteChannel(grid, grid, randomized_response_rows(labels, labels_epsilon))
+        self._channel = FiniteChannel(grid, grid, randomized_response_rows(labels, labels_epsilon))
 
-    def __call__(self, counts: Integers, label: int, asked: int, runs: int) -> TwoStepRuns:
+    def __call__(self, counts: Integers, label: int, runs: int) -> tuple[Integers, Integers]:
         entropy = system_entropy()
         # noise is drawn cell by cell: one call on repeated counts is many releases
         noisy = private_prior(np.tile(counts, runs), self._epsilon, entropy).noisy_counts
-        sent = self.channel.sample(
-            np.full(runs, label, dtype=np.int64), entropy.words("labels", 0, runs)
-        )
-        own = int(np.argmax(self.channel.probabilities[asked]))
-        return TwoStepRuns(
-            noisy.reshape(runs, counts.size), sent.astype(np.int64), np.full(runs, own)
-        )
+        words = entropy.words("labels", 0, runs)
+        sent = self._channel.sample(np.full(runs, label, dtype=np.int64), words)
+        return noisy.reshape(runs, counts.size), sent.astype(np.int64)
 
 
-def histogram_event(
-    sampler: TwoStepSampler,
-    counts: Integers,
-    runs: int,
-    *,
-    label: int = 0,
-    other: int = 1,
-    alpha: float = GATE,
-    progress: Callable[[int], None] = lambda runs: None,
-) -> HistogramEvent:
-    """Count E* in two worlds.
-
-    Parameters
-    ----------
-    sampler
-        Makes independent releases of one data set.
-    counts
-        (k,) true counts of D; at least one label lies on ``label``.
-    runs
-        Releases for each world.
-    label, other
-        Grid indices a and b of the audited label.
-    progress
-        Told how many releases were made since the last call.
-    """
+def histogram_event(sampler: TwoStepSampler, counts: Integers, runs: int) -> HistogramEvent:
+    """Count E* in releases of (k,) counts, and of those with a label moved from point 0 to 1."""
+    if counts[0] < 1:
+        raise ValueError(f"counts[0]={counts[0]} must be at least 1")
     moved = counts.copy()
-    moved[label] -= 1
-    moved[other] += 1
-    if moved[label] < 0:
-        raise ValueError(f"counts[{label}]={counts[label]} must be at least 1")
-    hits = [0, 0]
-    for world, (histogram, value) in enumerate(((counts, label), (moved, other))):
+    moved[:2] += [-1, 1]
+
+    def count(histogram: Integers, label: int) -> int:
+        hits = 0
         for start in range(0, runs, BATCH):
-            size = min(BATCH, runs - start)
-            found = sampler(histogram, value, label, size)
-            inside = (found.noisy[:, label] >= counts[label]) & (
-                found.noisy[:, other] <= counts[other]
-            )
-            hits[world] += int(np.count_nonzero(inside & (found.sent == found.own)))
-            progress(size)
-    return HistogramEvent(
-        two_world_bound(hits[0], hits[1], runs, runs, alpha),
-        two_world_bound(hits[0], hits[1], runs, runs, SHOWN),
-        hits[0],
-        hits[1],
-        runs,
-    )
+            noisy, sent = sampler(histogram, label, min(BATCH, runs - start))
+            inside = (noisy[:, 0] >= counts[0]) & (noisy[:, 1] <= counts[1])
+            hits += int(np.count_nonzero(inside & (sent == 0)))
+        return hits
+
+    hits = count(counts, 0), count(moved, 1)
+    bounds = at_both_levels(lambda alpha: two_world_bound(*hits, runs, runs, alpha))
+    return HistogramEvent(*bounds, *hits)

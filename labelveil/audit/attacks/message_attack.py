@@ -43,15 +43,8 @@ _INFINITE = 100.0
 
 @dataclass(frozen=True)
 class Counted:
-    """Labels that one histogram counts, and what is sent of them.
-
-    Attributes
-    ----------
-    channel
-        (k, d) probabilities of outputs in each cell of these labels.
-    prior
-        (k,) probabilities of the cells.
-    """
+    """Labels that one histogram counts: (k, d) probabilities of outputs in each of their cells, and
+    (k,) of the cells."""
 
     channel: Floats
     prior: Floats
@@ -66,22 +59,18 @@ class Counted:
 def counted_labels(codebook: Codebook, priors: Sequence[tuple[Group, Floats]]) -> list[Counted]:
     """What codes say of labels that a histogram counts together, for each of the histograms.
 
-    Parameters
-    ----------
-    codebook
-        Every channel of labels that one of the histograms counted.
-    priors
-        The labels of each histogram, and (k,) the probabilities of their cells.
+    ``priors`` are each histogram's labels and the (k,) probabilities of their cells; every channel
+    is of labels that one of them counts.
     """
     parts = []
     for counted, prior in priors:
         indices = np.zeros((len(counted.cells), len(codebook.names)), dtype=np.int64)
         indices[:, counted.labels] = counted.cells.indices(np.arange(len(counted.cells)))
-        told = np.ones((len(counted.cells), 1))
+        law = np.ones((len(counted.cells), 1))
         for group, channel in zip(codebook.groups, codebook.channels, strict=True):
             if set(group.labels) <= set(counted.labels):
-                told = row_products(told, channel.probabilities[group.number(indices)])
-        parts.append(Counted(told, prior))
+                law = row_products(law, channel.probabilities[group.number(indices)])
+        parts.append(Counted(law, prior))
     return parts
 
 
@@ -172,13 +161,13 @@ def message_checks(
 ) -> list[Check]:
     """The advantages under the released prior and under the priors that help an attacker most."""
     parts = counted_labels(codebook, priors)
-    found = leakage(parts)
+    released = leakage(parts)
     uniform = leakage([replace(p, prior=np.full(p.prior.size, 1 / p.prior.size)) for p in parts])
     pair = worst_pair(codebook)
     low, high = codebook.of_labels(pair)
     apart, ratio = float(np.abs(high - low).sum()) / 4, sum(part.ratio for part in parts)
     cap, two = additive_cap(epsilon), pair_cap(epsilon)
-    holds = max(found.additive, uniform.additive) <= cap + _SLACK and apart <= two + _SLACK
+    holds = max(released.additive, uniform.additive) <= cap + _SLACK and apart <= two + _SLACK
     values = codebook.cells.values(pair)
     ends = " and ".join(" with ".join(f"{value:g}" for value in event) for event in values)
     return [
@@ -191,34 +180,35 @@ def message_checks(
             " where two are equally likely and no other.",
             tried="The gain was computed exactly under the released prior, a uniform prior, and"
             f" for two that are distinguished best, {ends}.",
-            found=f"{found.additive:.4f}, {uniform.additive:.4f} and {apart:.4f}.",
+            found=f"{released.additive:.4f}, {uniform.additive:.4f} and {apart:.4f}.",
             confidence=1.0,
-            details={"prior": found.additive, "uniform": uniform.additive, "pair": apart},
+            details={"prior": released.additive, "uniform": uniform.additive, "pair": apart},
         ),
         Check(
             name="multiplicative advantage",
             question="How many times as good does one message make the best guess?",
-            verdict=verdict_of(found.multiplicative <= math.exp(epsilon) + _SLACK),
+            verdict=verdict_of(released.multiplicative <= math.exp(epsilon) + _SLACK),
             claim=f"The best guess becomes at most e^ε = {math.exp(epsilon):.3f} times as good.",
             tried="The ratio was computed exactly under the released prior and a uniform one.",
-            found=f"{found.multiplicative:.4f} and {uniform.multiplicative:.4f}.",
+            found=f"{released.multiplicative:.4f} and {uniform.multiplicative:.4f}.",
             confidence=1.0,
-            details={"prior": found.multiplicative, "uniform": uniform.multiplicative},
+            details={"prior": released.multiplicative, "uniform": uniform.multiplicative},
         ),
         Check(
             name="change of beliefs",
             question="How far can one message move what is believed of an event's labels?",
-            verdict=verdict_of(max(found.largest, ratio) <= epsilon + _SLACK),
+            verdict=verdict_of(max(released.largest, ratio) <= epsilon + _SLACK),
             claim=f"No log-odds of an event's labels move by more than ε = {epsilon:.4g}.",
             tried="Prior and posterior log-odds were compared after every output, under the"
             " released prior and where only two events are possible, for all pairs.",
-            found=f"The largest changes are {found.largest:.4f} and {ratio:.4f}; under the released"
-            f" prior 98% of what happens changes them by at most {found.percentile:.4f}.",
+            found=f"The largest changes are {released.largest:.4f} and {ratio:.4f}; under the"
+            " released prior 98% of what happens changes them by at most"
+            f" {released.percentile:.4f}.",
             claimed=epsilon,
-            bound=max(found.largest, ratio),
-            shown=max(found.largest, ratio),
+            bound=max(released.largest, ratio),
+            shown=max(released.largest, ratio),
             confidence=1.0,
-            details={"percentile_98": found.percentile, "pairs": ratio},
+            details={"percentile_98": released.percentile, "pairs": ratio},
         ),
     ]
 

@@ -11,8 +11,9 @@ Rows of a right build are randomized independently. Three things break that, at 
   of an output. The number of rows is a prime, so that i, i + L, i + 2L, … is one cycle and the sum
   a martingale plus one closing term.
 - *Influence.* A label that is used in another row. Labels are random bits; an output, centred given
-  its own label, is compared with every other row's label and with whether two others agree, at
-  every lag at once. Given the labels, the terms of each sum are independent.
+  its own label, is compared with every other row's label and with whether two others agree. Given
+  the labels, the terms of each sum are independent. In one long call every lag is looked at; of
+  many small calls every pair of rows, where what happens in one row of a hundred is not diluted.
 
 Thresholds are Bernstein's and Freedman's, divided by the number of sums.
 """
@@ -21,8 +22,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ from common.arrays import Booleans, Floats, Integers
 from common.entropy import system_entropy
 from labelveil.audit.bounds import clopper_pearson_upper
 from labelveil.audit.power import FOUND, bernstein_threshold
-from labelveil.audit.verdict import GATE
+from labelveil.audit.verdict import GATE, Check, Power, verdict_of
 
 Outputs = NDArray[np.generic]
 
@@ -66,11 +67,11 @@ class Repeat:
     """
 
     window: int
-    first: int
-    lag: int
+    first: int = -1
+    lag: int = -1
 
     @property
-    def found(self) -> bool:
+    def exists(self) -> bool:
         return self.lag > 0
 
 
@@ -81,7 +82,7 @@ class Association:
     Attributes
     ----------
     size, threshold
-        It, and what it passes with probability at most ``GATE``, all sums together.
+        It, and what it passes with probability at most the level, all sums together.
     where
         Which sum it is, in words.
     sums
@@ -102,31 +103,69 @@ class Association:
         return self.size / self.threshold
 
     @property
-    def found(self) -> bool:
+    def exceeds(self) -> bool:
         return self.ratio > 1
+
+    def __str__(self) -> str:
+        return (
+            f"The largest is {self.ratio:.2f} of what a right build passes once in a million audits"
+            f" ({self.where})."
+        )
+
+    def check(self, name: str, power: str, **more: Any) -> Check:
+        """Judge it; ``power`` names the fault whose least share is found."""
+        return Check(
+            name,
+            verdict_of(not self.exceeds),
+            found=str(self),
+            confidence=1 - GATE,
+            power=(Power(power, self.least_share),),
+            **more,
+        )
+
+
+def words_check(name: str, outputs: Outputs, *, claim: str, tried: str) -> Check:
+    """No randomness comes back in (n,) outputs of one label, in stretches or here and there."""
+    repeat, lags = find_repeat(outputs, GATE / 2), agreement(outputs, GATE / 2)
+    return Check(
+        name=name,
+        verdict=verdict_of(not (repeat.exists or lags.exceeds)),
+        claim=claim,
+        tried=f"{tried}; every window of {repeat.window:,} rows was compared with every other one,"
+        f" and outputs at {lags.sums:,} lags.",
+        found=f"The rows from {repeat.first:,} on are the same {repeat.lag:,} rows later."
+        if repeat.exists
+        else str(lags),
+        bound=math.inf if repeat.exists or lags.exceeds else 0.0,
+        confidence=1 - GATE,
+        power=(
+            Power("rows of a stretch that is repeated", float(repeat.window or math.inf)),
+            Power("share of rows that repeat another's word at one lag", lags.least_share),
+        ),
+        details={"lag": repeat.lag, "first": repeat.first, "where": lags.where},
+    )
 
 
 def cells_of(outputs: Outputs) -> Integers:
     """(n,) cells below ``CELLS``: single outputs where they are few, ranges of them otherwise."""
-    distinct, codes = np.unique(outputs, return_inverse=True)
-    if distinct.size <= CELLS:
-        return codes.reshape(-1).astype(np.int64)
+    codes = _numbered(outputs)
+    if codes.max() < CELLS:
+        return codes
     edges = np.unique(np.quantile(codes, np.linspace(0, 1, CELLS + 1)[1:-1]))
-    return np.searchsorted(edges, codes.reshape(-1), side="right").astype(np.int64)
+    return np.searchsorted(edges, codes, side="right").astype(np.int64)
+
+
+def _numbered(values: Outputs) -> Integers:
+    """(n,) each value's place among the distinct ones."""
+    return np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def window_rows(outputs: Outputs, pairs: float, alpha: float = GATE) -> int:
     """How many rows two independent sequences share by chance with probability at most α.
 
-    The least power of two w with pairs · q^w <= α, q an upper bound of the commonest output's
-    share; 0 if that is more than a sixteenth of the rows.
-
-    Parameters
-    ----------
-    outputs
-        (n,) outputs for one label.
-    pairs
-        How many pairs of windows are compared.
+    The least power of two w with pairs · q^w <= α, where q is an upper bound of the share of the
+    commonest of the (n,) outputs for one label, and so many pairs of windows are compared; 0 if
+    that is more than a sixteenth of the rows.
     """
     most = int(np.unique(outputs, return_counts=True)[1].max())
     share = clopper_pearson_upper(most, outputs.size, alpha)
@@ -138,42 +177,31 @@ def window_rows(outputs: Outputs, pairs: float, alpha: float = GATE) -> int:
 
 
 def find_repeat(outputs: Outputs, alpha: float = GATE) -> Repeat:
-    """Look for a window of rows that occurs twice, at any lag.
-
-    Parameters
-    ----------
-    outputs
-        (n,) outputs for one label, in the order of the rows.
-    """
+    """Look in (n,) outputs for one label for a window of rows that occurs twice, at any lag."""
     window = window_rows(outputs, outputs.size**2 / 2, alpha)
     if not window:
-        return Repeat(0, -1, -1)
+        return Repeat(0)
     # names of windows of 2m rows are those of pairs of windows of m rows: no hash can collide
-    names = np.unique(outputs, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    width = 1
+    names, width = _numbered(outputs), 1
     while width < window:
-        pairs = names[:-width] * (int(names.max()) + 1) + names[width:]
-        names = np.unique(pairs, return_inverse=True)[1].reshape(-1).astype(np.int64)
+        names = _numbered(names[:-width] * (int(names.max()) + 1) + names[width:])
         width *= 2
     order = np.argsort(names, kind="stable")
     again = np.flatnonzero(names[order[1:]] == names[order[:-1]])
     if not again.size:
-        return Repeat(window, -1, -1)
+        return Repeat(window)
     firsts = order[again]
     at = int(firsts.argmin())
     return Repeat(window, int(firsts[at]), int(order[again[at] + 1] - firsts[at]))
 
 
 def agreement(outputs: Outputs, alpha: float = GATE) -> Association:
-    """Compare every row with the one at every lag.
-
-    Parameters
-    ----------
-    outputs
-        (n,) outputs for one label, n a prime.
-    """
-    cells = cells_of(outputs)
-    n, size = cells.size, int(cells.max()) + 1
+    """Compare each of (n,) outputs for one label with the one at every lag."""
+    n = outputs.size
+    while any(n % divisor == 0 for divisor in range(2, math.isqrt(n) + 1)):
+        n -= 1  # to the next prime
+    cells = cells_of(outputs[:n])
+    size = int(cells.max()) + 1
     shares = np.bincount(cells, minlength=size) / n
     turned = [fft.rfft((cells == cell) - shares[cell]) for cell in range(size)]
     spectrum = np.sum(np.abs(turned) ** 2, axis=0)
@@ -196,81 +224,85 @@ def agreement(outputs: Outputs, alpha: float = GATE) -> Association:
 
 
 def influence(outputs: Outputs, bits: Integers, alpha: float = GATE) -> Association:
-    """Compare every row's output with the labels of all others.
+    """Compare every row's output with the labels of all other rows of its call.
 
     Parameters
     ----------
     outputs
-        (n,) outputs of labels that were one of two values.
+        (n,) of one call, or (calls, m) of many, of labels that were one of two values.
     bits
-        (n,) which value, uniform and independent.
+        Which value, uniform and independent, in the same shape.
     """
+    compare = _at_every_lag if bits.ndim == 1 else _in_every_pair
+    scores = scores_of(outputs.reshape(-1), bits.reshape(-1))
+    largest = [compare(score.reshape(bits.shape), bits, alpha / len(scores)) for score in scores]
+    return replace(
+        max(largest, key=lambda association: association.ratio),
+        sums=sum(association.sums for association in largest),
+        least_share=min(association.least_share for association in largest),
+    )
+
+
+def scores_of(outputs: Outputs, bits: Integers) -> list[Floats]:
+    """One or two indicators of an output: is it what the higher label gives, is it a high one?"""
+    cells = cells_of(outputs)
+    size = int(cells.max()) + 1
+    higher = np.bincount(cells, bits, size) > np.bincount(cells, 1 - bits, size)
+    likely = higher[cells].astype(np.float64)
+    upper = (cells >= size // 2).astype(np.float64)
+    if higher.min() == higher.max():  # neither label is told from the other
+        return [upper]
+    if size == 2 or np.array_equal(upper, likely) or np.array_equal(upper, 1 - likely):
+        return [likely]
+    return [likely, upper]
+
+
+def _at_every_lag(score: Floats, bits: Integers, alpha: float) -> Association:
+    """Of one call, with the output's mean for either label taken off."""
     n = bits.size
-    signs = 2.0 * bits - 1
-    length = fft.next_fast_len(2 * n, real=True)
-    scores = scores_of(outputs, bits)
-    centred = [given for given in (_given(score, bits) for score in scores) if given[1] > 0]
-    if not centred:  # one output alone, or one for each label: nothing varies
+    counts = np.maximum(np.bincount(bits, minlength=2), 1)
+    means = np.bincount(bits, score, 2) / counts
+    centred = score - means[bits]
+    variance = float(np.sum(counts * means * (1 - means)))
+    if not variance:  # one output alone, or one for each label
         return Association(0.0, 1.0, "", sums=0, least_share=math.inf)
-    turned = [fft.rfft(score, length) for score, _ in centred]
-    worst, lags = (0.0, 1.0, ""), 0
-    level = alpha / (4 * n * len(scores) * (PAIRED + 1))
+    length = fft.next_fast_len(2 * n, real=True)
+    spectrum = fft.rfft(centred, length)
+    level = alpha / (4 * n * (PAIRED + 1))
+    threshold = float(bernstein_threshold(_SLACK * variance, np.abs(centred).max(), level))
+    size, where = 0.0, ""
+    signs = 2.0 * bits - 1
     for gap in range(PAIRED + 1):
-        feature = signs if gap == 0 else np.append(signs[:-gap] * signs[gap:], np.zeros(gap))
-        feature_spectrum = np.conj(fft.rfft(feature, length))
-        for (score, variance), spectrum in zip(centred, turned, strict=True):
-            sums = fft.irfft(spectrum * feature_spectrum, length)
-            sums[[0, gap]] = 0.0  # the row's own label
-            sums[n:-n] = 0.0
-            threshold = float(bernstein_threshold(_SLACK * variance, np.abs(score).max(), level))
-            at = int(np.abs(sums).argmax())
-            lags += 2 * n - 2
-            size = float(abs(sums[at]))
-            if size / threshold > worst[0] / worst[1]:
-                lag = at if at < n else at - length
-                what = "the label" if gap == 0 else f"whether two labels {gap} apart agree,"
-                worst = (
-                    size,
-                    threshold,
-                    f"{what} {abs(lag):,} rows {'before' if lag > 0 else 'behind'}",
-                )
-    variance = min(variance for _, variance in centred)
-    threshold = float(bernstein_threshold(_SLACK * variance, 1.0, level))
-    return Association(*worst, sums=lags, least_share=_least_share(threshold, variance, n / 2))
+        feature = signs[: n - gap] * signs[gap:] if gap else signs
+        sums = fft.irfft(spectrum * np.conj(fft.rfft(feature, length)), length)
+        sums[[0, gap]] = 0.0  # the row's own label
+        sums[n:-n] = 0.0
+        at = int(np.abs(sums).argmax())
+        if abs(sums[at]) > size:
+            size, lag = float(abs(sums[at])), at if at < n else at - length
+            feature_name = f"whether two labels {gap} apart agree," if gap else "the label"
+            where = f"{feature_name} {abs(lag):,} rows {'before' if lag > 0 else 'behind'}"
+    share = _least_share(threshold, variance, n / 2)
+    return Association(size, threshold, where, (PAIRED + 1) * (2 * n - 2), share)
 
 
-def small_calls_influence(outputs: Outputs, bits: Integers, alpha: float = GATE) -> Association:
-    """As :func:`influence`, in many small calls: every row of a call with every other one.
-
-    What happens in one row of a hundred is diluted in one long call, and stands out here.
-
-    Parameters
-    ----------
-    outputs, bits
-        (calls, m) outputs and which of two labels each row had.
-    """
+def _in_every_pair(score: Floats, bits: Integers, alpha: float) -> Association:
+    """Of many calls, with the mean of each of their rows taken off: rows of a call may differ."""
     signs = (2 * bits - 1).astype(np.float64)
     features: dict[int, Floats] = {0: signs}
     features |= {gap: signs[:, :-gap] * signs[:, gap:] for gap in range(1, NEAR + 1)}
 
     def where(gap: int, row: int, other: int) -> str:
-        what = f"whether rows {other} and {other + gap} agree" if gap else f"row {other}'s label"
-        return f"the output of row {row} of a call, and {what}"
+        label = f"whether rows {other} and {other + gap} agree" if gap else f"row {other}'s label"
+        return f"the output of row {row} of a call, and {label}"
 
     def own(gap: int, row: Integers, other: Integers) -> Booleans:
         return np.asarray((other == row) | (other + gap == row))
 
-    scores = scores_of(outputs.reshape(-1), bits.reshape(-1))
-    found = []
-    for score in scores:
-        table = score.reshape(bits.shape)
-        # centred row by row of a call, given the label, as the rows of a call may differ
-        ones = bits.sum(axis=0)
-        high = (table * bits).sum(axis=0) / np.maximum(ones, 1)
-        low = (table * (1 - bits)).sum(axis=0) / np.maximum(bits.shape[0] - ones, 1)
-        centred = table - np.where(bits == 1, high, low)
-        found.append(largest_sum(centred, features, where, alpha / len(scores), own))
-    return max(found, key=lambda one: one.ratio)
+    ones = bits.sum(axis=0)
+    high = (score * bits).sum(axis=0) / np.maximum(ones, 1)
+    low = (score * (1 - bits)).sum(axis=0) / np.maximum(bits.shape[0] - ones, 1)
+    return largest_sum(score - np.where(bits == 1, high, low), features, where, alpha, own)
 
 
 Feature = TypeVar("Feature")
@@ -301,38 +333,16 @@ def largest_sum(
     thresholds = bernstein_threshold(variance, 1.0, alpha / (2 * sums))
     worst = 0.0, 1.0, ""
     for name, feature in features.items():
-        found = np.abs(centred.T @ feature)
+        sizes = np.abs(centred.T @ feature)
         if skipped is not None:
-            rows, others = np.ogrid[: found.shape[0], : found.shape[1]]
-            found[skipped(name, rows, others)] = 0.0
-        at = int((found / thresholds[:, None]).argmax())
-        row, column = divmod(at, found.shape[1])
-        size, threshold = float(found[row, column]), float(thresholds[row])
+            rows, others = np.ogrid[: sizes.shape[0], : sizes.shape[1]]
+            sizes[skipped(name, rows, others)] = 0.0
+        row, column = divmod(int((sizes / thresholds[:, None]).argmax()), sizes.shape[1])
+        size, threshold = float(sizes[row, column]), float(thresholds[row])
         if size / threshold > worst[0] / worst[1]:
             worst = size, threshold, where(name, row, column)
     middle = float(np.median(thresholds)), float(np.median(variance))
     return Association(*worst, sums, _least_share(*middle, centred.shape[0] / 2))
-
-
-def scores_of(outputs: Outputs, bits: Integers) -> list[Floats]:
-    """One or two indicators of an output: is it what the higher label gives, is it a high one?"""
-    cells = cells_of(outputs)
-    size = int(cells.max()) + 1
-    higher = np.bincount(cells, bits, size) > np.bincount(cells, 1 - bits, size)
-    found = [higher[cells].astype(np.float64)]
-    upper = (cells >= size // 2).astype(np.float64)
-    if higher.min() == higher.max():  # neither label is told from the other
-        return [upper]
-    if size > 2 and not np.array_equal(upper, found[0]) and not np.array_equal(upper, 1 - found[0]):
-        found.append(upper)
-    return found
-
-
-def _given(score: Floats, bits: Integers) -> tuple[Floats, float]:
-    """A score less its mean given the label, and the sum of its variances."""
-    counts = np.maximum(np.bincount(bits, minlength=2), 1)
-    means = np.bincount(bits, score, 2) / counts
-    return score - means[bits], float(np.sum(counts * means * (1 - means)))
 
 
 def _least_share(threshold: float, variance: float, certain: float) -> float:

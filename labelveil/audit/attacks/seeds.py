@@ -10,29 +10,25 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from labelveil.audit.power import FOUND, birthday_starts, largest_seed_space
+from labelveil.audit.power import birthday_starts, largest_seed_space
 from labelveil.audit.verdict import Check, Power, verdict_of
 
 SEED_SPACE = 1 << 22
 """A seed space so large is still found with 95%."""
 
-STARTS = birthday_starts(SEED_SPACE, FOUND)
+STARTS = birthday_starts(SEED_SPACE)
 
 
 def seeds_check(digests: Sequence[bytes], rows: int, kinds: str) -> Check:
     """No two starts drew the same noise.
 
-    Parameters
-    ----------
-    digests
-        One for each start, of outputs long enough not to agree by chance (:func:`window_rows`).
-    rows
-        Rows of each start.
-    kinds
-        What sort of starts they were, in words.
+    Each start gives one digest, of the outputs of ``rows`` labels: enough not to agree by chance
+    (:func:`window_rows`). ``kinds`` says in words what sorts of starts they were.
     """
     most = Counter(digests).most_common(1)[0][1]
     repeated = len(digests) - len(set(digests))
+    # whole bits of the largest seed space that is found with 95%
+    bits = math.floor(math.log2(max(largest_seed_space(len(digests)), 1)))
     return Check(
         name="cold starts",
         verdict=verdict_of(repeated == 0),
@@ -42,20 +38,15 @@ def seeds_check(digests: Sequence[bytes], rows: int, kinds: str) -> Check:
         found="No two drew the same noise."
         if not repeated
         else f"{repeated:,} of them repeat another's noise, one up to {most:,} times: as if it had"
-        f" been drawn from about {_spaces(len(digests), repeated):,.0f} seeds.",
+        f" been drawn from about {_seeds_behind(len(digests), repeated):,.0f} seeds.",
         bound=math.inf if repeated else 0.0,
         confidence=1.0,
         details={"starts": len(digests), "repeated": repeated},
-        power=(Power("bits of a seed that is found", _bits(len(digests))),),
+        power=(Power("bits of a seed that is found", float(bits)),),
     )
 
 
-def _bits(starts: int) -> float:
-    """Whole bits of the largest seed space that is found with 95%."""
-    return float(math.floor(math.log2(max(largest_seed_space(starts), 1))))
-
-
-def _spaces(starts: int, repeated: int) -> float:
+def _seeds_behind(starts: int, repeated: int) -> float:
     """About how many seeds show so many repeats: the N with n - N (1 - (1 - 1/N)ⁿ) = repeated."""
     low, high = 1.0, float(starts) ** 2
     for _ in range(80):

@@ -38,9 +38,9 @@ class TapedEntropy(Entropy):
 
     def words(self, stream: str, start: int, count: int) -> Words:
         """Return the words, and keep them."""
-        found = super().words(stream, start, count)
-        self._taped.append(found)
-        return found
+        words = super().words(stream, start, count)
+        self._taped.append(words)
+        return words
 
     @property
     def tape(self) -> Words:
@@ -49,21 +49,15 @@ class TapedEntropy(Entropy):
 
 
 def tapes_check(parts: Mapping[str, Callable[[Entropy], Any]], key: bytes) -> Check:
-    """No word that one part draws is drawn by another.
-
-    Parameters
-    ----------
-    parts
-        What is random about a release, each part by name; run under one key.
-    """
+    """No word is drawn twice, by one random part of a release or by two; all run under one key."""
     tapes: dict[str, Words] = {}
     for name, part in parts.items():
         entropy = TapedEntropy(key)
         part(entropy)
         tapes[name] = entropy.tape
     shared = {
-        f"{one} and {other}": int(np.intersect1d(tapes[one], tapes[other]).size)
-        for one, other in combinations(tapes, 2)
+        f"{part} and {other}": int(np.intersect1d(tapes[part], tapes[other]).size)
+        for part, other in combinations(tapes, 2)
     }
     shared |= {f"{name} with themselves": t.size - np.unique(t).size for name, t in tapes.items()}
     used = {pair: count for pair, count in shared.items() if count}
@@ -81,15 +75,11 @@ def tapes_check(parts: Mapping[str, Callable[[Entropy], Any]], key: bytes) -> Ch
     )
 
 
-def correlation(noise: Integers, outputs: Outputs, alpha: float = GATE) -> Association:
+def correlation(noise: Integers, outputs: Outputs) -> Association:
     """Compare the noise on every cell with the output of every row, over many releases.
 
-    Parameters
-    ----------
-    noise
-        (releases, k) noisy counts less the true ones.
-    outputs
-        (releases, m) outputs of rows whose labels are the same in every release.
+    (releases, k) noisy counts less the true ones, and (releases, m) outputs of rows whose labels
+    are the same in every release.
     """
     cells = cells_of(outputs.reshape(-1)).reshape(outputs.shape)
     features = {
@@ -102,34 +92,26 @@ def correlation(noise: Integers, outputs: Outputs, alpha: float = GATE) -> Assoc
         scores - scores.mean(axis=0),
         features,
         lambda name, row, cell: f"row {row} and {name} on cell {cell}",
-        alpha,
     )
 
 
-def same_noise_check(one: Outputs, other: Outputs, codebook: Codebook) -> Check:
-    """Two messages about the same labels share no stretch of rows.
+def same_noise_check(codes: Outputs, other: Outputs, codebook: Codebook) -> Check:
+    """Two messages of (n,) codes about the same labels, in one order, share no stretch of rows.
 
-    The outputs agree in a row with probability at most q, the channels' largest, so that n rows
+    The codes agree in a row with probability at most q, the channels' largest, so that n rows
     hold a stretch of w equal ones with probability at most n · q^w.
-
-    Parameters
-    ----------
-    one, other
-        (n,) outputs for the same labels, in the same order.
-    codebook
-        That both were drawn from.
     """
     share = math.prod(float(channel.row_probabilities.max()) for channel in codebook.channels)
-    chance = math.ceil(math.log(one.size / GATE) / -math.log(share))
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], one == other, [0]])))
+    chance = math.ceil(math.log(codes.size / GATE) / -math.log(share))
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], codes == other, [0]])))
     longest = int((edges[1::2] - edges[::2]).max()) if edges.size else 0
-    enough = chance <= one.size
+    enough = chance <= codes.size
     return Check(
         name=f"{NAME}: stretches",
         question="Do two parties with the same labels draw the same noise?",
         verdict=verdict_of(longest < chance) if enough else Verdict.NOT_CHECKABLE,
         claim="Messages about the same labels have independent noise.",
-        tried=f"{one.size:,} rows were compared; {chance:,} equal ones in a row have a"
+        tried=f"{codes.size:,} rows were compared; {chance:,} equal ones in a row have a"
         f" probability below {GATE:g}.",
         found=f"The longest stretch of equal outputs is {longest:,} rows.",
         confidence=1 - GATE,

@@ -22,9 +22,8 @@ from labelveil.audit.attacks.model_attack import (
     Attack,
     attack_control,
     attack_predictions,
-    ceiling,
 )
-from labelveil.audit.bounds import expected_one_run_bound
+from labelveil.audit.bounds import expected_one_run_bound, guess_probability
 from labelveil.audit.certificate import manifest_checks as claims
 from labelveil.audit.inference.run_folder import Run, RunFiles, read_run
 from labelveil.audit.power import detectable_epsilon
@@ -91,7 +90,7 @@ def audit_inference(files: RunFiles, progress: Progress = lambda name: None) -> 
     progress(STEPS[3])
     audit.run(lambda: _control_check(run, canaries, epsilon, attacks))
     audit.plots["attack"] = {
-        "ceiling": ceiling(total),
+        "ceiling": guess_probability(total),
         "model": attacks["model"].curve,
         "control": attacks["control"].curve,
     }
@@ -132,16 +131,15 @@ def _model_check(run: Run, canaries: Canaries, claimed: float, attacks: dict[str
     result = found.result
     return statistical(
         "label inference from the model",
+        result,
         question="Does the trained model remember labels?",
         claim=f"From the model a canary's secret bit is guessed with probability at most"
-        f" {ceiling(claimed):.4f}.",
+        f" {guess_probability(claimed):.4f}.",
         tried=f"{canaries.rows.size:,} {_origin(canaries)} canaries that the model was trained on"
-        f" were guessed from its predictions ({found.looked_at}): {result.correct:,} of"
+        f" were guessed from its predictions ({found.view}): {result.correct:,} of"
         f" {result.guesses:,} guesses were right.",
         claimed=claimed,
-        bound=result.bound,
-        shown=result.shown,
-        details={"correct": result.correct, "guesses": result.guesses, "view": found.looked_at},
+        details={"correct": result.correct, "guesses": result.guesses, "view": found.view},
         power=(
             Power(
                 "excess of ε in what is predicted",

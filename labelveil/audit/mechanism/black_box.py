@@ -1,4 +1,4 @@
-"""Checks that only run a mechanism: any callable from labels to outputs will do."""
+"""Probes that only run a mechanism: any callable from labels to outputs will do."""
 
 from __future__ import annotations
 
@@ -8,174 +8,188 @@ from dataclasses import replace
 import numpy as np
 
 from labelveil.audit.attacks import rows_apart
-from labelveil.audit.attacks.every_label import every_label
-from labelveil.audit.attacks.implementation import (
-    mantissa_check,
-    permutation_check,
-    timing_check,
-)
+from labelveil.audit.attacks.every_label import Effort, every_label
+from labelveil.audit.attacks.implementation import mantissa_check, permutation_check
 from labelveil.audit.attacks.one_run import draw_secrets, one_run
-from labelveil.audit.attacks.rows_apart import Association
 from labelveil.audit.attacks.seeds import seeds_check
+from labelveil.audit.attacks.static_rule import static_check
+from labelveil.audit.attacks.timing import timing_check
 from labelveil.audit.attacks.two_worlds import two_worlds
 from labelveil.audit.bounds import expected_one_run_bound
 from labelveil.audit.mechanism.cold_start import cold_digests
+from labelveil.audit.mechanism.probe import Probes
 from labelveil.audit.mechanism.subject import CallableSubject
 from labelveil.audit.mechanism.trial import Trial
 from labelveil.audit.power import smallest_excess, two_worlds_rarest
-from labelveil.audit.verdict import GATE, SHOWN, Check, Power, Verdict, statistical, verdict_of
+from labelveil.audit.verdict import GATE, SHOWN, Check, Power, Verdict, statistical
+
+PROBES = Probes()
 
 
+def _search_cost(trial: Trial) -> float:
+    runs = Effort.of(trial.sizes.runs, trial.subject.labels.size).total
+    return 0.5 + trial.seconds(runs, 6) + 1e-7 * runs
+
+
+@PROBES.add(
+    "every label",
+    "Is any label, or any output, told apart better than ε allows?",
+    _search_cost,
+    not_looked_at="Labels between or beyond those of the grid.",
+)
 def every_label_check(trial: Trial) -> Check:
     """The label, the pair and the output that say most, searched for and tested."""
     subject = trial.subject
-    found = every_label(subject.mechanism, subject.labels, subject.epsilon, trial.sizes.runs)
-    worst, effort = found.tested[0], found.effort
-    labels = subject.labels[found.looked_at]
-    some = found.looked_at.size < subject.labels.size
+    search = every_label(subject.mechanism, subject.labels, subject.epsilon, trial.sizes.runs)
+    worst, effort = search.tested[0], search.effort
+    labels = subject.labels[search.piloted]
+    left_out = subject.labels.size - labels.size
     sides = [
         subject.shown(labels[side[0]]) if side.size == 1 else "all others"
         for side in (worst.suspect.likely, worst.suspect.unlikely)
     ]
     check = statistical(
         "every label",
+        search,
         claim=f"No event is more than e^ε times likelier for one label than for another,"
         f" ε = {subject.epsilon:g}.",
         tried=f"{effort.pilot:,} pilot runs over {labels.size} labels"
-        f"{', a random sample,' if some else ''} and {effort.again:,} more of the worst; then"
-        f" {len(found.tested)} suspects on fresh runs. Worst: label {sides[0]} against {sides[1]},"
+        f"{', a random sample,' if left_out else ''} and {effort.again:,} more of the worst; then"
+        f" {len(search.tested)} suspects on fresh runs. Worst: label {sides[0]} against {sides[1]},"
         f" {worst.suspect.view.name}, {worst.right:,} of {worst.guesses:,} guesses right.",
         claimed=subject.epsilon,
-        bound=found.bound,
-        shown=found.shown,
-        power=found.power,
+        power=search.power,
         details={"labels": labels.size, "worst": sides, "of": subject.labels.size},
     )
-    if not some:
+    if not left_out:
         return check
-    left = f"{subject.labels.size - labels.size:,} of {subject.labels.size:,} labels"
-    return replace(check, not_looked_at=f"{left}, chosen at random, were not run.")
+    of_all = f"{left_out:,} of {subject.labels.size:,} labels, chosen at random, were not run."
+    return replace(check, not_looked_at=of_all)
 
 
+@PROBES.add(
+    "one run",
+    "How well is a secret guessed from one output, over a million records?",
+    lambda trial: 0.2 + trial.seconds(trial.sizes.records) + 1e-7 * trial.sizes.records,
+    not_looked_at="Labels between the lowest and the highest one.",
+)
 def one_run_check(trial: Trial) -> Check:
     """Every record carries a secret bit; one run gives the bound."""
-    subject, records = trial.subject, trial.sizes.records
-    low, high = map(subject.shown, trial.ends)
+    epsilon, records = trial.subject.epsilon, trial.sizes.records
+    low, high = map(trial.subject.shown, trial.ends)
     secrets = draw_secrets(records, 2)
-    found = one_run(trial.of_bits(secrets), secrets)
-    guesses = max(found.guesses, 1)
-    reach = expected_one_run_bound(subject.epsilon, guesses, SHOWN)
-    excess = smallest_excess(1.0, guesses, subject.epsilon, GATE)
+    run = one_run(trial.of_bits(secrets), secrets)
+    guesses = max(run.guesses, 1)
+    reach = expected_one_run_bound(epsilon, guesses, SHOWN)
+    excess = smallest_excess(1.0, guesses, epsilon, GATE)
     return statistical(
         "one run",
+        run,
         claim=f"A uniform secret bit is guessed with probability at most"
-        f" e^ε/(e^ε+1) = {1 / (1 + math.exp(-subject.epsilon)):.4f}.",
+        f" e^ε/(e^ε+1) = {1 / (1 + math.exp(-epsilon)):.4f}.",
         tried=f"{records:,} labels were drawn among {low} and {high}, randomized once, and"
-        f" guessed: {found.correct:,} of {found.guesses:,} guesses were right. (A tight mechanism"
+        f" guessed: {run.correct:,} of {run.guesses:,} guesses were right. (A tight mechanism"
         f" would show {reach:.3f} at 95%.)",
-        claimed=subject.epsilon,
-        bound=found.bound,
-        shown=found.shown,
-        details={"correct": found.correct, "guesses": found.guesses},
+        claimed=epsilon,
+        details={"correct": run.correct, "guesses": run.guesses},
         power=(Power("excess of ε between the two outermost labels", excess),),
     )
 
 
+_ROWS_MISSED = "Dependence of an output on three or more other rows together."
+
+
+@PROBES.add(
+    "repeated words",
+    "Does any randomness come back in other rows, at any distance, block borders included?",
+    lambda trial: 0.2 + trial.seconds(trial.sizes.rows) + 2e-6 * trial.sizes.rows,
+    not_looked_at=f"Here and there, at lags above half of the rows. {_ROWS_MISSED}",
+)
 def repeats_check(trial: Trial) -> Check:
-    """No stretch of rows comes back."""
-    outputs = trial.constant
-    found = rows_apart.find_repeat(outputs)
-    verdict = verdict_of(not found.found) if found.window else Verdict.NOT_CHECKABLE
-    return Check(
-        name="repeated words",
-        verdict=verdict,
+    return rows_apart.words_check(
+        "repeated words",
+        trial.constant,
         claim="Every row has random words of its own.",
-        tried=f"{outputs.size:,} equal labels were randomized in one call, and every window of"
-        f" {found.window:,} rows was compared with every other one, at any distance.",
-        found=f"The rows from {found.first:,} on are the same {found.lag:,} rows later."
-        if found.found
-        else "No window occurs twice."
-        if found.window
-        else "The outputs vary too little: windows would agree by chance.",
-        bound=math.inf if found.found else 0.0 if found.window else None,
-        confidence=1 - GATE,
-        power=(Power("rows of a stretch that is repeated", float(found.window or math.inf)),),
-        details={"lag": found.lag, "first": found.first},
+        tried=f"{trial.constant.size:,} equal labels were randomized in one call",
     )
 
 
-def agreement_check(trial: Trial) -> Check:
-    """Rows at no distance agree more or less often than chance."""
-    found = rows_apart.agreement(trial.constant)
-    return _association(
-        "agreement at every lag",
-        found,
-        claim="The noise of any two rows is independent, however far apart they are.",
-        tried=f"{trial.constant.size:,} equal labels were randomized in one call; outputs were"
-        f" compared at {found.sums:,} lags.",
-        power="share of rows that repeat another's word at one lag",
-    )
-
-
-def influence_check(trial: Trial) -> Check:
-    """No row's output depends on another row's label."""
-    bits = rows_apart.random_bits(trial.sizes.records)
-    found = rows_apart.influence(trial.of_bits(bits), bits)
-    return _association(
-        "labels of other rows",
-        found,
-        claim="A row's output depends on its own label alone.",
-        tried=f"{bits.size:,} random labels in one call; {found.sums:,} comparisons of an output"
-        " with another row's label, or with whether two other labels agree, at every distance.",
-        power="share of rows that show another row's label",
-    )
-
-
-def canaries_check(trial: Trial) -> Check:
-    """A canary in any row of a call is compared with all other rows."""
-    shape = trial.sizes.small_calls, trial.sizes.small_rows
-    bits = rows_apart.random_bits(shape[0] * shape[1]).reshape(shape)
-    outputs = np.stack([trial.of_bits(call) for call in bits])
-    found = rows_apart.small_calls_influence(outputs, bits)
-    return _association(
-        "canaries in every row",
-        found,
-        claim="No row of a call shows a label of another row.",
-        tried=f"{shape[0]:,} calls of {shape[1]:,} random labels: {found.sums:,} comparisons of the"
-        " output of one row with the label of another, or with whether two neighbours agree.",
-        power="probability that one row shows another row's label",
-    )
-
-
+@PROBES.add(
+    "call against call",
+    "Does one release repeat the noise of another?",
+    lambda trial: (
+        0.1
+        + trial.seconds(trial.sizes.small_calls // 4 * trial.sizes.small_rows)
+        + trial.seconds(0, trial.sizes.small_calls // 4)
+        + 5e-7 * trial.sizes.small_calls * trial.sizes.small_rows
+    ),
+)
 def calls_check(trial: Trial) -> Check:
-    """No call repeats words of another call."""
-    calls, rows = trial.sizes.small_calls, trial.sizes.small_rows
-    outputs = np.concatenate([trial.repeat(trial.ends[0], rows) for _ in range(calls // 4)])
-    found = rows_apart.find_repeat(outputs)
-    again = rows_apart.agreement(outputs[: -(outputs.size % 2) or None])
-    holds = not (found.found or again.found)
-    return Check(
-        name="call against call",
-        verdict=verdict_of(holds),
+    calls, rows = trial.sizes.small_calls // 4, trial.sizes.small_rows
+    return rows_apart.words_check(
+        "call against call",
+        np.concatenate([trial.repeat(trial.ends[0], rows) for _ in range(calls)]),
         claim="Every call has noise of its own.",
-        tried=f"{calls // 4:,} calls of {rows:,} equal labels were laid end to end; windows of"
-        f" {found.window:,} rows were compared, and outputs at {again.sums:,} lags.",
-        found=f"Rows come back {found.lag:,} rows later." if found.found else _size(again),
-        bound=0.0 if holds else math.inf,
-        confidence=1 - GATE,
-        power=(
-            Power("rows of a stretch that is repeated", float(found.window or math.inf)),
-            Power("share of rows that repeat another's word at one lag", again.least_share),
-        ),
+        tried=f"{calls:,} calls of {rows:,} equal labels were laid end to end",
     )
 
 
+@PROBES.add(
+    "labels of other rows",
+    "Is any label used in another row than its own, of one long call or of many small ones?",
+    lambda trial: (
+        0.2
+        + trial.seconds(trial.sizes.records)
+        + trial.seconds(trial.sizes.small_calls * trial.sizes.small_rows, trial.sizes.small_calls)
+        + 2e-6 * trial.sizes.records
+        + 1e-6 * trial.sizes.small_calls * trial.sizes.small_rows
+    ),
+    not_looked_at=_ROWS_MISSED,
+)
+def influence_check(trial: Trial) -> Check:
+    """Canaries in every row of one long call, and in every row of many small ones."""
+    bits = rows_apart.random_bits(trial.sizes.records)
+    lags = rows_apart.influence(trial.of_bits(bits), bits, GATE / 2)
+    shape = trial.sizes.small_calls, trial.sizes.small_rows
+    table = rows_apart.random_bits(math.prod(shape)).reshape(shape)
+    outputs = np.stack([trial.of_bits(call) for call in table])
+    pairs = rows_apart.influence(outputs, table, GATE / 2)
+    check = max(lags, pairs, key=lambda association: association.ratio).check(
+        "labels of other rows",
+        "share of rows that show another row's label",
+        claim="A row's output depends on its own label alone.",
+        tried=f"{bits.size:,} random labels in one call, {shape[0]:,} calls of {shape[1]:,}:"
+        f" {lags.sums + pairs.sums:,} comparisons of an output with another row's label, or with"
+        " whether two other labels agree, at every distance and in every row of the small calls.",
+    )
+    powers = (
+        Power("share of rows that show another row's label", lags.least_share),
+        Power("probability that one row of a small call shows another's label", pairs.least_share),
+    )
+    return replace(check, power=powers)
+
+
+@PROBES.add(
+    "order",
+    "Do outputs stand in the order of their rows, not in one of their own?",
+    lambda trial: 0.2 + trial.seconds(1 << 18),
+)
 def order_check(trial: Trial) -> Check:
-    """Outputs stand in the order of their rows."""
     bits = rows_apart.random_bits(min(trial.sizes.records, 1 << 18))
     return permutation_check(trial.of_bits(bits).astype(np.float64))
 
 
+@PROBES.add(
+    "cold starts",
+    "Could the noise be had by trying every seed?",
+    lambda trial: (
+        6.0
+        + trial.seconds(256 * trial.sizes.starts, trial.sizes.starts)
+        + 0.01 * trial.sizes.starts * isinstance(trial.subject, CallableSubject)
+    ),
+    not_looked_at="Seeds of more bits than the power says, and generators that are predictable"
+    " from their outputs.",
+)
 def starts_check(trial: Trial) -> Check:
     """First starts, forked processes and restored copies draw different noise."""
     starts, forks = trial.sizes.starts, trial.sizes.forks
@@ -195,46 +209,83 @@ def starts_check(trial: Trial) -> Check:
     return seeds_check(digests, rows, kinds)
 
 
-def black_box_range_check(subject: CallableSubject) -> Check:
+@PROBES.add(
+    "float mantissa",
+    "Do the low bits of floating-point outputs give labels away?",
+    lambda trial: 0.5 + trial.seconds(400_000),
+)
+def floats_check(trial: Trial) -> Check:
+    runs = min(trial.sizes.runs, 200_000)
+    low, high = (trial.repeat(label, runs) for label in trial.ends)
+    return mantissa_check(low, high, trial.subject.epsilon)
+
+
+@PROBES.add(
+    "timing",
+    "Does the time of a call depend on the label?",
+    lambda trial: 0.2 + trial.seconds(0, 2 * trial.sizes.calls),
+    not_looked_at="Differences below the clock's resolution and this machine's unrest.",
+)
+def clock_check(trial: Trial) -> Check:
+    low, high = (np.array([label]) for label in trial.ends)
+    mechanism = trial.subject.mechanism
+    return timing_check(
+        "timing",
+        (lambda: mechanism(low)[0], lambda: mechanism(high)[0]),
+        trial.sizes.calls,
+        trial.subject.epsilon,
+        claim="Latency does not depend on the label, nor on whether it was kept or flipped.",
+        tried=f"{trial.sizes.calls:,} single calls for either of two labels, in random order;"
+        " output and duration were looked at together.",
+    )
+
+
+@PROBES.add(
+    "static rule",
+    "Does any source on the way of a label use a predictable generator?",
+    lambda trial: 2.0,
+    not_looked_at="Libraries that the sources call.",
+)
+def sources_check(trial: Trial) -> Check:
+    return static_check(trial.subject.sources, trial.subject.title)
+
+
+@PROBES.add(
+    "range",
+    "Is a label far outside the domain treated as the nearest bound?",
+    lambda trial: 0.3 + trial.seconds(200_000),
+    subject=CallableSubject,
+)
+def black_box_range_check(trial: Trial) -> Check:
     """A label far outside says no more than the bound does."""
-    low, high = float(subject.labels[0]), float(subject.labels[-1])
-    far = high + 10 * (high - low)
+    (low, high), runs = trial.ends, 100_000
+    shown = trial.subject.shown
     name, claim = "labels outside the domain", "Labels are clipped to the domain before any noise."
     try:
-        outside = subject.mechanism(np.full(100_000, far))
+        outside = trial.repeat(high + 10 * (high - low), runs)
     except Exception as error:  # anybody's code may refuse in any way
         refusal = f"It was refused: {error!r:.120}."
-        tried = f"A label far above {subject.shown(high)} was passed."
+        tried = f"A label far above {shown(high)} was passed."
         return Check(name, Verdict.NOT_CHECKABLE, claim, tried, refusal)
-    found = two_worlds(subject.mechanism(np.full(100_000, low)), outside)
-    rarest = two_worlds_rarest(50_000, subject.epsilon, GATE)
+    rarest = two_worlds_rarest(runs // 2, trial.subject.epsilon, GATE)
     return statistical(
         name,
+        two_worlds(trial.repeat(low, runs), outside),
         claim=claim,
-        tried=f"100,000 runs for each of the labels {subject.shown(low)} and one far above"
-        f" {subject.shown(high)}.",
-        claimed=subject.epsilon,
-        bound=found.bound,
-        shown=found.shown,
+        tried=f"{runs:,} runs for each of the labels {shown(low)} and one far above {shown(high)}.",
+        claimed=trial.subject.epsilon,
         power=(Power("probability of an output that the far label alone gives", rarest),),
     )
 
 
-def floats_check(trial: Trial) -> Check:
-    """No floating-point noise leaves."""
-    low, high = trial.ends
-    runs = min(trial.sizes.runs, 200_000)
-    return mantissa_check(trial.repeat(low, runs), trial.repeat(high, runs), trial.subject.epsilon)
-
-
-def clock_check(trial: Trial) -> Check:
-    """How long a call takes says nothing."""
-    return timing_check(
-        trial.subject.mechanism, *trial.ends, trial.subject.epsilon, trial.sizes.calls
-    )
-
-
-def opaque_check() -> Check:
+@PROBES.add(
+    "exact",
+    "Is the claim proved, not only not refuted?",
+    lambda trial: 0.0,
+    subject=CallableSubject,
+    not_looked_at=f"Everything that happens less often than the runs show at a level of {GATE:g}.",
+)
+def opaque_check(trial: Trial) -> Check:
     return Check(
         name="exact ε from the sampler",
         verdict=Verdict.NOT_CHECKABLE,
@@ -243,24 +294,4 @@ def opaque_check() -> Check:
         found="Statistics can refute a claim, never prove it: a raw label that leaks once in a"
         f" million runs, or a rounding error of 2⁻¹⁶, stays below any bound at confidence"
         f" 1 - {GATE:g}.",
-    )
-
-
-def _association(name: str, found: Association, *, claim: str, tried: str, power: str) -> Check:
-    return Check(
-        name=name,
-        verdict=verdict_of(not found.found),
-        claim=claim,
-        tried=tried,
-        found=_size(found),
-        confidence=1 - GATE,
-        power=(Power(power, found.least_share),),
-        details={"where": found.where, "of_threshold": found.ratio},
-    )
-
-
-def _size(found: Association) -> str:
-    return (
-        f"The largest is {found.ratio:.2f} of what a right build passes once in a million audits"
-        f" ({found.where})."
     )

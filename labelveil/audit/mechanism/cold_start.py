@@ -15,11 +15,12 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 
 import numpy as np
 
 from common.errors import ConfigError
-from labelveil.audit.mechanism.subject import Subject, from_spec
+from labelveil.audit.mechanism.subject import CallableSubject, NamedSubject, Subject
 from labelveil.children import child_command, child_environment
 
 DIGEST_BYTES = 16
@@ -27,22 +28,18 @@ DIGEST_BYTES = 16
 
 
 def cold_digests(subject: Subject, rows: int, starts: int, forks: int) -> list[bytes]:
-    """Digests of the outputs of so many first starts, for ``rows`` equal labels.
+    """Digests of the outputs of first starts, for ``rows`` equal labels.
 
-    Parameters
-    ----------
-    starts
-        In one process that loads the subject anew.
-    forks
-        In processes forked before it was loaded, and as many forked after it has randomized.
+    So many ``starts`` are in one process that loads the subject anew, ``forks`` in processes forked
+    before it was loaded, and as many in those forked after it has randomized.
 
     Raises
     ------
     ConfigError
         If one of the starts fails.
     """
-    counts = [str(rows), str(starts), str(forks)]
-    command = child_command(__name__, json.dumps(subject.spec()), *counts)
+    spec = json.dumps(asdict(subject), default=np.ndarray.tolist)
+    command = child_command(__name__, spec, str(rows), str(starts), str(forks))
     environment = child_environment(OMP_NUM_THREADS="1")
     done = subprocess.run(command, capture_output=True, env=environment, check=False)
     if done.returncode:
@@ -53,25 +50,41 @@ def cold_digests(subject: Subject, rows: int, starts: int, forks: int) -> list[b
 
 def main(spec: str, rows: str, starts: str, forks: str) -> None:
     """Write one digest for each start: of the outputs for ``rows`` equal labels."""
-    description = json.loads(spec)
-    subject = from_spec(description)
+    subject = _described(spec)
     labels = np.full(int(rows), subject.labels[0])
     loaded = set(sys.modules)
     _fork(subject, labels, int(forks))
     for _ in range(int(starts)):
-        if "callable" in description:
-            _forget(set(sys.modules) - loaded, description["callable"])
-            subject = from_spec(description)
+        if isinstance(subject, CallableSubject):
+            # unload what came with it: the modules that share its top-level package
+            top = subject.target.partition(":")[0].partition(".")[0]
+            for name in set(sys.modules) - loaded:
+                if name.partition(".")[0] == top:
+                    del sys.modules[name]
+            subject = _described(spec)
         os.write(1, _digest(subject, labels))
     subject.mechanism(labels)
     _fork(subject, labels, int(forks))
+
+
+def _described(spec: str) -> Subject:
+    fields = json.loads(spec)
+    for name in ("labels", "events"):
+        if fields.get(name) is not None:
+            fields[name] = np.asarray(fields[name], dtype=np.float64)
+    return CallableSubject(**fields) if "target" in fields else NamedSubject(**fields)
 
 
 def _fork(subject: Subject, labels: np.ndarray, forks: int) -> None:
     for _ in range(forks):
         child = os.fork()
         if not child:
-            _start(subject, labels)
+            try:
+                os.write(1, _digest(subject, labels))
+                os._exit(0)
+            except BaseException as error:
+                os.write(2, f"{type(error).__name__}: {error}\n".encode())
+                os._exit(1)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if status:
             raise SystemExit(f"a process that was forked ended with status {status}")
@@ -80,24 +93,6 @@ def _fork(subject: Subject, labels: np.ndarray, forks: int) -> None:
 def _digest(subject: Subject, labels: np.ndarray) -> bytes:
     outputs = np.ascontiguousarray(subject.mechanism(labels))
     return hashlib.sha256(outputs.tobytes()).digest()[:DIGEST_BYTES]
-
-
-def _forget(modules: set[str], target: str) -> None:
-    """Unload what came with a callable: the modules that share its top-level package."""
-    top = target.partition(":")[0].partition(".")[0]
-    for name in modules:
-        if name.partition(".")[0] == top:
-            del sys.modules[name]
-
-
-def _start(subject: Subject, labels: np.ndarray) -> None:
-    """What a forked process does; it never returns."""
-    try:
-        os.write(1, _digest(subject, labels))
-        os._exit(0)
-    except BaseException as error:
-        os.write(2, f"{type(error).__name__}: {error}\n".encode())
-        os._exit(1)
 
 
 if __name__ == "__main__":

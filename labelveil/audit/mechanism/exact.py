@@ -1,8 +1,9 @@
-"""Checks of a randomizer that takes injected entropy: exact, or by replay."""
+"""Probes of a randomizer that takes injected entropy: exact, or by replay."""
 
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache, partial
 
 import numpy as np
 
@@ -11,108 +12,171 @@ from labelveil.audit.attacks import replay as replays
 from labelveil.audit.attacks.exact_channel import certify, count_weights, randomizer_sampler
 from labelveil.audit.attacks.exact_joint import joint_audit
 from labelveil.audit.attacks.histogram_event import TwoStepResponse, histogram_event
-from labelveil.audit.attacks.implementation import declared_outputs_check
 from labelveil.audit.attacks.two_noises import correlation, tapes_check
 from labelveil.audit.bounds import histogram_event_probability
+from labelveil.audit.mechanism.probe import Probes
 from labelveil.audit.mechanism.subject import NamedSubject
-from labelveil.audit.power import two_worlds_excess
+from labelveil.audit.mechanism.trial import Trial
+from labelveil.audit.power import rarest_seen, two_worlds_excess
 from labelveil.audit.verdict import GATE, Check, Power, statistical, verdict_of
 
+PROBES = Probes()
+probe = partial(PROBES.add, subject=NamedSubject)
 
-def sampler_check(subject: NamedSubject) -> Check:
-    """The sampler's own integers: counted, compared with the published ones, certified."""
-    channel = subject.randomizer.channel
-    sampler = randomizer_sampler(subject.randomizer)
-    rows = [channel.row_of.tolist().index(row) for row in range(len(channel.rows))]
-    counted = count_weights(lambda i, words: sampler(np.array(rows)[i], words), len(rows))
-    found = certify(counted.weights, subject.epsilon)
+
+@probe(
+    "exact ε",
+    "Does the sampler itself keep ε for every label, exactly?",
+    lambda trial: 1.0,
+)
+def sampler_check(trial: Trial) -> Check:
+    """The sampler's own integers are counted, compared with the published ones, and certified."""
+    epsilon, channel = trial.named.epsilon, trial.named.randomizer.channel
+    sampler = randomizer_sampler(trial.named.randomizer)
+    rows = np.array([channel.row_of.tolist().index(row) for row in range(len(channel.rows))])
+    counted = count_weights(lambda i, words: sampler(rows[i], words), len(rows))
+    exact = certify(counted.weights, epsilon)
     published = tuple(tuple(row[z] for z in counted.outputs) for row in channel.rows)
     same = published == counted.weights and len(counted.outputs) == channel.outputs.size
     return Check(
         name="exact ε from the sampler",
-        verdict=verdict_of(found.holds and same),
-        claim=f"Randomizing one label spends at most ε = {subject.epsilon:g}.",
+        verdict=verdict_of(exact.holds and same),
+        claim=f"Randomizing one label spends at most ε = {epsilon:g}.",
         tried=f"The words behind each of {channel.outputs.size} outputs were counted through an"
         f" injected entropy source, for {len(rows)} distinct rows, and their worst ratio compared"
         " with Σ_{j<60} ε^j/j! in rational arithmetic.",
-        found=f"Exactly ε = {found.epsilon:.12g}; the counts"
+        found=f"Exactly ε = {exact.epsilon:.12g}; the counts"
         f" {'are' if same else 'are not'} the published weights.",
-        claimed=subject.epsilon,
-        bound=found.epsilon,
-        shown=found.epsilon,
+        claimed=epsilon,
+        bound=exact.epsilon,
+        shown=exact.epsilon,
         confidence=1.0,
     )
 
 
-def joint_check(subject: NamedSubject) -> Check:
-    """Both steps at once, exactly, over every tiny data set."""
-    labels, rows, half = 3, 3, Fraction(1, 2)
-    rule = subject.channel_rule(labels, rows)
-    found = joint_audit(rule, 2 / half, labels=labels, rows=rows, margin=1)
+@probe(
+    "joint ε",
+    "Do noisy histogram and randomized labels together keep ε, exactly?",
+    lambda trial: 1.5,
+    not_looked_at="Data sets of more than a few labels; the argument for them is the same.",
+)
+def joint_check(trial: Trial) -> Check:
+    labels = rows = 3
+    build = cache(trial.named.channel_of)
+    worst = joint_audit(
+        lambda noisy, counts: build(noisy, rows), Fraction(4), labels=labels, rows=rows, margin=1
+    )
     return Check(
         name="exact ε of both steps",
-        verdict=verdict_of(found.epsilon <= 1 + 1e-9),
+        verdict=verdict_of(worst.epsilon <= 1 + 1e-9),
         claim="Histogram (ε₁ = 1/2) and labels (ε₂ = 1/2) together spend at most 1.",
         tried=f"All data sets of {rows} labels over {labels} points, all their neighbours and all"
-        f" messages were enumerated ({found.messages:,} histograms).",
-        found=f"The worst log-likelihood ratio is {found.epsilon:.10g}, for counts"
-        f" {found.data_set} and {found.neighbour}.",
+        f" messages were enumerated ({worst.messages:,} histograms).",
+        found=f"The worst log-likelihood ratio is {worst.epsilon:.10g}, for counts"
+        f" {worst.data_set} and {worst.neighbour}.",
         claimed=1.0,
-        bound=found.epsilon,
-        shown=found.epsilon,
+        bound=worst.epsilon,
+        shown=worst.epsilon,
         confidence=1.0,
     )
 
 
-def two_step_check(subject: NamedSubject, releases: int) -> Check:
-    """E* against this project's own histogram and sampler, ε₁ = ε₂ = ε/2 over four labels."""
-    half = Fraction(subject.epsilon) / 2
-    sampler = TwoStepResponse(4, half, half)
-    found = histogram_event(sampler, np.array([2, 2, 0, 0]), releases)
-    chance = histogram_event_probability(float(half), float(half), 4)
-    excess = two_worlds_excess(chance, releases, subject.epsilon, GATE)
-    return statistical(
-        "two-step event",
-        claim=f"Noisy histogram and randomized label together spend at most {subject.epsilon:g}.",
-        tried=f"E* = {{noisy h_a ≥ c_a, noisy h_b ≤ c_b, ỹ = Φ(a)}} was counted in {releases:,}"
-        f" releases of each of two neighbours: {found.hits:,} against {found.other_hits:,}.",
-        claimed=subject.epsilon,
-        bound=found.bound,
-        shown=found.shown,
-        power=(Power("excess of ε of both together", excess),),
+for _name, _question, _replayed in (
+    (
+        "replay",
+        "Does one label move the histogram by no more than its noise pays for?",
+        replays.sensitivity_check,
+    ),
+    (
+        "noise scale",
+        "Is the histogram's noise as wide as it is said to be?",
+        replays.noise_scale_check,
+    ),
+    ("bins", "Is the channel built from the noisy histogram alone?", replays.function_check),
+    ("support", "Do empty cells of the histogram get noise, too?", replays.support_check),
+):
+    probe(_name, _question, lambda trial: 0.004 * trial.sizes.seeds)(
+        lambda trial, check=_replayed: check(trial.replay)  # type: ignore[misc]
     )
 
 
-def far_labels_check(subject: NamedSubject) -> Check:
-    """A label far outside gives the bytes of the nearest bound."""
-    low, high = float(subject.labels[0]), float(subject.labels[-1])
-    return replays.range_check(subject.randomize, low, high)
+@probe(
+    "range",
+    "Is a label far outside the domain treated as the nearest bound?",
+    lambda trial: 0.1 + trial.seconds(0, 128),
+)
+def far_labels_check(trial: Trial) -> Check:
+    return replays.range_check(trial.named.randomize, *trial.ends)
 
 
-def declared_check(subject: NamedSubject) -> Check:
-    """Only declared outputs leave."""
-    outputs = subject.mechanism(np.resize(subject.labels, 100_000))
-    return declared_outputs_check(outputs, np.arange(subject.randomizer.channel.outputs.size))
-
-
-def shared_words_check(subject: NamedSubject) -> Check:
-    """Prior and rows of one release share no word."""
-    return tapes_check(subject.noises(), system_entropy().key)
-
-
-def noise_correlation_check(subject: NamedSubject, releases: int) -> Check:
-    """Noise on a known histogram, beside the rows of the same releases."""
-    drawn = [subject.whole_release(system_entropy()) for _ in range(releases)]
-    noise, outputs = (np.stack(part) for part in zip(*drawn, strict=True))
-    found = correlation(noise, outputs)
+@probe(
+    "declared outputs",
+    "Is every value that is sent a declared one?",
+    lambda trial: 0.1 + trial.seconds(100_000),
+)
+def declared_check(trial: Trial) -> Check:
+    sent = trial.named.mechanism(np.resize(trial.named.labels, 100_000))
+    declared = trial.named.randomizer.channel.outputs.size
+    strange = int(np.count_nonzero(~np.isin(sent, np.arange(declared))))
     return Check(
-        name="prior noise and rows",
-        verdict=verdict_of(not found.found),
+        name="declared outputs",
+        verdict=verdict_of(strange == 0),
+        claim=f"Every value sent is one of {declared:,} declared outputs.",
+        tried=f"{sent.size:,} values were compared with them.",
+        found=f"{strange:,} lie outside.",
+        confidence=1.0,
+        power=(Power("probability of an undeclared output", rarest_seen(sent.size)),),
+    )
+
+
+@probe(
+    "two noises",
+    "Is any random word used twice, for the histogram and for rows?",
+    lambda trial: 0.1,
+)
+def shared_words_check(trial: Trial) -> Check:
+    return tapes_check(trial.named.noises(), system_entropy().key)
+
+
+@probe(
+    "prior noise and rows",
+    "Does the histogram's noise say anything about the rows' noise?",
+    lambda trial: 0.1 + 1.2e-3 * trial.sizes.small_calls,
+    not_looked_at="Noise that is shared without leaving a correlation of a cell with a row.",
+)
+def noise_correlation_check(trial: Trial) -> Check:
+    """Noise on a known histogram, beside the rows of the same releases."""
+    releases = trial.sizes.small_calls
+    drawn = [trial.named.whole_release(system_entropy()) for _ in range(releases)]
+    noise, outputs = (np.stack(part) for part in zip(*drawn, strict=True))
+    largest = correlation(noise, outputs)
+    return largest.check(
+        "prior noise and rows",
+        "correlation of the noise on a cell with a row",
         claim="The histogram's noise is independent of the rows' noise.",
-        tried=f"{releases:,} releases of one data set; {found.sums:,} correlations of the noise on"
-        " a cell with the output of a row.",
-        found=f"The largest is {found.ratio:.2f} of what a right build passes once in a million"
-        f" audits ({found.where}).",
-        confidence=1 - GATE,
-        power=(Power("correlation of the noise on a cell with a row", found.least_share),),
+        tried=f"{releases:,} releases of one data set; {largest.sums:,} correlations of the noise"
+        " on a cell with the output of a row.",
+    )
+
+
+@probe(
+    "two-step event",
+    "Do histogram and one label together say more than both steps may?",
+    lambda trial: 0.2 + 4e-6 * trial.sizes.releases,
+)
+def two_step_check(trial: Trial) -> Check:
+    """E* against this project's own histogram and sampler, ε₁ = ε₂ = ε/2 over four labels."""
+    epsilon, releases = trial.named.epsilon, trial.sizes.releases
+    half = Fraction(epsilon) / 2
+    event = histogram_event(TwoStepResponse(4, half, half), np.array([2, 2, 0, 0]), releases)
+    chance = histogram_event_probability(float(half), float(half), 4)
+    excess = two_worlds_excess(chance, releases, epsilon, GATE)
+    return statistical(
+        "two-step event",
+        event,
+        claim=f"Noisy histogram and randomized label together spend at most {epsilon:g}.",
+        tried=f"E* = {{noisy h_a ≥ c_a, noisy h_b ≤ c_b, ỹ = Φ(a)}} was counted in {releases:,}"
+        f" releases of each of two neighbours: {event.hits:,} against {event.other_hits:,}.",
+        claimed=epsilon,
+        power=(Power("excess of ε of both together", excess),),
     )

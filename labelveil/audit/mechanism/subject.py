@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.entropy import Entropy, system_entropy
-from common.errors import ConfigError
+from common.errors import ConfigError, present
 from common.exact.channel import FiniteChannel
 from common.randomizers import (
     LabelTerms,
+    NoisyPrior,
     Randomizer,
     build_randomizer,
     plan_message,
@@ -30,6 +31,7 @@ from common.randomizers import (
 from common.randomizers.grid import Grid
 from labelveil.audit.attacks.implementation import Mechanism
 from labelveil.audit.attacks.replay import Labels, Published
+from labelveil.audit.attacks.static_rule import release_sources
 
 REPLAY_EPSILON = 1.5
 """Budget of replayed releases; their few rows make ε₁ large enough for histograms to coincide."""
@@ -59,14 +61,11 @@ class NamedSubject:
 
     @cached_property
     def randomizer(self) -> Randomizer:
-        return build_randomizer(
-            self.name,
-            labels=self.labels,
-            prior=np.ones(self.labels.size),
-            epsilon=self.epsilon,
-            loss=self.loss,
-            **self.options,
-        )
+        prior = np.ones(self.labels.size)
+        return self._build(labels=self.labels, prior=prior, epsilon=self.epsilon)
+
+    def _build(self, **terms: Any) -> Randomizer:
+        return build_randomizer(self.name, **terms, loss=self.loss, **self.options)
 
     @property
     def title(self) -> str:
@@ -102,9 +101,8 @@ class NamedSubject:
 
     def release(self, labels: Labels, entropy: Entropy) -> Published:
         """The two-step procedure over this grid's first three points, as a release runs it."""
-        grid = Grid(self.labels[: min(3, self.labels.size)])
+        grid = Grid(self.labels[:3])
         counts = np.bincount(labels.astype(np.int64), minlength=len(grid))
-        half = Fraction(1, 2)
         terms = LabelTerms(
             "label",
             grid.lower,
@@ -114,7 +112,7 @@ class NamedSubject:
             randomizer=self.name,
             options=self.options,
         )
-        plan = plan_message([terms], len(labels), REPLAY_EPSILON, prior_share=half)
+        plan = plan_message([terms], len(labels), REPLAY_EPSILON, prior_share=Fraction(1, 2))
         priors = plan.release_priors([counts], entropy)
         ((_, randomizer),) = plan.build(priors).channels
         (prior,) = priors.values()
@@ -126,46 +124,19 @@ class NamedSubject:
             (channel.outputs.tobytes(), channel.weights),
         )
 
-    def channel_rule(self, labels: int, rows: int) -> Callable[[Any, Any], FiniteChannel]:
-        """From noisy counts to the channel, for the exact joint audit over a tiny grid."""
-        from common.randomizers import NoisyPrior
-
-        grid = np.arange(labels, dtype=np.float64)
-        built: dict[Any, FiniteChannel] = {}
-
-        def rule(noisy: Any, counts: Any) -> FiniteChannel:
-            if noisy not in built:
-                prior = NoisyPrior(np.array(noisy), Fraction(1, 2), rows)
-                built[noisy] = build_randomizer(
-                    self.name,
-                    labels=grid,
-                    prior=prior.probabilities,
-                    epsilon=0.5,
-                    loss=self.loss,
-                    rows=rows,
-                    **self.options,
-                ).channel
-            return built[noisy]
-
-        return rule
+    def channel_of(self, noisy: tuple[int, ...], rows: int) -> FiniteChannel:
+        """What is built of the noisy counts of a tiny grid, with ε₁ = ε₂ = 1/2."""
+        prior = NoisyPrior(np.array(noisy), Fraction(1, 2), rows).probabilities
+        return self._build(
+            labels=np.arange(float(len(noisy))), prior=prior, epsilon=0.5, rows=rows
+        ).channel
 
     def shown(self, label: float) -> str:
         """A label in words."""
         return f"{label:g}"
 
-    def spec(self) -> dict[str, Any]:
-        return {
-            "randomizer": self.name,
-            "labels": self.labels.tolist(),
-            "epsilon": self.epsilon,
-            "loss": self.loss,
-            "options": dict(self.options),
-        }
-
     @property
     def sources(self) -> list[Path]:
-        from labelveil.audit.attacks.static_rule import release_sources
-
         return release_sources()
 
 
@@ -178,11 +149,11 @@ class CallableSubject:
     target
         ``package.module:function``; found from the working directory, too.
     labels
-        (k,) labels that it may be asked about.
+        (k,) labels that it may be called with.
     epsilon
         Claimed ε of one label, or of all labels of an event.
     events
-        (k, m) what it is asked about instead where an event has several labels; ``labels`` are then
+        (k, m) what it is called with instead where an event has several labels; ``labels`` are then
         the numbers 0 … k − 1 of these rows, and neighbours differ in any or all labels of an event.
     """
 
@@ -193,13 +164,31 @@ class CallableSubject:
 
     @classmethod
     def of_several(cls, target: str, ends: Sequence[Sequence[float]], epsilon: float) -> Self:
-        """Ask about every combination of each label's values."""
+        """Call it with every combination of each label's values."""
         events = np.array([*product(*ends)])
         return cls(target, np.arange(float(len(events))), epsilon, events)
 
     @cached_property
     def function(self) -> Mechanism:
-        return load_callable(self.target)
+        """What the target names.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such module or callable.
+        """
+        module, _, name = self.target.partition(":")
+        if not (module and name):
+            raise ConfigError(f"{self.target!r} must be module:function")
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
+        try:
+            function = getattr(importlib.import_module(module), name, None)
+        except ImportError as error:
+            raise ConfigError(f"module {module!r} cannot be imported: {error}") from error
+        if not callable(function):
+            raise ConfigError(f"{module!r} has no callable {name!r}")
+        return cast(Mechanism, function)
 
     @property
     def title(self) -> str:
@@ -207,27 +196,31 @@ class CallableSubject:
 
     @property
     def mechanism(self) -> Mechanism:
-        call, events = checked(self.function, self.target), self.events
-        if events is None:
-            return call
+        """Labels to outputs, one for each label, or event."""
+        return self._call if self.events is None else self._call_events
+
+    def _call_events(self, numbers: Labels) -> NDArray[Any]:
+        events = present(self.events)
         last = len(events) - 1
+        # a number beyond the last stands for labels as far beyond their upper ends
+        beyond = np.maximum(numbers / last - 1, 0)[:, None] * (events[-1] - events[0])
+        return self._call(events[np.minimum(numbers, last).astype(np.int64)] + beyond)
 
-        def of_rows(numbers: Labels) -> NDArray[Any]:
-            # a number beyond the last stands for labels as far beyond their upper ends
-            beyond = np.maximum(numbers / last - 1, 0)[:, None] * (events[-1] - events[0])
-            return call(events[np.minimum(numbers, last).astype(np.int64)] + beyond)
-
-        return of_rows
+    def _call(self, labels: Labels) -> NDArray[Any]:
+        outputs = np.asarray(self.function(labels))
+        if outputs.shape != labels.shape[:1]:
+            unit = "label" if labels.ndim == 1 else "event"
+            raise ConfigError(
+                f"{self.target} gave outputs of shape {outputs.shape} for {len(labels)} {unit}s; it"
+                f" must give one {'a' if unit == 'label' else 'an'} {unit}"
+            )
+        return outputs
 
     def shown(self, label: float) -> str:
         """A label, or all labels of an event, in words."""
         if self.events is None:
             return f"{label:g}"
-        return f"({', '.join(f'{one:g}' for one in self.events[int(label)])})"
-
-    def spec(self) -> dict[str, Any]:
-        events = None if self.events is None else self.events.tolist()
-        return {"callable": self.target, "labels": self.labels.tolist(), "events": events}
+        return f"({', '.join(f'{value:g}' for value in self.events[int(label)])})"
 
     @property
     def sources(self) -> list[Path]:
@@ -240,51 +233,3 @@ class CallableSubject:
 
 
 Subject = NamedSubject | CallableSubject
-
-
-def load_callable(target: str) -> Mechanism:
-    """Import ``module:function``.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such module or callable.
-    """
-    module, separator, name = target.partition(":")
-    if not (module and separator and name):
-        raise ConfigError(f"{target!r} must be module:function")
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    try:
-        found = importlib.import_module(module)
-    except ImportError as error:
-        raise ConfigError(f"module {module!r} cannot be imported: {error}") from error
-    function = getattr(found, name, None)
-    if not callable(function):
-        raise ConfigError(f"{module!r} has no callable {name!r}")
-    return cast(Mechanism, function)
-
-
-def checked(function: Mechanism, name: str) -> Mechanism:
-    """The callable, held to its contract: one output for each label, or event."""
-
-    def call(labels: Labels) -> NDArray[Any]:
-        outputs = np.asarray(function(labels))
-        if outputs.shape != labels.shape[:1]:
-            what = "label" if labels.ndim == 1 else "event"
-            raise ConfigError(
-                f"{name} gave outputs of shape {outputs.shape} for {len(labels)} {what}s; it must"
-                f" give one {'a' if what == 'label' else 'an'} {what}"
-            )
-        return outputs
-
-    return call
-
-
-def from_spec(spec: Mapping[str, Any]) -> Subject:
-    """Rebuild a subject in another process."""
-    labels = np.asarray(spec["labels"], dtype=np.float64)
-    if "callable" in spec:
-        events = None if spec["events"] is None else np.asarray(spec["events"])
-        return CallableSubject(spec["callable"], labels, 1.0, events)
-    return NamedSubject(spec["randomizer"], labels, spec["epsilon"], spec["loss"], spec["options"])

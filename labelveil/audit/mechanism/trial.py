@@ -10,8 +10,8 @@ import numpy as np
 
 from common.arrays import Integers
 from labelveil.audit.attacks import replay as replays
-from labelveil.audit.attacks import rows_apart
 from labelveil.audit.attacks.implementation import Outputs
+from labelveil.audit.attacks.rows_apart import ROWS
 from labelveil.audit.attacks.seeds import STARTS
 from labelveil.audit.mechanism.subject import NamedSubject, Subject
 from labelveil.audit.verdict import cpu_seconds
@@ -36,7 +36,7 @@ class Sizes:
     seeds
         Replays of a release.
     rows
-        Rows that are compared with each other; a prime.
+        Rows that are compared with each other.
     small_calls, small_rows
         Calls, and rows of each, in which every row is compared with every other one.
     starts, forks
@@ -49,7 +49,7 @@ class Sizes:
     releases: int = 500_000
     calls: int = 2_000
     seeds: int = 100
-    rows: int = rows_apart.ROWS
+    rows: int = ROWS
     small_calls: int = 4096
     small_rows: int = 512
     starts: int = STARTS
@@ -58,10 +58,15 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Trial:
-    """A subject, and how hard it is tried; what several checks look at is drawn once."""
+    """A subject, and how hard it is tried."""
 
     subject: Subject
     sizes: Sizes
+
+    @property
+    def named(self) -> NamedSubject:
+        """The subject, where it takes injected entropy."""
+        return cast(NamedSubject, self.subject)
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -81,21 +86,15 @@ class Trial:
         """Outputs of one call for the lowest and the highest label."""
         return self.subject.mechanism(np.where(bits == 1, self.ends[1], self.ends[0]))
 
-    @property
-    def named(self) -> NamedSubject:
-        """The subject, where it takes injected entropy."""
-        return cast(NamedSubject, self.subject)
-
     @cached_property
     def replay(self) -> replays.Replay:
         """Two-step releases of six labels over three points, and of a neighbour."""
-        points = min(3, self.subject.labels.size)
-        labels = np.array([0.0, 0.0, 0.0, 1.0, points - 1.0, points - 1.0])
-        truth = np.bincount(labels.astype(np.int64), minlength=points).tolist()
-        return replays.replay(self.named.release, labels, 0, 1.0, truth, self.sizes.seeds)
+        last = min(3, self.subject.labels.size) - 1.0
+        labels = np.array([0.0, 0.0, 0.0, 1.0, last, last])
+        return replays.replay(self.named.release, labels, 0, 1.0, self.sizes.seeds)
 
     @cached_property
-    def pace(self) -> tuple[float, float]:
+    def _pace(self) -> tuple[float, float]:
         """CPU seconds of one row in a long call, and of one short call."""
         self.subject.mechanism(self.subject.labels[:1])  # pays for what is made once
         labels = np.resize(self.subject.labels, _PACE_ROWS)
@@ -105,5 +104,5 @@ class Trial:
 
     def seconds(self, rows: float, calls: float = 1) -> float:
         """CPU seconds that the subject takes for so many rows in so many calls, roughly."""
-        row, call = self.pace
+        row, call = self._pace
         return rows * row + calls * call

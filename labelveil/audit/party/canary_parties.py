@@ -14,7 +14,7 @@ from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copytree
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -38,12 +38,10 @@ CONFIG = "label_party.toml"
 
 @dataclass(frozen=True)
 class CanarySettings:
-    """What the canary data sets are like.
+    """What the canary data sets are like, and the folder where they are made.
 
     Attributes
     ----------
-    folder
-        Where everything is made.
     rows
         Events in the population.
     epsilon
@@ -71,15 +69,15 @@ class World:
 
     def __init__(
         self,
-        plan: CanarySettings,
+        settings: CanarySettings,
         name: str,
         files: CertificateFiles,
         secrets: Secrets,
         missing: int | None = None,
     ) -> None:
         """Write labels, population and configuration; ``missing`` is an event without a label."""
-        self.plan, self.files, self.secrets = plan, files, secrets
-        self.folder = plan.folder / name
+        self.settings, self.files, self.secrets = settings, files, secrets
+        self.folder = settings.folder / name
         self.folder.mkdir(parents=True)
         self.write_labels(secrets, missing)
         pl.DataFrame({"key": self._keys}).write_parquet(self.folder / "population.parquet")
@@ -88,9 +86,14 @@ class World:
     def copied(self, name: str) -> Self:
         """Return the same machine as it is now, in another place."""
         other = copy(self)
-        other.folder = self.plan.folder / name
+        other.folder = self.settings.folder / name
         copytree(self.folder, other.folder)
         return other
+
+    @property
+    def log(self) -> Path:
+        """Of the server."""
+        return self.folder / "serve.log"
 
     @property
     def in_row_order(self) -> Secrets:
@@ -101,7 +104,7 @@ class World:
     def write_labels(self, secrets: Secrets, missing: int | None = None) -> None:
         """Write (or replace) the labels file alone."""
         labels = np.where(secrets == 1, UPPER, LOWER)
-        table = pl.DataFrame({"key": self._keys, **dict.fromkeys(self.plan.names, labels)})
+        table = pl.DataFrame({"key": self._keys, **dict.fromkeys(self.settings.names, labels)})
         if missing is not None:
             table = table.filter(pl.arange(0, pl.len()) != missing)
         table.write_parquet(self.folder / "labels.parquet")
@@ -120,8 +123,8 @@ class World:
         log = self.folder / "budget.log"
         log.unlink(missing_ok=True)
         run_party(LABEL_PROGRAM, ["budget", "--config", CONFIG, "--json"], self.folder, log)
-        found = json.loads(log.read_text(encoding="utf-8"))
-        return found if isinstance(found, list) else [found]
+        accounts = json.loads(log.read_text(encoding="utf-8"))
+        return accounts if isinstance(accounts, list) else [accounts]
 
     @contextmanager
     def serving(self) -> Iterator[Connection]:
@@ -129,7 +132,7 @@ class World:
         port_file = self.folder / "port"
         port_file.unlink(missing_ok=True)
         command = ["serve", "--config", CONFIG, "--port-file", str(port_file)]
-        with serving(command, self.folder, self.folder / "serve.log", port_file) as port:
+        with serving(command, self.folder, self.log, port_file) as port:
             yield Connection(
                 f"127.0.0.1:{port}",
                 self.files.authority,
@@ -153,7 +156,7 @@ class World:
                 "data_set": DATA_SET,
                 "epoch": "1",
             },
-            "privacy": {"epsilon": self.plan.epsilon},
+            "privacy": {"epsilon": self.settings.epsilon},
             "keys": {"secret_file": str(files.join_secret.absolute())},
             "store": {"directory": "store"},
             "server": {
@@ -167,39 +170,30 @@ class World:
             },
         }
         ends = {"lower": LOWER, "upper": UPPER}
-        if self.plan.labels == 1:
-            sections |= {"domain": ends, "randomizer": {"name": self.plan.randomizer}}
+        if self.settings.labels == 1:
+            sections |= {"domain": ends, "randomizer": {"name": self.settings.randomizer}}
         tables = [(f"[{section}]", values) for section, values in sections.items()]
-        if self.plan.labels > 1:
-            tables += [("[[label]]", {"name": name, **ends}) for name in self.plan.names]
+        if self.settings.labels > 1:
+            tables += [("[[label]]", {"name": name, **ends}) for name in self.settings.names]
         lines: list[str] = []
         for head, values in tables:
             lines += [head, *(f"{k} = {json.dumps(v)}" for k, v in values.items()), ""]
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class Worlds:
-    """Three labels parties.
-
-    Attributes
-    ----------
-    whole, less
-        Over one population: all labels, and one label less.
-    again
-        A copy of ``whole`` from before it ran.
-    """
+class Worlds(NamedTuple):
+    """Three labels parties over one population: with all labels, with one less (it is the lower
+    bound then), and a copy of the first from before it ran."""
 
     whole: World
     less: World
     again: World
 
 
-def make_worlds(plan: CanarySettings) -> Worlds:
+def make_worlds(settings: CanarySettings) -> Worlds:
     """Make certificates, data sets and configurations."""
-    files = write_certificates(plan.folder / "certificates", days=2)
-    secrets = draw_secrets(plan.rows, 2)
-    secrets[0] = 1  # the canary: at the upper bound, or without a label (the lower bound)
-    whole = World(plan, "whole", files, secrets)
-    less = World(plan, "less", files, secrets, missing=0)
-    return Worlds(whole, less, whole.copied("again"))
+    files = write_certificates(settings.folder / "certificates", days=2)
+    secrets = draw_secrets(settings.rows, 2)
+    secrets[0] = 1  # the canary: at the upper bound, or without a label
+    whole = World(settings, "whole", files, secrets)
+    return Worlds(whole, World(settings, "less", files, secrets, missing=0), whole.copied("again"))

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import grpc
 
 from common.errors import ConfigError, ConnectionFailed
 from common.files import read_private
+from common.release.blocks import KEY_BYTES
 from common.release.limits import MESSAGE_BYTES
+from common.release.manifest import Manifest
+from common.release.table import write_release
 from common.security.tls import check_tls13_only
 from common.wire import label_release_pb2 as pb2
 from common.wire import label_release_pb2_grpc as pb2_grpc
@@ -44,9 +47,10 @@ class Fetched:
         return b"".join(part.codes for part in self.parts)
 
     @property
-    def sizes(self) -> tuple[tuple[int, int], ...]:
-        """Bytes of keys and codes in each message."""
-        return tuple((len(part.keys), len(part.codes)) for part in self.parts)
+    def row_keys(self) -> list[bytes]:
+        """One key a row."""
+        keys = self.keys
+        return [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]
 
     def to_bytes(self) -> bytes:
         """Everything that was sent, as one string."""
@@ -86,19 +90,16 @@ REQUESTS = {
 
 @dataclass(frozen=True)
 class Connection:
-    """Where a labels party serves and who the auditor is.
+    """Where a labels party serves (host:port), and who the auditor is: the features party.
 
     Attributes
     ----------
-    address
-        host:port.
     ca, certificate, private_key
-        PEM files: the authority that both sides trust, the auditor's certificate and key; the
-        auditor acts as the features party. Without certificate and key none is shown.
-    server_name
-        Name in the server's certificate, where it is not the host.
+        PEM files: the authority that both sides trust, the auditor's certificate and key, or none.
     data_set, epoch
         Which release; an empty epoch is the latest.
+    server_name
+        Name in the server's certificate, where it is not the host.
     """
 
     address: str
@@ -120,64 +121,55 @@ class WireEndpoint:
 
     def fetch(self, start_row: int = 0, chunk: int = 0) -> Fetched:
         try:
-            described = self._describe(self._connection.data_set, self._connection.epoch)
-            epoch = self._connection.epoch or _epoch(described.manifest)
-            request = pb2.FetchReleaseRequest(
-                data_set=self._connection.data_set,
-                epoch=epoch,
-                manifest_sha256=described.manifest_sha256,
-                start_row=start_row,
-                max_chunk_bytes=chunk,
-            )
-            stream = self._stub.FetchRelease(request, timeout=self._connection.timeout)
-            parts = tuple(Part(m.start_row, m.keys, m.codes) for m in stream)
+            described = self.describe()
+            parts = self._fetch(described, start_row=start_row, max_chunk_bytes=chunk)
+            return Fetched(described.manifest, described.manifest_sha256, tuple(parts))
         except grpc.RpcError as error:
-            raise self._explained(error) from error
-        return Fetched(described.manifest, described.manifest_sha256, parts)
+            refusal = _refusal(error)
+            raise ConnectionFailed(
+                f"the labels party at {self._connection.address} answered {refusal.status}:"
+                f" {refusal.text}; check --address, --ca, --certificate, --private-key,"
+                " --server-name and --data-set"
+            ) from error
 
     def refuse(self, request: str) -> Refusal:
-        own, epoch = self._connection.data_set, self._connection.epoch
+        own = self._connection.data_set
         try:
             if request == "another data set":
-                self._describe("another-data-set", "")
+                self.describe("another-data-set", "")
             elif request == "no data set":
-                self._describe("", "")
+                self.describe("", "")
             elif request == "an epoch that does not exist":
-                self._describe(own, "no-such-epoch")
+                self.describe(own, "no-such-epoch")
             else:
-                described = self._describe(own, epoch)
-                digest, row = described.manifest_sha256, 0
-                if request == "another release's digest":
-                    digest = bytes(32)
-                elif request == "a short digest":
-                    digest = digest[:5]
-                elif request == "a row beyond the last":
-                    row = 1 << 50
-                else:
-                    raise ValueError(f"request {request!r} is unknown")
-                wanted = pb2.FetchReleaseRequest(
-                    data_set=own,
-                    epoch=epoch or _epoch(described.manifest),
-                    manifest_sha256=digest,
-                    start_row=row,
-                )
-                for _ in self._stub.FetchRelease(wanted, timeout=self._connection.timeout):
-                    break
+                described = self.describe()
+                wrong: dict[str, dict[str, Any]] = {
+                    "another release's digest": {"manifest_sha256": bytes(32)},
+                    "a short digest": {"manifest_sha256": described.manifest_sha256[:5]},
+                    "a row beyond the last": {"start_row": 1 << 50},
+                }
+                next(self._fetch(described, **wrong[request]), None)
         except grpc.RpcError as error:
             return _refusal(error)
         return Refusal("OK", "")
 
-    def _describe(self, data_set: str, epoch: str) -> pb2.DescribeReleaseResponse:
-        request = pb2.DescribeReleaseRequest(data_set=data_set, epoch=epoch)
+    def describe(
+        self, data_set: str | None = None, epoch: str | None = None
+    ) -> pb2.DescribeReleaseResponse:
+        request = pb2.DescribeReleaseRequest(
+            data_set=self._connection.data_set if data_set is None else data_set,
+            epoch=self._connection.epoch if epoch is None else epoch,
+        )
         return self._stub.DescribeRelease(request, timeout=self._connection.timeout)
 
-    def _explained(self, error: grpc.RpcError) -> ConnectionFailed:
-        found = _refusal(error)
-        return ConnectionFailed(
-            f"the labels party at {self._connection.address} answered {found.status}:"
-            f" {found.text}; check --address, --ca, --certificate, --private-key, --server-name"
-            " and --data-set"
+    def _fetch(self, described: pb2.DescribeReleaseResponse, **fields: Any) -> Iterator[Part]:
+        request = pb2.FetchReleaseRequest(
+            data_set=self._connection.data_set,
+            epoch=self._connection.epoch or Manifest.parse(described.manifest).epoch,
+            **{"manifest_sha256": described.manifest_sha256, **fields},
         )
+        for message in self._stub.FetchRelease(request, timeout=self._connection.timeout):
+            yield Part(message.start_row, message.keys, message.codes)
 
 
 @contextmanager
@@ -205,8 +197,6 @@ def connected(connection: Connection) -> Iterator[WireEndpoint]:
 
 def fetch_release(connection: Connection, folder: Path) -> None:
     """Fetch a release and keep it as a features party would, without believing it."""
-    from common.release.table import write_release
-
     with connected(connection) as endpoint:
         answer = endpoint.fetch()
     write_release(folder, answer.manifest, answer.keys, answer.codes)
@@ -217,7 +207,7 @@ def unknown_client(connection: Connection, certificate: Path | None, key: Path |
     other = replace(connection, certificate=certificate, private_key=key, timeout=10.0)
     with connected(other) as endpoint:
         try:
-            endpoint._describe(other.data_set, other.epoch)
+            endpoint.describe()
         except grpc.RpcError as error:
             return _refusal(error)
     return Refusal("OK", "")
@@ -225,12 +215,6 @@ def unknown_client(connection: Connection, certificate: Path | None, key: Path |
 
 def _refusal(error: grpc.RpcError) -> Refusal:
     return Refusal(error.code().name, " ".join((error.details() or "").split()))
-
-
-def _epoch(manifest: bytes) -> str:
-    from common.release.manifest import Manifest
-
-    return Manifest.parse(manifest).epoch
 
 
 def _read(option: str, path: Path, *, secret: bool = False) -> bytes:

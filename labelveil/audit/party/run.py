@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import re
+import math
 import subprocess
-import tempfile
-from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,48 +13,36 @@ from common.arrays import Integers
 from common.exact.rational import parse_rational
 from common.release.blocks import decode_codes
 from common.release.manifest import Manifest, manifest_digest
-from common.security.pilot_certificates import write_certificates
 from labelveil.audit.attacks.canaries import Canaries
-from labelveil.audit.attacks.implementation import (
-    byte_equality_check,
-    cold_start_check,
-    permutation_check,
-)
+from labelveil.audit.attacks.implementation import byte_equality_check, permutation_check
 from labelveil.audit.attacks.model_attack import attack_control
 from labelveil.audit.attacks.static_rule import release_sources, static_check
 from labelveil.audit.attacks.two_noises import same_noise_check
 from labelveil.audit.certificate import manifest_checks as claims
-from labelveil.audit.party.canary_parties import UPPER, CanarySettings, World, Worlds, make_worlds
-from labelveil.audit.party.endpoint import (
-    Connection,
-    Fetched,
-    Refusal,
-    connected,
-    unknown_client,
-)
+from labelveil.audit.party.canary_parties import UPPER, CanarySettings, World, make_worlds
+from labelveil.audit.party.endpoint import Connection, Fetched, connected
 from labelveil.audit.party.endpoint_checks import (
     beyond_an_endpoint,
-    decided,
     fetched_certificate,
-    latency_check,
     refusals_check,
     resume_check,
-    same_refusals_check,
-    two_answers_checks,
+    unknown_clients_check,
 )
+from labelveil.audit.party.one_label import latency_check, one_label_checks, shown_by
 from labelveil.audit.power import smallest_excess
 from labelveil.audit.verdict import (
     GATE,
     Audit,
     Check,
     Power,
+    Progress,
+    Verdict,
     cpu_seconds,
+    silent,
     statistical,
     verdict_of,
 )
 from labelveil.children import child_command, child_environment
-
-Progress = Callable[[str], None]
 
 RUNNING_COST = "5 fetches of the release, 20 small requests: all of it is in the partner's log"
 _STARTS, _STARTS_A_ROW = 18.0, 4e-5
@@ -77,44 +60,31 @@ CANARY_STEPS = (
     "static rule",
 )
 
-_VOLATILE = ("time", "seconds", "peer", "address")
-"""Fields of a log line that differ from run to run."""
-
 
 def audit_party(
     connection: Connection | None,
-    plan: CanarySettings | None,
-    progress: Progress = lambda name: None,
+    settings: CanarySettings | None,
+    progress: Progress = silent,
 ) -> Audit:
-    """Audit a running labels party, its software on canary data sets, or both.
-
-    Parameters
-    ----------
-    connection
-        A running party; None to look at canaries alone.
-    plan
-        Canary data sets for parties that are started here; None to look at the running one alone.
-    progress
-        Told each stage before it runs.
-    """
+    """Audit a running labels party, its software on canary data sets, or both."""
     subject = connection.address if connection else "label-party on canary data sets"
     audit = Audit("party", f"labels party {subject}")
     if connection is not None:
         _running(audit, connection, progress)
-    if plan is not None:
-        _canaries(audit, plan, progress, certify=connection is None)
+    if settings is not None:
+        _canaries(audit, settings, progress, certify=connection is None)
     return audit
 
 
-def canary_cost(plan: CanarySettings) -> float:
+def canary_cost(settings: CanarySettings) -> float:
     """CPU seconds that canaries will take, from one start of a process of the labels party."""
     start = child_command("label_party.release.run")  # imports what a release does, and ends
     run = partial(subprocess.run, start, env=child_environment(), check=True)
-    return (_STARTS + _STARTS_A_ROW * plan.rows) * cpu_seconds(run)
+    return (_STARTS + _STARTS_A_ROW * settings.rows) * cpu_seconds(run)
 
 
 def _running(audit: Audit, connection: Connection, progress: Progress) -> None:
-    with connected(connection) as endpoint, tempfile.TemporaryDirectory() as folder:
+    with connected(connection) as endpoint:
         progress(RUNNING_STEPS[0])
         whole = endpoint.fetch()
         manifest = Manifest.parse(whole.manifest)
@@ -127,7 +97,7 @@ def _running(audit: Audit, connection: Connection, progress: Progress) -> None:
         progress(RUNNING_STEPS[2])
         audit.run(lambda: refusals_check(endpoint))
         progress(RUNNING_STEPS[3])
-        audit.run(lambda: _unknown_clients_check(connection, Path(folder)))
+        audit.run(lambda: unknown_clients_check(connection))
         progress(RUNNING_STEPS[4])
         certified = fetched_certificate(whole)
         audit.fields = certified.fields
@@ -136,173 +106,128 @@ def _running(audit: Audit, connection: Connection, progress: Progress) -> None:
         audit.add(*beyond_an_endpoint())
 
 
-def _canaries(audit: Audit, plan: CanarySettings, progress: Progress, *, certify: bool) -> None:
+def _canaries(audit: Audit, settings: CanarySettings, progress: Progress, *, certify: bool) -> None:
     progress(CANARY_STEPS[0])
-    canaries = make_worlds(plan)
-    for world in (canaries.whole, canaries.less, canaries.again):
-        refused = world.release()
-        if refused:
-            audit.add(_unable(refused))
+    whole, less, again = make_worlds(settings)
+    for world in (whole, less, again):
+        refusal = world.release()
+        if refusal:
+            audit.add(_unable(refusal))
             return
     progress(CANARY_STEPS[1])
     with (
-        canaries.whole.serving() as first,
-        canaries.less.serving() as second,
-        connected(first) as one,
-        connected(second) as other,
+        whole.serving() as connection,
+        less.serving() as other_connection,
+        connected(connection) as endpoint,
+        connected(other_connection) as other_endpoint,
     ):
-        answers = one.fetch(), other.fetch()
-        manifest = Manifest.parse(answers[0].manifest)
+        answer, other = endpoint.fetch(), other_endpoint.fetch()
+        manifest = Manifest.parse(answer.manifest)
         audit.claimed = audit.claimed or claims.claimed_epsilon(manifest)
-        audit.facts |= {"canary events": f"{plan.rows:,}", "canary ε": f"{plan.epsilon:g}"}
+        audit.facts |= {"canary events": f"{settings.rows:,}", "canary ε": f"{settings.epsilon:g}"}
         progress(CANARY_STEPS[2])
-        audit.run(lambda: byte_equality_check(lambda: one.fetch().to_bytes()))
-        for check in two_answers_checks(*answers):
-            audit.add(check)
-        _labels(audit, canaries.whole, answers[0], manifest)
-        audit.run(lambda: same_refusals_check(one, other))
+        audit.run(lambda: byte_equality_check(lambda: endpoint.fetch().to_bytes()))
+        shown, other_shown = shown_by(endpoint, answer), shown_by(other_endpoint, other)
+        _labels(audit, whole, answer, manifest)
         progress(CANARY_STEPS[3])
-        audit.run(lambda: latency_check(one, other, plan.epsilon))
+        audit.run(lambda: latency_check(endpoint, other_endpoint, settings.epsilon))
+    # the logs are whole once their servers have ended
+    shown, other_shown = shown.with_log(whole.log), other_shown.with_log(less.log)
+    audit.add(*one_label_checks(shown, other_shown))
     if certify:  # of a running party it has been done already
-        audit.add(*decided(fetched_certificate(answers[0])))
-    audit.run(lambda: _logs_check(canaries))
-    with canaries.again.serving() as third, connected(third) as endpoint:
-        again = endpoint.fetch()
-    audit.run(lambda: cold_start_check(_noise(answers[0]), _noise(again)))
-    sent = _codes(answers[0]), _codes(again)
-    audit.run(lambda: same_noise_check(sent[0], sent[1], manifest.codebook))
+        checks = fetched_certificate(answer).checks
+        audit.add(*(check for check in checks if check.verdict is not Verdict.NOT_CHECKABLE))
+    with again.serving() as connection, connected(connection) as endpoint:
+        second = endpoint.fetch()
+    audit.run(lambda: _cold_start_check(answer, second))
+    audit.run(lambda: same_noise_check(_codes(answer), _codes(second), manifest.codebook))
     progress(CANARY_STEPS[4])
-    audit.run(lambda: _budget_check(canaries.whole, manifest))
+    audit.run(lambda: _budget_check(whole, manifest))
     progress(CANARY_STEPS[5])
-    audit.run(lambda: _frozen_check(canaries.whole, answers[0]))
+    audit.run(lambda: _frozen_check(whole, answer))
     progress(CANARY_STEPS[6])
     audit.run(lambda: static_check(release_sources(), "the labels party"))
 
 
 def _labels(audit: Audit, world: World, answer: Fetched, manifest: Manifest) -> None:
     """What the order and the outputs of the rows say about the canary labels."""
-    secrets = world.in_row_order
+    secrets, codes = world.in_row_order, _codes(answer)
     audit.run(lambda: permutation_check(secrets.astype(np.float64)))
-    codes, codebook = decode_codes(answer.codes, manifest.content.code_bytes), manifest.codebook
     several = len(manifest.labels) > 1
     epsilon = manifest.labels_guarantee.epsilon
 
     def check() -> Check:
-        planted = Canaries(np.arange(codes.size), secrets, codebook.at_the_ends, planted=True)
-        found = attack_control(codes.astype(np.int64), None, planted, epsilon).result
+        ends = manifest.codebook.at_the_ends
+        planted = Canaries(np.arange(codes.size), secrets, ends, planted=True)
+        run = attack_control(codes, None, planted, epsilon).result
+        excess = smallest_excess(1.0, run.guesses, epsilon, GATE)
         return statistical(
             "one run",
+            run,
             question="How well does an output tell two labels apart?",
             claim=f"An output reveals at most ε₂ = {epsilon:.4g} about its label{'s' * several}.",
             tried=f"{codes.size:,} labels were secret bits"
-            f"{', all labels of an event the same one' * several}; {found.correct:,} of"
-            f" {found.guesses:,} guesses from the message were right.",
+            f"{', all labels of an event the same one' * several}; {run.correct:,} of"
+            f" {run.guesses:,} guesses from the message were right.",
             claimed=epsilon,
-            bound=found.bound,
-            shown=found.shown,
-            power=(
-                Power(
-                    "excess of ε between the two outermost labels",
-                    smallest_excess(1.0, found.guesses, epsilon, GATE),
-                ),
-            ),
+            power=(Power("excess of ε between the two outermost labels", excess),),
         )
 
     audit.run(check)
 
 
-def _unknown_clients_check(connection: Connection, folder: Path) -> Check:
-    """Nobody without the right certificate is answered."""
-    foreign = write_certificates(folder / "foreign", days=1)
-    found = {
-        "no certificate": unknown_client(connection, None, None),
-        "a certificate of another authority": unknown_client(
-            connection, foreign.feature_party_certificate, foreign.feature_party_key
-        ),
-    }
-    let_in = [name for name, refusal in found.items() if refusal == Refusal("OK", "")]
-    return Check(
-        name="unknown clients are refused",
-        question="Is anybody answered who should not be?",
-        verdict=verdict_of(not let_in),
-        claim="Only a client with the configured certificate is answered.",
-        tried=f"A describe request was made with {' and with '.join(found)}.",
-        found=f"{len(let_in)} of them were answered.",
-        confidence=1.0,
-        details={name: [refusal.status, refusal.text] for name, refusal in found.items()},
+def _cold_start_check(answer: Fetched, second: Fetched) -> Check:
+    """Two processes, started one after the other on the same labels, draw different noise."""
+    counts, others = (
+        [prior.noisy_counts for prior in Manifest.parse(one.manifest).priors]
+        for one in (answer, second)
     )
-
-
-def _logs_check(canaries: Worlds) -> Check:
-    """The servers' logs of two worlds say the same."""
-    logs = [_normalised(world.folder / "serve.log") for world in (canaries.whole, canaries.less)]
-    differing = sorted(logs[0] ^ logs[1])
+    same = (counts, answer.codes) == (others, second.codes)
     return Check(
-        name="logs do not depend on labels",
-        question="Do the server's logs say anything about labels?",
-        verdict=verdict_of(not differing),
-        claim="What the server logs depends on requests and the public population alone.",
-        tried="The kinds of lines in the logs of two parties whose data differ in one label were"
-        " compared, numbers left out where they are times, ports or durations.",
-        found=f"{len(differing)} kinds of lines occur in one log only"
-        + (f": {differing[:2]}" if differing else "."),
+        name="two cold starts differ",
+        question="Does a second start draw noise of its own?",
+        verdict=verdict_of(not same),
+        claim="Noise comes from the operating system's entropy, again in every process.",
+        tried="The same labels were randomized in two processes, each started from nothing.",
+        found="Both drew the same noise: anyone who knows it can take it off."
+        if same
+        else "The two outputs differ.",
+        bound=math.inf if same else 0.0,
         confidence=1.0,
-        not_looked_at="What is logged more than once, and numbers that are times.",
     )
-
-
-def _normalised(path: Path) -> set[str]:
-    """The kinds of lines in a log: times, ports, peers and digests are blanked out."""
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    return {_kind(line.strip()) for line in lines if line.strip()}
-
-
-def _kind(line: str) -> str:
-    try:
-        fields = json.loads(line)
-    except ValueError:
-        fields = None
-    if isinstance(fields, dict):  # of a structured log
-        line = json.dumps({k: "#" if k in _VOLATILE else v for k, v in fields.items()})
-    line = re.sub(r"\b[0-9a-f]{16,}\b", "#", line)
-    line = re.sub(rf"({'|'.join(_VOLATILE)})=\S+", r"\1=#", line)
-    line = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*", "#", line)
-    return re.sub(r"127\.0\.0\.1:\d+", "#", line)
 
 
 def _budget_check(world: World, manifest: Manifest) -> Check:
     """One release is charged exactly what was asked, and a second one is refused."""
-    before = _spent(world.budget())
-    refused = world.release("--epoch", "2")
-    after = _spent(world.budget())
-    asked = Fraction(repr(manifest.privacy.requested_epsilon))
+    before = _spent(world)
+    refusal = world.release("--epoch", "2")
+    after = _spent(world)
+    requested = Fraction(repr(manifest.privacy.requested_epsilon))
     total = parse_rational(manifest.privacy.total["epsilon"])
-    holds = (
-        before == after == asked and refused is not None and total <= asked + Fraction(1, 1 << 50)
-    )
+    within = before == after == requested and total <= requested + Fraction(1, 1 << 50)
     return Check(
         name="budget arithmetic",
         question="Is a release charged, and a further one refused?",
-        verdict=verdict_of(holds),
-        claim=f"A release of ε = {float(asked):g} is charged to the ledger, and the data set's"
+        verdict=verdict_of(within and refusal is not None),
+        claim=f"A release of ε = {float(requested):g} is charged to the ledger, and the data set's"
         " total cannot be passed.",
         tried="The ledger was read, a second epoch was asked for, and the ledger read again.",
         found=f"Charged {float(before):g}, {float(after):g} after the second request, which was"
-        f" {'refused' if refused else 'granted'}; the manifest says {float(total):.9g}.",
-        claimed=float(asked),
+        f" {'refused' if refusal else 'granted'}; the manifest says {float(total):.9g}.",
+        claimed=float(requested),
         bound=float(total),
         confidence=1.0,
-        details={"refusal": refused},
+        details={"refusal": refusal},
     )
 
 
 def _frozen_check(world: World, answer: Fetched) -> Check:
     """Labels that change after a release change nothing that is served."""
     world.write_labels(1 - world.secrets)
-    refused = world.release()
+    refusal = world.release()
     with world.serving() as connection, connected(connection) as endpoint:
         same = endpoint.fetch().to_bytes() == answer.to_bytes()
-    spent = _spent(world.budget())
+    spent = _spent(world)
     return Check(
         name="updated labels",
         question="What is sent after a label has changed?",
@@ -311,22 +236,15 @@ def _frozen_check(world: World, answer: Fetched) -> Check:
         tried=f"All labels were exchanged ({UPPER:g} for 0 and back), the same epoch was released"
         " again, and fetched.",
         found=f"The bytes are {'the same' if same else 'others'};"
-        f" {float(spent):g} is charged in all" + (f" ({refused})." if refused else "."),
+        f" {float(spent):g} is charged in all" + (f" ({refusal})." if refusal else "."),
         confidence=1.0,
     )
 
 
-def _spent(accounts: list[dict[str, Any]]) -> Fraction:
-    return sum(
-        (parse_rational(entry["spent"]["epsilon"]) for entry in accounts if entry["spent"]),
-        Fraction(0),
-    )
-
-
-def _noise(answer: Fetched) -> bytes:
-    """Everything random in an answer."""
-    counts = [prior.noisy_counts for prior in Manifest.parse(answer.manifest).priors]
-    return repr(counts).encode() + answer.codes
+def _spent(world: World) -> Fraction:
+    """ε that the ledger has charged in all."""
+    charges = (account["spent"] for account in world.budget())
+    return sum((parse_rational(spent["epsilon"]) for spent in charges if spent), Fraction(0))
 
 
 def _codes(answer: Fetched) -> Integers:
@@ -335,12 +253,12 @@ def _codes(answer: Fetched) -> Integers:
     return decode_codes(answer.codes, code_bytes).astype(np.int64)
 
 
-def _unable(refused: str) -> Check:
+def _unable(refusal: str) -> Check:
     return Check(
         name="canary releases",
         question="Can the labels party release the canaries?",
         verdict=verdict_of(False),
         claim="The labels party builds a release of the canary data sets.",
         tried="`label-party release` was run on them.",
-        found=refused,
+        found=refusal,
     )

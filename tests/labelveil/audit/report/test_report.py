@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from labelveil.audit.report import plots, render_report
-from labelveil.audit.verdict import Audit, Check, Field, Power, Verdict, statistical
+from labelveil.audit.verdict import Audit, Bounds, Check, Field, Power, Verdict, statistical
 from labelveil.commands.verdicts import show
 
 
@@ -21,7 +21,7 @@ def make_audit(*, fails: bool = False) -> Audit:
     audit.facts = {"events": "1,000"}
     audit.run(
         lambda: statistical(
-            "one run", claim="c", tried="t", claimed=1.0, bound=2.0 if fails else 0.9, shown=0.95
+            "one run", Bounds(2.0 if fails else 0.9, 0.95), claim="c", tried="t", claimed=1.0
         )
     )
     audit.add(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 
 from common.arrays import Floats
 from common.entropy import system_entropy
 from common.exact.channel import TOTAL, randomized_response_rows
+from labelveil.audit.attacks import timing
+from labelveil.audit.verdict import Check
 from tests.labelveil.audit.twins import samplers
 from tests.labelveil.audit.twins.library import SIZES, MechanismTwin, Outputs, twin
 from tests.labelveil.audit.twins.samplers import Rows, word_sampler
@@ -187,3 +190,19 @@ class ClippedAfter(MechanismTwin):
 
     def __call__(self, labels: Floats) -> Outputs:
         return samplers.clip_after(labels, system_entropy())
+
+
+@twin
+class SlowFlips(MechanismTwin):
+    """Flipping a label takes some work that keeping it does not."""
+
+    caught_by = "timing"
+    sizes = replace(SIZES, calls=1000)
+    slow = True
+
+    def __call__(self, labels: Floats) -> Outputs:
+        return samplers.slow_flips(labels)
+
+    def audit(self) -> Check:
+        with mock.patch.object(timing, "clock", samplers.CLOCK):
+            return super().audit()

@@ -13,7 +13,6 @@ from common.exact.channel import randomized_response_rows
 from labelveil.audit.mechanism.run import PROBES
 from labelveil.audit.mechanism.subject import CallableSubject
 from labelveil.audit.mechanism.trial import Sizes, Trial
-from labelveil.audit.registry import fitting
 from labelveil.audit.verdict import Check
 from tests.labelveil.audit.twins.samplers import word_sampler
 
@@ -76,7 +75,7 @@ class MechanismTwin(Twin):
     def audit(self) -> Check:
         """Hold the probe against it."""
         trial = self.trial()
-        probe = next(p for p in fitting(PROBES, trial) if p.name == self.caught_by)
+        probe = next(p for p in PROBES.fitting(trial) if p.name == self.caught_by)
         return probe(trial)
 
 

@@ -6,7 +6,6 @@ import tempfile
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 
@@ -16,8 +15,9 @@ from common.mechanisms.paired_gain import RESOLUTION, NoisyAnswers, PairedGain
 from common.randomizers import private_prior
 from labelveil.audit.attacks import implementation, replay, two_noises
 from labelveil.audit.attacks.exact_channel import certify, count_weights
-from labelveil.audit.attacks.histogram_event import histogram_event
+from labelveil.audit.attacks.histogram_event import TwoStepResponse, histogram_event
 from labelveil.audit.attacks.static_rule import static_check
+from labelveil.audit.party.one_label import one_label_checks
 from labelveil.audit.verdict import Check, statistical, verdict_of
 from tests.label_party import answered, rehearsed
 from tests.labelveil.audit.twins import samplers
@@ -25,7 +25,6 @@ from tests.labelveil.audit.twins.library import RESPONSE, Twin, twin
 from tests.labelveil.audit.twins.samplers import Rows
 
 LABELS = np.array([0.0, 0.0, 0.0, 1.0, 2.0, 2.0])
-COUNTS = (3, 1, 2)
 
 
 class WeightsTwin(Twin):
@@ -72,7 +71,7 @@ class HalfTheNoise(Twin):
 
     def audit(self) -> Check:
         release = samplers.releaser(drawn_epsilon=Fraction(2))
-        return replay.noise_scale_check(replay.replay(release, LABELS, 0, 1.0, COUNTS, 100))
+        return replay.noise_scale_check(replay.replay(release, LABELS, 0, 1.0, 100))
 
 
 @twin
@@ -82,10 +81,8 @@ class UnchargedHistogram(Twin):
     caught_by = "two-step event"
 
     def audit(self) -> Check:
-        sampler = samplers.TwoStepTwin(0.5, 0.5)
-        found = histogram_event(sampler, np.array([2, 2, 0, 0]), 200_000)
-        bounds = {"bound": found.bound, "shown": found.shown}
-        return statistical(self.caught_by, claim="ε = 1/2", tried="E*", claimed=0.5, **bounds)
+        event = histogram_event(TwoStepResponse(4, 0.5, 0.5), np.array([2, 2, 0, 0]), 200_000)
+        return statistical(self.caught_by, event, claim="ε = 1/2", tried="E*", claimed=0.5)
 
 
 @twin
@@ -97,7 +94,7 @@ class BinsOfRawCounts(Twin):
 
     def audit(self) -> Check:
         release = samplers.releaser(raw_bins=True)
-        return replay.function_check(replay.replay(release, LABELS, 0, 1.0, COUNTS))
+        return replay.function_check(replay.replay(release, LABELS, 0, 1.0))
 
 
 @twin
@@ -108,7 +105,7 @@ class EmptyCellsStay(Twin):
 
     def audit(self) -> Check:
         release, labels = samplers.releaser(skip_empty=True), np.array([0.0, 0.0, 1.0, 1.0])
-        return replay.support_check(replay.replay(release, labels, 0, 1.0, (2, 2, 0), 60))
+        return replay.support_check(replay.replay(release, labels, 0, 1.0, 60))
 
 
 @twin
@@ -130,7 +127,7 @@ class MissingLabelDropsTheRow(Twin):
     def audit(self) -> Check:
         labels: dict[str, float | None] = {f"k{i}": float(i) for i in range(9)}
         less = samplers.dropped_rows(labels | {"k4": None})
-        return implementation.id_set_check(samplers.dropped_rows(labels), less)
+        return one_label_checks(samplers.dropped_rows(labels), less)[0]
 
 
 @twin
@@ -143,7 +140,7 @@ class RowsSortedByLabel(Twin):
         words = seeded_entropy(3).words("labels", 0, 400)
         labels = {f"k{i:03}": float(w % np.uint64(5)) for i, w in enumerate(words)}
         rows = samplers.sorted_by_label(labels)
-        return implementation.permutation_check(np.array([labels[key] for key in rows]))
+        return implementation.permutation_check(np.array([labels[key] for key in rows.events]))
 
 
 @twin
@@ -155,7 +152,7 @@ class OneLabelMovesTheRows(Twin):
     def audit(self) -> Check:
         labels = {f"k{i:03}": float(i % 5) for i in range(400)}
         rows = samplers.sorted_by_label(labels), samplers.sorted_by_label(labels | {"k200": 4.0})
-        return implementation.row_order_check(*rows)
+        return one_label_checks(*rows)[1]
 
 
 @twin
@@ -169,18 +166,6 @@ class NumPyOnTheWire(Twin):
             path = Path(folder) / "noise.py"
             path.write_text("import numpy as np\nNOISE = np.random.default_rng().laplace\n")
             return static_check([path], "a twin")
-
-
-@twin
-class SlowFlips(Twin):
-    """Flipping a label takes some work that keeping it does not."""
-
-    caught_by = "timing"
-    slow = True
-
-    def audit(self) -> Check:
-        with mock.patch.object(implementation, "clock", samplers.CLOCK):
-            return implementation.timing_check(samplers.slow_flips, 0.0, 1.0, 1.0, 1000)
 
 
 class TapesTwin(Twin):
@@ -263,9 +248,8 @@ class NoiseThatFollowsTheRows(Twin):
         uniform = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
         noise = np.rint(4 * np.log(uniform / (1 - uniform))).astype(np.int64)
         outputs = np.stack([RESPONSE(np.zeros(3, dtype=np.int64), row) for row in words])
-        found = two_noises.correlation(noise, outputs)
-        return Check(
-            self.caught_by, verdict_of(not found.found), "", "4,096 releases.", found.where
+        return two_noises.correlation(noise, outputs).check(
+            self.caught_by, "correlation", claim="", tried="4,096 releases."
         )
 
 

@@ -77,7 +77,7 @@ class EveryThirdCall(MechanismTwin):
 class SharedWithSeventhRow(MechanismTwin):
     """One row in fifty takes the word of the seventh row before it."""
 
-    caught_by = "agreement at every lag"
+    caught_by = "repeated words"
 
     def words(self, count: int) -> Words:
         words = super().words(count).copy()
@@ -90,7 +90,7 @@ class SharedWithSeventhRow(MechanismTwin):
 class AntitheticRows(MechanismTwin):
     """Every second word is the complement of the one before it, to save half of them."""
 
-    caught_by = "agreement at every lag"
+    caught_by = "repeated words"
 
     def words(self, count: int) -> Words:
         words = super().words(count).copy()
@@ -102,7 +102,7 @@ class AntitheticRows(MechanismTwin):
 class AcrossTheBorder(MechanismTwin):
     """The first row of each block of 4,096 takes the last word of the block before, and so on."""
 
-    caught_by = "agreement at every lag"
+    caught_by = "repeated words"
 
     def words(self, count: int) -> Words:
         words = super().words(count).copy()
@@ -152,7 +152,7 @@ class FarRow(MechanismTwin):
 class LastRowOfACall(MechanismTwin):
     """The last row of a call sends the first row's label, half of the time."""
 
-    caught_by = "canaries in every row"
+    caught_by = "labels of other rows"
 
     def __call__(self, labels: Floats) -> Outputs:
         out = super().__call__(labels).copy()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +19,8 @@ from common.exact.channel import TOTAL, FiniteChannel, randomized_response_rows
 from common.randomizers import build_randomizer, private_prior
 from common.randomizers.grid import Grid
 from labelveil.audit.attacks.exact_channel import WordSampler
-from labelveil.audit.attacks.histogram_event import TwoStepRuns
 from labelveil.audit.attacks.replay import Published
+from labelveil.audit.party.one_label import Shown
 
 Rows = list[list[int]]
 Labels = Floats
@@ -98,22 +97,6 @@ def low_bits_leak(indices: Integers, words: NDArray[np.uint64]) -> Integers:
     honest = word_sampler(randomized_response_rows(2, 1.0))(indices, words)
     leak = (words & np.uint64((1 << 20) - 1)) == np.uint64(0xABCDE)
     return np.where(leak, indices + 2, honest)
-
-
-class TwoStepTwin:
-    """Two-step releases over four labels, with a histogram noise of its own choice."""
-
-    def __init__(self, noise_epsilon: float, labels_epsilon: float) -> None:
-        self._noise = noise_epsilon
-        grid = np.arange(4.0)
-        self.channel = FiniteChannel(grid, grid, randomized_response_rows(4, labels_epsilon))
-
-    def __call__(self, counts: Integers, label: int, asked: int, runs: int) -> TwoStepRuns:
-        entropy = system_entropy()
-        noisy = private_prior(np.tile(counts, runs), self._noise, entropy).noisy_counts
-        words = entropy.words("labels", 0, runs)
-        sent = self.channel.sample(np.full(runs, label), words).astype(np.int64)
-        return TwoStepRuns(noisy.reshape(runs, -1), sent, np.full(runs, asked))
 
 
 def releaser(
@@ -237,14 +220,14 @@ def slow_flips(labels: Labels) -> Integers:
     return out
 
 
-def dropped_rows(labels: dict[str, float | None]) -> list[str]:
+def dropped_rows(labels: dict[str, float | None]) -> Shown:
     """Send the events that have a label."""
-    return [key for key, label in sorted(labels.items()) if label is not None]
+    return Shown(tuple(key for key, label in sorted(labels.items()) if label is not None))
 
 
-def whole_population(labels: dict[str, Any]) -> list[str]:
-    return sorted(labels)
+def whole_population(labels: dict[str, float | None]) -> Shown:
+    return Shown(tuple(sorted(labels)))
 
 
-def sorted_by_label(labels: dict[str, float]) -> list[str]:
-    return sorted(labels, key=lambda key: (labels[key], key))
+def sorted_by_label(labels: dict[str, float]) -> Shown:
+    return Shown(tuple(sorted(labels, key=lambda key: (labels[key], key))))

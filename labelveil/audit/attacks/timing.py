@@ -1,0 +1,72 @@
+"""How long an answer takes: does that and the answer say more about a label than ε allows?
+
+Calls in two worlds are made in random order, so that a machine that becomes slower does so for
+both; output and duration (in quantiles) form one observation.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from common.arrays import Floats
+from common.entropy import system_entropy
+from labelveil.audit.attacks.two_worlds import Observations, View, two_worlds
+from labelveil.audit.power import two_worlds_excess
+from labelveil.audit.verdict import GATE, Check, Power, statistical
+
+BINS = 16
+
+clock = time.perf_counter_ns
+"""What calls are timed with; a test puts one in its place that its machine cannot disturb."""
+
+
+def timing_check(
+    name: str,
+    worlds: tuple[Callable[[], float], Callable[[], float]],
+    calls: int,
+    claimed: float,
+    *,
+    claim: str,
+    tried: str,
+    question: str = "",
+) -> Check:
+    """Judge the time of so many calls in either world; a call returns what was sent, as a number.
+
+    ``tried`` has places for the medians of both worlds, in milliseconds.
+    """
+    for call in worlds:
+        call()  # the first call pays for what is made once
+    coins = system_entropy().words("order", 0, 2 * calls)
+    order = np.argsort(coins) % 2
+    sent, seconds = np.empty(order.size), np.empty(order.size)
+    for at, world in enumerate(order.tolist()):
+        begun = clock()
+        sent[at] = worlds[world]()
+        seconds[at] = (clock() - begun) * 1e-9
+    observed = np.column_stack([np.unique(sent, return_inverse=True)[1], seconds])
+    measured = two_worlds(observed[order == 0], observed[order == 1], _joint_view)
+    medians = [float(np.median(seconds[order == world])) * 1000 for world in (0, 1)]
+    excess = two_worlds_excess(0.5, calls // 2, claimed, GATE)
+    return statistical(
+        name,
+        measured,
+        question=question,
+        claim=claim,
+        tried=tried.format(*medians),
+        claimed=claimed,
+        power=(Power("excess of ε in whether a call is slow", excess),),
+    )
+
+
+def _joint_view(sample: Floats) -> list[View]:
+    edges = np.unique(np.quantile(sample[:, 1], np.linspace(0, 1, BINS + 1)[1:-1]))
+
+    def encode(observed: Observations) -> np.ndarray:
+        slowness = np.searchsorted(edges, observed[:, 1], side="right")
+        return np.minimum(observed[:, 0].astype(np.int64), last) * (edges.size + 1) + slowness
+
+    last = int(sample[:, 0].max()) + 1  # for outputs that the sample does not have
+    return [View("output and duration", encode, (last + 1) * (edges.size + 1))]

@@ -1,0 +1,175 @@
+"""One event's label changes, and nothing else that a labels party shows may: from outside.
+
+Two parties are asked the same. Their data sets have one population and differ in one label, or in
+whether an event has one. Whatever can be compared is compared exactly: the events and their order,
+the sizes of messages, refusals, logs. How long a fetch takes is compared by its law.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from labelveil.audit.attacks.timing import timing_check
+from labelveil.audit.party.endpoint import REQUESTS, Endpoint, Fetched, Refusal
+from labelveil.audit.verdict import Check, verdict_of
+
+_VOLATILE = ("time", "seconds", "peer", "address")
+"""Fields of a log line that differ from run to run."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a labels party shows besides its randomized labels.
+
+    Attributes
+    ----------
+    events
+        Keys in the order of the rows.
+    sizes
+        Of each message.
+    refusals
+        How wrong requests end, by request.
+    log
+        The kinds of lines in the server's log.
+    """
+
+    events: tuple[str, ...] = ()
+    sizes: tuple[tuple[int, int], ...] = ()
+    refusals: Mapping[str, Refusal] = field(default_factory=dict)
+    log: frozenset[str] = frozenset()
+
+    def with_log(self, path: Path) -> Shown:
+        """Add a server's log, once the server has ended."""
+        return replace(self, log=log_kinds(path))
+
+
+@dataclass(frozen=True)
+class _Aspect:
+    name: str
+    question: str
+    claim: str
+    seen: Callable[[Shown], Any]
+    """A sequence, whose places are compared, or a set."""
+    not_looked_at: str = ""
+
+
+_ASPECTS = (
+    _Aspect(
+        "id set",
+        "Does it depend on labels which events are sent?",
+        "Which events are sent depends on the public population alone, not on who has a label.",
+        lambda shown: set(Counter(shown.events).items()),
+    ),
+    _Aspect(
+        "row order",
+        "Does the order of rows depend on labels?",
+        "The order of rows depends on the public population alone.",
+        lambda shown: shown.events,
+    ),
+    _Aspect(
+        "message sizes",
+        "Do sizes of messages say anything about labels?",
+        "The number and size of messages depend on the public population alone.",
+        lambda shown: shown.sizes,
+    ),
+    _Aspect(
+        "refusals do not depend on labels",
+        "Do refusals say anything about labels?",
+        "Errors do not depend on any label.",
+        lambda shown: set(shown.refusals.items()),
+    ),
+    _Aspect(
+        "logs do not depend on labels",
+        "Do the server's logs say anything about labels?",
+        "What the server logs depends on requests and the public population alone.",
+        lambda shown: shown.log,
+        "What is logged more than once, and numbers that are times.",
+    ),
+)
+
+
+def shown_by(endpoint: Endpoint, answer: Fetched) -> Shown:
+    """What a party that has answered shows."""
+    return Shown(
+        tuple(key.hex() for key in answer.row_keys),
+        tuple((len(part.keys), len(part.codes)) for part in answer.parts),
+        {name: endpoint.refuse(name) for name in REQUESTS},
+    )
+
+
+def one_label_checks(party: Shown, neighbour: Shown) -> list[Check]:
+    """Everything that is shown is the same in both worlds, aspect by aspect."""
+    checks = []
+    for aspect in _ASPECTS:
+        seen, other = aspect.seen(party), aspect.seen(neighbour)
+        if isinstance(seen, tuple):
+            places = enumerate(zip_longest(seen, other))
+            differing = [f"place {place}" for place, (a, b) in places if a != b]
+        else:
+            differing = [str(entry) for entry in seen ^ other]
+        check = Check(
+            name=aspect.name,
+            question=aspect.question,
+            verdict=verdict_of(not differing),
+            claim=aspect.claim,
+            tried="Two parties that differ in one event's label, or in whether it has one, were"
+            f" compared: {len(seen):,} and {len(other):,} of these.",
+            found=f"{len(differing):,} differ"
+            + (f", such as {'; '.join(sorted(differing)[:2])}." if differing else "."),
+            bound=math.inf if differing else 0.0,
+            confidence=1.0,
+            not_looked_at=aspect.not_looked_at,
+        )
+        checks.append(check)
+    return checks
+
+
+def latency_check(
+    party: Endpoint, neighbour: Endpoint, claimed: float, fetches: int = 150
+) -> Check:
+    """How long a fetch takes does not tell two worlds apart."""
+
+    def fetch(endpoint: Endpoint) -> Callable[[], float]:
+        def sent() -> float:
+            endpoint.fetch()
+            return 0.0  # of what is sent only the time is looked at
+
+        return sent
+
+    return timing_check(
+        "latency of fetches",
+        (fetch(party), fetch(neighbour)),
+        fetches,
+        claimed,
+        question="Does the time that a fetch takes say anything about labels?",
+        claim="Latency does not depend on any label.",
+        tried=f"{fetches} fetches from each of two parties whose data differ in one label, in"
+        " random order; medians {:.2f} and {:.2f} ms.",
+    )
+
+
+def log_kinds(path: Path) -> frozenset[str]:
+    """The kinds of lines in a log: times, ports, peers and digests are blanked out."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    return frozenset(_kind(line.strip()) for line in lines if line.strip())
+
+
+def _kind(line: str) -> str:
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        fields = None
+    if isinstance(fields, dict):  # of a structured log
+        line = json.dumps({k: "#" if k in _VOLATILE else v for k, v in fields.items()})
+    line = re.sub(r"\b[0-9a-f]{16,}\b", "#", line)
+    line = re.sub(rf"({'|'.join(_VOLATILE)})=\S+", r"\1=#", line)
+    line = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*", "#", line)
+    return re.sub(r"127\.0\.0\.1:\d+", "#", line)

@@ -48,11 +48,11 @@ def demo(
     if example not in EXAMPLES:
         raise ConfigError(f"example={example!r} must be one of {', '.join(EXAMPLES)}")
     chosen = EXAMPLES[example]
-    files = write_demo_data(chosen, options.out / "data", options.rows)
+    labels, features = write_demo_data(chosen, options.out / "data", options.rows)
     run, beside = options.out / "run", options.out / "comparison"
     data = {
-        "labels": files.labels,
-        "features": files.features,
+        "labels": labels,
+        "features": features,
         "key": KEY,
         "label": chosen.label,
         "lower": chosen.lower,

@@ -17,21 +17,7 @@ KEY = "event"
 
 @dataclass(frozen=True)
 class Example:
-    """A table that a library carries, and what both parties know of its label.
-
-    Attributes
-    ----------
-    label, lower, upper
-        The label's column and its public bounds.
-    labels_file, features_file
-        What each party calls its file.
-    library
-        The distribution that carries the table.
-    read
-        Reads it, without importing more of the library than that takes.
-    rows
-        How many events are drawn, so that a demonstration takes a minute.
-    """
+    """A table that a library carries: its label with public bounds, and each party's file name."""
 
     label: str
     lower: float
@@ -40,15 +26,7 @@ class Example:
     features_file: str
     library: str
     read: Callable[[], pl.DataFrame]
-    rows: int
-
-
-@dataclass(frozen=True)
-class DemoFiles:
-    """One file for each party, with the event's number in both."""
-
-    labels: Path
-    features: Path
+    rows: int  # drawn, so that a demonstration takes a minute
 
 
 def _diamonds() -> pl.DataFrame:
@@ -76,13 +54,10 @@ EXAMPLES = {
 }
 
 
-def write_demo_data(example: Example, directory: Path, rows: int | None = None) -> DemoFiles:
-    """Write both parties' files as CSV, replacing earlier ones.
-
-    Parameters
-    ----------
-    rows
-        How many events to draw, if not as many as usual.
+def write_demo_data(
+    example: Example, directory: Path, rows: int | None = None
+) -> tuple[Path, Path]:
+    """Write the labels' and the features' CSV file, replacing earlier ones; returns their paths.
 
     Raises
     ------
@@ -96,13 +71,13 @@ def write_demo_data(example: Example, directory: Path, rows: int | None = None) 
             f"the demonstration's data comes with {example.library}, which is not installed;"
             " run: pip install 'labelveil[demo]'"
         ) from error
-    drawn = table.sample(min(rows or example.rows, table.height), seed=0)
-    table = drawn.with_row_index(KEY, offset=1)
-    files = DemoFiles(directory / example.labels_file, directory / example.features_file)
+    drawn = min(rows or example.rows, table.height)
+    table = table.sample(drawn, seed=0).with_row_index(KEY, offset=1)
+    labels, features = directory / example.labels_file, directory / example.features_file
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        table.select(KEY, example.label).write_csv(files.labels)
-        table.drop(example.label).write_csv(files.features)
+        table.select(KEY, example.label).write_csv(labels)
+        table.drop(example.label).write_csv(features)
     except OSError as error:
         raise ConfigError(f"{directory} cannot be written: {error.strerror}") from error
-    return files
+    return labels, features

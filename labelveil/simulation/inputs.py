@@ -20,24 +20,19 @@ _COLUMNS_SHOWN = 12
 
 @dataclass(frozen=True)
 class Inputs:
-    """The three tables, checked.
+    """The tables, checked; the key column has the same name in all that a party gets.
 
     Attributes
     ----------
-    key
-        Name of the key column, the same in every table.
-    labels
-        Key and label columns, for the labels party.
+    labels, population
+        For the labels party: key and labels; and the keys of all events that both parties know, or
+        None where it goes by its labels, or by what the features party submits.
     features
-        Key and features, without label and ignored columns, for the features party.
-    population
-        Key column of every event that both parties know, for the labels party; None where it is
-        to go by its labels, or by what the features party submits.
+        For the features party: neither labels nor ignored columns.
     truth
-        ``key`` (canonical text) and ``label`` (float64) of every event of the release, or a column
-        of its name for each of several labels: as the labels party completes and clips them, before
-        any noise. For scoring alone. Where the features party submits the population, rows are in
-        its order.
+        For scoring alone: ``key`` (canonical text) and ``label`` (float64) of every event of the
+        release, or a column of its name for each of several labels; completed and clipped as the
+        labels party does it, before any noise. A submitted population keeps its order.
     """
 
     key: str
@@ -50,10 +45,7 @@ class Inputs:
 def read_inputs(settings: Settings) -> Inputs:
     """Read and check everything, so that nothing is started in vain.
 
-    Raises
-    ------
-    DataError
-        If a file or column is missing or of the wrong kind.
+    Raises ``DataError`` if a file or column is missing or of the wrong kind.
     """
     features = read_table(settings.features, settings.key)
     labels = features if settings.same_file else read_table(settings.labels, settings.key)
@@ -69,12 +61,16 @@ def read_inputs(settings: Settings) -> Inputs:
             key += "_"
         features = labels = features.with_row_index(key)
     _need(labels, key, settings.labels)
-    for label in settings.columns:
-        _need_label(labels, label.column, key, settings.labels)
-    _need(features, key, settings.features)
-    for column in settings.ignore:
-        _need(features, column, settings.features)
     columns = [label.column for label in settings.columns]
+    for column in columns:
+        _need(labels, column, settings.labels)
+        if key == column:
+            raise DataError(f"--key and --label both name column {key!r}; they must differ")
+        kind = labels[column].dtype
+        if not (kind.is_numeric() or kind == pl.Boolean):
+            raise DataError(f"label column {column!r} has type {kind}; labels must be numbers")
+    for column in (key, *settings.ignore):
+        _need(features, column, settings.features)
     withheld = {*columns, *settings.ignore} - {key}
     features = features.select(c for c in features.columns if c not in withheld)
     if features.width < 2:
@@ -96,29 +92,20 @@ def _need(table: pl.DataFrame, column: str, path: Path) -> None:
         raise DataError(f"{path} has no column {column!r}; its columns are {shown}{more}")
 
 
-def _need_label(table: pl.DataFrame, label: str, key: str, path: Path) -> None:
-    _need(table, label, path)
-    if key == label:
-        raise DataError(f"--key and --label both name column {key!r}; they must differ")
-    kind = table[label].dtype
-    if not (kind.is_numeric() or kind == pl.Boolean):
-        raise DataError(f"label column {label!r} has type {kind}; labels must be numbers")
-
-
 def _truth(
     labels: pl.DataFrame, population: pl.DataFrame | None, settings: Settings
 ) -> pl.DataFrame:
     key, *_ = labels.columns
-    named = {LABEL: settings.columns[0]}
+    names = {LABEL: settings.columns[0]}
     if len(settings.columns) > 1:
-        named = {one.column: one for one in settings.columns}
-        if KEY in named:
+        names = {label.column: label for label in settings.columns}
+        if KEY in names:
             raise DataError(f"a label of several cannot be called {KEY!r}; rename the column")
     table = labels.select(
         canonical_keys(labels[key]).alias(KEY),
         *(
-            pl.col(one.column).cast(pl.Float64).fill_nan(None).alias(name)
-            for name, one in named.items()
+            pl.col(label.column).cast(pl.Float64).fill_nan(None).alias(name)
+            for name, label in names.items()
         ),
     )
     repeated = table.height - table[KEY].n_unique()
@@ -133,13 +120,13 @@ def _truth(
         if keys[KEY].n_unique() < keys.height:
             listing = settings.population or settings.features
             raise DataError(f"{listing} lists an event twice; list each event once")
-    for name, one in named.items():
-        known, column = table.select(KEY, name).drop_nulls(name), pl.col(name)
-        if settings.duplicates == "missing":
-            known = table.filter(pl.len().over(KEY) == 1).select(KEY, name).drop_nulls(name)
-        ways = {"sum": column.sum(), "mean": column.mean()}
-        combined = ways.get(settings.duplicates or "last", column.last())
-        merged = known.group_by(KEY, maintain_order=True).agg(combined)
-        completed = column.fill_null(settings.missing_value(one)).clip(one.lower, one.upper)
-        keys = keys.join(merged, on=KEY, how="left", maintain_order="left").with_columns(completed)
+    if settings.duplicates == "missing":
+        table = table.filter(pl.len().over(KEY) == 1)
+    for name, label in names.items():
+        column = pl.col(name)
+        rules = {"sum": column.sum(), "mean": column.mean()}
+        combined = rules.get(settings.duplicates or "last", column.last())
+        known = table.select(KEY, name).drop_nulls(name).group_by(KEY).agg(combined)
+        completed = column.fill_null(settings.missing_value(label)).clip(label.lower, label.upper)
+        keys = keys.join(known, on=KEY, how="left", maintain_order="left").with_columns(completed)
     return keys

@@ -16,28 +16,17 @@ _DIGITS = 2
 
 
 def write_events(table: Any, path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a table with labels and features, and complete the settings that it answers.
+    """Write a Polars or pandas table as Parquet, and complete a simulation's settings from it.
 
-    Parameters
-    ----------
-    table
-        Polars or pandas.
-    path
-        File to write, Parquet.
-    settings
-        As of a simulation. Where they are not given, ``lower`` and ``upper`` are the smallest and
-        the largest label, rounded outwards to two digits, and ``out`` is a new temporary folder.
-
-    Raises
-    ------
-    DataError
-        If there is no such label column, or its labels have no range.
+    Where they are not set, ``lower`` and ``upper`` are the smallest and the largest label, rounded
+    outwards to two digits, and ``out`` is a new temporary folder. Raises ``DataError`` if there is
+    no such label column, or its labels have no range.
     """
     frame = table if isinstance(table, pl.DataFrame) else pl.from_pandas(table)
-    given = settings.get("label")
-    labels = list(given) if isinstance(given, list | tuple) else [str(given)]
+    label = settings.get("label")
+    labels = list(label) if isinstance(label, list | tuple) else [str(label)]
     frame.write_parquet(path)
-    found = {"labels": path, "features": path, **settings}
+    complete = {"labels": path, "features": path, **settings}
     for place, label in enumerate(labels):
         if label not in frame.columns:
             if label.count(":") < 2:  # with its bounds, another checks it
@@ -47,17 +36,15 @@ def write_events(table: Any, path: Path, settings: Mapping[str, Any]) -> dict[st
         elif len(labels) > 1:
             lower, upper = _bounds(frame[label])
             labels[place] = f"{label}:{lower!r}:{upper!r}"
-        elif "lower" not in found or "upper" not in found:
+        elif "lower" not in settings or "upper" not in settings:
             lower, upper = _bounds(frame[label])
-            found = {"lower": lower, "upper": upper, **found}
-    found["label"] = labels
-    if "out" not in found:
-        found["out"] = Path(mkdtemp(prefix="labelveil-"))
-    return found
+            complete = {"lower": lower, "upper": upper, **complete}
+    if "out" not in settings:
+        complete["out"] = Path(mkdtemp(prefix="labelveil-"))
+    return {**complete, "label": labels}
 
 
 def _bounds(labels: pl.Series) -> tuple[float, float]:
-    """The smallest and the largest label, rounded outwards."""
     if not (labels.dtype.is_numeric() or labels.dtype == pl.Boolean):
         raise DataError(f"label column {labels.name!r} has type {labels.dtype}; labels are numbers")
     numbers = labels.drop_nulls().cast(pl.Float64).drop_nans().to_numpy()

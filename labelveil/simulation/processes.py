@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from common.errors import LabelveilError
@@ -23,16 +22,8 @@ class StageFailed(LabelveilError):
 class Party:
     """One party's process, ended without fail when its ``with`` block is left.
 
-    Parameters
-    ----------
-    module
-        One party's program: run with this interpreter as ``python -m``.
-    arguments
-        Command and options.
-    directory
-        Working directory.
-    log
-        File that its standard output and error are written to.
+    It is a module run by this interpreter in a working directory, with command and options; the log
+    gets what it prints.
     """
 
     def __init__(self, module: str, arguments: Sequence[str], directory: Path, log: Path) -> None:
@@ -56,16 +47,14 @@ class Party:
             )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        if not self.ended_within(_STOP_SECONDS):
+            self._process.kill()
+            self._process.wait()
 
     def ended_within(self, seconds: float) -> bool:
-        """Wait for the end at most so long; return whether it came."""
+        """Wait for the end for so long at most; return whether it came."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -89,13 +78,6 @@ class Party:
             f"{self.name} ended with exit code {self._process.poll()}: {last}"
             f" (everything it said is in {self._log})"
         )
-
-    def stop(self) -> None:
-        """Ask the process to end, and insist after a while."""
-        self._process.terminate()
-        if not self.ended_within(_STOP_SECONDS):
-            self._process.kill()
-            self._process.wait()
 
 
 def run_party(module: str, arguments: Sequence[str], directory: Path, log: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,9 +12,10 @@ from html import escape
 from io import StringIO
 from pathlib import Path
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from common.console import stderr
 from common.extras import need
@@ -25,30 +27,19 @@ from labelveil.simulation.inputs import KEY, LABEL, Inputs, read_inputs
 from labelveil.simulation.processes import run_party, serving
 from labelveil.simulation.scoring import label_error
 from labelveil.simulation.settings import Settings
-from labelveil.simulation.stages import Stages
 from labelveil.simulation.summary import summary_table
-from labelveil.simulation.workspace import CONFIG_FILES, Workspace, furnish
+from labelveil.simulation.workspace import Workspace, config_file, furnish
 
 _WIDTH = 110
 
 
 @dataclass(frozen=True, repr=False)
 class Outcome:
-    """What a simulation left behind; a notebook shows its figures, and the report on demand.
+    """What a simulation left behind; a notebook shows its figures, and the report on demand."""
 
-    Attributes
-    ----------
-    metrics
-        The content of ``metrics.json``.
-    report
-        The report's page.
-    release
-        The release as the features party fetched and verified it.
-    """
-
-    metrics: dict[str, Any]
+    metrics: dict[str, Any]  # as in metrics.json
     report: Path
-    release: Release
+    release: Release  # as the features party fetched and verified it
 
     def __repr__(self) -> str:
         return f"{self._shown().export_text().rstrip()}\nreport: {self.report}"
@@ -92,28 +83,42 @@ class _Simulation:
     def __init__(self, settings: Settings, reference: Callable[[], Path] | None) -> None:
         self._settings = settings
         self._reference = reference
-        self._stages = Stages(stderr, quiet=settings.quiet)
+        self._seconds: dict[str, float] = {}
         # Processes start in folders of their own: only an absolute path means the same to all.
         self._workspace = Workspace(settings.out.absolute())
 
     def run(self) -> Outcome:
-        workspace = self._workspace
-        with self._stages.stage("prepare", "prepare data, certificates and configurations"):
-            inputs = read_inputs(self._settings)
-            workspace.claim(overwrite=self._settings.overwrite)
-            files = furnish(workspace, inputs, self._settings)
-        if not self._settings.submit_population:
+        workspace, settings = self._workspace, self._settings
+        with self._stage("prepare", "prepare data, certificates and configurations"):
+            inputs = read_inputs(settings)
+            workspace.claim(overwrite=settings.overwrite)
+            files = furnish(workspace, inputs, settings)
+        if not settings.submit_population:
             self._release()
         self._exchange()
-        with self._stages.stage("verify", "read and verify the release"):
+        with self._stage("verify", "read and verify the release"):
             release = read_release(workspace.release)
         metrics = self._score(release, inputs, files)
         workspace.metrics.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
-        return Outcome(metrics, self._settings.out / workspace.report.name, release)
+        return Outcome(metrics, settings.out / workspace.report.name, release)
+
+    @contextmanager
+    def _stage(self, name: str, text: str) -> Iterator[None]:
+        """Time a stage: on a terminal with a spinner, and a line when it is over."""
+        start = time.perf_counter()
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        hidden = self._settings.quiet or not stderr.is_terminal
+        with Progress(*columns, console=stderr, transient=True, disable=hidden) as progress:
+            progress.add_task(text, total=None)
+            yield
+        self._seconds[name] = time.perf_counter() - start
+        if not self._settings.quiet:
+            took = f"[dim]{self._seconds[name]:.1f} s[/dim]"
+            stderr.print(f"[green]✓[/green] {text}  {took}", highlight=False)
 
     def _release(self) -> None:
-        with self._stages.stage("release", "labels party: build the release"):
-            self._labels(["release", *_sets(self._settings.label_settings)])
+        with self._stage("release", "labels party: build the release"):
+            self._run(LABEL_PROGRAM, "release")
 
     def _exchange(self) -> None:
         """The whole conversation between the parties: one fetch, then the server can go.
@@ -122,78 +127,62 @@ class _Simulation:
         beside the server that is to hand it out.
         """
         workspace = self._workspace
-        serve = [
-            "serve",
-            "--config",
-            CONFIG_FILES["label_party"],
-            *_sets(self._settings.label_settings),
-            "--port-file",
-            str(workspace.port_file),
-        ]
-        server = serving(
-            serve, workspace.label_party, workspace.logs / "serve.log", workspace.port_file
-        )
-        with server as port:
+        serve = ["serve", "--config", config_file("label_party")]
+        serve += _sets(self._settings.label_settings)
+        serve += ["--port-file", str(workspace.port_file)]
+        log = workspace.logs / "serve.log"
+        with serving(serve, workspace.label_party, log, workspace.port_file) as port:
             address = f"127.0.0.1:{port}"
             if self._settings.submit_population:
-                text = "features party: submit the population"
-                with self._stages.stage("submit", text):
-                    self._features(["submit", "--address", address])
+                with self._stage("submit", "features party: submit the population"):
+                    self._run(FEATURE_PROGRAM, "submit", "--address", address)
                 self._release()
             text = "features party: fetch, join, train, predict, evaluate"
-            with self._stages.stage("features_party", text):
-                self._features(["run", "--address", address])
+            with self._stage("features_party", text):
+                self._run(FEATURE_PROGRAM, "run", "--address", address)
 
     def _score(self, release: Release, inputs: Inputs, files: CertificateFiles) -> dict[str, Any]:
-        workspace = self._workspace
         # From here on true labels are used: to compare, never to train the model that is scored.
-        truth = ["--true-labels", str(workspace.truth_labels), "--true-key", KEY]
-        if len(self._settings.label) == 1:
-            truth += ["--true-label", LABEL]
-        unscored = _read(workspace.feature_party / "metrics.json")
-        beside, what = list[str](), "score with true labels, write the report"
+        several, figures = len(self._settings.label) > 1, self._workspace.feature_party
+        truth = ["--true-labels", str(self._workspace.truth_labels), "--true-key", KEY]
+        truth += [] if several else ["--true-label", LABEL]
+        unscored = json.loads((figures / "metrics.json").read_text("utf-8"))
+        text = "score with true labels, write the report"
         if self._settings.nonprivate and self._reference:
-            with self._stages.stage("nonprivate", "train on true labels, to compare"):
-                found = self._reference().absolute()  # parties work elsewhere
-            beside = ["--nonprivate-metrics", str(found)]
+            with self._stage("nonprivate", "train on true labels, to compare"):
+                reference = self._reference().absolute()  # parties work elsewhere
+            truth += ["--nonprivate-metrics", str(reference)]
         elif self._settings.nonprivate:
-            beside, what = ["--nonprivate", "../nonprivate"], f"train on true labels, too; {what}"
-        with self._stages.stage("score", what):
-            self._features(["evaluate", *truth, *beside])
-            secret, several = read_secret(files.join_secret), len(self._settings.label) > 1
-            noise = None if several else label_error(release, inputs.truth, secret)
-        scored = _read(workspace.feature_party / "metrics.json")
-        parts = {f"features_party.{name}": s for name, s in unscored.pop("timings", {}).items()}
-        timings = {**self._stages.seconds, **parts}
+            truth += ["--nonprivate", "../nonprivate"]
+            text = f"train on true labels, too; {text}"
+        with self._stage("score", text):
+            self._run(FEATURE_PROGRAM, "evaluate", *truth)
+            metrics = json.loads((figures / "metrics.json").read_text("utf-8"))
+            if not several:
+                secret = read_secret(files.join_secret)
+                metrics["label_mse"] = label_error(release, inputs.truth, secret)
+        parts = unscored.get("timings", {}).items()
+        timings = {**self._seconds, **{f"features_party.{name}": s for name, s in parts}}
         return {
-            **scored,
-            **({} if noise is None else {"label_mse": noise}),
+            **metrics,
             "seed": self._settings.seed,
             "timings": {name: round(seconds, 3) for name, seconds in timings.items()},
         }
 
-    def _labels(self, command: Sequence[str]) -> None:
-        self._run(LABEL_PROGRAM, command)
-
-    def _features(self, command: Sequence[str]) -> None:
-        self._run(FEATURE_PROGRAM, [*command, *_sets(self._settings.feature_settings)])
-
-    def _run(self, program: str, command: Sequence[str]) -> None:
+    def _run(self, program: str, command: str, *options: str) -> None:
         party, _, _ = program.partition(".")
+        settings = self._settings
+        sets = settings.label_settings if program == LABEL_PROGRAM else settings.feature_settings
         run_party(
             program,
-            [*command, "--config", CONFIG_FILES[party]],
+            [command, *options, *_sets(sets), "--config", config_file(party)],
             self._workspace.root / party,
-            self._workspace.logs / f"{party}-{command[0]}.log",
+            self._workspace.logs / f"{party}-{command}.log",
         )
 
 
 def _sets(settings: Sequence[str]) -> list[str]:
     return [part for setting in settings for part in ("--set", setting)]
-
-
-def _read(path: Path) -> dict[str, Any]:
-    return cast(dict[str, Any], json.loads(path.read_text(encoding="utf-8")))
 
 
 @contextmanager

@@ -15,17 +15,9 @@ from labelveil.simulation.inputs import KEY, LABEL
 
 
 def label_error(release: Release, truth: pl.DataFrame, secret: bytes) -> float:
-    """Mean squared difference between the values sent and the true labels, over the release.
+    """Mean squared difference between the values sent and the true labels, over a verified release.
 
-    Parameters
-    ----------
-    release
-        A verified release.
-    truth
-        ``key`` (canonical text) and ``label`` of every event: completed and clipped as the labels
-        party does it, before any noise; in the order submitted, where the release has no keys.
-    secret
-        What both parties hash their keys under.
+    ``truth`` is that of :class:`Inputs`; ``secret`` is what both parties hash their keys under.
     """
     hashed = hash_keys(truth[KEY], secret)
     if not release.manifest.content.key_bytes:
@@ -41,5 +33,4 @@ def label_error(release: Release, truth: pl.DataFrame, secret: bytes) -> float:
             f"{unknown:,} rows of the release are of unknown events; labels and population must be"
             " the files that the release was made from"
         )
-    difference = (both["label"] - both["true"]).to_numpy()
-    return float(np.mean(difference**2))
+    return float(np.mean((both["label"] - both["true"]).to_numpy() ** 2))

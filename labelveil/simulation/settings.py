@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
 
@@ -48,9 +49,7 @@ class LabelColumn:
     upper: float
 
 
-def _listed(given: Any) -> Any:
-    """One label may stand alone."""
-    return [given] if isinstance(given, str) else given
+_OneAlone = BeforeValidator(lambda label: [label] if isinstance(label, str) else label)
 
 
 class DataSettings(Section):
@@ -62,7 +61,9 @@ class DataSettings(Section):
         "Features: CSV or Parquet; may be the labels' file. Its label column is then withheld from"
         " the features party.",
     )
-    label: Annotated[list[str], BeforeValidator(_listed)] = setting(
+    label: Annotated[
+        list[str], BeforeValidator(lambda label: [label] if isinstance(label, str) else label)
+    ] = setting(
         ...,
         "Label column, a number; with its bounds, COLUMN:LOWER:UPPER, repeatable for several labels"
         " of one event.",
@@ -86,10 +87,9 @@ class DataSettings(Section):
 
     @model_validator(mode="after")
     def _check_labels(self) -> Self:
-        columns = [one.column for one in self.columns]
-        for column in columns:
-            if columns.count(column) > 1:
-                raise ConfigError(f"--label {column} stands twice; name each column once")
+        columns = Counter(label.column for label in self.columns)
+        if (repeated := columns.most_common(1)[0])[1] > 1:
+            raise ConfigError(f"--label {repeated[0]} stands twice; name each column once")
         return self
 
     @property
@@ -178,14 +178,14 @@ class Settings(DataSettings):
                 raise ConfigError(
                     f"--missing {self.missing:g} must lie in {label.lower:g} … {label.upper:g}"
                 )
-        for option, given in (
+        for option, settings in (
             ("--set-label", self.label_settings),
             ("--set-feature", self.feature_settings),
         ):
-            for one in given:
-                name = one.partition("=")[0].strip()
+            for text in settings:
+                name = text.partition("=")[0].strip()
                 if name in _OWN_OPTIONS:
-                    raise ConfigError(f"{option} {one!r}: use {_OWN_OPTIONS[name]} instead")
+                    raise ConfigError(f"{option} {text!r}: use {_OWN_OPTIONS[name]} instead")
         return self
 
     def missing_value(self, label: LabelColumn) -> float:

@@ -20,11 +20,11 @@ def summary_table(metrics: Mapping[str, Any]) -> Table:
         "ε", f"{metrics['epsilon']:g}", f"{prior:.3g} for the prior, {labels:.3g} for labels"
     )
     table.add_row("events", f"{metrics['rows']:,}", f"{metrics['holdout_rows']:,} kept for scoring")
-    for one in metrics.get("labels", [metrics]):
-        if "name" in one:
+    for label in metrics.get("labels", [metrics]):
+        if "name" in label:
             table.add_section()
-            table.add_row(str(one["name"]), "", "")
-        _add_label(table, one)
+            table.add_row(str(label["name"]), "", "")
+        _add_label(table, label)
     return table
 
 

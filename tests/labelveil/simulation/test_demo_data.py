@@ -21,8 +21,7 @@ def test_each_party_gets_its_own_columns_of_the_same_events(
     name: str, events: int, features: int, tmp_path: Path
 ) -> None:
     example = EXAMPLES[name]
-    files = write_demo_data(example, tmp_path)
-    labels, stones = pl.read_csv(files.labels), pl.read_csv(files.features)
+    labels, stones = map(pl.read_csv, write_demo_data(example, tmp_path))
     assert labels.columns == [KEY, example.label]
     assert labels.height == events
     assert labels[example.label].is_between(example.lower, example.upper).all()
@@ -32,10 +31,10 @@ def test_each_party_gets_its_own_columns_of_the_same_events(
 
 
 def test_fewer_events_are_drawn_the_same_each_time(tmp_path: Path) -> None:
-    first = write_demo_data(EXAMPLES["diamonds"], tmp_path / "a", 1000)
-    again = write_demo_data(EXAMPLES["diamonds"], tmp_path / "b", 1000)
-    assert pl.read_csv(first.labels).height == 1000
-    assert first.features.read_bytes() == again.features.read_bytes()
+    labels, first = write_demo_data(EXAMPLES["diamonds"], tmp_path / "a", 1000)
+    _, again = write_demo_data(EXAMPLES["diamonds"], tmp_path / "b", 1000)
+    assert pl.read_csv(labels).height == 1000
+    assert first.read_bytes() == again.read_bytes()
 
 
 def test_what_is_missing_is_named(tmp_path: Path, run_command: RunCommand) -> None:

@@ -60,12 +60,13 @@ def begin_worker() -> None:
     secrets of the last ones in their memory.
     """
     keep_freed_memory()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    parent = present(multiprocessing.parent_process())
 
+    def end_with_parent() -> None:
+        parent.join()
+        os._exit(1)
 
-def _end_with_parent() -> None:
-    present(multiprocessing.parent_process()).join()
-    os._exit(1)
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 def _run(task: Task[ResultT], secrets: Secrets) -> ResultT:

@@ -92,7 +92,7 @@ def count_repeated(keys: Keys) -> int:
     for part in range(parts):
         starts = range(0, heads.size, _KEYS_AT_ONCE)
         slices = (heads[start : start + _KEYS_AT_ONCE] for start in starts)
-        ordered = ascending(np.concatenate([some[some % parts == part] for some in slices]))
+        ordered = ascending(np.concatenate([piece[piece % parts == part] for piece in slices]))
         twins = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
         if twins.size:
             suspects = keys[np.isin(heads, twins)]  # rare, or the submitter's doing
@@ -128,18 +128,10 @@ def sort_keys(keys: Keys) -> Integers:
 
 
 def match_keys(ordered: Keys, keys: Keys) -> tuple[Integers, Booleans]:
-    """Look keys up in an ascending list of distinct ones.
+    """Look (n,) 16-byte keys up in (m,) strictly ascending ones, m >= 1.
 
-    Parameters
-    ----------
-    ordered
-        (m,) 16-byte keys, m >= 1, strictly ascending.
-    keys
-        (n,) keys to look up; several times faster if they ascend, too.
-
-    Returns
-    -------
-    (n,) positions in ``ordered``, and (n,) whether the key is there.
+    Returns (n,) positions in ``ordered``, and (n,) whether the key is there. Several times faster
+    if ``keys`` ascend, too.
     """
     heads, tails = halves(ordered)
     if (heads[1:] == heads[:-1]).any():
@@ -160,36 +152,24 @@ class KeyedRows(Protocol):
 
 @dataclass(frozen=True)
 class Exchange:
-    """The files through which the tasks of one step send rows to those of the next.
+    """The files through which the tasks of one step send rows to those of the next."""
 
-    Attributes
-    ----------
-    files
-        One for each task that sends.
-    buckets
-        How many tasks receive.
-    types
-        Names and NumPy types, of fixed width, of the columns; ``(2,)<f8`` has two values a row.
-    durable
-        Whether a file waits until its bytes are on the disk.
-    """
-
-    files: Files
-    buckets: int
+    files: Files  # one for each task that sends
+    buckets: int  # how many tasks receive
     types: Mapping[str, str]
+    """Names and NumPy types, of fixed width, of the columns; ``(2,)<f8`` has two values a row."""
     durable: bool = False
+    """Whether a file waits until its bytes are on the disk."""
 
     def tasks(self, parts: Iterable[KeyedRows]) -> list[Send]:
         """Return the tasks that send some parts' rows to the buckets of their keys."""
         return [Send(part, self, index) for index, part in enumerate(parts)]
 
     def send(self, index: int, bucket: NDArray[np.integer], columns: Columns) -> None:
-        """Write a task's rows.
+        """Write the rows of task ``index``.
 
         Parameters
         ----------
-        index
-            Which task it is.
         bucket
             (n,) where each row goes, 0 … buckets - 1.
         columns
@@ -227,8 +207,8 @@ class Exchange:
                     parts[name].append(file.rows(at, end - first, kind))
                     offset += total * kind.itemsize
         return {
-            name: np.concatenate(found) if found else np.empty(0, dtype=self.types[name])
-            for name, found in parts.items()
+            name: np.concatenate(pieces) if pieces else np.empty(0, dtype=self.types[name])
+            for name, pieces in parts.items()
         }
 
     def read(self, index: int, name: str, start: int, out: NDArray[Any]) -> None:
@@ -275,25 +255,13 @@ class Held(Exchange):
 
 
 def read_rows(path: Path, offset: int, rows: int, kind: str) -> NDArray[Any]:
-    """Return (rows,) values that begin at a byte of a file.
-
-    Raises
-    ------
-    DataError
-        If the file ends too early. (``np.fromfile`` would return fewer rows.)
-    """
+    """Return (rows,) values that begin at a byte of a file; ``DataError`` if it ends too early."""
     with _Written(path) as file:
         return file.rows(offset, rows, np.dtype(kind))
 
 
 def fill(out: NDArray[Any], path: Path, offset: int) -> None:
-    """Read an array from a place in a file.
-
-    Raises
-    ------
-    DataError
-        If the file ends too early.
-    """
+    """Read an array from a place in a file; ``DataError`` if it ends too early."""
     with _Written(path) as file:
         file.fill(out, offset)
 
@@ -318,17 +286,17 @@ class _Written:
 
     def fill(self, out: NDArray[Any], offset: int) -> None:
         """Read an array; what is missing in the file would be sent as it lay in memory."""
-        found = 0
-        while found < out.nbytes:
-            rest = out.view(np.uint8).reshape(-1)[found:] if found else out
-            more = os.preadv(self._descriptor, [rest.data], offset + found)
-            if not more:
+        filled = 0
+        while filled < out.nbytes:
+            rest = out.view(np.uint8).reshape(-1)[filled:] if filled else out
+            count = os.preadv(self._descriptor, [rest.data], offset + filled)
+            if not count:
                 raise DataError(
-                    f"{self._path} ends after {offset + found:,} bytes where"
+                    f"{self._path} ends after {offset + filled:,} bytes where"
                     f" {offset + out.nbytes:,} were written; see that nothing else clears that"
                     " folder, and start again"
                 )
-            found += more
+            filled += count
 
 
 @dataclass(frozen=True)

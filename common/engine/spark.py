@@ -57,17 +57,10 @@ class TextLog(Protocol):
 
 
 class SparkEngine(Engine):
-    """Runs tasks in a Spark session.
+    """Runs tasks in a Spark session of the classic (not the Connect) kind.
 
-    Parameters
-    ----------
-    session
-        A session of the classic (not the Connect) kind.
-    partitions
-        Spark partitions that the tasks of one step are spread over, at most one for each; 0: as
-        many.
-    log
-        Where Spark writes what it has to say, if that is known.
+    The tasks of one step are spread over ``partitions``, at most one for each; 0: as many. ``log``
+    is where Spark writes what it has to say, if that is known.
     """
 
     def __init__(self, session: Any, partitions: int = 0, log: TextLog | None = None) -> None:
@@ -80,10 +73,7 @@ class SparkEngine(Engine):
     def open(cls, config: EngineSection) -> Iterator[SparkEngine]:
         """Use the running session, or start one and stop it at the end.
 
-        Raises
-        ------
-        EngineError
-            If PySpark or Java is missing, or no session can be had.
+        ``EngineError`` if PySpark or Java is missing, or no session can be had.
         """
         try:
             from pyspark.sql import SparkSession
@@ -126,7 +116,6 @@ class SparkEngine(Engine):
                 session.stop()
 
     def stream(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> Iterator[ResultT]:
-        """Yield the tasks' results in the tasks' order."""
         if not tasks:
             return
         context = self._session.sparkContext
@@ -145,11 +134,11 @@ class SparkEngine(Engine):
             if self._log is not None:
                 where = f"{_kept(self._log)} and its executors' logs say why"
             raise EngineError(f"Spark gave up ({type(error).__name__}); {where}") from None
-        found = {row["index"]: pickle.loads(row["result"]) for row in collected}
+        results = {row["index"]: pickle.loads(row["result"]) for row in collected}
         for index in range(len(tasks)):
-            if isinstance(found[index], LabelveilError):
-                raise found[index]
-            yield found[index]
+            if isinstance(results[index], LabelveilError):
+                raise results[index]
+            yield results[index]
 
     def _collect(self, frame: Any) -> list[Any]:
         """Wait for the results, and tell now and then how many tasks are done."""
@@ -159,7 +148,7 @@ class SparkEngine(Engine):
             try:
                 while not wait([collected], TELL_SECONDS).done:
                     tracker = context.statusTracker()
-                    stages = [tracker.getStageInfo(one) for one in tracker.getActiveStageIds()]
+                    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
                     total = sum(stage.numTasks for stage in stages if stage)
                     done = sum(stage.numCompletedTasks for stage in stages if stage)
                     stderr.print(f"Spark: {done:,} of this step's {total:,} tasks are done")

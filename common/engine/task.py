@@ -63,24 +63,12 @@ class EngineError(LabelveilError):
 
 @dataclass(frozen=True)
 class Secrets:
-    """What tasks need and nobody may see. It never shows its values.
+    """What tasks need and nobody may see. It never shows its values."""
 
-    Attributes
-    ----------
-    join
-        The secret under which event keys are hashed.
-    release
-        The key of a release's randomness; empty for tasks that draw none.
-    secure
-        Whether that key came from the operating system.
-    fingerprints
-        The secret under which events are fingerprinted; empty for tasks that do not.
-    """
-
-    join: bytes
-    release: bytes = b""
-    secure: bool = True
-    fingerprints: bytes = b""
+    join: bytes  # event keys are hashed under it
+    release: bytes = b""  # the key of a release's randomness, for tasks that draw any
+    secure: bool = True  # whether that key came from the operating system
+    fingerprints: bytes = b""  # events are fingerprinted under it, by tasks that do
 
     def entropy(self) -> Entropy:
         """Return the release's randomness: a task that is run again draws the same noise."""
@@ -103,13 +91,7 @@ class Engine(ABC):
 
     @abstractmethod
     def stream(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> Iterator[ResultT]:
-        """Yield the tasks' results as they come, in the tasks' order.
-
-        Raises
-        ------
-        LabelveilError
-            What a task raised, or that workers were lost.
-        """
+        """Yield the tasks' results as they come, in the tasks' order; raise what a task raised."""
 
     def run(self, tasks: Sequence[Task[ResultT]], secrets: Secrets) -> list[ResultT]:
         """Do all tasks and return their results."""

@@ -30,13 +30,7 @@ _SLICE_ROWS = 1 << 15
 
 
 class CMAC:
-    """AES-CMAC under one key.
-
-    Parameters
-    ----------
-    key
-        16 or 32 secret bytes: AES-128 or AES-256.
-    """
+    """AES-CMAC under one key of 16 or 32 secret bytes: AES-128 or AES-256."""
 
     def __init__(self, key: bytes) -> None:
         self._encrypt = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
@@ -49,10 +43,7 @@ class CMAC:
         self._last = _blocks(mask.to_bytes(TAG_BYTES) for mask in (*marks, full))
 
     def column(self, keys: pl.Series) -> Bytes:
-        """Return the tags of a column of text or whole numbers without nulls, (n, 16).
-
-        Each is that of its text in UTF-8, a number's in decimal digits.
-        """
+        """(n, 16) tags of text in UTF-8, or of whole numbers in decimal digits, without nulls."""
         import polars as pl
 
         tags = np.empty((keys.len(), TAG_BYTES), dtype=np.uint8)
@@ -64,15 +55,7 @@ class CMAC:
         return tags
 
     def messages(self, joined: bytes, lengths: NDArray[np.int64]) -> Bytes:
-        """Return the tags of messages that lie one after the other, (n, 16).
-
-        Parameters
-        ----------
-        joined
-            All messages' bytes.
-        lengths
-            (n,) bytes of each; they add up to those of ``joined``.
-        """
+        """(n, 16) tags of messages that lie one after the other, of (n,) lengths in bytes."""
         if int(lengths.sum()) != len(joined) or (lengths < 0).any():
             raise ValueError(
                 f"lengths add up to {lengths.sum()} bytes, but there are {len(joined)}"
@@ -87,7 +70,10 @@ class CMAC:
             order = np.argsort(fewer, kind="stable")
             places, last = places[order], last[order]
         having = np.cumsum(np.bincount(blocks, minlength=most + 2)[::-1])[::-1]
-        windows = _windows(joined)
+        # the 16 bytes at every place, zeros beyond the end, without a copy
+        padded = np.frombuffer(joined + bytes(TAG_BYTES), dtype=np.uint8)
+        kind = np.dtype((np.void, TAG_BYTES))
+        windows = np.ndarray(len(joined) + 1, kind, padded, strides=(1,))
         tags = np.zeros(lengths.size + 1, dtype=np.complex128)  # the cipher asks for a spare one
         for j in range(most):
             rows, going_on = having[j + 1], having[j + 2]
@@ -98,17 +84,10 @@ class CMAC:
             words[going_on:] ^= _words(self._last[ends])
             words ^= _words(tags[:rows])
             self._encrypt.update_into(_bytes(block).data, _bytes(tags[: rows + 1]).data)
-        found = tags[:-1]
+        tags = tags[:-1]
         if order is not None:
-            found = np.empty_like(found)
-            found[order] = tags[:-1]
-        return _bytes(found).reshape(-1, TAG_BYTES)
-
-
-def _windows(joined: bytes) -> NDArray[np.void]:
-    """Return the 16 bytes at every place, zeros beyond the end, without copying them."""
-    padded = np.frombuffer(joined + bytes(TAG_BYTES), dtype=np.uint8)
-    return np.ndarray(len(joined) + 1, np.dtype((np.void, TAG_BYTES)), padded, strides=(1,))
+            tags[order] = tags.copy()
+        return _bytes(tags).reshape(-1, TAG_BYTES)
 
 
 def _double(block: int) -> int:

@@ -33,19 +33,7 @@ _CHECKED = b"\xff"
 
 
 def hash_keys(keys: pl.Series, secret: bytes) -> bytes:
-    """Hash a column of event keys.
-
-    Parameters
-    ----------
-    keys
-        (n,) strings or integers without missing values.
-    secret
-        32 bytes shared by both parties.
-
-    Returns
-    -------
-    n times 16 bytes, in the column's order.
-    """
+    """Hash (n,) strings or integers without missing values to n times 16 bytes, in their order."""
     if len(secret) != SECRET_BYTES:
         raise ConfigError(f"a key secret of {len(secret)} bytes must have {SECRET_BYTES}")
     _check_keys(keys)
@@ -63,13 +51,7 @@ def _cmac(secret: bytes) -> CMAC:
 
 
 def canonical_keys(keys: pl.Series) -> pl.Series:
-    """Return the canonical text of a key column, (n,) strings.
-
-    Raises
-    ------
-    DataError
-        If the column holds missing values, or is neither text nor whole numbers.
-    """
+    """The canonical text of a key column; ``DataError`` unless it is whole, of text or integers."""
     import polars as pl
 
     _check_keys(keys)
@@ -107,13 +89,9 @@ def write_secret(path: Path) -> None:
 def read_secret(path: Path) -> bytes:
     """Read a shared secret: 64 hexadecimal digits."""
     try:
-        text = read_private(path, "key secret").decode("ascii").strip()
+        secret = bytes.fromhex(read_private(path, "key secret").decode("ascii").strip())
     except OSError as error:
         raise ConfigError(f"key secret {path} cannot be read: {error.strerror}") from error
-    except ValueError:
-        text = ""
-    try:
-        secret = bytes.fromhex(text)
     except ValueError:
         secret = b""
     if len(secret) != SECRET_BYTES:

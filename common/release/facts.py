@@ -28,9 +28,9 @@ MOST_ITEMS = 8 * MOST
 @cache
 def _shape(types: Callable[[str], Mapping[str, Any]], name: str) -> type[BaseModel]:
     """Any of these fields, of exactly these types, and no others."""
-    some: dict[str, Any] = {field: (type_, None) for field, type_ in types(name).items()}
+    fields: dict[str, Any] = {field: (type_, None) for field, type_ in types(name).items()}
     config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    return create_model("Facts", __config__=config, **some)
+    return create_model("Facts", __config__=config, **fields)
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:
@@ -47,7 +47,9 @@ def check_digits(chosen: Mapping[str, Any]) -> None:
     """Raise ``ConfigError`` for a number of more than six significant digits."""
     for name, value in chosen.items():
         for number in value if isinstance(value, list) else [value]:
-            if isinstance(number, int | float) and not _short(number):
+            if not isinstance(number, int | float):
+                continue
+            if abs(number) >= 1 << 53 or float(f"{number:.{MOST_DIGITS}g}") != number:
                 raise ConfigError(
                     f"{name}={number!r:.30} has more than {MOST_DIGITS} significant digits, and a"
                     " manifest, which shows it, must have no room for labels; round it"
@@ -59,18 +61,14 @@ def items(value: Any) -> int:
     return sum(map(items, value)) or 1 if isinstance(value, list) else 1
 
 
-def _short(number: float) -> bool:
-    return abs(number) < 1 << 53 and float(f"{number:.{MOST_DIGITS}g}") == number
-
-
 def _check(
-    types: Callable[[str], Mapping[str, Any]], what: str, name: str, facts: Mapping[str, Any]
+    types: Callable[[str], Mapping[str, Any]], kind: str, name: str, facts: Mapping[str, Any]
 ) -> None:
     if (count := sum(map(items, facts.values()))) > MOST_ITEMS:
-        raise ConfigError(f"{what} have {count:,} items, more than {MOST_ITEMS:,}")
+        raise ConfigError(f"{kind} have {count:,} items, more than {MOST_ITEMS:,}")
     for key, value in facts.items():
         if type(value) is int and value > MOST:
-            raise ConfigError(f"{what}: {key:.60}={value:.6g} must be at most {MOST:,}")
+            raise ConfigError(f"{kind}: {key:.60}={value:.6g} must be at most {MOST:,}")
     shape = _shape(types, name)
     try:
         shape.model_validate(dict(facts))
@@ -78,6 +76,6 @@ def _check(
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise ConfigError(
-            f"{what}: {place:.60}: {first['msg']}; those of randomizer {name!r} are"
+            f"{kind}: {place:.60}: {first['msg']}; those of randomizer {name!r} are"
             f" {', '.join(sorted(shape.model_fields)) or 'none'}"
         ) from error

@@ -42,13 +42,7 @@ def is_complete(directory: Path) -> bool:
 
 
 def read_manifest(directory: Path) -> bytes:
-    """Read a release directory's manifest, without looking at the rows.
-
-    Raises
-    ------
-    ReleaseError
-        If the directory holds no complete release.
-    """
+    """Read the manifest of a directory that holds a complete release, and look at no row."""
     if not is_complete(directory):
         rows = (directory / MANIFEST_FILE).is_file()
         missing = directory / (CODES_FILE if rows else MANIFEST_FILE)
@@ -63,6 +57,6 @@ def release_folders(folder: Path) -> list[Path]:
         return []
     for within in ("", "*/", "releases/*/"):  # a data set; those of a store; a store
         # what a store has not published has a dot
-        if found := sorted(folder.glob(f"{within}[!.]*/{MANIFEST_FILE}")):
-            return [path.parent for path in found]
+        if manifests := sorted(folder.glob(f"{within}[!.]*/{MANIFEST_FILE}")):
+            return [path.parent for path in manifests]
     return []

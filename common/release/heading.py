@@ -26,13 +26,7 @@ class Heading(ManifestSection):
 
     @classmethod
     def of(cls, manifest: bytes) -> Self:
-        """Read them from a manifest that somebody vouches for: one that was committed.
-
-        Raises
-        ------
-        ReleaseError
-            If they are not at its beginning, as in the sorted keys of any manifest.
-        """
+        """Read them from a manifest that was committed: sorted keys have them at its beginning."""
         members: dict[str, Any] = {}
         try:
             text, place, decoder = manifest.decode(), 1, json.JSONDecoder()

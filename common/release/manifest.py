@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, reduce
+from itertools import chain
 from typing import Literal, Self, TypeVar
 
 import numpy as np
@@ -69,20 +70,19 @@ class Manifest(ManifestSection):
         names = self.names
         if len(set(names)) < len(names):
             raise ValueError("two labels have one name")
-        sections: tuple[list[PriorSection] | list[StatedRandomizer], ...]
-        sections = self.priors, self.randomizers
-        if any(sorted(n for one in each for n in one.labels) != sorted(names) for each in sections):
-            raise ValueError("every label must be in exactly one prior and one randomizer")
+        for parts in ([p.labels for p in self.priors], [r.labels for r in self.randomizers]):
+            if sorted(chain.from_iterable(parts)) != sorted(names):
+                raise ValueError("every label must be in exactly one prior and one randomizer")
         # before any product of grids is built: few bytes can stand for any number of cells
         lengths = {label.name: len(label.grid) for label in self.labels}
         stated = [(prior.labels, len(prior.noisy_counts)) for prior in self.priors]
-        stated += [(one.labels, len(one.channel["row_of"])) for one in self.randomizers]
+        stated += [(made.labels, len(made.channel["row_of"])) for made in self.randomizers]
         for labels, size in stated:
             if (cells := math.prod(lengths[name] for name in labels)) != size:
                 raise ValueError(f"{size:,} counts or rows for {cells:,} cells")
-        counted = [set(prior.labels) for prior in self.priors]
-        if any(not any(set(one.labels) <= each for each in counted) for one in self.randomizers):
-            raise ValueError("the labels of one randomizer must be counted by one prior")
+        for randomizer in self.randomizers:
+            if not any({*randomizer.labels} <= {*prior.labels} for prior in self.priors):
+                raise ValueError("the labels of one randomizer must be counted by one prior")
         return self
 
     def _only(self, sections: list[SectionT]) -> SectionT:
@@ -123,14 +123,13 @@ class Manifest(ManifestSection):
 
     @property
     def names(self) -> list[str]:
-        """Of the labels."""
         return [label.name for label in self.labels]
 
     def marginal(self, name: str) -> tuple[Floats, Floats]:
         """(k,) points of one label's grid, and their shares in the released prior."""
-        each = zip(self.priors, self.histograms, strict=True)
-        counted, shares = next((p.labels, h.probabilities) for p, h in each if name in p.labels)
-        cells, place = self.group(counted).cells, counted.index(name)
+        index = next(i for i, prior in enumerate(self.priors) if name in prior.labels)
+        names, shares = self.priors[index].labels, self.histograms[index].probabilities
+        cells, place = self.group(names).cells, names.index(name)
         return cells.grids[place].points, cells.marginal(shares, place)
 
     def group(self, names: Sequence[str]) -> Group:
@@ -142,23 +141,16 @@ class Manifest(ManifestSection):
     @property
     def codebook(self) -> Codebook:
         """What the codes mean."""
-        groups = tuple(self.group(one.labels) for one in self.randomizers)
+        groups = tuple(self.group(randomizer.labels) for randomizer in self.randomizers)
         return Codebook(tuple(self.names), groups, tuple(self.channels))
 
-    @property
+    @cached_property
     def channels(self) -> list[FiniteChannel]:
         """The exact channels, rebuilt and validated."""
-        *sources, channels = self._channels
-        if sources[0] is self.labels and sources[1] is self.randomizers:
-            return channels
-        return list(map(self._channel, self.randomizers))  # a model_copy takes cached values along
-
-    @cached_property
-    def _channels(self) -> tuple[list[LabelSection], list[StatedRandomizer], list[FiniteChannel]]:
-        return self.labels, self.randomizers, list(map(self._channel, self.randomizers))
-
-    def _channel(self, stated: StatedRandomizer) -> FiniteChannel:
-        return FiniteChannel.from_json(stated.channel, self.group(stated.labels).cells.inputs)
+        return [
+            FiniteChannel.from_json(stated.channel, self.group(stated.labels).cells.inputs)
+            for stated in self.randomizers
+        ]
 
     @cached_property
     def histograms(self) -> list[NoisyPrior]:
@@ -172,16 +164,15 @@ class Manifest(ManifestSection):
             epsilon = _pure(prior.guarantee).exact_epsilon
             shape = self.group(prior.labels).cells.shape if len(prior.labels) > 1 else ()
             return NoisyPrior(counts, epsilon, self.prior_rows, group, shape=shape)
-        k = len(prior.noisy_counts)
-        even = np.full(k, self.population.rows // k)
+        even = np.full(counts.size, self.population.rows // counts.size)
         decoded = decoded_prior(self.channels[self._decodes(prior)], even, group)
         return replace(decoded, noisy_counts=counts)
 
     def _decodes(self, prior: PriorSection) -> int:
         """Which randomizer's codes a decoded histogram comes from."""
-        for index, one in enumerate(self.randomizers):
-            square = len(one.channel["outputs"]) == len(one.channel["row_of"])
-            if one.labels == prior.labels and one.name == "randomized-response" and square:
+        for index, stated in enumerate(self.randomizers):
+            square = len(stated.channel["outputs"]) == len(stated.channel["row_of"])
+            if stated.labels == prior.labels and stated.name == "randomized-response" and square:
                 return index
         raise ReleaseError(
             "a histogram is decoded from the codes of randomized response, but those of"
@@ -209,16 +200,9 @@ class Manifest(ManifestSection):
     @property
     def parts(self) -> list[PureDP]:
         """What this release's labels spend, one guarantee for each use of them."""
-        test = self.test_guarantee
-        return [
-            *([] if test is None else [test]),
-            *(
-                _pure(prior.guarantee)
-                for prior in self.priors
-                if self.prior_paid and not prior.decoded
-            ),
-            *(_pure(one.guarantee) for one in self.randomizers),
-        ]
+        test = [] if self.test_guarantee is None else [self.test_guarantee]
+        paid = [p.guarantee for p in self.priors if self.prior_paid and not p.decoded]
+        return test + list(map(_pure, [*paid, *(stated.guarantee for stated in self.randomizers)]))
 
     @property
     def prior_guarantee(self) -> PureDP:
@@ -228,7 +212,7 @@ class Manifest(ManifestSection):
     @property
     def labels_guarantee(self) -> PureDP:
         """Of all codes of one event."""
-        return reduce(PureDP.compose, (_pure(one.guarantee) for one in self.randomizers))
+        return reduce(PureDP.compose, (_pure(stated.guarantee) for stated in self.randomizers))
 
     @property
     def total_guarantee(self) -> Guarantee:
@@ -249,10 +233,7 @@ class Manifest(ManifestSection):
     def parse(cls, data: bytes) -> Manifest:
         """Read a manifest without believing it: its form is checked, none of its claims.
 
-        Raises
-        ------
-        ReleaseError
-            If it is malformed, or says anything that a manifest has no place for.
+        ``ReleaseError`` if it says anything that a manifest has no place for.
         """
         document = parse_json(data)
         try:
@@ -269,10 +250,7 @@ class Manifest(ManifestSection):
     def from_bytes(cls, data: bytes) -> Manifest:
         """Read a manifest and check every claim that it makes about itself.
 
-        Raises
-        ------
-        ReleaseError
-            If it is malformed, or if a claimed guarantee is not what its own integers give.
+        ``ReleaseError`` if it is malformed, or a guarantee is not what its own integers give.
         """
         manifest = cls.parse(data)
         manifest.check()
@@ -281,13 +259,7 @@ class Manifest(ManifestSection):
         return manifest
 
     def check(self) -> None:
-        """Recompute every guarantee from the manifest's integers, exactly.
-
-        Raises
-        ------
-        ReleaseError
-            If a claim does not hold.
-        """
+        """Recompute every guarantee from the manifest's integers, exactly."""
         try:
             self._check()
         except (PrivacyError, ConfigError) as error:

@@ -33,16 +33,10 @@ def keys_column(keys: bytes | memoryview | Keys) -> pl.Series:
 
 
 def keys_bytes(keys: pl.Series) -> Keys:
-    """Inverse of :func:`keys_column`, (n, 16) uint8.
-
-    Raises
-    ------
-    ReleaseError
-        If a key is missing or is not 16 bytes long: two keys of 15 and 17 bytes would have the
-        digest of two right ones.
-    """
+    """Inverse of :func:`keys_column`, (n, 16) uint8; ``ReleaseError`` if a key is missing."""
     import polars as pl
 
+    # two keys of 15 and 17 bytes would have the digest of two right ones
     if keys.null_count() or not (keys.bin.size(unit="b") == KEY_BYTES).all():
         raise ReleaseError(f"a key is not {KEY_BYTES} bytes long")
     table = keys.cast(pl.List(pl.UInt8)).list.to_array(KEY_BYTES).to_numpy()
@@ -51,33 +45,18 @@ def keys_bytes(keys: pl.Series) -> Keys:
 
 @dataclass(frozen=True)
 class WireRows:
-    """Rows as they are sent.
-
-    Attributes
-    ----------
-    parts
-        Files of keys and of codes, and how many rows they hold, in the rows' order.
-    key_bytes, code_bytes
-        Bytes of a key (0 without keys) and of a code.
-    """
+    """Rows as they are sent: files of keys and of codes, each pair with its number of rows."""
 
     parts: tuple[tuple[Path, Path, int], ...]
-    key_bytes: int
+    key_bytes: int  # of a key; 0 without keys
     code_bytes: int
 
     @property
     def rows(self) -> int:
-        """How many there are."""
         return sum(rows for _, _, rows in self.parts)
 
     def read(self, start: int, stop: int) -> tuple[Keys, Codes]:
-        """(n, key_bytes) keys and (n,) codes of rows ``start`` … ``stop``, not verified.
-
-        Raises
-        ------
-        ReleaseError
-            If there are fewer, or a file cannot be read.
-        """
+        """(n, key_bytes) keys and (n,) codes of rows ``start`` … ``stop``, not verified."""
         keys, codes = [b""], [b""]
         firsts = accumulate((rows for _, _, rows in self.parts), initial=0)
         for (key_file, code_file, rows), first in zip(self.parts, firsts, strict=False):
@@ -85,11 +64,11 @@ class WireRows:
             if low < high:
                 keys.append(_part(key_file, low, high, self.key_bytes))
                 codes.append(_part(code_file, low, high, self.code_bytes))
-        found = decode_codes(b"".join(codes), self.code_bytes)
-        if found.size != stop - start:
+        decoded = decode_codes(b"".join(codes), self.code_bytes)
+        if decoded.size != stop - start:
             raise ReleaseError(f"rows {start:,} to {stop:,} are not all on the disk; fetch again")
         table = np.frombuffer(b"".join(keys), dtype=np.uint8)
-        return table.reshape(found.size, self.key_bytes), found
+        return table.reshape(decoded.size, self.key_bytes), decoded
 
 
 def _part(path: Path, low: int, high: int, width: int) -> bytes:
@@ -109,10 +88,7 @@ def _part(path: Path, low: int, high: int, width: int) -> bytes:
 def open_rows(folder: Path, manifest: Manifest) -> WireRows:
     """Find a release's rows without reading them.
 
-    Raises
-    ------
-    ReleaseError
-        If files of keys and codes are not of the same rows, or those are too many.
+    ``ReleaseError`` if files of keys and codes are not of the same rows, or those are too many.
     """
     content, most = manifest.content, manifest.population.rows
     parts: list[tuple[Path, Path, int]] = []
@@ -141,13 +117,7 @@ def verify_blocks(
     code_bytes: int,
     first: int = 0,
 ) -> None:
-    """Compare rows, of which ``first`` is the first one's number, with their blocks' digests.
-
-    Raises
-    ------
-    ReleaseError
-        For the first block that differs.
-    """
+    """Compare rows with their blocks' digests; ``first`` is the number of the first row."""
     for (start, stop), digest in zip(block_ranges(codes.size, block_rows), blocks, strict=True):
         sent = encode_codes(codes[start:stop], code_bytes)
         if block_digest(keys[start:stop].data, sent) != digest:

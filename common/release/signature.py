@@ -29,17 +29,14 @@ SIGNING_KEY = "signing.key"
 
 
 def public_path(private: Path) -> Path:
-    """Return where the public half of a private key is written."""
+    """Where the public half of a private key is written."""
     return private.with_name(private.name + ".pub")
 
 
 def write_signing_key(path: Path) -> Path:
     """Write a fresh key pair, the private half for its owner alone, and return the public path.
 
-    Raises
-    ------
-    ConfigError
-        If a file exists already or cannot be written; none is ever overwritten.
+    No file is ever overwritten: ``ConfigError`` if one exists, or cannot be written.
     """
     key, public = Ed25519PrivateKey.generate(), public_path(path)
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -59,13 +56,7 @@ def write_signing_key(path: Path) -> Path:
 
 
 def read_signing_key(path: Path) -> Ed25519PrivateKey:
-    """Read a private key, PEM without a passphrase, that its owner alone can read.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot be read or used, or others can read it.
-    """
+    """Read a private key, PEM without a passphrase; ``ConfigError`` if others can read it, too."""
     try:
         data = read_private(path, "signing key")
     except OSError as error:
@@ -83,15 +74,7 @@ def read_signing_key(path: Path) -> Ed25519PrivateKey:
 
 
 def read_public_key(path: Path, name: str) -> Ed25519PublicKey:
-    """Read a public key, PEM.
-
-    Parameters
-    ----------
-    path
-        The file.
-    name
-        The option or setting that names it, for errors.
-    """
+    """Read a public key, PEM; ``name`` is the option or setting that names it, for errors."""
     try:
         key = load_pem_public_key(path.read_bytes())
     except OSError as error:

@@ -32,26 +32,14 @@ def largest_manifest(plan: MessagePlan) -> int:
     if len(plan.channels) < len(plan.terms):  # one channel for all labels, or one for each
         weights = max(weights, MAX_WEIGHTS)
     blocks = -(-plan.rows // block_rows_for(plan.rows))
-    return (
-        _NUMBER * sum(map(len, grids))
-        + (_COUNT + _ROW_INDEX) * cells
-        + -(-32 * weights // 3)
-        + _BLOCK * blocks
-        + _REST
-    )
+    numbers = _NUMBER * sum(map(len, grids)) + (_COUNT + _ROW_INDEX) * cells
+    return numbers + -(-32 * weights // 3) + _BLOCK * blocks + _REST
 
 
 def check_manifest(plan: MessagePlan) -> int:
-    """Make sure that a planned message can be delivered, before anything of it is drawn.
+    """Return how many bytes a planned message's manifest can have, before anything is drawn.
 
-    Returns
-    -------
-    Bytes that its manifest can have at most.
-
-    Raises
-    ------
-    ConfigError
-        If these are more than a client accepts, or a randomizer's options ask for more.
+    ``ConfigError`` if these are more than a client accepts, or a randomizer's options ask for more.
     """
     if any(label.options for label in plan.terms):  # what these ask for, no prior makes larger
         plan.own_channels({group: np.ones(len(group.cells)) for group in plan.groups})

@@ -31,8 +31,6 @@ class Release:
 
     Attributes
     ----------
-    manifest
-        Its manifest.
     manifest_bytes
         The exact bytes that the digest and the signature are over.
     labels
@@ -67,15 +65,7 @@ class Release:
 
 @dataclass(frozen=True)
 class SentLabel:
-    """One label of a release.
-
-    Attributes
-    ----------
-    release
-        With all its labels.
-    name
-        The label's.
-    """
+    """One label of a release."""
 
     release: Release
     name: str
@@ -113,19 +103,14 @@ def stands_for(manifest: Manifest, codes: Codes) -> dict[str, Floats]:
 def read_release(directory: str | Path) -> Release:
     """Read and verify a release directory, as it was fetched or as a store keeps it.
 
-    Raises
-    ------
-    ReleaseError
-        If a file is missing or damaged, or the rows do not give the manifest's digests.
+    ``ReleaseError`` if a file is missing or damaged, or the rows do not give the manifest's
+    digests.
     """
     directory = Path(directory)
     data = read_manifest(directory)
     manifest = Manifest.from_bytes(data)
-    content, population, rows = (
-        manifest.content,
-        manifest.population,
-        open_rows(directory, manifest),
-    )
+    content, population = manifest.content, manifest.population
+    rows = open_rows(directory, manifest)
     if rows.rows != population.rows:
         raise ReleaseError(f"{directory} has {rows.rows:,} rows instead of {population.rows:,}")
     keys, codes = rows.read(0, rows.rows)
@@ -140,13 +125,7 @@ def read_release(directory: str | Path) -> Release:
 
 
 def read_labels(directory: Path, manifest: Manifest) -> pl.DataFrame:
-    """Read a release's rows without verifying them.
-
-    Raises
-    ------
-    ReleaseError
-        If files of keys and codes are not of the same rows, or of more than the manifest says.
-    """
+    """Read a release's rows without verifying them."""
     rows = open_rows(directory, manifest)
     return labels_frame(manifest, *rows.read(0, rows.rows))
 
@@ -154,15 +133,7 @@ def read_labels(directory: Path, manifest: Manifest) -> pl.DataFrame:
 def write_release(directory: Path, manifest_bytes: bytes, keys: bytes, codes: bytes) -> None:
     """Write a release directory, so that after a crash it is complete, or has no manifest.
 
-    Parameters
-    ----------
-    keys, codes
-        As they are sent.
-
-    Raises
-    ------
-    ReleaseError
-        If the directory cannot be written.
+    Keys and codes are bytes as they are sent; ``ReleaseError`` if they cannot be written.
     """
     manifest = directory / MANIFEST_FILE
     try:
@@ -172,11 +143,8 @@ def write_release(directory: Path, manifest_bytes: bytes, keys: bytes, codes: by
             appearing(directory / CODES_FILE, mode=PUBLIC) as new_codes,
             appearing(directory / KEYS_FILE, mode=PUBLIC) as new_keys,
         ):
-            for file, data in (
-                (new_keys, keys),
-                (new_codes, codes),
-                (new_manifest, manifest_bytes),
-            ):
+            files = (new_keys, new_codes, new_manifest)
+            for file, data in zip(files, (keys, codes, manifest_bytes), strict=True):
                 file.write(data)
                 sync(file)
             for name in (MANIFEST_FILE, LABELS_FILE):  # older ones, which the rows contradict

@@ -89,16 +89,8 @@ def responsive_figure(
 ) -> Markup:
     """Draw a figure twice, for wide and for narrow screens, and return both as inline SVG.
 
-    Parameters
-    ----------
-    name
-        Unique on the page.
-    description
-        What the picture shows, for a reader who cannot see it.
-    draw
-        Called once for each version.
-    wide_height, narrow_height
-        Heights in inches; the widths are fixed.
+    ``name`` is unique on the page, ``description`` for a reader who cannot see the picture; heights
+    are in inches.
     """
     versions = []
     for narrow, width, height in ((False, _WIDE, wide_height), (True, _NARROW, narrow_height)):
@@ -160,20 +152,7 @@ def beside(axes: Axes, name: str, height: float, colour: str = MUTED) -> None:
 
 @contextmanager
 def picture(path: Path, width: float, height: float) -> Iterator[Figure]:
-    """Draw a file, whose ending is the format.
-
-    Parameters
-    ----------
-    path
-        Where to; an existing file is replaced.
-    width, height
-        In inches.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot be written.
-    """
+    """Draw a file, width × height inches, whose ending is the format; an older one is replaced."""
     with style():
         figure = Figure(figsize=(width, height), layout="constrained", facecolor=PAPER)
         FigureCanvasAgg(figure)

@@ -30,13 +30,12 @@ def certificate_names(pem: bytes) -> set[tuple[str, str]]:
     none if it cannot be parsed."""
     try:
         certificate = x509.load_pem_x509_certificate(pem)
-        found: Any = certificate.extensions.get_extension_for_class(
-            x509.SubjectAlternativeName
-        ).value
+        kind = x509.SubjectAlternativeName
+        names: Any = certificate.extensions.get_extension_for_class(kind).value
     except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension):
         return set()
-    dns = {("dns", name.lower()) for name in found.get_values_for_type(x509.DNSName)}
-    uris = {("uri", uri) for uri in found.get_values_for_type(x509.UniformResourceIdentifier)}
+    dns = {("dns", name.lower()) for name in names.get_values_for_type(x509.DNSName)}
+    uris = {("uri", uri) for uri in names.get_values_for_type(x509.UniformResourceIdentifier)}
     return dns | uris
 
 

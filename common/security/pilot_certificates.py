@@ -22,8 +22,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from common.errors import ConfigError
 from common.release.event_keys import write_secret
 
-AUTHORITY_FILE = "ca.pem"
-SECRET_FILE = "join.key"
 LABEL_PARTY = "label-party"
 FEATURE_PARTY = "feature-party"
 LOOPBACK = ("localhost", "127.0.0.1")
@@ -80,47 +78,28 @@ class CertificateFiles:
     ) -> CertificateFiles:
         """Return the paths of a directory's files, whether they exist or not."""
         return cls(
-            directory / AUTHORITY_FILE,
+            directory / "ca.pem",
             directory / f"{label_party}.pem",
             directory / f"{label_party}.key",
             directory / f"{feature_party}.pem",
             directory / f"{feature_party}.key",
-            directory / SECRET_FILE,
+            directory / "join.key",
         )
 
     def all(self) -> tuple[Path, ...]:
-        return (
-            self.authority,
-            self.label_party_certificate,
-            self.label_party_key,
-            self.feature_party_certificate,
-            self.feature_party_key,
-            self.join_secret,
-        )
+        return tuple(vars(self).values())
 
 
 def make_authority(name: str = "labelveil test authority", days: int = 365) -> Authority:
-    """Make a self-signed authority that may sign end certificates and no further authority.
-
-    Parameters
-    ----------
-    name
-        Its common name.
-    days
-        Days of validity from now, >= 1.
-    """
-    _check_days(days)
+    """Make a self-signed authority that may sign end certificates and no further authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(name)
-    start, end = _validity(days)
-    certificate = (
-        _builder(subject, subject, key, start, end)
+    builder = (
+        _builder(subject, subject, key, days)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(signs_certificates=True), critical=True)
-        .add_extension(_key_identifier(key), critical=False)
-        .sign(key, hashes.SHA256())
     )
-    return Authority(certificate, key)
+    return Authority(builder.sign(key, hashes.SHA256()), key)
 
 
 def issue(
@@ -135,46 +114,32 @@ def issue(
 
     Parameters
     ----------
-    authority
-        Who signs.
-    role
-        Server or client authentication.
     names
         Subject alternative names: host names, or IP addresses in text; the first is also the
         common name. At least one.
-    days
-        Days of validity, >= 1.
     valid_from
         Start of validity in UTC, by default a few minutes ago. A start long ago gives an expired
         certificate, which tests need.
     """
     if not names:
         raise ConfigError("names=[] must hold at least one host name; pass localhost, say")
-    _check_days(days)
     key = ec.generate_private_key(ec.SECP256R1())
-    start, end = _validity(days, valid_from)
     usage = {
         Role.SERVER: ExtendedKeyUsageOID.SERVER_AUTH,
         Role.CLIENT: ExtendedKeyUsageOID.CLIENT_AUTH,
     }[role]
-    certificate = (
-        _builder(_name(names[0]), authority.certificate.subject, key, start, end)
+    signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
+    alternatives = x509.SubjectAlternativeName([*map(_general_name, dict.fromkeys(names))])
+    builder = (
+        _builder(_name(names[0]), authority.certificate.subject, key, days, valid_from)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-        .add_extension(
-            x509.SubjectAlternativeName([_general_name(name) for name in dict.fromkeys(names)]),
-            critical=False,
-        )
-        .add_extension(_key_identifier(key), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()),
-            critical=False,
-        )
-        .sign(authority.key, hashes.SHA256())
+        .add_extension(alternatives, critical=False)
+        .add_extension(signer, critical=False)
     )
     return Credentials(
-        certificate.public_bytes(serialization.Encoding.PEM),
+        builder.sign(authority.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM),
         key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
@@ -193,24 +158,16 @@ def write_certificates(
 ) -> CertificateFiles:
     """Make an authority, both parties' certificates and the shared join secret.
 
-    The authority's own key is forgotten: nobody can sign a third party later.
+    The authority's own key is forgotten: nobody can sign a third party later. No file is ever
+    overwritten.
 
     Parameters
     ----------
-    directory
-        Where to; created if need be. No file is ever overwritten.
     label_hosts
         Host names or addresses under which the features party reaches the labels party, besides
         localhost and 127.0.0.1.
     label_party, feature_party
         The parties' names: a DNS name in each certificate, and the files' names.
-    days
-        Days of validity.
-
-    Raises
-    ------
-    ConfigError
-        If a file exists already or cannot be written, or a name or ``days`` is impossible.
     """
     if label_party == feature_party:
         raise ConfigError(
@@ -235,7 +192,9 @@ def write_certificates(
             (files.feature_party_certificate, client.certificate_pem, 0o644),
             (files.feature_party_key, client.key_pem, 0o600),
         ):
-            _write_new(path, data, mode)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
     except OSError as error:
         raise ConfigError(f"{directory} cannot be written: {error.strerror}") from error
     write_secret(files.join_secret)
@@ -246,17 +205,22 @@ def _builder(
     subject: x509.Name,
     issuer: x509.Name,
     key: ec.EllipticCurvePrivateKey,
-    start: datetime.datetime,
-    end: datetime.datetime,
+    days: int,
+    valid_from: datetime.datetime | None = None,
 ) -> x509.CertificateBuilder:
+    if not 1 <= days <= 3650:
+        raise ConfigError(f"days={days} must lie in 1 … 3650")
+    start = valid_from or datetime.datetime.now(datetime.UTC) - _CLOCK_SKEW
+    public = key.public_key()
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
-        .public_key(key.public_key())
+        .public_key(public)
         .serial_number(x509.random_serial_number())
         .not_valid_before(start)
-        .not_valid_after(end)
+        .not_valid_after(start + datetime.timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
     )
 
 
@@ -284,22 +248,6 @@ def _check_dns_name(name: str) -> None:
         )
 
 
-def _check_days(days: int) -> None:
-    if not 1 <= days <= 3650:
-        raise ConfigError(f"days={days} must lie in 1 … 3650")
-
-
-def _validity(
-    days: int, valid_from: datetime.datetime | None = None
-) -> tuple[datetime.datetime, datetime.datetime]:
-    start = valid_from or datetime.datetime.now(datetime.UTC) - _CLOCK_SKEW
-    return start, start + datetime.timedelta(days=days)
-
-
-def _key_identifier(key: ec.EllipticCurvePrivateKey) -> x509.SubjectKeyIdentifier:
-    return x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-
-
 def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
@@ -312,9 +260,3 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
-
-
-def _write_new(path: Path, data: bytes, mode: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)

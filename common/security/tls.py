@@ -28,10 +28,7 @@ os.environ[_VARIABLE] = _NO_TLS_12
 def check_tls13_only() -> None:
     """Make sure that credentials made from now on refuse TLS 1.2.
 
-    Raises
-    ------
-    ConfigError
-        If gRPC was imported before this package, and so has read another setting.
+    ``ConfigError`` if gRPC was imported before this package, and so has read another setting.
     """
     if not _in_time:
         raise ConfigError(

@@ -9,19 +9,9 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from common.config import Section, setting
 from common.config.options import with_options
-from labelveil.commands.canaries import (
-    CA,
-    CLIENT_CERTIFICATE,
-    CLIENT_KEY,
-    Address,
-    Authority,
-    Certificate,
-    DataSet,
-    Epoch,
-    PrivateKey,
-    ServerName,
-)
+from labelveil.commands.canaries import PartyOptions
 from labelveil.commands.canaries import canaries as planted
 from labelveil.commands.verdicts import Shown, announce, checks_bar, finish
 
@@ -35,8 +25,6 @@ audit = typer.Typer(
 )
 
 audit.add_typer(planted, name="canaries")
-
-Epsilon = Annotated[float, typer.Option(help="The claim, for one label.")]
 
 
 @audit.command(
@@ -72,14 +60,14 @@ def certificate(
         from labelveil.audit.certificate.epochs import epochs_certificate
 
         with checks_bar("certificates", len(folders), shown.quiet) as advance:
-            found = epochs_certificate(folders, public_key=public_key, progress=advance)
-        finish(found, shown)
+            verdicts = epochs_certificate(folders, public_key=public_key, progress=advance)
+        finish(verdicts, shown)
         return
     from labelveil.audit.certificate.run import certify
 
     with checks_bar("certificate", 13, shown.quiet) as advance:
-        found = certify(release, public_key=public_key, progress=advance)
-    finish(found, shown)
+        verdicts = certify(release, public_key=public_key, progress=advance)
+    finish(verdicts, shown)
 
 
 @audit.command(
@@ -97,7 +85,7 @@ def mechanism(
             metavar="SUBJECT",
         ),
     ],
-    epsilon: Epsilon = 1.0,
+    epsilon: Annotated[float, typer.Option(help="The claim, for one label.")] = 1.0,
     lower: Annotated[float, typer.Option(help="Lowest label.")] = 0.0,
     upper: Annotated[float, typer.Option(help="Highest label.")] = 10.0,
     points: Annotated[int, typer.Option(help="Grid points between them, at least 2.")] = 11,
@@ -143,8 +131,8 @@ def mechanism(
     sizes = Sizes(runs=runs, records=records, releases=releases)
     announce(f"about {mechanism_cost(Trial(chosen, sizes)):.0f} s of CPU", shown)
     with checks_bar("mechanism", len(step_names(chosen)), shown.quiet) as advance:
-        found = audit_mechanism(chosen, sizes, advance)
-    finish(found, shown)
+        verdicts = audit_mechanism(chosen, sizes, advance)
+    finish(verdicts, shown)
 
 
 def _ends(text: str) -> tuple[float, float]:
@@ -168,13 +156,7 @@ def _ends(text: str) -> tuple[float, float]:
 @with_options()
 def party(
     shown: Shown,
-    address: Address = None,
-    data_set: DataSet = "labels",
-    epoch: Epoch = "",
-    ca: Authority = CA,
-    certificate_file: Certificate = CLIENT_CERTIFICATE,
-    private_key: PrivateKey = CLIENT_KEY,
-    server_name: ServerName = None,
+    options: PartyOptions,
     canaries: Annotated[
         bool | None,
         typer.Option(
@@ -194,7 +176,6 @@ def party(
     from common.randomizers.base import check_epsilon
     from common.randomizers.terms import MOST_LABELS
     from labelveil.audit.party.canary_parties import CanarySettings
-    from labelveil.audit.party.endpoint import Connection
     from labelveil.audit.party.run import (
         CANARY_STEPS,
         RUNNING_COST,
@@ -210,28 +191,48 @@ def party(
         raise ConfigError(f"--labels {labels} must be 1 … {MOST_LABELS}")
     if labels > 1 and randomizer != "auto":
         raise ConfigError(f"--randomizer {randomizer} is of one label; leave it or --labels out")
+    connection = options.connection()
     if canaries is None:
-        canaries = address is None
-    if address is None and not canaries:
+        canaries = connection is None
+    if connection is None and not canaries:
         raise ConfigError("--no-canaries without --address leaves nothing to audit; name one")
-    connection = None
-    if address is not None:
-        connection = Connection(
-            address, ca, certificate_file, private_key, data_set, epoch, server_name
-        )
-    steps = len(RUNNING_STEPS) * (address is not None) + len(CANARY_STEPS) * canaries
+    steps, costs, settings = 0, [], None
+    if connection is not None:
+        steps += len(RUNNING_STEPS)
+        costs.append(RUNNING_COST)
     with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / "canaries"
-        settings = CanarySettings(made, rows, epsilon, randomizer, labels) if canaries else None
-        costs = [RUNNING_COST] * (connection is not None)
-        if settings is not None and not shown.quiet:
-            costs.append(
-                f"about {canary_cost(settings):.0f} s of CPU, for labels parties on this machine"
-            )
+        if canaries:
+            made = Path(folder) / "canaries"
+            settings = CanarySettings(made, rows, epsilon, randomizer, labels)
+            steps += len(CANARY_STEPS)
+            if not shown.quiet:  # the cost is measured
+                seconds = canary_cost(settings)
+                costs.append(f"about {seconds:.0f} s of CPU, for labels parties on this machine")
         announce("; ".join(costs), shown)
         with checks_bar("party", steps, shown.quiet) as advance:
-            found = audit_party(connection, settings, advance)
-    finish(found, shown)
+            verdicts = audit_party(connection, settings, advance)
+    finish(verdicts, shown)
+
+
+class RunOptions(Section):
+    """Parts of a run that lie elsewhere than in its folder."""
+
+    release: Path | None = setting(None, "Release folder; RUN/release.")
+    predictions: Path | None = setting(
+        None,
+        "Table with key, prediction (of several labels, a column of each name);"
+        " RUN/predictions.parquet.",
+    )
+    features: Path | None = setting(None, "Features with the same key.")
+    truth: Path | None = setting(
+        None, "Table with key, label (of several, a column of each name): before any noise."
+    )
+    secret: Path | None = setting(None, "Secret that keys are hashed with.")
+    canaries: Path | None = setting(
+        None,
+        "Table with key, secret (0: lowest label, 1: highest) of events whose label, or all labels"
+        " at once, was replaced at random before the release.",
+    )
 
 
 @audit.command(
@@ -244,29 +245,7 @@ def inference(
     run: Annotated[
         Path, typer.Argument(metavar="RUN", help="Folder that `labelveil simulate` left behind.")
     ],
-    release: Annotated[Path | None, typer.Option(help="Release folder; RUN/release.")] = None,
-    predictions: Annotated[
-        Path | None,
-        typer.Option(
-            help="Table with key, prediction (of several labels, a column of each name);"
-            " RUN/predictions.parquet."
-        ),
-    ] = None,
-    features: Annotated[Path | None, typer.Option(help="Features with the same key.")] = None,
-    truth: Annotated[
-        Path | None,
-        typer.Option(
-            help="Table with key, label (of several, a column of each name): before any noise."
-        ),
-    ] = None,
-    secret: Annotated[Path | None, typer.Option(help="Secret that keys are hashed with.")] = None,
-    canaries: Annotated[
-        Path | None,
-        typer.Option(
-            help="Table with key, secret (0: lowest label, 1: highest) of events whose"
-            " label, or all labels at once, was replaced at random before the release."
-        ),
-    ] = None,
+    paths: RunOptions,
 ) -> None:
     """Infer labels from the message, and from the model that was trained on it."""
     from dataclasses import replace
@@ -274,16 +253,8 @@ def inference(
     from labelveil.audit.inference.run import STEPS, audit_inference, inference_cost
     from labelveil.audit.inference.run_folder import RunFiles
 
-    given = {
-        "release": release,
-        "predictions": predictions,
-        "features": features,
-        "truth": truth,
-        "secret": secret,
-    }
-    named = {name: path for name, path in given.items() if path is not None}
-    files = replace(RunFiles.under(run, canaries), **named)
+    files = replace(RunFiles.under(run), **paths.model_dump(exclude_none=True))
     announce(f"about {inference_cost(files):.0f} s of CPU; nothing leaves this machine", shown)
     with checks_bar("inference", len(STEPS), shown.quiet) as advance:
-        found = audit_inference(files, advance)
-    finish(found, shown)
+        verdicts = audit_inference(files, advance)
+    finish(verdicts, shown)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from common.config import Section, setting
 from common.config.answers import Json
 from common.config.names import bounded_column
 from common.config.options import with_options
 from common.errors import ConfigError
 from labelveil.commands.verdicts import Shown, announce, checks_bar, finish
+
+if TYPE_CHECKING:
+    from labelveil.audit.party.endpoint import Connection
 
 canaries = typer.Typer(
     help="Audit a partner by labels of your own: plant them, then score what comes back.",
@@ -22,22 +26,32 @@ canaries = typer.Typer(
     rich_markup_mode=None,
 )
 
-Address = Annotated[
-    str | None, typer.Option(help="host:port of a running labels party; default: none.")
-]
-DataSet = Annotated[str, typer.Option(help="Its data set.")]
-Epoch = Annotated[str, typer.Option(help="Its release; the latest by default.")]
-Authority = Annotated[Path, typer.Option(help="Authority of its certificate, PEM.")]
-Certificate = Annotated[
-    Path, typer.Option("--certificate", help="Certificate of a client it admits, PEM.")
-]
-PrivateKey = Annotated[Path, typer.Option(help="Its private key, PEM.")]
-ServerName = Annotated[
-    str | None, typer.Option(help="Name in the server's certificate, if not the host's.")
-]
-CA = Path("certificates/ca.pem")
-CLIENT_CERTIFICATE = Path("certificates/feature-party.pem")
-CLIENT_KEY = Path("certificates/feature-party.key")
+
+class PartyOptions(Section):
+    """Where a labels party serves, and who asks."""
+
+    address: str | None = setting(None, "host:port of a running labels party; default: none.")
+    data_set: str = setting("labels", "Its data set.")
+    epoch: str = setting("", "Its release; the latest by default.")
+    ca: Path = setting(Path("certificates/ca.pem"), "Authority of its certificate, PEM.")
+    certificate: Path = setting(
+        Path("certificates/feature-party.pem"), "Certificate of a client it admits, PEM."
+    )
+    private_key: Path = setting(Path("certificates/feature-party.key"), "Its private key, PEM.")
+    server_name: str | None = setting(None, "Name in the server's certificate, if not the host's.")
+
+    def connection(self) -> Connection | None:
+        """None without an address."""
+        from labelveil.audit.party.endpoint import Connection
+
+        values = self.model_dump()
+        return None if self.address is None else Connection(**values)
+
+
+class CanariesParty(PartyOptions):
+    """A labels party that was given canaries."""
+
+    data_set: str = setting("canaries", "Its data set.")
 
 
 @canaries.command(
@@ -97,6 +111,7 @@ def plant(
 @with_options()
 def score(
     shown: Shown,
+    party: CanariesParty,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What `plant` made.")],
     secret: Annotated[Path, typer.Option(help="Secret that both sides hash keys with.")] = Path(
         "certificates/join.key"
@@ -104,13 +119,6 @@ def score(
     release: Annotated[
         Path | None, typer.Option(help="A release, fetched or stored; FOLDER/release.")
     ] = None,
-    address: Address = None,
-    data_set: DataSet = "canaries",
-    epoch: Epoch = "",
-    ca: Authority = CA,
-    certificate_file: Certificate = CLIENT_CERTIFICATE,
-    private_key: PrivateKey = CLIENT_KEY,
-    server_name: ServerName = None,
     epsilon: Annotated[
         float | None, typer.Option(help="The claim for one label; the manifest's by default.")
     ] = None,
@@ -124,25 +132,24 @@ def score(
     """
     from common.release.folder import MANIFEST_FILE
     from labelveil.audit.certificate.run import read_evidence
-    from labelveil.audit.party.endpoint import Connection, fetch_release
+    from labelveil.audit.party.endpoint import fetch_release
     from labelveil.audit.planted.plant import read_planted
     from labelveil.audit.planted.score import STEPS
     from labelveil.audit.planted.score import score as score_release
 
-    planted = read_planted(folder)
-    if release is not None and address is not None:
+    planted, connection = read_planted(folder), party.connection()
+    if release is not None and connection is not None:
         raise ConfigError("--release and --address name two releases; keep one of them")
     fetched = release or folder / "release"
-    fetch = address is not None and not (fetched / MANIFEST_FILE).is_file()
-    announce(f"{'1 fetch, ' * fetch}{planted.secrets.size:,} canaries, a few seconds of CPU", shown)
-    if address is not None and fetch:
-        connection = Connection(
-            address, ca, certificate_file, private_key, data_set, epoch, server_name
-        )
+    if (fetched / MANIFEST_FILE).is_file():
+        connection = None
+    fetch = "1 fetch, " if connection else ""
+    announce(f"{fetch}{planted.secrets.size:,} canaries, a few seconds of CPU", shown)
+    if connection is not None:
         fetch_release(connection, fetched)
     evidence = read_evidence(fetched)
     with checks_bar("canaries", len(STEPS), shown.quiet) as advance:
-        found = score_release(
+        verdicts = score_release(
             planted, evidence, secret, epsilon=epsilon, public_key=public_key, progress=advance
         )
-    finish(found, shown)
+    finish(verdicts, shown)

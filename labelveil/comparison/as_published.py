@@ -36,26 +36,10 @@ def published_predictions(
     loss: str,
     bounds: tuple[float, float],
 ) -> Floats:
-    """Train on randomized labels and predict.
+    """Train on n events with (n,) randomized labels, and return (m,) predictions for ``queries``.
 
-    Parameters
-    ----------
-    features, targets
-        Training events, and (n,) what was sent for their labels.
-    queries
-        Events to predict.
-    data
-        What the features' columns are.
-    training
-        Its seed, hidden layers and, where they are set, epochs, batch size and learning rate.
-    loss
-        ``squared``, ``absolute`` or ``poisson``.
-    bounds
-        Public bounds of the labels.
-
-    Returns
-    -------
-    (m,) predictions.
+    Of ``training`` its seed and hidden layers count and, where they are set, epochs, batch size and
+    learning rate; ``bounds`` are the labels' public ones.
     """
     encoder = Encoder.fit(
         features,
@@ -69,14 +53,14 @@ def published_predictions(
     objective = PointObjective("raw", loss, np.zeros(0), centre, scale, *bounds)
     device = torch.device("cpu")
     rows = Rows.of(encoder.encode(features), objective.value_targets(targets), device)
-    asked = Rows.of(encoder.encode(queries), torch.zeros(queries.height), device)
+    queried = Rows.of(encoder.encode(queries), torch.zeros(queries.height), device)
     generator = torch.Generator().manual_seed(training.seed)
     shape = NetworkShape(encoder.inputs, encoder.cardinalities, tuple(training.hidden), 1, 1)
     network = Ensemble(shape, generator)
     _fit(network, rows, objective, training, generator)
     with torch.no_grad():
-        found = objective.points(_outputs(network, asked.take(torch.arange(queries.height)[None])))
-    return np.asarray(found[0].double().numpy())
+        outputs = _outputs(network, queried.take(torch.arange(queries.height)[None]))
+    return np.asarray(objective.points(outputs)[0].double().numpy())
 
 
 def _fit(
@@ -96,10 +80,9 @@ def _fit(
     for _ in range(epochs):
         order = torch.randperm(count, generator=generator)
         for start in range(0, count, batch):
-            places = order[start : start + batch]
-            some = rows.take(places[None])
+            sample = rows.take(order[start : start + batch][None])
             optimizer.zero_grad()
-            loss = objective.loss(_outputs(network, some), some.targets).mean()
+            loss = objective.loss(_outputs(network, sample), sample.targets).mean()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             taken += 1

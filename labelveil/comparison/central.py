@@ -50,22 +50,10 @@ def central_predictions(
     epsilon: float,
     delta: float | None,
 ) -> Central:
-    """Train a baseline on events with true labels and predict others.
+    """Train a baseline on events with true labels, within public bounds, and predict others.
 
-    Parameters
-    ----------
-    name
-        One of :data:`common.mechanisms.central.names.CENTRAL`.
-    features, labels
-        Training events.
-    queries
-        Events to predict.
-    data, hidden
-        What the features' columns are, and the sizes of a network's hidden layers.
-    bounds
-        Public bounds of the labels.
-    epsilon, delta
-        Budget; δ for :data:`common.mechanisms.central.names.NEED_DELTA` alone.
+    ``name`` is one of :data:`common.mechanisms.central.names.CENTRAL`; δ is for those of
+    :data:`common.mechanisms.central.names.NEED_DELTA`, ``hidden`` for networks.
     """
     encoder = Encoder.fit(
         features,
@@ -75,7 +63,7 @@ def central_predictions(
         pieces=_PIECES,
     )
     rows = dense_features(encoder, encoder.encode(features))
-    asked = dense_features(encoder, encoder.encode(queries))
+    queried = dense_features(encoder, encoder.encode(queries))
     scaling = LabelScaling(*bounds)
     entropy = system_entropy()
     scaled = scaling.apply(labels)
@@ -86,15 +74,15 @@ def central_predictions(
 
         network = train_privately(rows, scaled, epsilon, present(delta), entropy, tuple(hidden))
         chosen = f"DP-SGD, noise multiplier {network.noise_multiplier:.3g}"
-        return Central(scaling.invert(network.predict(asked)), chosen, network.guarantee)
+        return Central(scaling.invert(network.predict(queried)), chosen, network.guarantee)
     if name == FEATURE_AWARE_GAUSSIAN:
         process = label_process(rows, scaled, epsilon, present(delta), entropy)
         measured = process.measurement
         chosen = f"{measured.vectors.shape[1]} directions, quantile {measured.quantile:g}"
-        return Central(scaling.invert(process.predict(asked)), chosen, process.guarantee)
+        return Central(scaling.invert(process.predict(queried)), chosen, process.guarantee)
     model = label_ridge(rows, scaled, epsilon, 0.0, entropy)
     chosen = f"ridge, shape {model.design.shape:g}, quantile {model.design.quantile:g}"
-    return Central(scaling.invert(asked @ model.weights), chosen, model.guarantee)
+    return Central(scaling.invert(queried @ model.weights), chosen, model.guarantee)
 
 
 def dense_features(encoder: Encoder, encoded: Encoded) -> Floats:

@@ -32,24 +32,12 @@ from common.guarantees import Adjacency, ApproximateDP
 
 @dataclass(frozen=True)
 class PrivateSteps:
-    """How one network is trained; nothing here may depend on labels.
+    """How one network is trained; nothing here may depend on labels."""
 
-    Attributes
-    ----------
-    rate
-        Probability q with which a row takes part in a step.
-    steps
-        Number of steps.
-    clip
-        C.
-    learning_rate
-        Of Adam, falling along a cosine.
-    """
-
-    rate: float
+    rate: float  # probability with which a row takes part in a step
     steps: int
-    clip: float = 1.0
-    learning_rate: float = 4e-3
+    clip: float = 1.0  # C
+    learning_rate: float = 4e-3  # of Adam, falling along a cosine
 
     @classmethod
     def suited_to(cls, rows: int) -> PrivateSteps:
@@ -65,20 +53,10 @@ class PrivateSteps:
 
 @dataclass(frozen=True)
 class PrivateNetwork:
-    """A trained network.
-
-    Attributes
-    ----------
-    module
-        From (n, d) float32 features to (n, 1) labels scaled to -1 … 1.
-    guarantee
-        (ε, δ) for adding or removing one row, as the accountant has it.
-    noise_multiplier
-        σ.
-    """
+    """A trained network, from (n, d) float32 features to (n, 1) labels scaled to -1 … 1."""
 
     module: nn.Module
-    guarantee: ApproximateDP
+    guarantee: ApproximateDP  # for adding or removing one row, as the accountant has it
     noise_multiplier: float
 
     @torch.no_grad()
@@ -132,20 +110,14 @@ def train_privately(
     hidden: tuple[int, ...] = (128, 64),
     steps: PrivateSteps | None = None,
 ) -> PrivateNetwork:
-    """Train a network by DP-SGD on the squared loss.
+    """Train a network by DP-SGD on the squared loss, within (ε, δ).
 
     Parameters
     ----------
-    rows
-        (n, d) encoded features.
-    labels
-        (n,) labels scaled to -1 … 1.
-    epsilon, delta
-        The budget of the whole training.
+    rows, labels
+        (n, d) encoded features, and (n,) labels scaled to -1 … 1.
     entropy
-        Fresh: keys torch's generator.
-    hidden
-        Sizes of the hidden layers.
+        Fresh: it keys torch's generator.
     steps
         None chooses by the number of rows.
     """

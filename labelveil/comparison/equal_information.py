@@ -27,7 +27,9 @@ def equally_noisy(labels: Floats, informativeness: float, seed: int) -> Floats:
 
 def tree_predictions(inputs: Encoded, labels: Floats, queries: Encoded, seed: int) -> Floats:
     """Plain boosted trees under squared loss, their leaves and rounds by cross-validation."""
-    table, asked = (np.concatenate([of.numeric, of.categories], axis=1) for of in (inputs, queries))
+    table, queried = (
+        np.concatenate([of.numeric, of.categories], axis=1) for of in (inputs, queries)
+    )
     categories = list(range(inputs.numeric.shape[1], table.shape[1]))
     best: tuple[float, int, dict[str, object]] = (np.inf, 0, {})
     for leaves in LEAVES:
@@ -41,9 +43,9 @@ def tree_predictions(inputs: Encoded, labels: Floats, queries: Encoded, seed: in
         data = lightgbm().Dataset(table, labels, categorical_feature=categories)
         stop = lightgbm().early_stopping(_PATIENCE, verbose=False)
         folds = {"nfold": _FOLDS, "stratified": False, "seed": seed, "callbacks": [stop]}
-        found = lightgbm().cv(parameters, data, _ROUNDS, **folds)["valid l2-mean"]
-        best = min(best, (found[-1], len(found), parameters), key=lambda one: one[0])
+        losses = lightgbm().cv(parameters, data, _ROUNDS, **folds)["valid l2-mean"]
+        best = min(best, (losses[-1], len(losses), parameters), key=lambda tried: tried[0])
     _, rounds, parameters = best
     data = lightgbm().Dataset(table, labels, categorical_feature=categories)
-    predicted: Floats = lightgbm().train(parameters, data, rounds).predict(asked)
+    predicted: Floats = lightgbm().train(parameters, data, rounds).predict(queried)
     return predicted

@@ -116,29 +116,16 @@ class Method:
             name if value is True else f"{name} {str(value).lower()}"
             for name, value in self.options
         ]
-        return " · ".join([", ".join([self.randomizer, *chosen]), self.objective, *self._head])
-
-    @property
-    def _head(self) -> list[str]:
-        return [] if self.head == "auto" else [self.head]
+        head = [] if self.head == "auto" else [self.head]
+        return " · ".join([", ".join([self.randomizer, *chosen]), self.objective, *head])
 
 
 @dataclass(frozen=True, order=True)
 class Job:
-    """One release and one trained model.
+    """One release and one trained model."""
 
-    Attributes
-    ----------
-    epsilon
-        Whole budget of a label, the prior included; infinite for the true labels.
-    run
-        Repetition: chooses the split and the initial weights. The noise is fresh in every job.
-    method
-        What is compared.
-    """
-
-    epsilon: float
-    run: int
+    epsilon: float  # whole budget of a label, the prior included; infinite for the true labels
+    run: int  # chooses the split and the initial weights; the noise is fresh in every job
     method: Method
 
     def to_json(self) -> dict[str, Any]:
@@ -168,26 +155,8 @@ def default_methods() -> list[Method]:
     ]
 
 
-def default_divisions() -> list[Method]:
-    """All ways in which several labels may share ε."""
-    return [Method(division) for division in DIVISIONS]
-
-
-def baselines(name: str) -> list[Method]:
-    """Read ``--baselines``: ``central`` for the default and what a trusted curator would reach."""
-    if name != "central":
-        raise ConfigError(f"--baselines {name!r} must be 'central'")
-    return [Method("auto"), *(Method(central) for central in CENTRAL)]
-
-
 def make_jobs(methods: Iterable[Method], epsilons: Sequence[float], runs: int) -> list[Job]:
-    """List all jobs, run by run, so that an interrupted comparison has whole runs.
-
-    Raises
-    ------
-    ConfigError
-        If nothing is to be compared.
-    """
+    """List all jobs, run by run, so that an interrupted comparison has whole runs."""
     chosen = list(dict.fromkeys(methods))
     if not chosen:
         raise ConfigError("no method is given; name at least one with --method")

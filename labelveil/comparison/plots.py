@@ -43,18 +43,12 @@ def _figure(
         figure.legend(handles, names, loc="outside lower center", ncols=4 if label else 3)
 
 
-def _levels(cells: Sequence[Cell], metric: str) -> list[tuple[str, float]]:
-    """What errors are to be seen beside: of the best constant, and with true labels."""
-    if metric == "label_mse":
-        return []
-    constant = [("constant", cells[0].constant_mse)] if metric == "test_mse" else []
-    return constant + [("true labels", c.means[metric]) for c in cells if math.isinf(c.epsilon)]
-
-
 def _panel(axes: Axes, cells: Sequence[Cell], metric: str, unit: str) -> None:
     from common.report.figures import MARKERS, clean, epsilon_axis, level, logarithmic
 
-    levels = _levels(cells, metric)
+    levels = [("constant", cells[0].constant_mse)] if metric == "test_mse" else []
+    if metric != "label_mse":
+        levels += [("true labels", c.means[metric]) for c in cells if math.isinf(c.epsilon)]
     cells = [
         cell for cell in cells if math.isfinite(cell.epsilon) and not math.isnan(cell.means[metric])
     ]

@@ -7,12 +7,12 @@ same folder with the same settings takes up where it was.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from common.console import progress
 from common.entropy import seeded_entropy
@@ -35,7 +35,7 @@ _SUBSAMPLE_SEED = 0
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison found.
+    """The results of a comparison.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Comparison:
     cells
         Means and deviations over the runs, one a method and ε, of each label.
     folder
-        With ``table.md``, ``table.csv`` and the plots.
+        Holds ``table.md``, ``table.csv`` and the plots.
     """
 
     records: list[dict[str, Any]]
@@ -57,10 +57,7 @@ class Comparison:
 def run_comparison(settings: CompareSettings) -> Comparison:
     """Run all jobs that have no result yet and write everything that the results show.
 
-    Raises
-    ------
-    LabelveilError
-        If something cannot work, or a worker dies; results that there are by then stand.
+    ``LabelveilError`` if something cannot work, or a worker dies; results until then stand.
     """
     need("features", "a comparison")
     jobs, out = settings.jobs, settings.out
@@ -80,8 +77,8 @@ def run_comparison(settings: CompareSettings) -> Comparison:
             bar.update(task, advance=1, note=f"{job.method} at ε = {job.epsilon:g}")
 
         if todo:
-            log = out / "logs" / "worker"
-            run_jobs(todo, data_set, min(settings.processes, len(todo)), log, keep)
+            workers = min(settings.workers or os.cpu_count() or 1, len(todo))
+            run_jobs(todo, data_set, workers, out / "logs" / "worker", keep)
     records = [{**job.to_json(), **results[job]} for job in jobs]
     cells = summarise(records)
     write_csv(cells, out / "table.csv")
@@ -119,7 +116,8 @@ def _prepare(inputs: Inputs, shared: dict[str, Any], rows: int | None, out: Path
         "key": inputs.key,
         **shared,
     }
-    facts = {**data_set, "rows": features.height, "labels": _fingerprint(truth)}
+    digest = str(int(truth.hash_rows(seed=0).sum() or 0))
+    facts = {**data_set, "rows": features.height, "labels": digest}
     path = out / SETTINGS_FILE
     if path.exists():
         if json.loads(path.read_text()) != facts:
@@ -134,10 +132,6 @@ def _prepare(inputs: Inputs, shared: dict[str, Any], rows: int | None, out: Path
     with appearing(path, mode=PUBLIC) as file:
         file.write(json.dumps(facts, indent=2).encode())
     return data_set
-
-
-def _fingerprint(truth: pl.DataFrame) -> str:
-    return str(int(truth.hash_rows(seed=0).sum() or 0))
 
 
 def _earlier(path: Path) -> dict[Job, dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, Self
 
@@ -11,22 +10,16 @@ from pydantic import BeforeValidator, Field, model_validator
 from common.config import Words, parse_settings, setting
 from common.console import numbers
 from common.errors import ConfigError
-from common.mechanisms.central.names import NEED_DELTA
+from common.mechanisms.central.names import CENTRAL, NEED_DELTA
 from common.randomizers.base import MAX_EPSILON
-from labelveil.comparison.jobs import (
-    Job,
-    Method,
-    baselines,
-    default_divisions,
-    default_methods,
-    make_jobs,
-)
+from labelveil.comparison.jobs import DIVISIONS, Job, Method, default_methods, make_jobs
+from labelveil.simulation.inputs import LABEL
 from labelveil.simulation.settings import DataSettings, Settings
 
 
-def _numbers(given: Any) -> Any:
-    """What a flag gives is text such as 0.5,1,2, or a single number."""
-    return given if isinstance(given, list | tuple) else numbers("--epsilons", str(given))
+def _numbers(value: Any) -> Any:
+    """A flag's value is text such as 0.5,1,2, or a single number."""
+    return value if isinstance(value, list | tuple) else numbers("--epsilons", str(value))
 
 
 class CompareSettings(DataSettings):
@@ -80,13 +73,9 @@ class CompareSettings(DataSettings):
         """Everything that is to be run."""
         methods = [Method.parse(text, several=self.several) for text in self.methods]
         if self.baselines is not None:
-            methods += baselines(self.baselines)
-        usual = default_divisions() if self.several else default_methods()
+            methods += map(Method, ("auto", *CENTRAL))
+        usual = [*map(Method, DIVISIONS)] if self.several else default_methods()
         return make_jobs(methods or usual, self.epsilons, self.runs)
-
-    @property
-    def processes(self) -> int:
-        return self.workers or os.cpu_count() or 1
 
     @property
     def simulation(self) -> Settings:
@@ -96,10 +85,10 @@ class CompareSettings(DataSettings):
 
     def for_workers(self, jobs: list[Job]) -> dict[str, Any]:
         """What every job has in common."""
-        first = self.columns[0]
-        bounds = {"lower": first.lower, "upper": first.upper}
+        names = [label.column for label in self.columns] if self.several else [LABEL]
+        labels = zip(self.columns, names, strict=True)
         shared = {
-            **({"columns": [asdict(one) for one in self.columns]} if self.several else bounds),
+            "columns": [asdict(label) | {"column": name} for label, name in labels],
             "loss": self.loss,
             "holdout": self.holdout,
             "training": parse_settings(self.training),

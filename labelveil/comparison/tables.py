@@ -20,27 +20,14 @@ GAIN = "test_gain"
 
 @dataclass(frozen=True)
 class Cell:
-    """One method at one ε.
+    """One method at one ε, and for several labels one label.
 
-    Attributes
-    ----------
-    method
-        In words.
-    epsilon
-        Infinite for true labels.
-    runs
-        Number of runs behind the figures.
-    means, deviations
-        Mean and standard deviation (n - 1) of every metric over the runs; NaN for the label error
-        of a method that randomizes no label.
-    constant_mse
-        Test error of the best constant.
-    label
-        Of several labels, which one this is about.
+    Means and standard deviations (n - 1) over the runs are NaN for the label error of a method that
+    randomizes no label.
     """
 
     method: str
-    epsilon: float
+    epsilon: float  # infinite for true labels
     runs: int
     means: dict[str, float]
     deviations: dict[str, float]
@@ -94,13 +81,13 @@ def summarise(records: Sequence[dict[str, Any]]) -> list[Cell]:
 
 def _rows(records: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """One a job and label; NaN stands for what a job has no figure for."""
-    found = [(Job.from_json(record), record) for record in records if "error" not in record]
+    jobs = [(Job.from_json(record), record) for record in records if "error" not in record]
     errors = {
         (job, label["name"]): label["test_mse"]
-        for job, record in found
+        for job, record in jobs
         for label in record.get("labels", [])
     }
-    for job, record in found:
+    for job, record in jobs:
         apart = replace(job, method=replace(job.method, randomizer=SEPARATE))
         for label in record.get("labels", [record]):
             values = {name: label.get(name) for name in (*METRICS, "constant_mse")}
@@ -171,18 +158,15 @@ def _table(cells: Sequence[Cell], metric: str, title: str) -> list[str]:
         row = []
         for epsilon in epsilons:
             cell = next((c for c in private if (c.method, c.epsilon) == (method, epsilon)), None)
-            row.append(_entry(cell, metric, best[epsilon]))
+            text = "–" if cell is None else _with_deviation(cell, metric)
+            row.append(f"**{text}**" if cell and cell.means[metric] == best[epsilon] else text)
         lines.append(f"| {method} | " + " | ".join(row) + " |")
     if metric == "test_mse":
-        lines += ["", *_references(cells)]
+        true_labels = TRUE_LABELS.replace("-", " ")
+        truth = [c for c in cells if c.method == true_labels][:1]
+        lines += ["", *(f"True labels: {_with_deviation(cell, metric)}." for cell in truth)]
+        lines += [f"Best constant: {cells[0].constant_mse:.4g}."]
     return [*lines, ""]
-
-
-def _entry(cell: Cell | None, metric: str, best: float) -> str:
-    if cell is None:
-        return "–"
-    text = _with_deviation(cell, metric)
-    return f"**{text}**" if cell.means[metric] == best else text
 
 
 def _with_deviation(cell: Cell, metric: str) -> str:
@@ -190,12 +174,3 @@ def _with_deviation(cell: Cell, metric: str) -> str:
     if metric == GAIN:
         spread /= math.sqrt(cell.runs)
     return mean if cell.runs == 1 else f"{mean} ± {spread:.2g}"
-
-
-def _references(cells: Sequence[Cell]) -> list[str]:
-    lines = []
-    truth = next((c for c in cells if c.method == TRUE_LABELS.replace("-", " ")), None)
-    if truth is not None:
-        lines.append(f"True labels: {_with_deviation(truth, 'test_mse')}.")
-    lines.append(f"Best constant: {cells[0].constant_mse:.4g}.")
-    return lines

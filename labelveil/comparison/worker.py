@@ -21,7 +21,6 @@ import polars as pl
 from common.arrays import Floats, Integers
 from common.entropy import system_entropy
 from common.errors import LabelveilError
-from common.exact.channel import Codes
 from common.mechanisms.central.names import (
     AS_PUBLISHED,
     CENTRAL,
@@ -37,7 +36,6 @@ from common.randomizers.private_labels import PrivateLabels, randomize
 from common.randomizers.terms import LabelTerms
 from feature_party.config import DataSection, TrainingSection
 from feature_party.join.matches import MatchCounts
-from feature_party.learning.several_labels import LabelView
 from feature_party.notebook.sources import private_view
 from feature_party.training.holdout import split_holdout
 from feature_party.training.in_memory import Joined, Prepared
@@ -58,87 +56,80 @@ class Experiment:
     ----------
     spec
         ``features`` and ``truth`` (Parquet files with the same events in the same order), ``key``,
-        ``loss``, ``holdout``, ``training``, and either ``lower`` and ``upper`` or, for several
-        labels of an event, ``columns``: each ``column``, ``lower`` and ``upper``.
+        ``columns`` (of each label its ``column``, ``lower`` and ``upper``), ``loss``, ``holdout``,
+        ``training``.
     """
 
     def __init__(self, spec: dict[str, Any]) -> None:
         self.spec, self.columns = spec, DataSection(key=spec["key"])
         self.features = pl.read_parquet(spec["features"])
-        self.several = "columns" in spec
-        only = {"column": "label", "lower": spec.get("lower"), "upper": spec.get("upper")}
-        table, loss = pl.read_parquet(spec["truth"]), spec["loss"]
+        table = pl.read_parquet(spec["truth"])
         self.terms = [
-            LabelTerms(one["column"], one["lower"], one["upper"], loss=loss)
-            for one in spec.get("columns", [only])
+            LabelTerms(label["column"], label["lower"], label["upper"], loss=spec["loss"])
+            for label in spec["columns"]
         ]
+        self.several = len(self.terms) > 1
         self.truths: dict[str, Floats] = {
-            one.name: np.clip(table[one.name].to_numpy(), one.lower, one.upper)
-            for one in self.terms
+            label.name: np.clip(table[label.name].to_numpy(), label.lower, label.upper)
+            for label in self.terms
         }
         self._simulate = lru_cache(maxsize=1)(self._release)
 
     @property
     def truth(self) -> Floats:
         """(n,) the first label."""
-        return next(iter(self.truths.values()))
+        return self.truths[self.terms[0].name]
 
     def _release(
         self, name: str, options: tuple[tuple[str, Any], ...], epsilon: float, run: int
     ) -> list[PrivateLabels]:
         """Randomize all labels with fresh noise; jobs that differ in learning alone share it."""
-        given, terms = dict(options), self.terms
-        share = given.pop("prior_share", PRIOR_SHARE)
+        randomizer_options, terms = dict(options), self.terms
+        share = randomizer_options.pop("prior_share", PRIOR_SHARE)
         if not self.several:
-            terms = [replace(one, randomizer=name, options=given) for one in terms]
-        messages = [[one] for one in terms] if name == SEPARATE else [terms]
+            terms = [replace(terms[0], randomizer=name, options=randomizer_options)]
+        messages = [[label] for label in terms] if name == SEPARATE else [terms]
         division: Any = name if name in ("split", "joint") else "auto"
-        found = list[PrivateLabels]()
-        for some in messages:
+        private = list[PrivateLabels]()
+        for message in messages:
             entropy = system_entropy()
-            labels = np.column_stack([self.truths[one.name] for one in some])
-            plan = plan_message(
-                some, len(labels), epsilon / len(messages), division=division, prior_share=share
-            )
+            labels = np.column_stack([self.truths[label.name] for label in message])
+            budget = epsilon / len(messages)
+            plan = plan_message(message, len(labels), budget, division=division, prior_share=share)
             events = randomize(labels, plan, entropy)
-            found += [events[one.name] for one in some]
+            private += [events[label.name] for label in message]
             entropy.destroy()
-        return found
+        return private
 
     def run(self, job: dict[str, Any]) -> dict[str, Any]:
         """Randomize, train and score; returns the figures that a comparison shows."""
         begun = time.monotonic()
         if job["randomizer"] in CENTRAL:
-            found = self._central(job)
+            figures = self._central(job)
         elif job["randomizer"] == EQUAL_INFORMATION:
-            found = self._equal_information(job)
+            figures = self._equal_information(job)
         elif job["objective"] == AS_PUBLISHED:
-            found = self._as_published(job)
+            figures = self._as_published(job)
         else:
-            found = self._released(job)
-        return {**found, "seconds": round(time.monotonic() - begun, 3)}
+            figures = self._released(job)
+        return {**figures, "seconds": round(time.monotonic() - begun, 3)}
 
     def _released(self, job: dict[str, Any]) -> dict[str, Any]:
         """Randomize as a release does, and train as a features party does."""
-        reference = job["objective"] == "true"
-        name = job["randomizer"]
+        name, reference = job["randomizer"], job["objective"] == "true"
         if reference:
             name = "split" if self.several else "rr-on-bins"
         options = tuple(sorted(job.get("options", {}).items()))
         released = self._simulate(name, options, job["epsilon"] or _BASELINE_EPSILON, job["run"])
-        found = [self._of_label(label, job, reference=reference) for label in released]
-        return {"labels": found} if self.several else found[0]
+        figures = [self._of_label(label, job, reference=reference) for label in released]
+        return {"labels": figures} if self.several else figures[0]
 
     def _of_label(
         self, label: PrivateLabels, job: dict[str, Any], *, reference: bool
     ) -> dict[str, Any]:
         """Train on what was sent of one label, or on the true ones."""
-        view, truth, section = (
-            private_view(label, label.events.counts),
-            self.truths[label.name],
-            self._training(job),
-        )
-        events = self._events(view, label.events.codes, section)
+        truth, section = self.truths[label.name], self._training(job)
+        events, outputs = self._events(label, section)
         model = train(
             events,
             section,
@@ -147,13 +138,13 @@ class Experiment:
             true_labels=truth if reference else None,
         )
         predicted = model.distributions(model.encoder.encode(self.features[events.holdout]))
-        sent = truth if reference else view.problem.outputs[events.joined.codes]
+        sent = truth if reference else outputs[events.joined.codes]
         error = float(np.mean((sent - truth) ** 2))
         return {
             # a code of several labels stands for no value of one
             **({"name": label.name} if self.several else {"label_mse": error}),
             **self._scores(predicted.points, truth, events.training, events.holdout),
-            "outputs": int(view.problem.outputs.size),
+            "outputs": int(outputs.size),
             "chosen": f"{label.randomizer}, {model.facts.head}",
         }
 
@@ -172,16 +163,16 @@ class Experiment:
 
     def _as_published(self, job: dict[str, Any]) -> dict[str, Any]:
         """Labels and training of the paper: the training labels alone are randomized."""
-        section, spec = self._training({**job, "objective": "auto"}), self.spec
+        section, terms = self._training({**job, "objective": "auto"}), self.terms[0]
         training, holdout = split_holdout(self.truth.size, section.holdout, section.seed)
         labels = self.truth[training]
         options = dict(job.get("options", {}))
         continuous = options.pop("continuous", False)
-        outputs: int | None = len(integers(spec["lower"], spec["upper"]))
+        outputs: int | None = len(integers(terms.lower, terms.upper))
         if job["randomizer"] == TRUE_LABELS:
             sent = np.floor(labels)
         else:
-            terms = replace(self.terms[0], randomizer=job["randomizer"], options=options)
+            terms = replace(terms, randomizer=job["randomizer"], options=options)
             entropy = system_entropy()
             made = randomize_as_published(
                 labels, terms, job["epsilon"], entropy, continuous=continuous
@@ -194,8 +185,8 @@ class Experiment:
             self.features[holdout],
             data=self.columns,
             training=section,
-            loss=spec["loss"],
-            bounds=(spec["lower"], spec["upper"]),
+            loss=self.spec["loss"],
+            bounds=(terms.lower, terms.upper),
         )
         return {
             "label_mse": float(np.mean((sent - labels) ** 2)),
@@ -208,49 +199,53 @@ class Experiment:
         """Networks and trees on labels as noisy as the default release; the better of the two."""
         (label,) = self._simulate("auto", (), job["epsilon"], job["run"])
         section = self._training({**job, "objective": "true", "head": "auto"})
-        events = self._events(private_view(label, label.events.counts), label.events.codes, section)
+        events, _ = self._events(label, section)
         training, holdout = events.training, events.holdout
         labels = equally_noisy(self.truth, events.problem.informativeness, job["run"])
         model = train(events, section, self.columns, learners=QuickLearners.of, true_labels=labels)
-        seen, asked = (model.encoder.encode(self.features[part]) for part in (training, holdout))
+        seen, queries = (model.encoder.encode(self.features[part]) for part in (training, holdout))
         predictions = {
-            "networks": model.distributions(asked).points,
-            "trees": tree_predictions(seen, labels[training], asked, job["run"]),
+            "networks": model.distributions(queries).points,
+            "trees": tree_predictions(seen, labels[training], queries, job["run"]),
         }
         scores = {
-            name: self._scores(f, self.truth, training, holdout) for name, f in predictions.items()
+            name: self._scores(points, self.truth, training, holdout)
+            for name, points in predictions.items()
         }
         best = min(scores, key=lambda name: float(scores[name]["test_mse"]))
         return {"label_mse": None, **scores[best], "outputs": None, "chosen": best}
 
-    def _events(self, view: LabelView, codes: Codes, section: TrainingSection) -> Prepared:
+    def _events(self, label: PrivateLabels, section: TrainingSection) -> tuple[Prepared, Floats]:
+        """Events with what was sent of one label, and the values that its codes stand for."""
+        view, codes = private_view(label, label.events.counts), label.events.codes
         rows = codes.size
         split = split_holdout(rows, section.holdout, section.seed)
         matches, own = MatchCounts(rows, rows, rows), view.codes[codes].astype(np.uint16)
         joined = Joined(self.features, own, matches, np.arange(rows))
-        return Prepared(joined, *split, view.problem, "comparison", self.columns.key)
+        events = Prepared(joined, *split, view.problem, "comparison", self.columns.key)
+        return events, view.problem.outputs
 
     def _central(self, job: dict[str, Any]) -> dict[str, Any]:
         """What a trusted curator would reach; there is no randomized label."""
-        section, spec = self._training({**job, "objective": "auto", "head": "auto"}), self.spec
+        section, terms = self._training({**job, "objective": "auto", "head": "auto"}), self.terms[0]
         training, holdout = split_holdout(self.truth.size, section.holdout, section.seed)
-        found = central_predictions(
+        central = central_predictions(
             job["randomizer"],
             self.features[training],
             self.truth[training],
             self.features[holdout],
             data=self.columns,
             hidden=section.hidden,
-            bounds=(spec["lower"], spec["upper"]),
+            bounds=(terms.lower, terms.upper),
             epsilon=job["epsilon"],
-            delta=spec.get("delta"),
+            delta=self.spec.get("delta"),
         )
         return {
             "label_mse": None,
-            **self._scores(found.predictions, self.truth, training, holdout),
+            **self._scores(central.predictions, self.truth, training, holdout),
             "outputs": None,
-            "chosen": found.chosen,
-            "guarantee": found.guarantee.to_json(),
+            "chosen": central.chosen,
+            "guarantee": central.guarantee.to_json(),
         }
 
     def _training(self, job: dict[str, Any]) -> TrainingSection:

@@ -16,6 +16,7 @@ from labelveil.comparison.as_published import published_predictions
 from labelveil.comparison.worker import serve
 
 ROWS = 4000
+LABEL = {"column": "label", "lower": 0, "upper": 10.5}
 
 
 def events() -> tuple[pl.DataFrame, np.ndarray]:
@@ -51,7 +52,7 @@ def test_a_comparison_runs_it(tmp_path: Path) -> None:
     table, labels = events()
     table.write_parquet(tmp_path / "features.parquet")
     pl.DataFrame({"label": labels}).write_parquet(tmp_path / "truth.parquet")
-    spec = {"key": "event", "lower": 0, "upper": 10.5, "loss": "squared", "holdout": 0.2}
+    spec = {"key": "event", "columns": [LABEL], "loss": "squared", "holdout": 0.2}
     files = {name: str(tmp_path / f"{name}.parquet") for name in ("features", "truth")}
     training = {"epochs": 30, "batch_size": 256}
 

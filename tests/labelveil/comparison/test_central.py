@@ -116,34 +116,24 @@ def test_impossible_budgets_are_refused() -> None:
 @pytest.mark.parametrize("name", list(CENTRAL))
 def test_baselines_learn_within_their_budget(name: str) -> None:
     features, labels = _table(2000)
-    data = DataSection(key="id")
-    found = central_predictions(
+    predict = partial(
+        central_predictions,
         name,
         features,
         labels,
         features,
-        data=data,
+        data=DataSection(key="id"),
         hidden=[128, 64],
         bounds=(0, 12),
         epsilon=8.0,
-        delta=1e-5,
     )
-    assert np.mean((found.predictions - labels) ** 2) < 0.5 * np.var(labels)
-    assert epsilon_at(found.guarantee, 1e-5) <= 8.0
-    assert guarantee_from_json(found.guarantee.to_json()) == found.guarantee
+    central = predict(delta=1e-5)
+    assert np.mean((central.predictions - labels) ** 2) < 0.5 * np.var(labels)
+    assert epsilon_at(central.guarantee, 1e-5) <= 8.0
+    assert guarantee_from_json(central.guarantee.to_json()) == central.guarantee
     if name in NEED_DELTA:
         with pytest.raises(ConfigError, match="--delta"):
-            central_predictions(
-                name,
-                features,
-                labels,
-                features,
-                data=data,
-                hidden=[128, 64],
-                bounds=(0, 12),
-                epsilon=8.0,
-                delta=None,
-            )
+            predict(delta=None)
 
 
 @pytest.mark.slow

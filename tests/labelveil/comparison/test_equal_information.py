@@ -43,7 +43,8 @@ def test_a_comparison_runs_it(tmp_path: Path) -> None:
     table.write_parquet(tmp_path / "features.parquet")
     pl.DataFrame({"label": labels}).write_parquet(tmp_path / "truth.parquet")
     training = {"ensemble": 2, "epochs": 2, "hidden": [8]}
-    spec = {"key": "event", "lower": 0, "upper": 10, "loss": "squared", "holdout": 0.2}
+    label = {"column": "label", "lower": 0, "upper": 10}
+    spec = {"key": "event", "columns": [label], "loss": "squared", "holdout": 0.2}
     files = {name: str(tmp_path / f"{name}.parquet") for name in ("features", "truth")}
     job = {"epsilon": 2.0, "run": 0, "randomizer": "equal-information"}
     job |= {"objective": "auto", "head": "auto"}

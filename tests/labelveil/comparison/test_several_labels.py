@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from labelveil.comparison.jobs import default_divisions
+from labelveil.comparison.jobs import DIVISIONS
 from labelveil.comparison.worker import Experiment, serve
 from tests.feature_party.two_labels import NAMES, made_up_orders
 
@@ -31,21 +31,19 @@ def spec(tmp_path: Path) -> dict[str, object]:
 
 
 def test_every_division_is_learned_from(spec: dict[str, object]) -> None:
+    job = {"epsilon": 6.0, "run": 0, "objective": "auto", "head": "auto"}
     jobs = [
-        {"epsilon": 6.0, "run": 0, "randomizer": one.randomizer, "objective": "auto"}
-        | {"head": "auto"}
-        for one in default_divisions()
-        if one.randomizer != "auto"  # which is one of the others
-    ]
+        {**job, "randomizer": name} for name in DIVISIONS if name != "auto"
+    ]  # one of the others
     answers = io.StringIO()
-    serve([json.dumps(one) for one in (spec, *jobs)], answers)
-    _, *found = map(json.loads, answers.getvalue().splitlines())
-    for record in found:
+    serve([json.dumps(line) for line in (spec, *jobs)], answers)
+    _, *records = map(json.loads, answers.getvalue().splitlines())
+    for record in records:
         assert [one["name"] for one in record["labels"]] == [*NAMES]
         assert all(one["test_mse"] < 0.95 * one["constant_mse"] for one in record["labels"])
     chosen = {
         job["randomizer"]: [one["chosen"].split(",")[0] for one in record["labels"]]
-        for job, record in zip(jobs, found, strict=True)
+        for job, record in zip(jobs, records, strict=True)
     }
     assert chosen["joint"] == ["joint-design"] * 2
     assert chosen["split"] == chosen["separate"] == ["randomized-response", "optimal-design"]

@@ -48,8 +48,7 @@ def setting(
     Parameters
     ----------
     default
-        Its value where nothing is configured; ``...`` where something must be. A class (a section,
-        ``list``, ``dict``) is called for it.
+        ``...`` where a value must be configured. A class (a section, ``list``, ``dict``) is called.
     description
         What it decides, in sentences. The first one alone is a command-line flag's help.
     unit
@@ -73,28 +72,18 @@ def setting(
 
 @dataclass(frozen=True)
 class Setting:
-    """One option as files, flags and pages show it.
+    """One option as files, flags and pages show it."""
 
-    Attributes
-    ----------
-    section, key
-        Where it stands; the section is empty for a key outside all tables.
-    field
-        Its declaration.
-    """
-
-    section: str
+    section: str  # empty for a key outside all tables
     key: str
     field: FieldInfo
 
     @property
     def name(self) -> str:
-        """``section.key``."""
         return f"{self.section}.{self.key}" if self.section else self.key
 
     @property
     def place(self) -> str:
-        """Where to set it in the file."""
         return f"[{self.section}] {self.key}" if self.section else self.key
 
     @property
@@ -107,27 +96,27 @@ class Setting:
         return re.split(r"(?<=\.)\s", self.description)[0].removesuffix(".")
 
     @cached_property
-    def _told(self) -> Mapping[str, Any]:
+    def _extra(self) -> Mapping[str, Any]:
         extra = self.field.json_schema_extra
         return extra if isinstance(extra, dict) else {}
 
     @property
     def example(self) -> Any:
-        return self._told.get("example")
+        return self._extra.get("example")
 
     @property
     def written(self) -> bool:
         """Whether ``init`` sets the example."""
-        return self.required or bool(self._told.get("write"))
+        return self.required or bool(self._extra.get("write"))
 
     @property
     def flags(self) -> tuple[str, ...]:
-        return tuple(str(self._told.get("flag") or f"--{self.key.replace('_', '-')}").split())
+        return tuple(str(self._extra.get("flag") or f"--{self.key.replace('_', '-')}").split())
 
     @property
-    def flags_are_given(self) -> bool:
-        """Whether the flags are named, and not made of the key."""
-        return bool(self._told.get("flag"))
+    def flags_are_named(self) -> bool:
+        """Whether they are not made of the key."""
+        return bool(self._extra.get("flag"))
 
     @property
     def required(self) -> bool:
@@ -141,7 +130,7 @@ class Setting:
     @property
     def bounds(self) -> str:
         """What a value may be, in words, with its unit: ``a number above 0, in seconds``."""
-        unit = self._told.get("unit")
+        unit = self._extra.get("unit")
         return in_words(self.field.annotation, self.field.metadata) + (
             f", in {unit}" if unit else ""
         )
@@ -165,9 +154,7 @@ class Setting:
     @property
     def metavar(self) -> str:
         """What stands for its value in a command's help."""
-        if self._told.get("metavar"):
-            return str(self._told["metavar"])
-        return metavar(self.field.annotation)
+        return str(self._extra.get("metavar") or metavar(self.field.annotation))
 
 
 def sections(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:

@@ -30,15 +30,17 @@ def with_keywords(
     Editors and type checkers see the settings with their types; a wrong value is one line.
     """
     model = cast(type[Section], section)
-    shown = _shown(model)
+    kinds, parameters = get_type_hints(model), signature(model).parameters.values()
+    # the types alone: defaults are the section's
+    shown = Signature([each.replace(annotation=kinds[each.name]) for each in parameters])
 
     def decorate(function: Callable[[SectionT], ResultT]) -> Callable[ParamsT, ResultT]:
         @wraps(function)
         def call(*args: ParamsT.args, **kwargs: ParamsT.kwargs) -> ResultT:
-            given = shown.bind(*args, **kwargs).arguments
-            return function(cast(SectionT, checked(model, given)))
+            values = shown.bind(*args, **kwargs).arguments
+            return function(cast(SectionT, checked(model, values)))
 
-        lines = (f"{one.key}\n    {one.description}" for one in declared(model))
+        lines = (f"{option.key}\n    {option.description}" for option in declared(model))
         head = f"{getdoc(function)}\n\nParameters\n----------"
         call.__doc__ = "\n".join([head, *lines])
         call.__dict__["__signature__"] = shown.replace(
@@ -47,10 +49,3 @@ def with_keywords(
         return call
 
     return decorate
-
-
-def _shown(model: type[Section]) -> Signature:
-    """Return the keywords of a section, with their types alone."""
-    kinds = get_type_hints(model)
-    found = signature(model).parameters.values()
-    return Signature([one.replace(annotation=kinds[one.name]) for one in found])

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from common.config.declare import Setting, declared, sections
+from common.config.declare import declared, sections
 from common.errors import ConfigError
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -22,12 +22,10 @@ def load_config(
     overrides: Mapping[str, Any] | None = None,
     settings: Iterable[str] = (),
 ) -> ModelT:
-    """Read and check a configuration.
+    """Read and check a configuration; an error is one line: file, key, value, bound and remedy.
 
     Parameters
     ----------
-    model
-        The pydantic model of the whole file.
     path
         The TOML file; None for defaults and overrides alone.
     overrides
@@ -35,11 +33,6 @@ def load_config(
     settings
         ``section.key=value`` strings from a repeatable ``--set`` option; values in TOML notation,
         bare words being taken as text. They win over the file, and ``overrides`` over them.
-
-    Raises
-    ------
-    ConfigError
-        One line naming the file, the key, the value, the bound and the remedy.
     """
     data = _read(path) if path is not None else {}
     _apply(data, settings)
@@ -121,11 +114,11 @@ def _problem(
     flags: bool = False,
 ) -> str:
     # an unknown name explains what else is missing
-    problem = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
+    problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     table = next((part for part in problem["loc"][1:2] if isinstance(part, int)), 0)
     # of a table that may stand several times, which of them it is comes behind its name
     names = [str(part) for at, part in enumerate(problem["loc"]) if at != 1 or part != table]
-    where, known = ".".join(names), {one.name: one for one in declared(model)}
+    where, known = ".".join(names), {option.name: option for option in declared(model)}
     source = f" in {path}" if path else ""
     if problem["type"] == "extra_forbidden":
         return f"{where} is not a known setting{source}; {_nearest(where, model)}"
@@ -142,30 +135,26 @@ def _problem(
         return f"{where} is a section{source}; write [{where}] and its settings below"
     message = problem["msg"].removeprefix("Value error, ")
     paths = [".".join(names[:length]) for length in range(len(names), 0, -1)]
-    one = next((known[name] for name in paths if name in known), None)
-    if one is None:  # a rule about several settings; its message names them
+    option = next((known[name] for name in paths if name in known), None)
+    if option is None:  # a rule about several settings; its message names them
         return f"{path}: {message}" if path else message
     if problem["type"] != "value_error":
-        message = f"must be {one.bounds}"
+        message = f"must be {option.bounds}"
         if problem["type"] == "finite_number":
             message = message.replace("a number", "a finite number")
-    value = _shown(data, one, table)
-    if flags:
-        return f"{one.flags[0]}={value} {message}"
-    which = f" of table {table + 1}" if several and one.section else ""
-    return f"{one.key}={value} {message}; set {one.place}{which}{source}"
-
-
-def _shown(data: Mapping[str, Any], one: Setting, table: int) -> str:
     value: Any = data
-    for part in one.name.split("."):
+    for part in option.name.split("."):
         value = (value[table] if isinstance(value, list) else value)[part]
-    return f"{value!r:.200}"
+    if flags:
+        return f"{option.flags[0]}={value!r:.200} {message}"
+    which = f" of table {table + 1}" if several and option.section else ""
+    return f"{option.key}={value!r:.200} {message}; set {option.place}{which}{source}"
 
 
 def _nearest(where: str, model: type[BaseModel]) -> str:
     """Say which name was meant: the same key elsewhere, or the most similar name."""
-    known = [*(one.name for one in declared(model)), *(name for name, _ in sections(model) if name)]
+    known = [option.name for option in declared(model)]
+    known += [name for name, _ in sections(model) if name]
     key = where.rpartition(".")[2]
     same = [name for name in known if name.rpartition(".")[2] == key]
     near = same or get_close_matches(where, known, n=1, cutoff=0.7)

@@ -30,13 +30,7 @@ Name = Annotated[
 
 
 def bounded_column(flag: str, text: str) -> tuple[str, float, float]:
-    """Read ``COLUMN:LOWER:UPPER``, as a flag was given it.
-
-    Raises
-    ------
-    ConfigError
-        If it is not of this form.
-    """
+    """Read the value ``COLUMN:LOWER:UPPER`` of a flag."""
     try:
         column, lower, upper = text.rsplit(":", 2)
         ends = float(lower), float(upper)

@@ -41,18 +41,10 @@ Made = tuple[list[Parameter], Callable[[Mapping[str, Any]], Any]]
 
 @dataclass(frozen=True)
 class Given:
-    """A configuration file that a command line names, and settings for it, not yet checked.
-
-    Attributes
-    ----------
-    path
-        The file.
-    values
-        Dotted key to value.
-    """
+    """A configuration file that a command line names, and settings for it, not yet checked."""
 
     path: Path
-    values: Mapping[str, Any]
+    values: Mapping[str, Any]  # by dotted key
 
 
 def with_options(
@@ -87,10 +79,9 @@ def with_options(
                 own = parameter.replace(kind=Parameter.KEYWORD_ONLY)
                 made[name] = [own], itemgetter(name)
 
-        def command(**given: Any) -> None:
-            if _is_for_a_command_below(given):
-                return
-            function(**{name: build(given) for name, (_, build) in made.items()})
+        def command(**values: Any) -> None:
+            if not _is_for_a_command_below(values):
+                function(**{name: build(values) for name, (_, build) in made.items()})
 
         command.__name__, command.__doc__ = function.__name__, function.__doc__
         options = [option for parameters, _ in made.values() for option in parameters]
@@ -101,13 +92,13 @@ def with_options(
     return decorate
 
 
-def _is_for_a_command_below(given: Mapping[str, Any]) -> bool:
+def _is_for_a_command_below(values: Mapping[str, Any]) -> bool:
     """Whether a group is only passed through; options before its command would go unread."""
-    contexts = [value for value in given.values() if hasattr(value, "invoked_subcommand")]
+    contexts = [value for value in values.values() if hasattr(value, "invoked_subcommand")]
     below = contexts[0].invoked_subcommand if contexts else None
     if below is None:
         return False
-    if any(value and value not in contexts for value in given.values()):
+    if any(value and value not in contexts for value in values.values()):
         raise ConfigError(f"options before {below!r} would be ignored; put them behind it")
     return True
 
@@ -115,68 +106,67 @@ def _is_for_a_command_below(given: Mapping[str, Any]) -> bool:
 def _file_options(
     model: type[BaseModel], names: tuple[str, ...], file: Path, optional: bool, read: bool
 ) -> Made:
-    known = {one.name: one for one in declared(model)}
-    chosen = {name.replace(".", "__"): known[name] for name in names}
+    settings = {option.name: option for option in declared(model)}
+    chosen = {name.replace(".", "__"): settings[name] for name in names}
 
-    def build(given: Mapping[str, Any]) -> Any:
-        path = given["config"] or file
-        values = {
-            one.name: _value(one, given[name])
-            for name, one in chosen.items()
-            if given[name] is not None
+    def build(values: Mapping[str, Any]) -> Any:
+        path = values["config"] or file
+        overrides = {
+            option.name: _value(option, values[name])
+            for name, option in chosen.items()
+            if values[name] is not None
         }
         if not read:
-            return Given(path, values)
-        absent = optional and given["config"] is None and not file.is_file()
-        return load_config(model, None if absent else path, values, given["set"] or ())
+            return Given(path, overrides)
+        absent = optional and values["config"] is None and not file.is_file()
+        return load_config(model, None if absent else path, overrides, values["set"] or ())
 
-    what = f"Configuration file; default {file}."
-    config = typer.Option(None, "--config", "-c", metavar="PATH", help=what)
-    one_key = "Override one key; repeatable."
-    sets = typer.Option(None, "--set", metavar="SECTION.KEY=VALUE", help=one_key)
+    config_help, set_help = f"Configuration file; default {file}.", "Override one key; repeatable."
+    config = typer.Option(None, "--config", "-c", metavar="PATH", help=config_help)
+    sets = typer.Option(None, "--set", metavar="SECTION.KEY=VALUE", help=set_help)
     return [
         _parameter("config", Path | None, config),
         *([_parameter("set", list[str] | None, sets)] if read else []),
-        *(_parameter(name, str | None, _option(one, None)) for name, one in chosen.items()),
+        *(_parameter(name, str | None, _option(option, None)) for name, option in chosen.items()),
     ], build
 
 
 def _flag_options(model: type[Section]) -> Made:
-    fields = list(declared(model))
+    options = list(declared(model))
 
-    def build(given: Mapping[str, Any]) -> Any:
-        values = {
-            one.key: _value(one, given[one.key]) for one in fields if given[one.key] is not None
-        }
-        return checked(model, values)
+    def build(values: Mapping[str, Any]) -> Any:
+        given = [option for option in options if values[option.key] is not None]
+        return checked(model, {option.key: _value(option, values[option.key]) for option in given})
 
-    def option(one: Setting) -> Parameter:
-        if one.kind is bool:
-            flags = one.flags if one.flags_are_given else ()
-            switch = typer.Option(one.default, *flags, help=one.description, show_default=False)
-            return _parameter(one.key, bool, switch)
-        default = ... if one.required else None
-        kind = list[str] if get_origin(one.kind) is list else str
-        return _parameter(one.key, kind if one.required else kind | None, _option(one, default))
+    def parameter(option: Setting) -> Parameter:
+        if option.kind is bool:
+            flags = option.flags if option.flags_are_named else ()
+            about = option.description
+            switch = typer.Option(option.default, *flags, help=about, show_default=False)
+            return _parameter(option.key, bool, switch)
+        default = ... if option.required else None
+        kind = list[str] if get_origin(option.kind) is list else str
+        kind = kind if option.required else kind | None
+        return _parameter(option.key, kind, _option(option, default))
 
-    return [option(one) for one in fields], build
-
-
-def _option(one: Setting, default: Any) -> Any:
-    facts = [one.bounds] if one.says_more_than_its_type else []
-    if one.default not in (None, "", [], {}):
-        facts.append(f"default {one.default}")
-    text = f"{one.summary}." if one.section else one.description
-    if one.section:
-        text += f" [{': '.join([one.name, *(['; '.join(facts)] if facts else [])])}]"
-    elif facts:
-        text += f" [{'; '.join(facts)}]"
-    return typer.Option(default, *one.flags, metavar=one.metavar, help=text, show_default=False)
+    return list(map(parameter, options)), build
 
 
-def _value(one: Setting, text: Any) -> Any:
-    """Read what a flag was given; switches and repeatable flags are values already."""
-    return parse_value(text) if isinstance(text, str) and not one.takes_text else text
+def _option(option: Setting, default: Any) -> Any:
+    facts = [option.bounds] if option.says_more_than_its_type else []
+    if option.default not in (None, "", [], {}):
+        facts.append(f"default {option.default}")
+    text, bounds = option.description, "; ".join(facts)
+    if option.section:
+        text, bounds = f"{option.summary}.", ": ".join(filter(None, [option.name, bounds]))
+    text += f" [{bounds}]" if bounds else ""
+    metavar = option.metavar
+    return typer.Option(default, *option.flags, metavar=metavar, help=text, show_default=False)
+
+
+def _value(option: Setting, typed: Any) -> Any:
+    """Read what was typed; switches and repeatable flags are values already."""
+    return parse_value(typed) if isinstance(typed, str) and not option.takes_text else typed
 
 
 def _parameter(name: str, kind: Any, option: Any) -> Parameter:

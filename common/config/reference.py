@@ -15,19 +15,15 @@ from common.config.wording import as_toml
 def reference(model: type[BaseModel], program: TyperGroup) -> str:
     """Return a page's part in Markdown: one table for each section, and the commands' own flags.
 
-    Parameters
-    ----------
-    model
-        The whole file.
-    program
-        The command line; its options named ``section__key`` set the file's.
+    Options of ``program`` that are named ``section__key`` set those of the file.
     """
     setters: dict[str, list[str]] = defaultdict(list)
     for command, option in _options(program):
         setters[(option.name or "").replace("__", ".")].append(command)
     parts = []
     for name, section in sections(model):
-        rows = [_row(one, setters[one.name]) for one in declared(model) if one.section == name]
+        options = [option for option in declared(model) if option.section == name]
+        rows = [_row(option, setters[option.name]) for option in options]
         parts += [f"### `[{name}]`" if name else "### Outside all sections", doc(section)]
         parts.append(_table(("setting", "value", "default", "meaning"), rows))
     parts += [f"### Flags of `{program.name}` that set nothing in the file"]
@@ -54,14 +50,14 @@ def _options(group: TyperGroup, within: str = "") -> Iterator[tuple[str, TyperOp
                 yield f"{within}{name}", option
 
 
-def _row(one: Setting, commands: list[str]) -> tuple[str, ...]:
-    default = "" if one.default is None else f"`{as_toml(one.default)}`"
-    meaning = one.description
-    if one.example is not None:
-        meaning += f" Example: `{as_toml(one.example)}`."
+def _row(option: Setting, commands: list[str]) -> tuple[str, ...]:
+    default = "" if option.default is None else f"`{as_toml(option.default)}`"
+    meaning = option.description
+    if option.example is not None:
+        meaning += f" Example: `{as_toml(option.example)}`."
     if commands:
-        meaning += f" Flag: `{'`, `'.join(one.flags)}` of {', '.join(commands)}."
-    return f"`{one.key}`", one.bounds, "required" if one.required else default, meaning
+        meaning += f" Flag: `{'`, `'.join(option.flags)}` of {', '.join(commands)}."
+    return f"`{option.key}`", option.bounds, "required" if option.required else default, meaning
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -25,14 +25,10 @@ def commented_toml(
     values: Mapping[str, Any] | None = None,
     without: Collection[str] = (),
 ) -> str:
-    """Return a file with every setting, its description above it.
+    """Return a file with every setting, its description above it, below a comment ``head``.
 
     Parameters
     ----------
-    model
-        The whole file.
-    head
-        What stands above it all.
     values
         Dotted key to value, where it is not the default or the example; None is left out. Of a
         table that may stand several times its name to a list of tables.
@@ -44,25 +40,26 @@ def commented_toml(
     for name, section in sections(model):
         if name in without:
             continue
-        shown = [one for one in declared(model) if one.section == name and one.name not in without]
+        here = [option for option in declared(model) if option.section == name]
+        shown = [option for option in here if option.name not in without]
         lines = [_comment(doc(section)), f"[{name}]"] if name else []
         if name and model.model_fields[name].default_factory is list:
             blocks += _tables(name, lines[0], shown, chosen.get(name, []))
             continue
-        for one in shown:
-            lines += _lines(one, chosen, one.written or one.example is None)
+        for option in shown:
+            lines += _lines(option, chosen, option.written or option.example is None)
         blocks.append("\n".join(line for line in lines if line))
     return "\n\n".join(blocks) + "\n"
 
 
 def _tables(
-    name: str, head: str, settings: Sequence[Setting], given: Sequence[Mapping[str, Any]]
+    name: str, head: str, options: Sequence[Setting], tables: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
-    """Yield tables of one name: the first explains every key, and is a comment if none is given."""
-    first, *others = given or [{}]
+    """Yield tables of one name; the first explains every key, as a comment if there is none."""
+    first, *others = tables or [{}]
     values = {f"{name}.{key}": value for key, value in first.items()}
-    lines = [line for one in settings for line in _lines(one, values, live=False)]
-    yield "\n".join([head, f"{'' if given else '# '}[[{name}]]", *filter(None, lines)])
+    lines = [line for option in options for line in _lines(option, values, live=False)]
+    yield "\n".join([head, f"{'' if tables else '# '}[[{name}]]", *filter(None, lines)])
     for table in others:
         yield "\n".join([f"[[{name}]]", *(f"{k} = {as_toml(v)}" for k, v in table.items())])
 
@@ -91,16 +88,16 @@ def write_config(
     return config
 
 
-def _lines(one: Setting, values: Mapping[str, Any], live: bool) -> Iterator[str]:
-    """Yield its description and the setting, as a comment unless it is live or given."""
-    text = one.description
-    if one.says_more_than_its_type:
-        text += f" Value: {one.bounds}."
+def _lines(option: Setting, values: Mapping[str, Any], live: bool) -> Iterator[str]:
+    """Yield its description and the setting, as a comment unless it is live or has a value."""
+    text = option.description
+    if option.says_more_than_its_type:
+        text += f" Value: {option.bounds}."
     yield _comment(text)
-    value = values.get(one.name)
+    value = values.get(option.name)
     if value is None:
-        value = one.default if one.example is None else one.example
-    yield f"{'' if live or one.name in values else '# '}{one.key} = {as_toml(value)}"
+        value = option.default if option.example is None else option.example
+    yield f"{'' if live or option.name in values else '# '}{option.key} = {as_toml(value)}"
 
 
 def _comment(text: str) -> str:

@@ -35,12 +35,12 @@ class Words:
     def __get_pydantic_core_schema__(
         self, source: type[Any], handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        return no_info_after_validator_function(self._check, handler(source))
+        def check(value: Any) -> Any:
+            if not self.holds(value):
+                raise ValueError(f"must be {self.text}")
+            return value
 
-    def _check(self, value: Any) -> Any:
-        if not self.holds(value):
-            raise ValueError(f"must be {self.text}")
-        return value
+        return no_info_after_validator_function(check, handler(source))
 
 
 class Choice(Words):
@@ -118,7 +118,8 @@ def _choice(names: tuple[Any, ...]) -> str:
 def as_toml(value: Any) -> str:
     """Return a value in TOML notation."""
     if isinstance(value, dict):
-        inner = ", ".join(f"{_key(name)} = {as_toml(part)}" for name, part in value.items())
+        keys = [name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else as_toml(name) for name in value]
+        inner = ", ".join(f"{k} = {as_toml(v)}" for k, v in zip(keys, value.values(), strict=True))
         return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(as_toml, value))}]"
@@ -127,7 +128,3 @@ def as_toml(value: Any) -> str:
     if isinstance(value, int | float):
         return repr(value)
     return json.dumps(str(value), ensure_ascii=False)  # a JSON string is a TOML basic string
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)

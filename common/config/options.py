@@ -146,8 +146,8 @@ def _flag_options(model: type[Section]) -> Made:
             return _parameter(option.key, bool, switch)
         default = ... if option.required else None
         kind = list[str] if get_origin(option.kind) is list else str
-        kind = kind if option.required else kind | None
-        return _parameter(option.key, kind, _option(option, default))
+        optional = kind if option.required else kind | None
+        return _parameter(option.key, optional, _option(option, default))
 
     return list(map(parameter, options)), build
 

@@ -63,6 +63,13 @@ def test_links_and_pictures_exist(page: Page) -> None:
 
 
 @named(PAGES)
+def test_files_of_the_repository_exist(page: Page) -> None:
+    packages = "common|deploy|docs|feature_party|label_party|labelveil|protos|tests"
+    for name in re.findall(rf"`((?:{packages})/[\w./-]*)`", page.prose):
+        assert (ROOT / name).exists() or "NAME" in name, name
+
+
+@named(PAGES)
 def test_make_targets_exist(page: Page) -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
     for target in re.findall(r"(?:\$ |`)make ([a-z-]+)", page.text):

@@ -13,7 +13,7 @@ from common.config import Section, setting
 from common.config.options import with_options
 from labelveil.commands.canaries import PartyOptions
 from labelveil.commands.canaries import canaries as planted
-from labelveil.commands.verdicts import Shown, announce, checks_bar, finish
+from labelveil.commands.verdicts import VerdictOptions, announce, checks_bar, finish
 
 audit = typer.Typer(
     help="Check the privacy claim from outside: certificate, attacks, verdicts.",
@@ -34,7 +34,7 @@ audit.add_typer(planted, name="canaries")
 )
 @with_options()
 def certificate(
-    shown: Shown,
+    shown: VerdictOptions,
     release: Annotated[
         Path,
         typer.Argument(
@@ -76,7 +76,7 @@ def certificate(
 )
 @with_options()
 def mechanism(
-    shown: Shown,
+    shown: VerdictOptions,
     subject: Annotated[
         str,
         typer.Argument(
@@ -155,7 +155,7 @@ def _ends(text: str) -> tuple[float, float]:
 )
 @with_options()
 def party(
-    shown: Shown,
+    shown: VerdictOptions,
     options: PartyOptions,
     canaries: Annotated[
         bool | None,
@@ -241,7 +241,7 @@ class RunOptions(Section):
 )
 @with_options()
 def inference(
-    shown: Shown,
+    shown: VerdictOptions,
     run: Annotated[
         Path, typer.Argument(metavar="RUN", help="Folder that `labelveil simulate` left behind.")
     ],

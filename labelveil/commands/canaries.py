@@ -12,7 +12,7 @@ from common.config.answers import Json
 from common.config.names import bounded_column
 from common.config.options import with_options
 from common.errors import ConfigError
-from labelveil.commands.verdicts import Shown, announce, checks_bar, finish
+from labelveil.commands.verdicts import VerdictOptions, announce, checks_bar, finish
 
 if TYPE_CHECKING:
     from labelveil.audit.party.endpoint import Connection
@@ -110,7 +110,7 @@ def plant(
 )
 @with_options()
 def score(
-    shown: Shown,
+    shown: VerdictOptions,
     party: CanariesParty,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What `plant` made.")],
     secret: Annotated[Path, typer.Option(help="Secret that both sides hash keys with.")] = Path(

@@ -19,7 +19,7 @@ from common.outputs import check_folder
 from labelveil.audit.verdict import Audit, Check, Verdict
 
 
-class Shown(Json):
+class VerdictOptions(Json):
     """Where an audit's verdicts go."""
 
     out: Path = setting(Path("audit"), "Folder for audit.json and audit.html.")
@@ -31,7 +31,7 @@ _LAST_IS_NEAREST = (Verdict.PASS, Verdict.NOT_CHECKABLE, Verdict.FAIL)
 """The order on a terminal, where the last lines are those that are read."""
 
 
-def announce(what: str, shown: Shown) -> None:
+def announce(what: str, shown: VerdictOptions) -> None:
     """Say what an audit will cost, before it begins; refuse a folder that takes no verdicts."""
     check_folder("--out", shown.out)
     if not shown.quiet:
@@ -54,7 +54,7 @@ def checks_bar(what: str, steps: int, quiet: bool) -> Iterator[Callable[[str], N
         bar.update(task, completed=steps, total=steps, note="")
 
 
-def finish(found: Audit, shown: Shown) -> None:
+def finish(found: Audit, shown: VerdictOptions) -> None:
     """Write both files, show the verdicts, and leave with exit code 1 if a check failed."""
     out = shown.out
     found.write_json(out / "audit.json")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pydantic import BaseModel
 from typer.core import TyperGroup, TyperOption
@@ -20,11 +20,16 @@ def reference(model: type[BaseModel], program: TyperGroup) -> str:
     setters: dict[str, list[str]] = defaultdict(list)
     for command, option in _options(program):
         setters[(option.name or "").replace("__", ".")].append(command)
+    tables = {section: name for name, section in sections(model)}
     parts = []
-    for name, section in sections(model):
-        options = [option for option in declared(model) if option.section == name]
-        rows = [_row(option, setters[option.name]) for option in options]
+    for section, name in tables.items():
         parts += [f"### `[{name}]`" if name else "### Outside all sections", doc(section)]
+        options = [option for option in declared(model) if option.section == name]
+        if base := next((base for base in section.__mro__[1:] if base in tables), None):
+            inherited = [key for key in base.model_fields if key not in section.__annotations__]
+            parts.append(f"{_code(inherited)} are as in `[{tables[base]}]`.")
+            options = [option for option in options if option.key not in inherited]
+        rows = [_row(option, setters[option.name]) for option in options]
         parts.append(_table(("setting", "value", "default", "meaning"), rows))
     parts += [f"### Flags of `{program.name}` that set nothing in the file"]
     parts.append(flags(program))
@@ -32,13 +37,22 @@ def reference(model: type[BaseModel], program: TyperGroup) -> str:
 
 
 def flags(program: TyperGroup) -> str:
-    """Return the table of all flags that set nothing in a file."""
+    """Return the table of all flags that set nothing in a file, those of several commands first."""
+    commands: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for command, option in _options(program):
+        if "__" not in (option.name or "") and option.name not in ("config", "set", "help"):
+            commands[_code(option.opts), option.help or ""].append(command)
+    shared = sorted(commands.items(), key=lambda item: len(item[1]) == 1)
+    every = {command for command, _ in _options(program)}
     rows: list[tuple[str, ...]] = [
-        (f"`{command}`", f"`{'`, `'.join(option.opts)}`", option.help or "")
-        for command, option in _options(program)
-        if "__" not in (option.name or "") and option.name not in ("config", "set", "help")
+        ("every command" if {*names} == every else _code(names), flag, meaning)
+        for (flag, meaning), names in shared
     ]
     return _table(("command", "flag", "meaning"), rows)
+
+
+def _code(words: Iterable[str]) -> str:
+    return f"`{'`, `'.join(words)}`"
 
 
 def _options(group: TyperGroup, within: str = "") -> Iterator[tuple[str, TyperOption]]:
@@ -56,7 +70,7 @@ def _row(option: Setting, commands: list[str]) -> tuple[str, ...]:
     if option.example is not None:
         meaning += f" Example: `{as_toml(option.example)}`."
     if commands:
-        meaning += f" Flag: `{'`, `'.join(option.flags)}` of {', '.join(commands)}."
+        meaning += f" Flag: {_code(option.flags)} of {', '.join(commands)}."
     return f"`{option.key}`", option.bounds, "required" if option.required else default, meaning
 
 

@@ -26,11 +26,10 @@ import numpy as np
 from common.arrays import Floats
 from common.errors import ConfigError
 from common.randomizers.additive.laws import (
-    ContinuousLaw,
     DiscreteLaplace,
-    DiscreteLaw,
     DiscreteStaircase,
     Laplace,
+    NoiseLaw,
     Staircase,
     best_gamma,
     best_stair,
@@ -155,7 +154,7 @@ def _span(problem: Problem) -> float:
 def _continuous(
     name: str,
     problem: Problem,
-    law: ContinuousLaw,
+    law: NoiseLaw,
     clip: bool,
     points: int,
     tails: int,
@@ -164,7 +163,11 @@ def _continuous(
     if points < 2 or tails < 0:
         raise ConfigError(f"points={points} must be at least 2 and tails={tails} at least 0")
     labels = problem.labels
-    places = _refined(labels[choose_knots(labels, problem.prior, points)])
+    places = labels[choose_knots(labels, problem.prior, points)]
+    # where there are few, gaps are cut into equal parts: rounding should add little to the law
+    parts = -(-_FEWEST_STEPS // (places.size - 1))
+    count = (places.size - 1) * parts
+    places = np.interp(np.arange(count + 1) / parts, np.arange(places.size), places)
     if not clip:
         reach = _REACH * _span(problem) / problem.epsilon
         outside = reach * np.arange(1, tails + 1) / max(tails, 1)
@@ -186,13 +189,6 @@ def _continuous(
     return Randomizer(name, channel, problem.prior, problem.loss, {**details, "clip": clip})
 
 
-def _refined(places: Floats) -> Floats:
-    """Cut every gap into equal parts where there are few: rounding should add little to the law."""
-    parts = -(-_FEWEST_STEPS // (places.size - 1))
-    count = (places.size - 1) * parts
-    return np.interp(np.arange(count + 1) / parts, np.arange(places.size), places)
-
-
 def _lattice(labels: Floats) -> Floats:
     """(m,) equally spaced points over the labels' range: holding every label where m <= 513."""
     gaps = np.diff(labels)
@@ -211,7 +207,7 @@ def _discrete(
     name: str,
     problem: Problem,
     lattice: Floats,
-    law: DiscreteLaw,
+    law: NoiseLaw,
     clip: bool,
     tails: int,
     details: dict[str, Any],
@@ -224,20 +220,22 @@ def _discrete(
     upper = law.survival(distance.astype(np.float64))  # P(N >= 1 … m)
     noise = np.concatenate([[1 - 2 * upper[0]], upper[:-1] - upper[1:]])  # P(N = 0 … m - 1)
     matrix = noise[np.abs(position[:, None] - position)]
-    left, right = upper[position], upper[m - 1 - position]  # leaving the range on either side
     step = (lattice[-1] - lattice[0]) / (m - 1)
-    rounding = _onto(problem.labels, lattice)
+    # labels that float error moved off the lattice are put back
+    nearest = lattice[np.abs(problem.labels[:, None] - lattice).argmin(axis=1)]
+    close = np.abs(problem.labels - nearest) < _EVEN * (lattice[-1] - lattice[0])
+    rounding = interpolation(np.where(close, nearest, problem.labels), lattice)
     places = lattice
     if clip:
-        matrix[:, 0] += left
-        matrix[:, -1] += right
+        matrix[:, 0] += upper  # leaving the range on either side
+        matrix[:, -1] += upper[::-1]
     else:
         width = int(np.ceil(_REACH * (m - 1) / problem.epsilon / tails))
         edges = (position[:, None] + 1 + width * np.arange(tails)).astype(np.float64)
         survival, excess = law.survival(edges), law.excess(edges)
         total = excess + edges * survival  # E[N; N >= edge]
-        blocks = survival - np.append(survival[:, 1:], np.zeros((m, 1)), axis=1)
-        first = total - np.append(total[:, 1:], np.zeros((m, 1)), axis=1)
+        blocks = -np.diff(survival, axis=1, append=0.0)
+        first = -np.diff(total, axis=1, append=0.0)
         # steps below the lower end that a block's output stands for, on average over the prior
         weights = problem.prior @ rounding
         depth = weights @ (first - position[:, None] * blocks)
@@ -252,10 +250,3 @@ def _discrete(
     channel, _ = sorted_channel(problem.labels, places, matrix, problem.epsilon)
     facts = {**details, "steps": m - 1, "clip": clip}
     return Randomizer(name, channel, problem.prior, problem.loss, facts)
-
-
-def _onto(labels: Floats, lattice: Floats) -> Floats:
-    """Rounding probabilities onto the lattice; labels moved off it by float error are put back."""
-    nearest = np.abs(labels[:, None] - lattice).argmin(axis=1)
-    close = np.abs(labels - lattice[nearest]) < _EVEN * (lattice[-1] - lattice[0])
-    return interpolation(np.where(close, lattice[nearest], labels), lattice)

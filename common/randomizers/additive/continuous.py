@@ -27,36 +27,17 @@ SIMULATION_STREAM = "simulation"
 
 @dataclass(frozen=True)
 class ContinuousNoise:
-    """Additive noise on real labels, to compare with.
-
-    Attributes
-    ----------
-    law
-        Its density.
-    lower, upper
-        Label range; labels are clipped to it first.
-    clip
-        Whether outputs are clipped to it too.
-    """
+    """Additive noise on real labels, to compare with."""
 
     law: Laplace | Staircase
-    lower: float
+    lower: float  # labels are clipped to this range first
     upper: float
-    clip: bool = False
+    clip: bool = False  # whether outputs are clipped to it too
 
     def simulate(self, values: ArrayLike, entropy: Entropy) -> Floats:
-        """Add noise to labels, for an experiment.
+        """Add noise to (n,) labels for an experiment: floats, not private whatever ε is.
 
-        Parameters
-        ----------
-        values
-            (n,) labels.
-        entropy
-            Its stream ``simulation`` is read: one word a label.
-
-        Returns
-        -------
-        (n,) floats, not private whatever ε is.
+        One word a label is read of the stream ``simulation`` of ``entropy``.
         """
         labels = np.clip(np.asarray(values, dtype=np.float64), self.lower, self.upper)
         words = entropy.words(SIMULATION_STREAM, 0, labels.size)
@@ -73,9 +54,9 @@ class ContinuousNoise:
             return np.asarray(-law.scale * np.log(2 * tail))
         b, a, edge = law.decay, law.height, law.gamma * law.span
         period = np.floor(-np.log(2 * tail) / law.epsilon)
-        left = 0.5 - tail / b**period  # probability within the period, before x
-        high = left / a
-        low = edge + (left - a * edge) / (a * b)
+        before = 0.5 - tail / b**period  # probability within the period, before x
+        high = before / a
+        low = edge + (before - a * edge) / (a * b)
         return np.asarray(period * law.span + np.where(high <= edge, high, low))
 
 

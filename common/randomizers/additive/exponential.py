@@ -23,12 +23,8 @@ _POINTS = 256
 def build_exponential(problem: Problem, *, points: int = _POINTS) -> Randomizer:
     """Build the exponential mechanism; each output stands for the cell around a grid point.
 
-    Parameters
-    ----------
-    problem
-        The loss plays no part; the prior chooses outputs where the grid is longer than ``points``.
-    points
-        The most outputs, >= 2.
+    The loss plays no part; where the grid is longer than ``points``, the most outputs, the prior
+    chooses them.
     """
     if points < 2:
         raise ConfigError(f"points={points} must be at least 2")
@@ -37,15 +33,12 @@ def build_exponential(problem: Problem, *, points: int = _POINTS) -> Randomizer:
     check_size(labels.size, places.size)
     middles = (places[:-1] + places[1:]) / 2
     edges = np.concatenate([labels[:1], middles, labels[-1:]]) - labels[:, None]
-    left, right = edges[:, :-1], edges[:, 1:]
+    lower, upper = edges[:, :-1], edges[:, 1:]
     law = Laplace(2 * float(labels[-1] - labels[0]) / problem.epsilon)
-    tail_left, tail_right = law.survival(np.abs(left)), law.survival(np.abs(right))
+    below, above = law.survival(np.abs(lower)), law.survival(np.abs(upper))
     # one-sided cells as differences of tails: no cancellation far from the label
-    astride = 1 - tail_left - tail_right
-    mass = np.where(
-        left >= 0, tail_left - tail_right, np.where(right <= 0, tail_right - tail_left, astride)
-    )
+    one_sided = np.where(lower >= 0, below - above, above - below)
+    mass = np.where((lower < 0) & (upper > 0), 1 - below - above, one_sided)
     mass /= mass.sum(axis=1, keepdims=True)
     channel, _ = sorted_channel(labels, places, mass, problem.epsilon)
-    details = {"scale": law.scale}
-    return Randomizer("exponential", channel, problem.prior, problem.loss, details)
+    return Randomizer("exponential", channel, problem.prior, problem.loss, {"scale": law.scale})

@@ -16,37 +16,24 @@ from common.arrays import Floats
 from common.errors import ConfigError
 
 
-class ContinuousLaw(Protocol):
-    """A symmetric density on the real line."""
+class NoiseLaw(Protocol):
+    """A symmetric density on the real line, or a law on the integers."""
 
     def survival(self, x: Floats) -> Floats:
-        """P(N > x) for x >= 0."""
+        """P(N > x) for x >= 0; on the integers P(N >= x) for whole x >= 1."""
 
     def excess(self, x: Floats) -> Floats:
         """E max(N - x, 0) for x >= 0."""
-
-
-class DiscreteLaw(Protocol):
-    """A symmetric law on the integers."""
-
-    def survival(self, n: Floats) -> Floats:
-        """P(N >= n) for whole n >= 1."""
-
-    def excess(self, n: Floats) -> Floats:
-        """E max(N - n, 0) for whole n >= 0."""
 
 
 @dataclass(frozen=True)
 class Laplace:
     """Density e^{-|x|/b} / (2b), b = Δ/ε (Dwork, McSherry, Nissim and Smith 2006).
 
-    Attributes
-    ----------
-    scale
-        b > 0, in the label's units. The variance is 2b², E|N| = b.
+    The variance is 2b², E|N| = b.
     """
 
-    scale: float
+    scale: float  # b > 0, in the label's units
 
     def survival(self, x: Floats) -> Floats:
         return np.asarray(np.exp(-x / self.scale) / 2)
@@ -61,20 +48,11 @@ class Staircase:
 
     With b = e^{-ε}: a on [0, γΔ), a·b on [γΔ, Δ), times b on each further Δ, symmetric, and
     a = (1 - b) / (2Δ(γ + b(1 - γ))).
-
-    Attributes
-    ----------
-    span
-        Δ > 0.
-    epsilon
-        ε > 0.
-    gamma
-        γ in 0 … 1.
     """
 
-    span: float
-    epsilon: float
-    gamma: float
+    span: float  # Δ > 0
+    epsilon: float  # ε > 0
+    gamma: float  # γ in 0 … 1
 
     def __post_init__(self) -> None:
         if not 0 < self.gamma <= 1:
@@ -106,8 +84,7 @@ class Staircase:
     def excess(self, x: Floats) -> Floats:
         period, high, low = self._step(np.asarray(x, dtype=np.float64))
         whole = self._area(np.array(self.gamma * self.span), np.array((1 - self.gamma) * self.span))
-        left = whole / (1 - self.decay) - self._area(high, low)
-        return np.asarray(self.decay**period * left)
+        return np.asarray(self.decay**period * (whole / (1 - self.decay) - self._area(high, low)))
 
     def _area(self, high: Floats, low: Floats) -> Floats:
         """∫ survival over the first ``high`` of the high stair and ``low`` of the low one."""
@@ -122,20 +99,11 @@ class DiscreteStaircase:
 
     With b = e^{-ε}: P(i) = a for 0 <= i < r, a·b for r <= i < Δ, times b on each further Δ,
     symmetric, and a = (1 - b) / (2r + 2b(Δ - r) - (1 - b)).
-
-    Attributes
-    ----------
-    steps
-        Δ >= 1.
-    epsilon
-        ε > 0.
-    stair
-        r in 1 … Δ.
     """
 
-    steps: int
-    epsilon: float
-    stair: int
+    steps: int  # Δ >= 1
+    epsilon: float  # ε > 0
+    stair: int  # r in 1 … Δ
 
     def __post_init__(self) -> None:
         if not 1 <= self.stair <= self.steps:
@@ -192,18 +160,10 @@ class DiscreteStaircase:
 
 @dataclass(frozen=True)
 class DiscreteLaplace:
-    """P(i) = (1 - q)/(1 + q) · q^|i| with q = e^{-ε/Δ} (Ghosh, Roughgarden, Sundararajan 2012).
+    """P(i) = (1 - q)/(1 + q) · q^|i| with q = e^{-ε/Δ} (Ghosh, Roughgarden, Sundararajan 2012)."""
 
-    Attributes
-    ----------
-    steps
-        Δ >= 1, in grid steps.
-    epsilon
-        ε > 0.
-    """
-
-    steps: int
-    epsilon: float
+    steps: int  # Δ >= 1, in grid steps
+    epsilon: float  # ε > 0
 
     def survival(self, n: Floats) -> Floats:
         rate = self.epsilon / self.steps

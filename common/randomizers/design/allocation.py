@@ -58,15 +58,15 @@ def allocate(
         for grid, prior, loss, weight in zip(grids, priors, losses, weights, strict=True)
     ]
     # best divisions among the first labels of what they have together, label by label
-    found: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
+    best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
     for table in tables:
         longer = [
             (value + lost, (*parts, part))
-            for value, parts in found.values()
+            for value, parts in best.values()
             for part, lost in zip(possible, table.tolist(), strict=True)
         ]
-        found = {sum(parts): (value, parts) for value, parts in sorted(longer, reverse=True)}
-    return tuple(Fraction(part, PARTS) for part in found[PARTS][1])
+        best = {sum(parts): (value, parts) for value, parts in sorted(longer, reverse=True)}
+    return tuple(Fraction(part, PARTS) for part in best[PARTS][1])
 
 
 def _losses(

@@ -68,30 +68,14 @@ _TINY = 1e-9
 
 @dataclass(frozen=True)
 class ConditionalFamily:
-    """Plausible conditional distributions of a label and how predictions move with them.
+    """Plausible conditional distributions of a label and how predictions move with them."""
 
-    Attributes
-    ----------
-    labels
-        (k,) the label's value in each cell: ascending if there is no other label.
-    distributions
-        (m, k) probabilities q_x for m draws of x.
-    scores
-        (m, k, r) derivatives ∂q_θ(y) / ∂θ_i at θ = 0.
-    gradients
-        (m, r) gradient of the best prediction over θ, times √(half the loss's curvature) there.
-    precision
-        (r,) prior precision of θ.
-    least_loss
-        Average loss of the best predictions: the part of the error that no channel changes.
-    """
-
-    labels: Floats
-    distributions: Floats
-    scores: Floats
-    gradients: Floats
-    precision: Floats
-    least_loss: float
+    labels: Floats  # (k,) the label in each cell: ascending if there is no other label
+    distributions: Floats  # (m, k) probabilities q_x for m draws of x
+    scores: Floats  # (m, k, r) derivatives ∂q_θ(y) / ∂θ_i at θ = 0
+    gradients: Floats  # (m, r) of the best prediction over θ, times √(half the loss's curvature)
+    precision: Floats  # (r,) prior precision of θ
+    least_loss: float  # average loss of the best predictions, which no channel changes
 
     def information(self, channel: Floats) -> Floats:
         """(m, r, r) Fisher information of one randomized label about θ, for a (k, d) channel."""
@@ -100,14 +84,10 @@ class ConditionalFamily:
         return np.asarray(np.einsum("mdr,mds->mrs", moved / outputs[:, :, None], moved))
 
     def excess_error(self, channel: Floats, effective: float) -> float:
-        """Predicted excess error of a model, in units of the loss.
+        """Predicted excess error of a model, in units of the loss, for a (k, d) channel.
 
-        Parameters
-        ----------
-        channel
-            (k, d) probabilities over this family's labels; the identity for true labels.
-        effective
-            Number of randomized labels that bear on one prediction, > 0.
+        The identity stands for true labels; ``effective`` is the number of randomized labels that
+        bear on one prediction, > 0.
         """
         used = channel[:, channel.sum(axis=0) > 0]
         return self.excess_given(effective * self.information(used))
@@ -125,11 +105,6 @@ class ConditionalFamily:
         means lie far out suffer thousands of times as much as the others and would decide alone
         where a channel looks, at a tail that features seldom explain and that is the least certain
         part of a released prior. Power 0 leaves it at that, 1 gives all draws the same say.
-
-        Parameters
-        ----------
-        power
-            0 … 1.
         """
         most = np.sum(np.square(self.gradients) / self.precision, axis=1)
         scale = np.maximum(most / most.mean(), _TINY) ** (-power / 2)
@@ -149,18 +124,10 @@ def effective_rows(rows: int) -> float:
 def plausible_conditionals(
     labels: Floats, prior: Floats, loss: Loss, explained: float = EXPLAINED
 ) -> ConditionalFamily:
-    """Build the family of one label around a prior.
+    """Build the family of one label, with (k,) ascending values, around a prior.
 
-    Parameters
-    ----------
-    labels
-        (k,) ascending.
-    prior
-        (k,) probabilities.
-    loss
-        The loss by which predictions are judged.
-    explained
-        Share ρ of the variance of the label's normal score that features explain, in 0 … 1.
+    ``explained`` is the share ρ of the variance of the label's normal score that features explain,
+    in 0 … 1.
     """
     (family,) = joint_conditionals(Cells((Grid(labels),)), prior, (loss,), explained)
     return family
@@ -169,18 +136,10 @@ def plausible_conditionals(
 def joint_conditionals(
     cells: Cells, prior: Floats, losses: Sequence[Loss], explained: float = EXPLAINED
 ) -> tuple[ConditionalFamily, ...]:
-    """Build the family of several labels around a prior, once for each label.
+    """Build the family of several labels around a (k,) prior of cells, once for each label.
 
-    Parameters
-    ----------
-    cells
-        The product of the labels' grids.
-    prior
-        (k,) probabilities of the cells.
-    losses
-        The loss by which predictions of each label are judged.
-    explained
-        Share of the labels' variances that the conditional means are to explain, in 0 … 1.
+    ``losses`` judge the predictions of each label; ``explained`` is the share of the labels'
+    variances that the conditional means are to explain, in 0 … 1.
 
     Returns
     -------
@@ -218,7 +177,7 @@ def _basis(cells: Cells, prior: Floats) -> tuple[Floats, Floats]:
         own = _tilts(cells.marginal(prior, j), min(ORDER, len(grid) - 1))
         columns.append(own[indices[:, j]])
         sizes.append(0.5 ** np.arange(own.shape[1]))
-    pairs = [one[:, :1] * two[:, :1] for one, two in combinations(columns, 2)]
+    pairs = [first[:, :1] * second[:, :1] for first, second in combinations(columns, 2)]
     shape = np.concatenate([*sizes, np.full(len(pairs), 0.5)])
     return np.concatenate(columns + pairs, axis=1), shape
 
@@ -229,8 +188,8 @@ def _conditionals(prior: Floats, explained: float) -> Floats:
     centres = math.sqrt(explained) * draws / draws.std()
     cuts = scipy.special.ndtri(np.minimum(np.cumsum(prior[:-1]), 1 - _TINY))
     below = scipy.special.ndtr((cuts - centres[:, None]) / math.sqrt(1 - explained))
-    found = np.diff(below, axis=1, prepend=0.0, append=1.0) + _TINY * prior
-    return np.asarray(found / found.sum(axis=1, keepdims=True))
+    masses = np.diff(below, axis=1, prepend=0.0, append=1.0) + _TINY * prior
+    return np.asarray(masses / masses.sum(axis=1, keepdims=True))
 
 
 def _tilts(prior: Floats, order: int) -> Floats:

@@ -17,10 +17,7 @@ _OUTPUTS_A_POINT = 4
 def most_knots(outputs: Sequence[int | None]) -> int:
     """Choose how many knots designs may have for all channels' codes to fit two bytes, as a rule.
 
-    Parameters
-    ----------
-    outputs
-        One a label: how many its channel has; None for those that a design decides.
+    ``outputs`` says, one a label, how many its channel has: None for those that a design decides.
 
     Raises
     ------
@@ -45,17 +42,11 @@ def fitting(build: Callable[[int], list[Randomizer]], points: int) -> list[Rando
 
     A design with more outputs than its knots were given room for is built anew with fewer, from
     the same priors: nothing is refused once these are paid for. It ends at two knots at the latest,
-    where a design has 4 outputs and :func:`most_knots` found room for 8.
-
-    Parameters
-    ----------
-    build
-        Builds the randomizers, designs with at most so many knots.
-    points
-        Knots to begin with, of :func:`most_knots`.
+    where a design has 4 outputs and :func:`most_knots`, which says with how many ``points`` to
+    begin, found room for 8. ``build`` builds the randomizers, designs with at most so many knots.
     """
     built = build(points)
-    while math.prod(one.channel.outputs.size for one in built) > MAX_OUTPUTS:
+    while math.prod(randomizer.channel.outputs.size for randomizer in built) > MAX_OUTPUTS:
         points -= 1
         built = build(points)
     return built

@@ -88,16 +88,20 @@ def build_unbiased(
     scale = _Scale((labels[0] + labels[-1]) / 2, (labels[-1] - labels[0]) / 2)
     targets = scale.inward(labels[knots])
     boost = float(exp_lower_bound(min(problem.epsilon, LARGEST_EPSILON)) - 1)
-    wanted = None if outputs is None else _places(outputs, scale, boost)
-    places = None if wanted is None else scale.inward(wanted)
+    candidates = None if outputs is None else _candidates(outputs, scale, boost)
+    places = None if candidates is None else scale.inward(candidates)
     columns, solution, floor = _solve(targets, prior, boost, places)
-    probabilities = columns.probabilities(boost)
-    if wanted is None or places is None:
+    if candidates is None or places is None:
         values = scale.outward(columns.outputs)
     else:
-        values = wanted[np.searchsorted(places, columns.outputs)]
-    row_of = rows_between(labels.size, knots)
-    channel, _ = sorted_channel(labels, values, probabilities, problem.epsilon, row_of)
+        values = candidates[np.searchsorted(places, columns.outputs)]
+    channel, _ = sorted_channel(
+        labels,
+        values,
+        columns.probabilities(boost),
+        problem.epsilon,
+        rows_between(labels.size, knots),
+    )
     details: dict[str, Any] = {
         "points": labels[knots].tolist(),
         "outputs": channel.outputs.size,
@@ -136,10 +140,10 @@ def _free_columns(targets: Floats, boost: float, solution: Solution) -> Columns:
     # an interior solution has u·s the same for all: one of the two is the larger by far; and no
     # label, however rare, may lose what it says with more than negligible probability
     probability, cost = solution.mass * solution.weight, solution.slack / solution.weight
-    said = solution.mass * (1 + boost)
+    largest = solution.mass * (1 + boost)
     keep = probability > cost
-    rare = np.sort(said[~keep])[::-1][: _EXTRA * targets.size]
-    keep |= said > max(_NEGLIGIBLE, float(rare[-1]))
+    rare = np.sort(largest[~keep])[::-1][: _EXTRA * targets.size]
+    keep |= largest > max(_NEGLIGIBLE, float(rare[-1]))
     starts, ends = np.nonzero(keep)
     index = np.arange(targets.size)
     members = (starts[:, None] <= index) & (index < ends[:, None])
@@ -147,7 +151,7 @@ def _free_columns(targets: Floats, boost: float, solution: Solution) -> Columns:
     return columns.reduced(boost).corrected(targets, boost)
 
 
-def _places(outputs: int | list[float], scale: _Scale, boost: float) -> Floats:
+def _candidates(outputs: int | list[float], scale: _Scale, boost: float) -> Floats:
     reach = (boost + 2) / boost
     if isinstance(outputs, int):
         if outputs < 2:

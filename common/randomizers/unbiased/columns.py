@@ -18,21 +18,11 @@ _EMPTY = 1e-12
 
 @dataclass(frozen=True)
 class Columns:
-    """n columns u (1 + c·1[y in S]) with their outputs, labels scaled to -1 … 1.
+    """n columns u (1 + c·1[y in S]) with their outputs, labels scaled to -1 … 1."""
 
-    Attributes
-    ----------
-    members
-        (n, k) bool, which labels are in S.
-    mass
-        (n,) u > 0.
-    outputs
-        (n,) o.
-    """
-
-    members: Booleans
-    mass: Floats
-    outputs: Floats
+    members: Booleans  # (n, k) which labels are in S
+    mass: Floats  # (n,) u > 0
+    outputs: Floats  # (n,) o
 
     def heights(self, boost: float) -> Floats:
         """(n, k) 1 + c·1[y in S]."""
@@ -101,30 +91,21 @@ def cheapest_columns(
     """Solve the linear program with outputs only at given places, by column generation.
 
     For duals α, β the best set for output o is {y : p_y o² - α_y - β_y o < 0}, so that pricing is
-    exact. It starts from the duals of the free solution.
+    exact. It starts from the duals of the solution with free outputs, ``start``.
 
-    Parameters
-    ----------
-    places
-        (d,) ascending, reaching beyond ± (e^ε + 1)/(e^ε - 1).
-    targets, prior
-        (k,) labels scaled to -1 … 1 and their prior.
-    boost
-        c = e^ε - 1.
-    start
-        Solution with free outputs.
+    ``places`` are (d,) ascending and reach beyond ± (e^ε + 1)/(e^ε - 1); ``targets`` and ``prior``
+    are (k,) labels scaled to -1 … 1 and their prior; ``boost`` is c = e^ε - 1.
     """
     k = targets.size
     stairs = np.tri(k + 1, k, -1) > 0  # S = the first 0 … k labels: a feasible start
     ends = np.repeat(places[[0, -1]], k + 1)
-    sets = _best_sets(places, prior, start.alpha, start.beta)
-    near, where = _neighbours(sets)
+    near, where = _neighbours(_costs(places, prior, start.alpha, start.beta) < 0)
     members = np.vstack([stairs, ~stairs, near])
     outputs = np.concatenate([ends, places[where]])
     for _ in range(_ROUNDS):
         mass, alpha, beta = _master(members, outputs, targets, prior, boost)
-        sets = _best_sets(places, prior, alpha, beta)
-        cost = prior * places[:, None] ** 2 - alpha - beta * places[:, None]
+        cost = _costs(places, prior, alpha, beta)
+        sets = cost < 0
         reduced = (cost * (1 + boost * sets)).sum(axis=1)
         optimum = float(mass @ (outputs**2 * (1 + boost * (members @ prior))))
         if reduced.min() > -_REDUCED * (optimum - float(prior @ targets**2)):
@@ -134,29 +115,31 @@ def cheapest_columns(
         outputs = np.concatenate([outputs[: mass.size], places[np.flatnonzero(reduced < 0)[where]]])
     keep = mass > _EMPTY
     columns = Columns(members[: mass.size][keep], mass[keep], outputs[: mass.size][keep])
-    return _exact_mass(columns, targets, boost)
+    # refine the masses alone, outputs being given: both sets of equations at once
+    heights = columns.heights(boost).T
+    system = np.vstack([heights, heights * columns.outputs])
+    right = np.concatenate([np.ones(k), targets])
+    refined = columns.mass
+    inverse = np.linalg.pinv(system * refined, rcond=1e-13)
+    for _ in range(3):
+        refined = refined + columns.mass * (inverse @ (right - system @ refined))
+    return Columns(columns.members, np.maximum(refined, _EMPTY), columns.outputs)
 
 
 def _neighbours(sets: Booleans) -> tuple[Booleans, Indices]:
     """The sets, and those with an end one label further in or out; and where each came from."""
-    grown = sets.copy()
-    grown[:, 1:] |= sets[:, :-1]
-    right = grown.copy()
-    grown = sets.copy()
-    grown[:, :-1] |= sets[:, 1:]
-    left = grown.copy()
-    shrunk_left = sets.copy()
-    shrunk_left[:, 1:] &= sets[:, :-1]
-    shrunk_right = sets.copy()
-    shrunk_right[:, :-1] &= sets[:, 1:]
-    family = [sets, left, right, left | right, shrunk_left, shrunk_right]
-    index = np.tile(np.arange(sets.shape[0]), len(family))
-    return np.vstack(family), index
+    up, down = np.zeros_like(sets), np.zeros_like(sets)  # moved by one label, empty beyond the end
+    up[:, 1:], down[:, :-1] = sets[:, :-1], sets[:, 1:]
+    first, last = sets.copy(), sets.copy()
+    first[:, 1:] &= sets[:, :-1]
+    last[:, :-1] &= sets[:, 1:]
+    family = [sets, sets | up, sets | down, sets | up | down, first, last]
+    return np.vstack(family), np.tile(np.arange(len(sets)), len(family))
 
 
-def _best_sets(places: Floats, prior: Floats, alpha: Floats, beta: Floats) -> Booleans:
-    cost = prior * places[:, None] ** 2 - alpha - beta * places[:, None]
-    return np.asarray(cost < 0)
+def _costs(places: Floats, prior: Floats, alpha: Floats, beta: Floats) -> Floats:
+    """(d, k) p_y o² - α_y - β_y o."""
+    return np.asarray(prior * places[:, None] ** 2 - alpha - beta * places[:, None])
 
 
 def _master(
@@ -189,15 +172,3 @@ def _master(
     alpha[:-1] -= duals[1:k]
     beta[:-1] -= duals[k + 1 :]
     return np.asarray(result.x) / scale, alpha, beta
-
-
-def _exact_mass(columns: Columns, targets: Floats, boost: float) -> Columns:
-    """Refine the masses alone, outputs being given: both sets of equations at once."""
-    heights = columns.heights(boost).T
-    system = np.vstack([heights, heights * columns.outputs])
-    right = np.concatenate([np.ones(targets.size), targets])
-    mass = columns.mass
-    inverse = np.linalg.pinv(system * mass, rcond=1e-13)
-    for _ in range(3):
-        mass = mass + columns.mass * (inverse @ (right - system @ mass))
-    return Columns(columns.members, np.maximum(mass, _EMPTY), columns.outputs)

@@ -45,34 +45,16 @@ _RIDGE = 1e-14
 
 @dataclass(frozen=True)
 class Solution:
-    """A primal-dual solution; entry [a, b] of a (k + 1, k + 1) array is the interval a … b - 1.
+    """A primal-dual solution; entry [a, b] of a (k + 1, k + 1) array is the interval a … b - 1."""
 
-    Attributes
-    ----------
-    mass
-        (k + 1, k + 1) u_S; zero outside the upper triangle.
-    outputs
-        (k + 1, k + 1) o_S.
-    slack
-        (k + 1, k + 1) s_S >= 0, the reduced cost; 1 outside the upper triangle.
-    weight
-        (k + 1, k + 1) w_S, so that u_S w_S is the prior probability of the output.
-    alpha, beta
-        (k,) duals of the rows' sums and means.
-    gap
-        Duality gap, relative to the objective E o².
-    steps
-        Newton steps taken.
-    """
-
-    mass: Floats
-    outputs: Floats
-    slack: Floats
-    weight: Floats
-    alpha: Floats
-    beta: Floats
-    gap: float
-    steps: int
+    mass: Floats  # (k + 1, k + 1) u_S; zero outside the upper triangle
+    outputs: Floats  # (k + 1, k + 1) o_S
+    slack: Floats  # (k + 1, k + 1) s_S >= 0, the reduced cost; 1 outside the upper triangle
+    weight: Floats  # (k + 1, k + 1) w_S: u_S w_S is the prior probability of the output
+    alpha: Floats  # (k,) duals of the rows' sums
+    beta: Floats  # (k,) duals of the rows' means
+    gap: float  # duality gap, relative to the objective E o²
+    steps: int  # Newton steps taken
 
 
 class _Program:
@@ -137,16 +119,9 @@ class _Program:
 
 
 def solve_unbiased(labels: Floats, prior: Floats, boost: float) -> Solution:
-    """Solve the unbiased program over all intervals.
+    """Solve the unbiased program over all intervals of k >= 2 labels ascending from -1 to 1.
 
-    Parameters
-    ----------
-    labels
-        (k,) ascending from -1 to 1, k >= 2.
-    prior
-        (k,) >= 0, summing to 1.
-    boost
-        c = e^ε - 1 > 0.
+    The prior is (k,) >= 0 and sums to 1; ``boost`` is c = e^ε - 1 > 0.
 
     Raises
     ------
@@ -154,7 +129,7 @@ def solve_unbiased(labels: Floats, prior: Floats, boost: float) -> Solution:
         If the method stops short of a relative gap of 1e-7, which no tested input makes it do.
     """
     program, k = _Program(labels, prior, boost), labels.size
-    reach = (program.boost + 2) / program.boost
+    reach = (boost + 2) / boost
     point = np.zeros(2 * k)
     point[:k] = -2 * reach**2 * np.arange(1, k + 1) / k
     slack, outputs = program.slack(point)
@@ -223,12 +198,7 @@ class _Newton:
 
 
 def _step_length(
-    program: _Program,
-    point: Floats,
-    mass: Floats,
-    slack: Floats,
-    change: Floats,
-    growth: Floats,
+    program: _Program, point: Floats, mass: Floats, slack: Floats, change: Floats, growth: Floats
 ) -> float:
     """The longest tried step that keeps u and s positive; s is quadratic, so it is evaluated."""
     falling = growth < 0

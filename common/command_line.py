@@ -28,33 +28,22 @@ NOTHING_DONE = "nothing was done yet"
 
 @dataclass(frozen=True)
 class Command:
-    """What a program's help says of a command without importing it, and where it is.
+    """What a program's help says of a command without importing it, and where it is."""
 
-    Attributes
-    ----------
-    target
-        ``module:name`` of a function, or of a :class:`typer.Typer` of further commands.
-    summary
-        The first line of its docstring.
-    epilog
-        Examples, below its own help.
-    kept
-        What ^C leaves behind, and how to go on.
-    """
-
-    target: str
-    summary: str
-    epilog: str = ""
+    target: str  # ``module:name`` of a function, or of a :class:`typer.Typer` of commands
+    summary: str  # the first line of its docstring
+    epilog: str = ""  # examples, below its own help
+    # what ^C leaves behind, and how to go on
     kept: str = "nothing half done is left; the same command starts over"
 
     def load(self, name: str) -> Any:
         """Import the command."""
         module, _, attribute = self.target.partition(":")
-        found = getattr(import_module(module), attribute)
-        if not isinstance(found, typer.Typer):
-            function, found = found, typer.Typer(add_completion=False, rich_markup_mode=None)
-            found.command(name, epilog=self.epilog)(function)
-        return _with_switches(get_command(found))
+        app = getattr(import_module(module), attribute)
+        if not isinstance(app, typer.Typer):
+            function, app = app, typer.Typer(add_completion=False, rich_markup_mode=None)
+            app.command(name, epilog=self.epilog)(function)
+        return _with_switches(get_command(app))
 
 
 def _with_switches(command: Any) -> Any:
@@ -118,8 +107,8 @@ def program(purpose: str, table: Mapping[str, Command]) -> typer.Typer:
     """Return a command line of these commands, with ``-h`` and ``--version``."""
 
     class Commands(TyperGroup):
-        def __init__(self, **given: Any) -> None:
-            super().__init__(**{**given, "commands": _Loading(table)})
+        def __init__(self, **arguments: Any) -> None:
+            super().__init__(**{**arguments, "commands": _Loading(table)})
 
         def invoke(self, ctx: Any) -> Any:
             try:
@@ -133,7 +122,7 @@ def program(purpose: str, table: Mapping[str, Command]) -> typer.Typer:
 
         def format_commands(self, ctx: Any, formatter: Any) -> None:
             with formatter.section("Commands"):
-                formatter.write_dl([(name, one.summary) for name, one in table.items()])
+                formatter.write_dl([(name, command.summary) for name, command in table.items()])
 
     app = typer.Typer(
         cls=Commands,
@@ -193,9 +182,9 @@ def _one_line(error: Exception) -> str | None:
         extra = extra_of(error.name or "")
         return extra and f"{error.name} is not installed; run: pip install 'labelveil[{extra}]'"
     if isinstance(error, OSError):
-        what = error.strerror or str(error) or type(error).__name__
+        reason = error.strerror or str(error) or type(error).__name__
         where = "" if error.filename is None else f"{error.filename}: "
-        return f"{where}{what}; check the path, its rights and the disk's space"
+        return f"{where}{reason}; check the path, its rights and the disk's space"
     if isinstance(error, LabelveilError):
         return str(error)
     if type(error).__module__ == "polars.exceptions":  # a table, or the disk below it

@@ -7,13 +7,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
 from common.errors import ConfigError
@@ -25,12 +19,12 @@ stderr = Console(stderr=True)
 def numbers(option: str, text: str) -> list[float]:
     """Read an option's value such as ``0.5,1,2`` as a list of numbers."""
     try:
-        found = [float(part) for part in text.split(",") if part.strip()]
+        values = [float(part) for part in text.split(",") if part.strip()]
     except ValueError:
-        found = []
-    if not found:
+        values = []
+    if not values:
         raise ConfigError(f"{option} {text!r} must be numbers separated by commas, such as 0.5,1,2")
-    return found
+    return values
 
 
 def warn(text: str) -> None:
@@ -66,7 +60,6 @@ _SHOW_PROGRESS_ROWS = 300_000
 @contextmanager
 def row_progress(what: str, rows: int, quiet: bool) -> Iterator[Callable[[int], None]]:
     """Yield a function that moves a bar by so many rows; few rows show no bar."""
-    bar = progress(quiet=quiet or rows < _SHOW_PROGRESS_ROWS)
-    with bar:
+    with progress(quiet=quiet or rows < _SHOW_PROGRESS_ROWS) as bar:
         task = bar.add_task(what, total=rows, note="")
         yield lambda done: bar.update(task, advance=done)

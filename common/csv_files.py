@@ -30,38 +30,24 @@ _QUOTED = re.compile(r'"[^"]*"')
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a file writes its rows.
+    """How a file writes its rows."""
 
-    Attributes
-    ----------
-    separator
-        Between two values.
-    decimal_comma
-        Whether numbers are written as 1,5; never where the separator is a comma.
-    encoding
-        ``utf-8``, or ``cp1252``, of which Latin-1 as people write it is a part.
-    """
-
-    separator: str = ","
-    decimal_comma: bool = False
-    encoding: str = "utf-8"
+    separator: str = ","  # between two values
+    decimal_comma: bool = False  # numbers as 1,5; never where the separator is a comma
+    encoding: str = "utf-8"  # or ``cp1252``, of which Latin-1 as people write it is a part
 
     def __str__(self) -> str:
-        said = [f"separator {_SEPARATORS[self.separator]}"]
-        said += ["decimal comma"] if self.decimal_comma else []
-        said += ["encoding Windows-1252 (Latin-1)"] if self.encoding != "utf-8" else []
-        return ", ".join(said)
+        parts = [f"separator {_SEPARATORS[self.separator]}"]
+        parts += ["decimal comma"] if self.decimal_comma else []
+        parts += ["encoding Windows-1252 (Latin-1)"] if self.encoding != "utf-8" else []
+        return ", ".join(parts)
 
 
 def scan_csv(path: Path, **options: Any) -> pl.LazyFrame:
     """Scan a CSV file with a header line in its own dialect.
 
-    A file in another encoding than UTF-8 is read into memory.
-
-    Parameters
-    ----------
-    options
-        Further arguments of :func:`polars.scan_csv`.
+    A file in another encoding than UTF-8 is read into memory. ``options`` are further arguments of
+    :func:`polars.scan_csv`.
 
     Raises
     ------
@@ -82,10 +68,7 @@ def scan_csv(path: Path, **options: Any) -> pl.LazyFrame:
 def read_table(path: Path, key: str | None = None) -> pl.DataFrame:
     """Read a CSV or Parquet file that fits in memory.
 
-    Parameters
-    ----------
-    key
-        Column that is text in a CSV file: keys 007 and 7 are different events.
+    In a CSV file the column ``key`` is text: keys 007 and 7 are different events.
 
     Raises
     ------

@@ -81,20 +81,9 @@ class Entropy:
         self._key = None
 
     def words(self, stream: str, start: int, count: int) -> Words:
-        """Words ``start`` to ``start + count`` of a stream.
+        """(count,) words of a stream from index ``start`` on, uniform on 0 … 2**64 - 1.
 
-        Parameters
-        ----------
-        stream
-            Name of the stream; different names are independent.
-        start
-            Index of the first word, >= 0 (one word a row: the row's index).
-        count
-            Number of words, >= 0.
-
-        Returns
-        -------
-        (count,) uint64, uniform on 0 … 2**64 - 1.
+        Streams of different names are independent. One word a row: ``start`` is the row's index.
 
         Raises
         ------

@@ -7,18 +7,16 @@ from importlib.metadata import PackageNotFoundError, distribution, requires
 
 from common.errors import ConfigError
 
-_NAMES = {"dp_accounting": "dp-accounting", "opentelemetry": "opentelemetry-sdk"}
-_NAMES |= {"sklearn": "scikit-learn"}
+_NAMES = {
+    "dp_accounting": "dp-accounting",
+    "opentelemetry": "opentelemetry-sdk",
+    "sklearn": "scikit-learn",
+}
 """Distributions by the modules that they bring, where the names differ."""
 
 
 def need(extra: str, purpose: str) -> None:
-    """Refuse early what would end in a missing package.
-
-    Parameters
-    ----------
-    purpose
-        What needs it: ``a simulation``.
+    """Refuse early what would end in a missing package; ``purpose`` is such as ``a simulation``.
 
     Raises
     ------
@@ -38,17 +36,17 @@ def need(extra: str, purpose: str) -> None:
 def extra_of(module: str) -> str | None:
     """Return the extra that brings a module; None if none does."""
     top = module.partition(".")[0]
-    wanted = _NAMES.get(top, top)
+    package = _NAMES.get(top, top)
     extras = distribution("labelveil").metadata.get_all("Provides-Extra") or ()
-    found = (str(extra) for extra in extras if wanted in _requirements(extra))
-    return next((extra for extra in found if extra != "dev"), None)
+    matching = (str(extra) for extra in extras if package in _requirements(extra))
+    return next((extra for extra in matching if extra != "dev"), None)
 
 
 def _requirements(extra: str) -> list[str]:
     """Distributions that an extra asks for by itself."""
-    found = []
+    packages = []
     for line in requires("labelveil") or ():
         name, _, marker = line.partition(";")
         if re.search(rf"extra == ['\"]{extra}['\"]", marker):
-            found.append(re.split(r"[^A-Za-z0-9._-]", name)[0])
-    return [name for name in found if name != "labelveil"]
+            packages.append(re.split(r"[^A-Za-z0-9._-]", name)[0])
+    return [name for name in packages if name != "labelveil"]

@@ -17,14 +17,9 @@ from common.errors import ConfigError, DataError, LabelveilError
 
 @contextmanager
 def exclusive(path: Path, busy: LabelveilError) -> Iterator[None]:
-    """Hold a lock that one holder alone may have.
+    """Hold a lock that one holder alone may have; raise ``busy`` where it is taken.
 
-    Parameters
-    ----------
-    path
-        The lock's file, created if need be and never removed.
-    busy
-        What is raised when the lock is taken.
+    Its file is created if need be and never removed.
 
     Raises
     ------
@@ -53,12 +48,8 @@ def appearing(path: Path, *, durable: bool = False, mode: int = PRIVATE) -> Iter
     """Write a file under another name and give it its own at the end, or remove it.
 
     A link stays one: what it leads to is replaced. A device or a pipe takes the bytes as they come.
-
-    Parameters
-    ----------
-    durable
-        Whether to wait until the bytes are on the disk before it gets its name. The name itself is
-        there once the directory is synced, too.
+    Where ``durable``, the bytes are on the disk before the file gets its name; the name itself is
+    there once the directory is synced, too.
     """
     path = Path(os.path.realpath(path))
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
@@ -91,12 +82,8 @@ def write_text(path: Path, text: str) -> None:
 def read_private(path: Path, what: str) -> bytes:
     """Read a key file, which its owner alone may be able to read.
 
-    Of a file that is root's, a group may read: mounted secrets are given to a process so.
-
-    Parameters
-    ----------
-    what
-        What the file is, for errors: ``key secret``.
+    Of a file that is root's, a group may read: mounted secrets are given to a process so. Errors
+    call it ``what``, such as ``key secret``.
 
     Raises
     ------

@@ -14,14 +14,9 @@ from common.extras import need
 def check_output(
     option: str, path: Path, endings: Collection[str] = (), *, makes_folder: bool = False
 ) -> None:
-    """Refuse a file that could not be written.
+    """Refuse a file that could not be written, in a folder that exists or that the command makes.
 
-    Parameters
-    ----------
-    endings
-        What its name may end in, such as ``.csv``; nothing: in anything.
-    makes_folder
-        Whether a missing folder will be made for it.
+    ``endings`` are what its name may end in, such as ``.csv``; none: anything.
 
     Raises
     ------
@@ -53,13 +48,13 @@ def check_folder(option: str, folder: Path) -> None:
 
 
 def _check_writable(what: str, folder: Path) -> None:
-    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     try:
-        with TemporaryFile(dir=there, buffering=0) as file:  # it never has a name
+        with TemporaryFile(dir=existing, buffering=0) as file:  # it never has a name
             file.write(b"\0")
     except OSError as error:
         raise ConfigError(
-            f"{what} cannot be written, nothing can in {there}: {error.strerror}; name another"
+            f"{what} cannot be written, nothing can in {existing}: {error.strerror}; name another"
         ) from error
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -63,24 +64,12 @@ class Assessment:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Predicted losses of models of one label.
+    """Predicted losses of models of one label."""
 
-    Attributes
-    ----------
-    constant
-        Of the best constant prediction.
-    unavoidable
-        Of the best predictions from the features: the floor of every model.
-    with_true_labels
-        Of a model trained on the true labels.
-    nothing
-        Excess error of the family with no label at all.
-    """
-
-    constant: float
-    unavoidable: float
-    with_true_labels: float
-    nothing: float
+    constant: float  # of the best constant prediction
+    unavoidable: float  # of the best predictions from the features: the floor of every model
+    with_true_labels: float  # of a model trained on the true labels
+    nothing: float  # excess error of the family with no label at all
 
     @classmethod
     def of(cls, family: ConditionalFamily, prior: Floats, loss: Loss, effective: float) -> Forecast:
@@ -109,21 +98,10 @@ class Forecast:
 
 
 class Assessor:
-    """Judges randomizers over one prior.
+    """Judges randomizers over one (k,) grid with (k,) weights, public or already released.
 
-    Parameters
-    ----------
-    labels
-        (k,) grid.
-    prior
-        (k,) weights, public or already released.
-    rows
-        Number of events.
-    loss
-        By which models are judged.
-    explained
-        Share of the variance of the label's normal score that features are taken to explain, in
-        0 … 1.
+    ``explained`` is the share of the variance of the label's normal score that features are taken
+    to explain, in 0 … 1.
     """
 
     def __init__(
@@ -151,15 +129,23 @@ class Assessor:
         channel = randomizer.channel.probabilities[self._chosen]
         excess = self._family.excess_error(channel, self._effective)
         decoded = channel @ decoding_values(channel, self._places, self._mass)
-        effective_share = _effective_share(self._family, excess, self._effective)
+        # the share of true labels that gives the same excess error, by bisection
+        information = self._family.information(np.eye(self._places.size))
+        low, high = 0.0, 1.0
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2
+            known = max(middle * self._effective, 1e-12) * information
+            worse = self._family.excess_given(known) > excess
+            low, high = (middle, high) if worse else (low, middle)
+        share = (low + high) / 2
         return Assessment(
             randomizer.name,
             randomizer.channel.epsilon,
             randomizer.channel.outputs.size,
             randomizer.expected_loss,
             float(np.sqrt(self._mass @ (decoded - self._places) ** 2)),
-            effective_share,
-            effective_share * self.rows,
+            share,
+            share * self.rows,
             self.forecast.error(excess),
         )
 
@@ -172,12 +158,12 @@ class Assessor:
         -------
         Assessments, and the reason for each randomizer that does not fit this grid.
         """
-        found, unfit = [], {}
+        assessments, unfit = [], {}
         if names is None:  # "auto" is a name for the default, which stands in the list itself
             names = [name for name in randomizer_names() if name != "auto"]
         for name in names:
             try:
-                built = build_randomizer(
+                randomizer = build_randomizer(
                     name,
                     labels=self.labels,
                     prior=self.prior,
@@ -185,19 +171,7 @@ class Assessor:
                     loss=self.loss,
                     rows=self.rows,
                 )
+                assessments.append(self.assess(randomizer))
             except LabelveilError as error:
                 unfit[name] = str(error)
-                continue
-            found.append(self.assess(built))
-        return sorted(found, key=lambda item: item.predicted_error), unfit
-
-
-def _effective_share(family: ConditionalFamily, excess: float, effective: float) -> float:
-    """Find the share of true labels that gives the same excess error, by bisection."""
-    one = family.information(np.eye(family.labels.size))
-    low, high = 0.0, 1.0
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        worse = family.excess_given(max(middle * effective, 1e-12) * one) > excess
-        low, high = (middle, high) if worse else (low, middle)
-    return (low + high) / 2
+        return sorted(assessments, key=attrgetter("predicted_error")), unfit

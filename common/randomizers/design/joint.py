@@ -50,34 +50,17 @@ register_joint(
 
 @dataclass(frozen=True)
 class Targets:
-    """What a channel for several labels is judged by, from a released prior alone.
+    """What a channel for several labels is judged by, from a released prior alone."""
 
-    Attributes
-    ----------
-    cells
-        Of the knots: at most 32 points of each grid.
-    prior
-        (k,) prior of these.
-    rounding
-        (all cells, k) probabilities of being rounded to each.
-    families
-        One a label, tempered, in units such that the sum of their excess errors with no label at
-        all is the sum of the weights.
-    plain
-        The same neither tempered nor scaled: in the units of the losses.
-    weights
-        How much each label counts.
-    effective
-        Number of randomized events that bear on one prediction.
-    """
-
-    cells: Cells
-    prior: Floats
-    rounding: Floats
+    cells: Cells  # of the knots: at most 32 points of each grid
+    prior: Floats  # (k,) prior of these
+    rounding: Floats  # (all cells, k) probabilities of being rounded to each
+    # one a label, tempered, in units such that the sum of their excess errors with no label at all
+    # is the sum of the weights
     families: tuple[ConditionalFamily, ...]
-    plain: tuple[ConditionalFamily, ...]
-    weights: tuple[float, ...]
-    effective: float
+    plain: tuple[ConditionalFamily, ...]  # neither tempered nor scaled: in units of the losses
+    weights: tuple[float, ...]  # how much each label counts
+    effective: float  # randomized events that bear on one prediction
 
     @classmethod
     def of(
@@ -95,17 +78,20 @@ class Targets:
             grid.points[choose_knots(grid.points, cells.marginal(prior, j), POINTS)]
             for j, grid in enumerate(cells.grids)
         ]
-        parts = [interpolation(g.points, p) for g, p in zip(cells.grids, points, strict=True)]
-        rounding = reduce(_kron, parts)
+        parts = (interpolation(g.points, p) for g, p in zip(cells.grids, points, strict=True))
+        rounding: Floats = reduce(lambda rest, part: np.asarray(np.kron(rest, part)), parts)
         knots = Cells(tuple(map(Grid, points)))
         judges = [get_loss(loss) for loss in losses]
         plain = joint_conditionals(knots, prior @ rounding, judges, explained)
         effective = effective_rows(rows)
-        families = tuple(
-            _scaled(family.tempered(), weight, effective)
-            for family, weight in zip(plain, weights, strict=True)
+        families = []
+        for family, weight in zip(map(ConditionalFamily.tempered, plain), weights, strict=True):
+            nothing = family.excess_error(np.ones((family.labels.size, 1)), effective)
+            gradients = family.gradients * np.sqrt(weight / nothing)
+            families.append(replace(family, gradients=gradients))
+        return cls(
+            knots, prior @ rounding, rounding, tuple(families), plain, tuple(weights), effective
         )
-        return cls(knots, prior @ rounding, rounding, families, plain, tuple(weights), effective)
 
     def lost(self, channel: Floats) -> float:
         """Weighted sum of the shares of what could be gained that a (k, d) channel loses."""
@@ -215,13 +201,3 @@ def _identifying_design(targets: Targets, boost: float) -> tuple[_Design, float]
 
     least, nothing = targets.lost(best.channel(boost)), targets.lost(np.ones((len(cells), 1)))
     return largest_share(with_share, least, nothing)
-
-
-def _kron(one: Floats, two: Floats) -> Floats:
-    return np.asarray(np.kron(one, two))
-
-
-def _scaled(family: ConditionalFamily, weight: float, effective: float) -> ConditionalFamily:
-    """Let a family's excess error with no label at all be ``weight``."""
-    nothing = family.excess_error(np.ones((family.labels.size, 1)), effective)
-    return replace(family, gradients=family.gradients * np.sqrt(weight / nothing))

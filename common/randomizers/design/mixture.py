@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 
@@ -50,21 +51,11 @@ _DROP = 1e-3
 
 @dataclass(frozen=True)
 class Mixture:
-    """Partitions of the cells and how often each is drawn.
+    """Partitions of the cells and how often each is drawn."""
 
-    Attributes
-    ----------
-    partitions
-        (p, k) bin of every cell, numbered from 0 in each partition.
-    weights
-        (p,) > 0, summing to 1.
-    gap
-        Bound on how far the criterion is above the least that the search finds, relative.
-    """
-
-    partitions: Indices
-    weights: Floats
-    gap: float
+    partitions: Indices  # (p, k) bin of every cell, numbered from 0 in each partition
+    weights: Floats  # (p,) > 0, summing to 1
+    gap: float  # bound on how far the criterion is above the least that the search finds, relative
 
     def channel(self, boost: float) -> Floats:
         """(k, Σ d) probabilities of the answers, e^ε = 1 + ``boost``."""
@@ -98,27 +89,27 @@ def best_mixture(
         A mixture to start from, of another program over the same cells.
     """
     program = _Program(targets, boost, effective, known)
-    found = [] if start is None else list(start.partitions)
+    partitions = [] if start is None else list(start.partitions)
     weights = np.ones(0) if start is None else start.weights
-    pieces = [program.information(partition) for partition in found]
+    pieces = [program.information(partition) for partition in partitions]
     gap = np.inf
     for _ in range(_STEPS):
         value, solved = program.solve(weights, pieces)
-        partition = program.search(solved, found)
+        partition = program.search(solved, partitions)
         piece = program.information(partition)
         slopes = program.slopes(solved, [*pieces, piece])
         gap = float(slopes[-1] - weights @ slopes[:-1]) / value
-        if found and gap <= _GAP:
+        if partitions and gap <= _GAP:
             break
-        found.append(partition)
+        partitions.append(partition)
         pieces.append(piece)
-        share = 1.0 / len(found)
+        share = 1.0 / len(partitions)
         weights = program.weigh(np.append((1.0 - share) * weights, share), pieces)
         kept = weights > _DROP
         weights = weights[kept] / weights[kept].sum()
-        found = [one for one, keep in zip(found, kept, strict=True) if keep]
-        pieces = [one for one, keep in zip(pieces, kept, strict=True) if keep]
-    return Mixture(np.array(found), weights, gap)
+        partitions = list(compress(partitions, kept))
+        pieces = list(compress(pieces, kept))
+    return Mixture(np.array(partitions), weights, gap)
 
 
 class _Program:
@@ -194,7 +185,7 @@ class _Program:
                 if bins <= order.size:
                     partition = np.empty(order.size, dtype=np.int64)
                     partition[order] = (position * bins).astype(np.int64)
-                    yield _terse(partition)
+                    yield _numbered(partition)
 
     def _lloyd(self, moves: Floats, partition: Indices) -> tuple[Indices, float]:
         boost, members = self._boost, self._members
@@ -206,10 +197,10 @@ class _Program:
             now = float(np.sum(moved * ratio)) / (boost + bins.shape[1])
             if now <= slope * (1 + 1e-9):
                 break
-            slope, found = now, partition
+            slope, best = now, partition
             tangent = 2.0 * (moves.T @ ratio) - boost * (members.T @ np.square(ratio))
-            partition = _terse(tangent.argmax(axis=1))
-        return found, slope
+            partition = _numbered(tangent.argmax(axis=1))
+        return best, slope
 
 
 def _indicators(partition: Indices) -> Floats:
@@ -217,7 +208,7 @@ def _indicators(partition: Indices) -> Floats:
     return np.asarray(np.arange(partition.max() + 1) == partition[:, None], dtype=np.float64)
 
 
-def _terse(partition: Indices) -> Indices:
+def _numbered(partition: Indices) -> Indices:
     """Number the bins in use from 0, by the first cell of each."""
     _, first, bins = np.unique(partition, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[bins].astype(np.int64)

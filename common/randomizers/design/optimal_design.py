@@ -83,24 +83,12 @@ _SLACK = 1e-5
 
 @dataclass(frozen=True)
 class Design:
-    """An optimised channel over the knots.
+    """An optimised channel over the knots."""
 
-    Attributes
-    ----------
-    channel
-        (k, d) probabilities.
-    excess_error
-        Its predicted excess error.
-    gap
-        Bound on how far that is above the least possible, relative.
-    masses
-        (J,) masses of the interval columns, of which every row would sum to 1.
-    """
-
-    channel: Floats
-    excess_error: float
-    gap: float
-    masses: Floats
+    channel: Floats  # (k, d) probabilities
+    excess_error: float  # its predicted excess error
+    gap: float  # bound on how far that is above the least possible, relative
+    masses: Floats  # (J,) of the interval columns, of which every row would sum to 1
 
 
 def optimal_design(
@@ -117,10 +105,8 @@ def optimal_design(
     ----------
     family
         Plausible conditional distributions over k knots.
-    epsilon
-        Privacy parameter > 0.
-    effective
-        Number of randomized labels that bear on one prediction.
+    epsilon, effective
+        ε > 0, and the number of randomized labels that bear on one prediction.
     threshold_share
         Share of the events, 0 <= share < 1, that uniform randomized thresholds get.
     start
@@ -135,9 +121,7 @@ def optimal_design(
     objective = _Objective(family, members, boost, effective, fixed)
     vertex = _Vertices(members, boost)
     free = 1.0 - threshold_share
-    if start is None:
-        start = vertex(np.ones(columns.shape[1]), 1.0)
-    masses = free * start
+    masses = free * (vertex(np.ones(columns.shape[1]), 1.0) if start is None else start)
     gap = np.inf
     for _ in range(_STEPS):
         value, slope = objective(masses)
@@ -253,14 +237,14 @@ class _Vertices:
 
     def __call__(self, cost: Floats, total: float) -> Floats:
         """Return the (J,) masses for costs (J,) and rows that sum to ``total``."""
-        wanted = np.zeros(self._rows.shape[0])
-        wanted[0] = total
+        right = np.zeros(self._rows.shape[0])
+        right[0] = total
         # From three knots on presolve finds nothing to remove, and takes half of the time: no two
         # columns are parallel, the rows independent and their duals free.
-        options = {"presolve": wanted.size < 3}
+        options = {"presolve": right.size < 3}
         scaled = cost / np.abs(cost).max()
         result = scipy.optimize.linprog(  # type: ignore[call-overload]  # stubs lack sparse
-            scaled, A_eq=self._rows, b_eq=wanted, method="highs", options=options
+            scaled, A_eq=self._rows, b_eq=right, method="highs", options=options
         )
         if not result.success:
             raise PrivacyError(f"the design program failed: {result.message}")
@@ -297,14 +281,10 @@ DesignT = TypeVar("DesignT", bound=Judged)
 def largest_share(
     with_share: Callable[[float], DesignT], least: float, nothing: float
 ) -> tuple[DesignT, float]:
-    """Find the largest share of the events that thresholds may get.
+    """Find the largest share of the events that thresholds may get, and the design around them.
 
-    Parameters
-    ----------
-    with_share
-        Designs the rest around thresholds of this share.
-    least, nothing
-        Excess error of the best channel without thresholds, and of no label at all.
+    ``least`` and ``nothing`` are the excess errors of the best channel without thresholds, and of
+    no label at all.
     """
     affordable = _affordable(least, nothing)
     for share in THRESHOLD_SHARES:
